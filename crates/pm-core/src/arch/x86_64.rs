@@ -1,0 +1,44 @@
+//! x86-64: CLWB, CLFLUSHOPT, CLFLUSH, SFENCE.
+
+use core::arch::asm;
+
+use crate::cell::PmU64;
+use crate::mode::FlushInstruction;
+
+#[inline(always)]
+pub(super) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
+    let address = words.as_ptr().with_addr(line);
+    match instruction {
+        // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one
+        // that `words` touches, so the address is mapped. No `nomem`: it must not be moved across
+        // the stores before it.
+        FlushInstruction::Clwb => unsafe {
+            asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags));
+        },
+        // SAFETY: as above; CLFLUSHOPT also evicts the line.
+        FlushInstruction::ClflushOpt => unsafe {
+            asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags));
+        },
+        // SAFETY: as above; CLFLUSH is ordered besides.
+        FlushInstruction::Clflush => unsafe {
+            asm!("clflush [{0}]", in(reg) address, options(nostack, preserves_flags));
+        },
+    }
+}
+
+#[inline(always)]
+pub(super) fn sfence() {
+    // SAFETY: SFENCE changes no memory or register. No `nomem`: stores stay before it.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+pub(super) fn best_flush() -> FlushInstruction {
+    let leaf7 = core::arch::x86_64::__cpuid_count(7, 0);
+    if leaf7.ebx & (1 << 24) != 0 {
+        FlushInstruction::Clwb
+    } else if leaf7.ebx & (1 << 23) != 0 {
+        FlushInstruction::ClflushOpt
+    } else {
+        FlushInstruction::Clflush
+    }
+}

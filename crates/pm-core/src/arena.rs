@@ -1,0 +1,88 @@
+//! DRAM nodes: typed, type-stable arenas of cells, addressed by 4-byte indices.
+//!
+//! The hybrid indexes keep their inner nodes here. A node's memory is only ever a node of the same
+//! type, so a reader that holds a stale index reads some node and fails its validation; it cannot
+//! read anything else. Nothing here is durable.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use parking_lot::Mutex;
+
+use crate::cell::PmType;
+use crate::error::PmError;
+use crate::region::Region;
+
+/// A growable array of `T` in DRAM with a free list.
+///
+/// Address space for `capacity` elements is reserved at once, memory is used as elements are.
+#[derive(Debug)]
+pub struct Arena<T> {
+    region: Region,
+    /// Elements ever handed out; indices below it are valid.
+    used: AtomicU32,
+    free: Mutex<Vec<u32>>,
+    capacity: u32,
+    element: core::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: PmType> Arena<T> {
+    /// An empty arena for up to `capacity` elements.
+    pub fn new(capacity: u32) -> Result<Self, PmError> {
+        const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0) };
+        let region = Region::anonymous(capacity as usize * size_of::<T>())?;
+        Ok(Self {
+            region,
+            used: AtomicU32::new(0),
+            free: Mutex::new(Vec::new()),
+            capacity,
+            element: core::marker::PhantomData,
+        })
+    }
+
+    /// Takes a free element; its contents are whatever its last user left (zero at first).
+    pub fn alloc(&self) -> Result<u32, PmError> {
+        if let Some(index) = self.free.lock().pop() {
+            return Ok(index);
+        }
+        self.used.fetch_update(AcqRel, Acquire, |n| (n < self.capacity).then_some(n + 1)).map_err(
+            |_| PmError::Full { wanted: size_of::<T>() as u64, capacity: self.region.len() as u64 },
+        )
+    }
+
+    /// Gives an element back. The caller has made every path to it fail validation.
+    pub fn free(&self, index: u32) {
+        self.free.lock().push(index);
+    }
+
+    /// The element at `index`.
+    ///
+    /// # Panics
+    /// If `index` was never handed out: indices come from DRAM, never from a file.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, index: u32) -> &T {
+        assert!(index < self.capacity, "arena index out of range");
+        // SAFETY: the index is below `capacity`, for which the region was sized; the region is
+        // aligned to a page, elements to their size; `T: PmType` is valid for any bytes.
+        unsafe { self.region.at::<T>(index as usize * size_of::<T>()) }
+    }
+
+    /// Elements in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.used.load(Acquire) as usize - self.free.lock().len()
+    }
+
+    /// Whether no element is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// DRAM in use, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.used.load(Acquire) as usize * size_of::<T>()
+    }
+}

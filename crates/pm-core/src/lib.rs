@@ -1,0 +1,31 @@
+//! Persistent memory for `pmindex`: the one crate with `unsafe`.
+//!
+//! * [`Pool`]: a mapped file or anonymous memory, with an allocator and named indexes.
+//! * [`PmCell`], [`pm_struct!`], [`PPtr`]: what a pool contains. Safe by layout: every bit pattern
+//!   of every word is valid, every access is an aligned 8-byte atomic one.
+//! * [`Medium`]: how cells are read, written, flushed and fenced.
+//! * [`Op`], [`Owner`]: allocation that a crash can interrupt anywhere.
+//! * [`sync`], [`Arena`]: locks and nodes in DRAM.
+
+mod alloc;
+mod arch;
+mod arena;
+mod cell;
+mod error;
+mod line;
+mod media;
+mod mode;
+mod pool;
+mod ptr;
+mod region;
+pub mod sync;
+
+pub use alloc::{MicroLog, Op, Owner, Reserved};
+pub use arena::Arena;
+pub use cell::{PmCell, PmType, PmU64, Word, words_of};
+pub use error::{DurabilityLost, OpenError, PmError};
+pub use line::{LINE, lines_of};
+pub use media::{Durable, Flushed, Mapped, Medium, Rmw};
+pub use mode::{Durability, FlushInstruction};
+pub use pool::{IndexEntry, IndexId, Pool};
+pub use ptr::{PPtr, PmPtr};

@@ -1,0 +1,102 @@
+//! The production medium: a mapping, in whichever durability mode it really has.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::fence as cpu_fence;
+
+use crate::arch;
+use crate::cell::PmU64;
+use crate::error::DurabilityLost;
+use crate::line::lines_of;
+use crate::mode::{Durability, FlushInstruction};
+
+use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
+
+/// A mapped file or anonymous memory.
+#[derive(Debug)]
+pub struct Mapped {
+    durability: Durability,
+    instruction: FlushInstruction,
+}
+
+impl Mapped {
+    pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
+        Self { durability, instruction }
+    }
+
+    /// What a completed fence means.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+}
+
+impl Sealed for Mapped {}
+
+impl Medium for Mapped {
+    #[inline(always)]
+    fn load_word(&self, cell: &PmU64) -> u64 {
+        cell.atomic().load(Acquire)
+    }
+
+    #[inline(always)]
+    fn store_word(&self, cell: &PmU64, value: u64) {
+        cell.atomic().store(value, Release);
+    }
+
+    #[inline(always)]
+    fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64> {
+        cell.atomic().compare_exchange(current, new, AcqRel, Acquire)
+    }
+
+    #[inline(always)]
+    fn rmw_word(&self, cell: &PmU64, op: Rmw) -> u64 {
+        match op {
+            Rmw::Add(n) => cell.atomic().fetch_add(n, AcqRel),
+            Rmw::Or(bits) => cell.atomic().fetch_or(bits, AcqRel),
+            Rmw::And(mask) => cell.atomic().fetch_and(mask, AcqRel),
+            Rmw::Swap(value) => cell.atomic().swap(value, AcqRel),
+        }
+    }
+
+    #[inline(always)]
+    fn flush_words(&self, words: &[PmU64]) -> Flushed {
+        if self.durability == Durability::Flush {
+            for line in lines_of(words.as_ptr().addr(), size_of_val(words)) {
+                arch::flush_line(self.instruction, words, line);
+            }
+        }
+        Flushed::new()
+    }
+
+    #[inline(always)]
+    fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
+        match self.durability {
+            Durability::Flush | Durability::Fence => arch::store_fence(),
+            Durability::Msync | Durability::Process | Durability::Volatile => cpu_fence(Release),
+        }
+        Ok(Durable::new())
+    }
+
+    #[inline(always)]
+    fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
+        arch::read_words(src, dst);
+    }
+
+    #[inline(always)]
+    fn match_byte(&self, src: &[PmU64], byte: u8) -> u64 {
+        arch::match_byte(src, byte)
+    }
+
+    #[inline(always)]
+    fn write_words(&self, dst: &[PmU64], src: &[u64]) {
+        for (cell, &word) in dst.iter().zip(src) {
+            cell.atomic().store(word, Relaxed);
+        }
+        cpu_fence(Release);
+    }
+
+    #[inline(always)]
+    fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
+        self.write_words(dst, src);
+        self.flush_words(dst)
+    }
+}

@@ -1,0 +1,176 @@
+//! The medium: every access to a pool goes through one, so that one place can execute it, count
+//! it, or record it (architecture, section 4).
+//!
+//! * [`Mapped`]: the real thing.
+//! * `Counting`: the same, and exact counts of lines flushed, fences and media bytes.
+//! * `Traced`: the same, and a record of every access for the crash simulator.
+
+mod mapped;
+mod token;
+
+use crate::cell::{PmCell, PmType, PmU64, Word, words_of};
+use crate::error::DurabilityLost;
+
+pub use mapped::Mapped;
+pub use token::{Durable, Flushed};
+
+/// An atomic read-modify-write of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rmw {
+    /// Adds, wrapping.
+    Add(u64),
+    /// Sets bits.
+    Or(u64),
+    /// Clears the bits that are not in the mask.
+    And(u64),
+    /// Replaces.
+    Swap(u64),
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Executes, counts or records accesses to cells. Sealed: the media are those of this crate.
+///
+/// Loads are Acquire, stores Release, read-modify-writes `AcqRel`. No read-modify-write is a
+/// durability fence, in any medium. The caller's location identifies a persistence step to the
+/// crash simulator, so helpers that persist on behalf of others are `#[track_caller]` too.
+pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
+    // --- primitives ---------------------------------------------------------------------------
+
+    /// Loads a word, Acquire.
+    fn load_word(&self, cell: &PmU64) -> u64;
+
+    /// Stores a word, Release.
+    #[track_caller]
+    fn store_word(&self, cell: &PmU64, value: u64);
+
+    /// Compare-and-exchange (strong). `Err` holds the value found.
+    #[track_caller]
+    fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64>;
+
+    /// Atomic read-modify-write; returns the old value.
+    #[track_caller]
+    fn rmw_word(&self, cell: &PmU64, op: Rmw) -> u64;
+
+    /// Starts the write-back of every line the words touch. Durable after the next
+    /// [`fence`](Self::fence) of this thread.
+    #[track_caller]
+    fn flush_words(&self, words: &[PmU64]) -> Flushed;
+
+    /// Waits until all this thread has flushed is durable. Fails only in `Msync` mode (the pool is
+    /// then poisoned: nothing later is acknowledged).
+    #[track_caller]
+    fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost>;
+
+    /// Copies words out, as a sequence of relaxed 8-byte loads, then an acquire fence. The copy is
+    /// private but not a snapshot: validate a version after it.
+    fn read_words(&self, src: &[PmU64], dst: &mut [u64]);
+
+    /// Which bytes of up to 64 (8 words) equal `byte`: bit `i` is byte `i`, least significant byte
+    /// of each word first.
+    fn match_byte(&self, src: &[PmU64], byte: u8) -> u64;
+
+    /// Copies words in with ordinary stores.
+    #[track_caller]
+    fn write_words(&self, dst: &[PmU64], src: &[u64]);
+
+    /// Copies words in with non-temporal stores where the CPU has them; they count as flushed.
+    /// Within the copy, words become durable in any order and subset until the fence.
+    #[track_caller]
+    fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed;
+
+    /// A point where a deterministic scheduler may run another thread. Nothing in production.
+    #[inline(always)]
+    fn yield_point(&self) {}
+
+    /// One turn of a spin loop: a pause in production, a forced switch under a scheduler.
+    #[inline(always)]
+    fn spin(&self) {
+        core::hint::spin_loop();
+    }
+
+    // --- conveniences -------------------------------------------------------------------------
+
+    /// Loads a cell, Acquire.
+    #[inline(always)]
+    fn load<W: Word>(&self, cell: &PmCell<W>) -> W {
+        W::from_word(self.load_word(cell.as_word()))
+    }
+
+    /// Stores a cell, Release. Not durable until flushed and fenced.
+    #[inline(always)]
+    #[track_caller]
+    fn store<W: Word>(&self, cell: &PmCell<W>, value: W) {
+        self.store_word(cell.as_word(), value.into_word());
+    }
+
+    /// Compare-and-exchange (strong) on a cell. `Err` holds the value found.
+    #[inline(always)]
+    #[track_caller]
+    fn cas<W: Word>(&self, cell: &PmCell<W>, current: W, new: W) -> Result<W, W> {
+        self.cas_word(cell.as_word(), current.into_word(), new.into_word())
+            .map(W::from_word)
+            .map_err(W::from_word)
+    }
+
+    /// Starts the write-back of every line of `target`.
+    #[inline(always)]
+    #[track_caller]
+    fn flush<T: PmType>(&self, target: &T) -> Flushed {
+        self.flush_words(words_of(target))
+    }
+
+    /// Flushes `target` and fences.
+    #[inline(always)]
+    #[track_caller]
+    fn persist<T: PmType>(&self, target: &T) -> Result<Durable, DurabilityLost> {
+        let flushed = self.flush(target);
+        self.fence(flushed)
+    }
+
+    /// Copies bytes out (least significant byte of each word first), racing like
+    /// [`read_words`](Self::read_words). `dst` may be at most as long as `src`.
+    fn read_bytes(&self, src: &[PmU64], dst: &mut [u8]) {
+        let mut words = [0u64; 32];
+        for (cells, bytes) in src.chunks(32).zip(dst.chunks_mut(256)) {
+            let cells = &cells[..bytes.len().div_ceil(8)];
+            self.read_words(cells, &mut words[..cells.len()]);
+            for (chunk, word) in bytes.chunks_mut(8).zip(words) {
+                chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+            }
+        }
+    }
+
+    /// Copies bytes in with ordinary stores; the rest of the last word becomes zero.
+    #[track_caller]
+    fn write_bytes(&self, dst: &[PmU64], src: &[u8]) {
+        for (cell, chunk) in dst.iter().zip(src.chunks(8)) {
+            let mut bytes = [0u8; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.store_word(cell, u64::from_le_bytes(bytes));
+        }
+    }
+
+    /// Compares stored bytes with `probe`, in byte order, racing like
+    /// [`read_words`](Self::read_words). `len` is the stored length in bytes.
+    fn cmp_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> core::cmp::Ordering {
+        let common = len.min(probe.len());
+        for (cell, chunk) in src.iter().zip(probe[..common].chunks(8)) {
+            let stored = self.load_word(cell).to_le_bytes();
+            match stored[..chunk.len()].cmp(chunk) {
+                core::cmp::Ordering::Equal => {}
+                unequal => return unequal,
+            }
+        }
+        len.cmp(&probe.len())
+    }
+
+    /// Locks a DRAM mutex without hiding the wait from a deterministic scheduler.
+    #[inline]
+    fn lock<'a, T>(&self, mutex: &'a parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'a, T> {
+        self.yield_point();
+        mutex.lock()
+    }
+}

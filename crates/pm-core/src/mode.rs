@@ -1,0 +1,60 @@
+//! Durability modes: how a store becomes durable, and what survives what.
+
+use core::fmt;
+
+/// How a store becomes durable in a pool, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// Anonymous memory: nothing survives.
+    Volatile,
+    /// tmpfs, or a page-cache mapping without write-back: survives a crash or kill of the process.
+    Process,
+    /// An ordinary file; each fence is an `msync`: survives power failure, slowly.
+    Msync,
+    /// DAX with CPU caches inside the persistence domain: a store fence alone.
+    Fence,
+    /// DAX without persistent caches: flush each line, then a store fence.
+    Flush,
+}
+
+impl Durability {
+    /// Whether acknowledged writes survive power failure (on real, not emulated, media).
+    #[must_use]
+    pub fn survives_power_failure(self) -> bool {
+        self >= Self::Msync
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Volatile => "volatile",
+            Self::Process => "process",
+            Self::Msync => "msync",
+            Self::Fence => "fence",
+            Self::Flush => "flush",
+        })
+    }
+}
+
+/// The instruction that writes a cache line back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FlushInstruction {
+    /// Writes back and keeps the line.
+    Clwb,
+    /// Writes back and evicts, unordered.
+    ClflushOpt,
+    /// Writes back and evicts, ordered: slow, but every x86-64 has it.
+    Clflush,
+}
+
+impl fmt::Display for FlushInstruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clwb => "clwb",
+            Self::ClflushOpt => "clflushopt",
+            Self::Clflush => "clflush",
+        })
+    }
+}

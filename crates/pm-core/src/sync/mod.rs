@@ -1,0 +1,5 @@
+//! Locks in DRAM: a crash voids them, and a reader never writes them.
+
+mod version;
+
+pub use version::{VersionGuard, VersionLock, VersionTable};

@@ -1,0 +1,132 @@
+//! Version locks: writers exclude each other, readers validate and write nothing.
+//!
+//! A word holds `version << 1 | locked`. A writer locks by CAS and unlocks by storing the next
+//! version, so that the version never goes back. A reader takes the version, reads, and validates;
+//! it executes no locked instruction and no fence (on x86-64), so successive reads overlap in the
+//! out-of-order window.
+//!
+//! Invariants: the word is odd exactly while a guard lives; every guard's end moves it to a value
+//! it never had before. A panic drops the guard, so it leaves no lock behind.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU64, fence};
+
+use crate::media::Medium;
+
+/// A version lock: one word of DRAM.
+#[derive(Debug, Default)]
+pub struct VersionLock(AtomicU64);
+
+/// Exclusive ownership of a [`VersionLock`]; unlocks to the next version when dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct VersionGuard<'a> {
+    lock: &'a VersionLock,
+    locked: u64,
+}
+
+impl VersionLock {
+    /// An unlocked lock at version 0.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Starts an optimistic read: waits while a writer holds the lock, returns the version.
+    #[inline(always)]
+    pub fn begin_read(&self, pm: &impl Medium) -> u64 {
+        loop {
+            pm.yield_point();
+            // Acquire: pairs with the Release in the guard's drop, so the reads that follow see
+            // everything the last writer did.
+            let word = self.0.load(Acquire);
+            if word & 1 == 0 {
+                return word;
+            }
+            pm.spin();
+        }
+    }
+
+    /// Whether nothing was written since [`begin_read`](Self::begin_read) returned `version`.
+    #[inline(always)]
+    #[must_use]
+    pub fn validate(&self, pm: &impl Medium, version: u64) -> bool {
+        pm.yield_point();
+        fence(Acquire); // the reads before stay before the load of the version
+        self.0.load(Relaxed) == version
+    }
+
+    /// Locks if the version is still `version`.
+    #[inline(always)]
+    pub fn try_upgrade(&self, pm: &impl Medium, version: u64) -> Option<VersionGuard<'_>> {
+        pm.yield_point();
+        self.0
+            .compare_exchange(version, version | 1, AcqRel, Relaxed)
+            .is_ok()
+            .then_some(VersionGuard { lock: self, locked: version | 1 })
+    }
+
+    /// Locks, spinning while another writer holds it.
+    #[inline]
+    pub fn lock(&self, pm: &impl Medium) -> VersionGuard<'_> {
+        loop {
+            let version = self.begin_read(pm);
+            if let Some(guard) = self.try_upgrade(pm, version) {
+                return guard;
+            }
+            pm.spin();
+        }
+    }
+}
+
+impl VersionGuard<'_> {
+    /// The version that readers will see after this guard is dropped.
+    #[must_use]
+    pub fn next_version(&self) -> u64 {
+        self.locked + 1
+    }
+}
+
+impl Drop for VersionGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `begin_read`.
+        self.lock.0.store(self.locked + 1, Release);
+    }
+}
+
+/// Version locks shared by many nodes: node `offset` uses the lock at a hash of its offset.
+///
+/// The locks outlive every node, so a node's memory may be reused for anything at any time: a
+/// reader that followed a stale pointer fails its validation, because whoever unlinked the node
+/// held its lock. Two nodes that share a lock only cost each other retries. A thread that needs
+/// several locks takes them by [`index_of`](Self::index_of), ascending, each once.
+#[derive(Debug)]
+pub struct VersionTable {
+    locks: Box<[VersionLock]>,
+    shift: u32,
+}
+
+impl VersionTable {
+    /// A table of `2^bits` locks (8 bytes of DRAM each); `bits` is 1 to 32.
+    #[must_use]
+    pub fn new(bits: u32) -> Self {
+        let bits = bits.clamp(1, 32);
+        Self { locks: (0..1usize << bits).map(|_| VersionLock::new()).collect(), shift: 64 - bits }
+    }
+
+    /// Which lock the node at `offset` uses.
+    #[inline(always)]
+    #[must_use]
+    pub fn index_of(&self, offset: u64) -> usize {
+        // Fibonacci hashing; the shift leaves `bits` bits, so the index is in range.
+        (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// The lock of the node at `offset`.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(&self, offset: u64) -> &VersionLock {
+        &self.locks[self.index_of(offset)]
+    }
+}

@@ -1,0 +1,160 @@
+//! The contract of every index as traits (architecture, section 5).
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pmindex_core::{Medium, Pool};
+
+use crate::error::IndexError;
+use crate::key::{Key, Value};
+
+/// Items of a range scan, from both ends.
+pub type RangeIter<'a, K, V> = Box<dyn DoubleEndedIterator<Item = Result<(K, V), IndexError>> + 'a>;
+
+/// What [`Index::insert_many`] did.
+#[derive(Debug, Default)]
+pub struct InsertMany {
+    /// One result per item handled, in input order: whether the key was inserted.
+    pub inserted: Vec<bool>,
+    /// Why it stopped at item `inserted.len()`, if it did. Earlier items are durable.
+    pub stopped: Option<IndexError>,
+}
+
+/// Numbers about an index. Bytes are bytes, counts are counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records.
+    pub records: u64,
+    /// Levels of nodes, leaves included.
+    pub height: u32,
+    /// Leaves.
+    pub leaves: u64,
+    /// Inner nodes.
+    pub inners: u64,
+    /// PM in blocks of this index.
+    pub pm_bytes: u64,
+    /// DRAM of this index.
+    pub dram_bytes: u64,
+}
+
+/// What opening did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Whether the last shutdown was clean.
+    pub clean: bool,
+    /// Whether DRAM parts were restored from a clean-shutdown image.
+    pub from_image: bool,
+    /// Time until the index was usable.
+    pub elapsed: Duration,
+    /// Records found (0 where opening does not count).
+    pub records: u64,
+    /// Leaves read.
+    pub leaves: u64,
+    /// Interrupted operations rolled forward or back.
+    pub repaired: u64,
+    /// Threads used.
+    pub threads: usize,
+}
+
+/// An ordered, durable, concurrent map. Names and semantics follow `std::collections::BTreeMap`.
+///
+/// When a write returns, its effect is durable in the pool's mode; no operation returns or acts on
+/// an effect that a crash could still take back. All operations are linearizable, scans excepted:
+/// each item of a scan was present and durable at some moment during it.
+pub trait Index<K: Key, V: Value>: Send + Sync {
+    /// The value of `key`.
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Whether `key` is present.
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+
+    /// Adds or replaces; `true` if the key is new.
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+
+    /// Removes a record and returns its value.
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// The records with keys in the bounds, in order, from both ends.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V>;
+
+    /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        for item in self.range_bounds(Bound::Included(from), Bound::Unbounded).take(limit) {
+            out.push(item?);
+        }
+        Ok(())
+    }
+
+    /// The least record.
+    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.range_bounds(Bound::Unbounded, Bound::Unbounded).next().transpose()
+    }
+
+    /// The greatest record.
+    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.range_bounds(Bound::Unbounded, Bound::Unbounded).next_back().transpose()
+    }
+
+    /// How many records there are.
+    fn len(&self) -> Result<u64, IndexError>;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// Fills an empty index from strictly ascending records; returns how many.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`]; the index stays as it was.
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError>;
+
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError>;
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany;
+
+    /// Sizes.
+    fn stats(&self) -> Result<Stats, IndexError>;
+
+    /// Verifies the whole structure; returns the number of records.
+    fn check(&self) -> Result<u64, IndexError>;
+
+    /// What opening did.
+    fn recovery_report(&self) -> RecoveryReport;
+}
+
+/// An index that lives in a pool.
+pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
+    /// The name used by tools: `fptree`, `wbtree`, ...
+    const NAME: &'static str;
+
+    /// Creates the index `name` in the pool.
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+
+    /// Opens the index `name`: recovery is part of it.
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+
+    /// Waits for background work, saves what makes the next open fast, and ends.
+    fn close(self) -> Result<(), IndexError>;
+
+    /// The offsets of all blocks this index owns, for the allocator's audit: its root block, nodes,
+    /// records out of line. Called on a quiescent index.
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+}

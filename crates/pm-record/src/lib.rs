@@ -1,0 +1,2 @@
+//! How a record (key and value) sits in the slot of a node: inline, or out of line.
+#![forbid(unsafe_code)]

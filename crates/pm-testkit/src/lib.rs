@@ -1,0 +1,2 @@
+//! Crash simulator, oracles and conformance suite: a development dependency only.
+#![forbid(unsafe_code)]
