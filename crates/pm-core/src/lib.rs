@@ -25,7 +25,12 @@ pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
-pub use media::{Durable, Flushed, Mapped, Medium, Rmw};
+pub use media::{Durable, Flushed, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
 pub use pool::{IndexEntry, IndexId, Pool};
 pub use ptr::{PPtr, PmPtr};
+
+/// The traced medium's own types: what the crash simulator builds on.
+pub mod trace {
+    pub use crate::media::traced::{Event, EventKind, STEP_LIMIT, Space, ThreadControl, run_as};
+}

@@ -2,10 +2,12 @@
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::PmError;
+use crate::media::TracedInner;
 
 /// Regions up to this size come from the heap: no system call when a test makes many.
 const HEAP_MAX: usize = 1 << 20;
@@ -17,7 +19,19 @@ const ALIGN: usize = 4096;
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
-    heap: bool,
+    backing: Backing,
+}
+
+/// Who gives the memory back.
+#[derive(Debug)]
+enum Backing {
+    /// This region, to the heap.
+    Heap,
+    /// This region, to the system.
+    Mapping,
+    /// Nobody here: the memory of a traced space, which lives at least as long.
+    #[allow(dead_code, reason = "held to keep the memory alive")]
+    Lent(Arc<TracedInner>),
 }
 
 // SAFETY: a region is plain memory that only atomic accesses touch.
@@ -50,7 +64,7 @@ impl Region {
         len: usize,
     ) -> Result<Self, PmError> {
         match mapped.map(|p| NonNull::new(p.cast::<u8>())) {
-            Ok(Some(base)) => Ok(Self { base, len, heap: false }),
+            Ok(Some(base)) => Ok(Self { base, len, backing: Backing::Mapping }),
             Ok(None) => Err(PmError::Os { what, source_text: "null mapping".into() }),
             Err(e) => Err(PmError::Os { what, source_text: e.to_string() }),
         }
@@ -62,7 +76,13 @@ impl Region {
         // SAFETY: the layout's size is not zero (`anonymous` rounds up to a page).
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Self { base, len, heap: true }
+        Self { base, len, backing: Backing::Heap }
+    }
+
+    /// The memory of a traced space, kept alive by this region.
+    pub(crate) fn lent(space: &Arc<TracedInner>) -> Self {
+        let memory = space.memory();
+        Self { base: memory.base, len: memory.len, backing: Backing::Lent(Arc::clone(space)) }
     }
 
     fn heap_layout(len: usize) -> Layout {
@@ -87,7 +107,7 @@ impl Region {
     /// alignment.
     #[inline(always)]
     pub(crate) unsafe fn at<T: crate::cell::PmType>(&self, offset: usize) -> &T {
-        debug_assert!(offset + size_of::<T>() <= self.len && offset % align_of::<T>() == 0);
+        debug_assert!(offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>()));
         // SAFETY: in bounds by the caller's promise.
         let pointer = unsafe { self.base.add(offset) };
         // SAFETY: in bounds and aligned by the caller's promise; any bytes are a valid `PmType`;
@@ -98,12 +118,16 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.heap {
+        match self.backing {
             // SAFETY: allocated in `heap` with this layout.
-            unsafe { dealloc(self.base.as_ptr(), Self::heap_layout(self.len)) }
-        } else {
-            // SAFETY: this region owns the mapping, and nothing borrows it any more.
-            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+            Backing::Heap => unsafe {
+                dealloc(self.base.as_ptr(), Self::heap_layout(self.len));
+            },
+            Backing::Mapping => {
+                // SAFETY: this region owns the mapping, and nothing borrows it any more.
+                let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+            }
+            Backing::Lent(_) => {}
         }
     }
 }

@@ -3,16 +3,19 @@
 //!
 //! * [`Mapped`]: the real thing.
 //! * `Counting`: the same, and exact counts of lines flushed, fences and media bytes.
-//! * `Traced`: the same, and a record of every access for the crash simulator.
+//! * [`Traced`]: the same, and a record of every access for the crash simulator.
 
 mod mapped;
 mod token;
+pub(crate) mod traced;
 
 use crate::cell::{PmCell, PmType, PmU64, Word, words_of};
 use crate::error::DurabilityLost;
 
 pub use mapped::Mapped;
 pub use token::{Durable, Flushed};
+pub(crate) use traced::Inner as TracedInner;
+pub use traced::Traced;
 
 /// An atomic read-modify-write of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::alloc::Heap;
 use crate::arch;
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
-use crate::media::{Mapped, Medium};
+use crate::media::{Mapped, Medium, Traced};
 use crate::mode::Durability;
 use crate::ptr::PPtr;
 use crate::region::Region;
@@ -39,6 +39,20 @@ impl Pool<Mapped> {
 
     #[doc(hidden)]
     pub fn create(_path: &Path) {}
+}
+
+impl Pool<Traced> {
+    /// A pool over a traced space, for the crash simulator.
+    #[must_use]
+    pub fn traced(space: &crate::trace::Space) -> Self {
+        let heap = Heap::new(space.file_len());
+        Self {
+            region: space.region(),
+            medium: space.medium(),
+            heap,
+            directory: directory::Directory::default(),
+        }
+    }
 }
 
 impl<M: Medium> Pool<M> {

@@ -1,0 +1,49 @@
+//! What a traced medium records: one event for each thing that matters to persistence.
+
+use core::panic::Location;
+
+/// What an [`Event`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// An ordinary 8-byte store.
+    Store,
+    /// A successful atomic read-modify-write: for persistence an ordinary store, never a fence.
+    Rmw,
+    /// One word of a bulk copy with ordinary stores: unordered against the copy's other words.
+    Bulk,
+    /// One word of a non-temporal copy: unordered, and flushed already.
+    Stream,
+    /// The write-back of one line was started.
+    Flush,
+    /// A fence completed.
+    Fence,
+    /// The pool's file grew: `old` and `value` are its lengths in bytes.
+    Grow,
+    /// A mark set by the test: `value` is its meaning.
+    Note,
+}
+
+impl EventKind {
+    /// Whether the event changes a word of the pool.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Store | Self::Rmw | Self::Bulk | Self::Stream)
+    }
+}
+
+/// One recorded access.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// Which logical thread did it.
+    pub thread: u16,
+    /// The word (its offset / 8); for [`EventKind::Flush`] the first word of the line.
+    pub word: u32,
+    /// The value stored.
+    pub value: u64,
+    /// The value before.
+    pub old: u64,
+    /// The call site: which persistence step this is.
+    pub site: &'static Location<'static>,
+}

@@ -1,0 +1,284 @@
+//! The memory behind a traced pool: it outlives the pool, so that a test can crash and reopen it.
+//!
+//! A [`Space`] is a heap block with a recorder. Every access through [`Traced`](super::Traced) is
+//! executed at once and, while recording, appended to the trace with the value it replaced; the
+//! trace therefore is an undo log as well, and [`Space::undo`] takes back what a recovered pool did
+//! to a crash image at the cost of the words it touched. No state of the explorer needs a system
+//! call or a copy of the pool.
+
+use core::panic::Location;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::cell::{PmType, PmU64};
+use crate::error::PmError;
+use crate::ptr::PPtr;
+use crate::region::Region;
+
+use super::Traced;
+use super::event::{Event, EventKind};
+use super::thread;
+
+/// Memory that outlives the pools in it, with a record of every access.
+#[derive(Clone, Debug)]
+pub struct Space {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    memory: Region,
+    /// The length of the simulated file, at most the length of `memory`.
+    file_len: AtomicU64,
+    steps: AtomicU64,
+    step_limit: AtomicU64,
+    recorder: Mutex<Recorder>,
+}
+
+#[derive(Debug, Default)]
+struct Recorder {
+    on: bool,
+    trace: Vec<Event>,
+    /// Fences that still succeed before one fails; the medium is poisoned from then on.
+    fences_left: Option<u64>,
+}
+
+/// The message of the panic that stops a run which exceeds its step limit.
+pub const STEP_LIMIT: &str = "step limit exceeded: an endless loop, or a wait that nobody ends";
+
+impl Space {
+    /// A zeroed space whose file is `len` bytes long and may grow to `capacity` bytes.
+    ///
+    /// # Panics
+    /// If the system has no memory, or `len > capacity`, or `capacity` is over 16 GiB.
+    #[must_use]
+    pub fn new(len: usize, capacity: usize) -> Self {
+        let capacity = capacity.next_multiple_of(4096).max(4096);
+        assert!(len <= capacity && u32::try_from(capacity / 8).is_ok(), "size of a traced space");
+        let memory = Region::heap(capacity);
+        Self {
+            inner: Arc::new(Inner {
+                memory,
+                file_len: AtomicU64::new(len as u64),
+                steps: AtomicU64::new(0),
+                step_limit: AtomicU64::new(u64::MAX),
+                recorder: Mutex::new(Recorder::default()),
+            }),
+        }
+    }
+
+    /// A medium over this space.
+    #[must_use]
+    pub fn medium(&self) -> Traced {
+        Traced::over(Arc::clone(&self.inner))
+    }
+
+    /// The memory as the region of a pool.
+    #[must_use]
+    pub(crate) fn region(&self) -> Region {
+        Region::lent(&self.inner)
+    }
+
+    /// Whether a pool still uses this space.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        Arc::strong_count(&self.inner) > 1
+    }
+
+    /// The length of the simulated file in bytes.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.inner.file_len.load(Relaxed)
+    }
+
+    /// Sets the length of the simulated file, unrecorded.
+    ///
+    /// # Panics
+    /// If `len` is over the capacity.
+    pub fn set_file_len(&self, len: u64) {
+        assert!(len <= self.inner.memory.len() as u64, "file length over the space's capacity");
+        self.inner.file_len.store(len, Relaxed);
+    }
+
+    /// Follows a pointer into the space, without a pool.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if it is null, out of bounds or misaligned.
+    pub fn get<T: PmType>(&self, ptr: PPtr<T>) -> Result<&T, PmError> {
+        let offset = ptr.offset();
+        let fits =
+            offset.checked_add(size_of::<T>() as u64).is_some_and(|end| end <= self.file_len());
+        if offset == 0 || !fits || !offset.is_multiple_of(align_of::<T>() as u64) {
+            return Err(PmError::Corrupt { what: "a pointer that leads nowhere", offset });
+        }
+        // SAFETY: in bounds (the file length never exceeds the memory) and aligned, checked above.
+        Ok(unsafe { self.inner.memory.at::<T>(offset as usize) })
+    }
+
+    fn word(&self, word: usize) -> &PmU64 {
+        self.inner.word(word)
+    }
+
+    /// The value of a word, unrecorded.
+    ///
+    /// # Panics
+    /// If the word is outside.
+    #[must_use]
+    pub fn peek(&self, word: usize) -> u64 {
+        self.word(word).atomic().load(Relaxed)
+    }
+
+    /// Sets a word, unrecorded.
+    ///
+    /// # Panics
+    /// If the word is outside.
+    pub fn poke(&self, word: usize, value: u64) {
+        self.word(word).atomic().store(value, Relaxed);
+    }
+
+    /// All words of the space.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u64> {
+        (0..self.inner.memory.len() / 8).map(|word| self.peek(word)).collect()
+    }
+
+    /// Overwrites the space, unrecorded.
+    pub fn restore(&self, image: &[u64]) {
+        for (word, &value) in image.iter().enumerate() {
+            self.poke(word, value);
+        }
+    }
+
+    /// Starts or stops recording.
+    pub fn record(&self, on: bool) {
+        self.inner.recorder.lock().on = on;
+    }
+
+    /// Runs `read` on the trace so far.
+    pub fn with_trace<R>(&self, read: impl FnOnce(&[Event]) -> R) -> R {
+        read(&self.inner.recorder.lock().trace)
+    }
+
+    /// How many events the trace has.
+    #[must_use]
+    pub fn trace_len(&self) -> usize {
+        self.inner.recorder.lock().trace.len()
+    }
+
+    /// Moves the trace out; the space keeps its contents.
+    #[must_use]
+    pub fn take_trace(&self) -> Vec<Event> {
+        core::mem::take(&mut self.inner.recorder.lock().trace)
+    }
+
+    /// Takes back every recorded change, newest first, and empties the trace.
+    pub fn undo(&self) {
+        let mut recorder = self.inner.recorder.lock();
+        for event in recorder.trace.iter().rev() {
+            if event.kind.writes() {
+                self.word(event.word as usize).atomic().store(event.old, Relaxed);
+            } else if event.kind == EventKind::Grow {
+                self.inner.file_len.store(event.old, Relaxed);
+            }
+        }
+        recorder.trace.clear();
+    }
+
+    /// Records a mark.
+    #[track_caller]
+    pub fn note(&self, value: u64) {
+        self.inner.record(EventKind::Note, 0, value, 0, Location::caller());
+    }
+
+    /// Lets `steps` more accesses happen; the next one panics with [`STEP_LIMIT`].
+    pub fn limit_steps(&self, steps: u64) {
+        self.inner.steps.store(0, Relaxed);
+        self.inner.step_limit.store(steps, Relaxed);
+    }
+
+    /// Accesses since the last [`limit_steps`](Self::limit_steps).
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.inner.steps.load(Relaxed)
+    }
+
+    /// Makes every fence after the next `fences` fail, as a failed `msync` would; `None` heals it.
+    pub fn fail_fences_after(&self, fences: Option<u64>) {
+        self.inner.recorder.lock().fences_left = fences;
+    }
+}
+
+impl Inner {
+    pub(crate) fn memory(&self) -> &Region {
+        &self.memory
+    }
+
+    fn word(&self, word: usize) -> &PmU64 {
+        assert!(word < self.memory.len() / 8, "word outside the space");
+        // SAFETY: in bounds, checked above; a multiple of 8 is aligned for a cell.
+        unsafe { self.memory.at::<PmU64>(word * 8) }
+    }
+
+    /// One access: counts it, and offers the processor.
+    #[inline]
+    pub(super) fn step(&self, weight: u64) {
+        // Only one logical thread runs at a time, so load and store suffice.
+        let steps = self.steps.load(Relaxed) + weight;
+        self.steps.store(steps, Relaxed);
+        if steps > self.step_limit.load(Relaxed) && !std::thread::panicking() {
+            step_limit();
+        }
+    }
+
+    pub(super) fn record(
+        &self,
+        kind: EventKind,
+        word: u32,
+        value: u64,
+        old: u64,
+        site: &'static Location<'static>,
+    ) {
+        let mut recorder = self.recorder.lock();
+        if recorder.on {
+            recorder.trace.push(Event { kind, thread: thread::current(), word, value, old, site });
+        }
+    }
+
+    /// Whether the next fence succeeds.
+    pub(super) fn fence_succeeds(&self) -> bool {
+        match &mut self.recorder.lock().fences_left {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    /// Grows the simulated file, as fallocate and fsync do: durable at once.
+    #[track_caller]
+    #[allow(dead_code, reason = "a pool that grows in a traced space calls it")]
+    pub(crate) fn grow(&self, len: u64) -> Result<(), PmError> {
+        let capacity = self.memory.len() as u64;
+        if len > capacity {
+            return Err(PmError::Full { wanted: len, capacity });
+        }
+        let old = self.file_len.swap(len, Relaxed);
+        self.record(EventKind::Grow, 0, len, old, Location::caller());
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "a pool that opens a traced space asks for it")]
+    pub(crate) fn file_len(&self) -> u64 {
+        self.file_len.load(Relaxed)
+    }
+}
+
+#[cold]
+fn step_limit() {
+    panic!("{STEP_LIMIT}");
+}

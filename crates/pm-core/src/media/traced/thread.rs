@@ -1,0 +1,56 @@
+//! Logical threads: who is running, and who decides when it stops.
+
+use core::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Decides at each yield point whether another logical thread runs next.
+pub trait ThreadControl: Send + Sync {
+    /// Called before each access to a cell and each attempt to take a lock.
+    fn yield_point(&self, thread: u16);
+    /// Called in a wait loop: the thread cannot go on before another one did something.
+    fn spin(&self, thread: u16);
+}
+
+thread_local! {
+    static THREAD: Cell<u16> = const { Cell::new(0) };
+    static CONTROL: RefCell<Option<Arc<dyn ThreadControl>>> = const { RefCell::new(None) };
+}
+
+/// Runs `body` as logical thread `thread`, under the control of `control`.
+pub fn run_as<R>(thread: u16, control: Arc<dyn ThreadControl>, body: impl FnOnce() -> R) -> R {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            THREAD.set(0);
+            CONTROL.with_borrow_mut(|c| *c = None);
+        }
+    }
+    THREAD.set(thread);
+    CONTROL.with_borrow_mut(|c| *c = Some(control));
+    let _leave = Leave;
+    body()
+}
+
+/// The logical thread that is running; 0 outside [`run_as`].
+pub(super) fn current() -> u16 {
+    THREAD.get()
+}
+
+/// Offers the processor to another thread.
+pub(super) fn yield_point() {
+    CONTROL.with_borrow(|c| {
+        if let Some(control) = c {
+            control.yield_point(THREAD.get());
+        }
+    });
+}
+
+/// Waits a turn; `false` if nobody controls this thread.
+pub(super) fn spin() -> bool {
+    CONTROL.with_borrow(|c| {
+        if let Some(control) = c {
+            control.spin(THREAD.get());
+        }
+        c.is_some()
+    })
+}
