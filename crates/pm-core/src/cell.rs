@@ -50,6 +50,12 @@ impl<W> PmCell<W> {
         unsafe { &*core::ptr::from_ref(self).cast::<PmU64>() }
     }
 
+    /// A cell outside any pool, for tests of this crate.
+    #[cfg(test)]
+    pub(crate) const fn new(word: u64) -> Self {
+        Self { word: AtomicU64::new(word), meaning: PhantomData }
+    }
+
     #[inline(always)]
     pub(crate) fn atomic(&self) -> &AtomicU64 {
         &self.word

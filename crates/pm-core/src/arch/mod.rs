@@ -1,57 +1,37 @@
 //! Instructions: the only flushes, fences, non-temporal stores and vector reads of the workspace.
+//!
+//! # Racing bulk reads
+//!
+//! The functions of [`bulk`] read pool words while others write them. Their meaning is a sequence
+//! of relaxed 8-byte atomic loads of the words of `src`, in no particular order, a word possibly
+//! loaded more than once, followed by an acquire fence; [`portable`] is literally that. The x86-64
+//! variants are `asm!` blocks with vector loads. What makes them the same thing:
+//!
+//! * to the compiler an `asm!` block is opaque: it does what its documentation says, and no slice,
+//!   reference or plain load over the racing bytes exists that the memory model could object to;
+//! * to the processor a vector load of aligned 8-byte lanes is not torn inside a lane (x86-64
+//!   promises it for 16 bytes with AVX, and every implementation keeps it per aligned 8 bytes for
+//!   wider loads: the unit of its load and store paths is larger), and loads are never reordered
+//!   with later loads;
+//! * bytes that a mask disables are not accessed, so an aligned vector may extend past `src`.
+//!
+//! Whatever they return is a private value; a caller that needs a snapshot validates a version.
+//!
+//! # Variants
+//!
+//! Three variants (AVX-512, AVX2, portable) are tested against each other. [`level`] holds the one
+//! in use: a relaxed load of a static and a predicted branch, and the AVX-512 blocks are inlined, so
+//! there is no call. They use only `zmm16` to `zmm31`, whose upper halves cost legacy SSE code
+//! nothing, so no `vzeroupper` is needed.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
-
-use crate::cell::PmU64;
-use crate::mode::FlushInstruction;
-
+pub(crate) mod bulk;
+mod level;
+mod portable;
+pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-/// Writes back the line at address `line`, which must be one that `words` touches.
-#[inline(always)]
-pub(crate) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
-    debug_assert!(line < words.as_ptr_range().end.addr());
-    #[cfg(target_arch = "x86_64")]
-    x86_64::flush_line(instruction, words, line);
-}
-
-/// Orders every earlier store and flush of this thread before every later one.
-#[inline(always)]
-pub(crate) fn store_fence() {
-    #[cfg(target_arch = "x86_64")]
-    x86_64::sfence();
-}
-
-/// The best flush instruction of this CPU.
-pub(crate) fn best_flush() -> FlushInstruction {
-    #[cfg(target_arch = "x86_64")]
-    return x86_64::best_flush();
-}
-
-/// Copies words out: relaxed loads, then an acquire fence.
-#[inline(always)]
-pub(crate) fn read_words(src: &[PmU64], dst: &mut [u64]) {
-    for (cell, out) in src.iter().zip(dst) {
-        *out = cell.atomic().load(Relaxed);
-    }
-    core::sync::atomic::fence(Acquire);
-}
-
-/// Which bytes of up to 8 words equal `byte`.
-#[inline(always)]
-pub(crate) fn match_byte(src: &[PmU64], byte: u8) -> u64 {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const SEVEN: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let pattern = LOW * u64::from(byte);
-    let mut mask = 0;
-    for (i, cell) in src.iter().take(8).enumerate() {
-        let x = cell.atomic().load(Relaxed) ^ pattern;
-        let zero = !(((x & SEVEN) + SEVEN) | x | SEVEN); // 0x80 in every byte that is zero
-        // gather the high bits of the 8 bytes into one byte
-        let bits = (zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        mask |= bits << (8 * i);
-    }
-    core::sync::atomic::fence(Acquire);
-    mask
-}
+pub(crate) use level::resolve;
+pub(crate) use stream::{best_flush, flush_line, prefetch_read, prefetch_write, store_fence};

@@ -1,5 +1,6 @@
 //! The production medium: a mapping, in whichever durability mode it really has.
 
+use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::fence as cpu_fence;
 
@@ -20,6 +21,7 @@ pub struct Mapped {
 
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
+        arch::resolve();
         Self { durability, instruction }
     }
 
@@ -78,12 +80,32 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
-        arch::read_words(src, dst);
+        arch::bulk::read_words(src, dst);
     }
 
     #[inline(always)]
     fn match_byte(&self, src: &[PmU64], byte: u8) -> u64 {
-        arch::match_byte(src, byte)
+        arch::bulk::match_byte(src, byte)
+    }
+
+    #[inline(always)]
+    fn match_word(&self, src: &[PmU64], word: u64) -> u64 {
+        arch::bulk::match_word(src, word)
+    }
+
+    #[inline(always)]
+    fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
+        arch::bulk::count_less(src, bound)
+    }
+
+    #[inline(always)]
+    fn cmp_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> Ordering {
+        arch::bulk::cmp_bytes(src, len, probe)
+    }
+
+    #[inline(always)]
+    fn eq_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
+        arch::bulk::eq_bytes(src, len, probe)
     }
 
     #[inline(always)]

@@ -9,8 +9,12 @@ mod mapped;
 mod token;
 pub(crate) mod traced;
 
+use core::cmp::Ordering;
+
+use crate::arch;
 use crate::cell::{PmCell, PmType, PmU64, Word, words_of};
 use crate::error::DurabilityLost;
+use crate::line::lines_in;
 
 pub use mapped::Mapped;
 pub use token::{Durable, Flushed};
@@ -74,6 +78,21 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// Which bytes of up to 64 (8 words) equal `byte`: bit `i` is byte `i`, least significant byte
     /// of each word first.
     fn match_byte(&self, src: &[PmU64], byte: u8) -> u64;
+
+    /// Which of up to 64 words equal `word`: bit `i` is `src[i]`. Races like
+    /// [`read_words`](Self::read_words).
+    fn match_word(&self, src: &[PmU64], word: u64) -> u64 {
+        (0..)
+            .zip(src.iter().take(64))
+            .fold(0, |mask, (i, cell)| mask | u64::from(self.load_word(cell) == word) << i)
+    }
+
+    /// How many words are less than `bound`, as unsigned numbers, in any order: in sorted words, the
+    /// place of `bound`. Branch-free where the number of words is a constant, so prefer the whole
+    /// node, unused words at `u64::MAX`. Races like [`read_words`](Self::read_words).
+    fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
+        src.iter().filter(|cell| self.load_word(cell) < bound).count()
+    }
 
     /// Copies words in with ordinary stores.
     #[track_caller]
@@ -156,18 +175,41 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         }
     }
 
-    /// Compares stored bytes with `probe`, in byte order, racing like
-    /// [`read_words`](Self::read_words). `len` is the stored length in bytes.
-    fn cmp_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> core::cmp::Ordering {
-        let common = len.min(probe.len());
-        for (cell, chunk) in src.iter().zip(probe[..common].chunks(8)) {
+    /// Compares the first `len` stored bytes with `probe`, lexicographically, racing like
+    /// [`read_words`](Self::read_words).
+    fn cmp_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> Ordering {
+        let common = &probe[..len.min(probe.len())];
+        for (cell, chunk) in src.iter().zip(common.chunks(8)) {
             let stored = self.load_word(cell).to_le_bytes();
             match stored[..chunk.len()].cmp(chunk) {
-                core::cmp::Ordering::Equal => {}
+                Ordering::Equal => {}
                 unequal => return unequal,
             }
         }
         len.cmp(&probe.len())
+    }
+
+    /// Whether the first `len` stored bytes are `probe`, racing like
+    /// [`read_words`](Self::read_words).
+    fn eq_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
+        len == probe.len() && len <= size_of_val(src) && self.cmp_bytes(src, len, probe).is_eq()
+    }
+
+    /// Fetches every line of `target` into the cache for reading. A hint, no access: it is free in
+    /// the simulator.
+    #[inline(always)]
+    fn prefetch<T: PmType>(&self, target: &T) {
+        for line in lines_in(target) {
+            arch::prefetch_read(line);
+        }
+    }
+
+    /// As [`prefetch`](Self::prefetch), in the expectation of a store.
+    #[inline(always)]
+    fn prefetch_for_write<T: PmType>(&self, target: &T) {
+        for line in lines_in(target) {
+            arch::prefetch_write(line);
+        }
     }
 
     /// Locks a DRAM mutex without hiding the wait from a deterministic scheduler.

@@ -1,4 +1,4 @@
-//! x86-64: CLWB, CLFLUSHOPT, CLFLUSH, SFENCE.
+//! CLWB, CLFLUSHOPT, CLFLUSH, SFENCE, prefetches.
 
 use core::arch::asm;
 
@@ -6,7 +6,7 @@ use crate::cell::PmU64;
 use crate::mode::FlushInstruction;
 
 #[inline(always)]
-pub(super) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
+pub(in crate::arch) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
     let address = words.as_ptr().with_addr(line);
     match instruction {
         // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one
@@ -27,12 +27,12 @@ pub(super) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: u
 }
 
 #[inline(always)]
-pub(super) fn sfence() {
+pub(in crate::arch) fn store_fence() {
     // SAFETY: SFENCE changes no memory or register. No `nomem`: stores stay before it.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-pub(super) fn best_flush() -> FlushInstruction {
+pub(in crate::arch) fn best_flush() -> FlushInstruction {
     let leaf7 = core::arch::x86_64::__cpuid_count(7, 0);
     if leaf7.ebx & (1 << 24) != 0 {
         FlushInstruction::Clwb
@@ -40,5 +40,22 @@ pub(super) fn best_flush() -> FlushInstruction {
         FlushInstruction::ClflushOpt
     } else {
         FlushInstruction::Clflush
+    }
+}
+
+#[inline(always)]
+pub(in crate::arch) fn prefetch_read(address: *const u8) {
+    // SAFETY: a prefetch is a hint: it changes no register or memory and never faults, whatever
+    // the address.
+    unsafe {
+        asm!("prefetcht0 [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags))
+    }
+}
+
+#[inline(always)]
+pub(in crate::arch) fn prefetch_write(address: *const u8) {
+    // SAFETY: as above; a CPU without PREFETCHW executes it as a no-op.
+    unsafe {
+        asm!("prefetchw [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags))
     }
 }

@@ -1,0 +1,76 @@
+//! Bulk reads as what they mean: relaxed loads of words.
+
+use core::cmp::Ordering;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::cell::PmU64;
+
+pub(crate) fn read_words(src: &[PmU64], dst: &mut [u64]) {
+    for (cell, out) in src.iter().zip(dst) {
+        *out = cell.atomic().load(Relaxed);
+    }
+}
+
+pub(crate) fn match_byte(src: &[PmU64], byte: u8) -> u64 {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const SEVEN: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let pattern = LOW * u64::from(byte);
+    let mut mask = 0;
+    for (i, cell) in src.iter().take(8).enumerate() {
+        let x = cell.atomic().load(Relaxed) ^ pattern;
+        let zero = !(((x & SEVEN) + SEVEN) | x | SEVEN); // 0x80 in every byte that is zero
+        // gather the high bits of the 8 bytes into one byte
+        let bits = (zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        mask |= bits << (8 * i);
+    }
+    mask
+}
+
+pub(crate) fn match_word(src: &[PmU64], word: u64) -> u64 {
+    src.iter()
+        .take(64)
+        .enumerate()
+        .fold(0, |mask, (i, cell)| mask | u64::from(cell.atomic().load(Relaxed) == word) << i)
+}
+
+pub(crate) fn count_less(src: &[PmU64], bound: u64) -> usize {
+    src.iter().map(|cell| usize::from(cell.atomic().load(Relaxed) < bound)).sum()
+}
+
+/// The first `probe.len()` stored bytes against `probe`, word by word.
+#[inline(always)]
+pub(crate) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
+    let (whole, rest) = probe.as_chunks::<8>();
+    for (cell, bytes) in src.iter().zip(whole) {
+        let stored = cell.atomic().load(Relaxed);
+        let wanted = u64::from_le_bytes(*bytes);
+        if stored != wanted {
+            return stored.swap_bytes().cmp(&wanted.swap_bytes());
+        }
+    }
+    match src.get(whole.len()) {
+        Some(cell) if !rest.is_empty() => {
+            let unused = 64 - 8 * rest.len(); // bits of the last word behind the string
+            let stored = cell.atomic().load(Relaxed) << unused;
+            stored.swap_bytes().cmp(&(short(rest) << unused).swap_bytes())
+        }
+        _ => Ordering::Equal,
+    }
+}
+
+/// Up to 7 bytes as a little-endian number, without a loop or a call.
+#[inline(always)]
+fn short(bytes: &[u8]) -> u64 {
+    let (mut number, mut at) = (0, 0);
+    if let Some(part) = bytes.first_chunk::<4>() {
+        (number, at) = (u64::from(u32::from_le_bytes(*part)), 4);
+    }
+    if let Some(part) = bytes[at..].first_chunk::<2>() {
+        number |= u64::from(u16::from_le_bytes(*part)) << (8 * at);
+        at += 2;
+    }
+    if let Some(&part) = bytes.get(at) {
+        number |= u64::from(part) << (8 * at);
+    }
+    number
+}

@@ -1,0 +1,5 @@
+//! x86-64.
+
+pub(super) mod avx2;
+pub(super) mod avx512;
+pub(super) mod flush;
