@@ -68,6 +68,13 @@ impl<T: PmType> Arena<T> {
         unsafe { self.region.at::<T>(index as usize * size_of::<T>()) }
     }
 
+    /// Fetches the first line of the element at `index`. A hint: any index is allowed.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        let offset = index as usize * size_of::<T>();
+        crate::arch::prefetch_read(self.region.base().as_ptr().wrapping_add(offset));
+    }
+
     /// Elements in use.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -107,7 +107,9 @@ impl Region {
     /// alignment.
     #[inline(always)]
     pub(crate) unsafe fn at<T: crate::cell::PmType>(&self, offset: usize) -> &T {
-        debug_assert!(offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>()));
+        debug_assert!(
+            offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>())
+        );
         // SAFETY: in bounds by the caller's promise.
         let pointer = unsafe { self.base.add(offset) };
         // SAFETY: in bounds and aligned by the caller's promise; any bytes are a valid `PmType`;

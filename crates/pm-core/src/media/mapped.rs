@@ -26,6 +26,7 @@ impl Mapped {
     }
 
     /// What a completed fence means.
+    #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability
     }

@@ -95,6 +95,12 @@ impl<M: Medium> Pool<M> {
         Ok(unsafe { self.region.at::<T>(offset as usize) })
     }
 
+    /// Fetches the first line of what `ptr` points to. A hint, no access: any pointer is allowed.
+    #[inline(always)]
+    pub fn prefetch<T>(&self, ptr: PPtr<T>) {
+        arch::prefetch_read(self.region.base().as_ptr().wrapping_add(ptr.offset() as usize));
+    }
+
     /// `count` words at `offset`.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub(in crate::arch) fn prefetch_read(address: *const u8) {
     // SAFETY: a prefetch is a hint: it changes no register or memory and never faults, whatever
     // the address.
     unsafe {
-        asm!("prefetcht0 [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags))
+        asm!("prefetcht0 [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags));
     }
 }
 
@@ -56,6 +56,6 @@ pub(in crate::arch) fn prefetch_read(address: *const u8) {
 pub(in crate::arch) fn prefetch_write(address: *const u8) {
     // SAFETY: as above; a CPU without PREFETCHW executes it as a no-op.
     unsafe {
-        asm!("prefetchw [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags))
+        asm!("prefetchw [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags));
     }
 }
