@@ -1,2 +1,40 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: `cargo xtask help` lists them. One file per command.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod shell;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of the pmindex workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
+    Ci(ci::Args),
+    /// House rules no compiler checks: file sizes, module docs, layers, links, wording
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Ci(args) => ci::run(&args),
+        Command::Tidy => tidy::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Tables a person reads: the first column to the left, numbers to the right.
+
+use std::fmt::Write;
+
+/// Rows of cells under a heading.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with this heading.
+    pub(crate) fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Self {
+        Self { rows: vec![heading.into_iter().map(Into::into).collect()] }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// The text, with a rule under the heading.
+    pub(crate) fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, width) in widths.iter().enumerate() {
+                let cell = row.get(column).map_or("", String::as_str);
+                let gap = if column == 0 { "" } else { "  " };
+                let _ = if column == 0 {
+                    write!(line, "{gap}{cell:<width$}")
+                } else {
+                    write!(line, "{gap}{cell:>width$}")
+                };
+            }
+            let _ = writeln!(text, "  {}", line.trim_end());
+            if number == 0 {
+                let rule: usize = widths.iter().sum::<usize>() + 2 * (columns - 1);
+                let _ = writeln!(text, "  {}", "─".repeat(rule));
+            }
+        }
+        text
+    }
+}
+
+/// A number with as many digits as a reader can use.
+pub(crate) fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A count with its thousands apart.
+pub(crate) fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(c);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["op", "a", "bcd"]);
+        table.row(["get_many", "12", "3"]);
+        assert_eq!(
+            table.render(),
+            "  op         a  bcd\n  ─────────────────\n  get_many  12    3\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(digits(0.0), "0");
+        assert_eq!(digits(1.234), "1.23");
+        assert_eq!(digits(12.34), "12.3");
+        assert_eq!(digits(1234.5), "1234");
+        assert_eq!(thousands(1), "1");
+        assert_eq!(thousands(1_234_567), "1 234 567");
+    }
+}

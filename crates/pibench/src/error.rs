@@ -1,0 +1,31 @@
+//! Why a measurement is void.
+
+use pmindex_index::IndexError;
+
+use crate::phase::Phase;
+
+/// Why a measurement is void.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// An operation failed.
+    #[error("{index}: {source}")]
+    Index {
+        /// Which index.
+        index: String,
+        /// What it said.
+        source: IndexError,
+    },
+    /// The operations of a chunk did not do what they should have.
+    #[error("{index}: of {ops} operations of phase {phase}, {done} did what they should have")]
+    Wrong {
+        /// Which index.
+        index: String,
+        /// Which phase.
+        phase: Phase,
+        /// How many operations ran.
+        ops: u64,
+        /// How many succeeded.
+        done: u64,
+    },
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask ci`: what continuous integration runs, in the order that fails fastest.
+//!
+//! One profile builds everything: clippy and rustdoc share the metadata of the dependencies, and
+//! tests, crash exploration and the command line share one optimised build with debug assertions.
+
+use std::time::Duration;
+
+use crate::shell::run_cargo;
+use crate::tidy;
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also the slow half: release builds, longer crash exploration
+    #[arg(long)]
+    long: bool,
+}
+
+/// The README's test command, word for word.
+pub(crate) const TEST: &[&str] = &["test", "--workspace"];
+
+const FMT: &[&str] = &["fmt", "--all", "--check"];
+const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
+const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
+
+/// Runs every step and prints what each cost.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    times.push(("format", run_cargo(FMT, &[])?));
+    tidy::run()?;
+    times.push(("lint", run_cargo(CLIPPY, &[])?));
+    times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
+    times.push(("tests", run_cargo(TEST, &[])?));
+    if args.long {
+        times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
+    }
+    println!("\nall of it holds");
+    for (step, time) in times {
+        println!("  {step:<12} {:>5} s", time.as_secs());
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Rule: pm-core's macros never place a caller's code inside `unsafe`.
+//!
+//! `forbid(unsafe_code)` does not see through macros, so an exported macro that pasted a caller's
+//! expression into an `unsafe` block would break the promise of every crate above. Inside the
+//! braces of any `unsafe` in a `macro_rules!` of pm-core no metavariable may stand; in the head of
+//! an `unsafe impl` names, types and bounds may.
+
+use super::File;
+
+pub(super) fn check(files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|f| f.is_rust() && f.path.starts_with("crates/pm-core/src/")) {
+        let code = without_comments(&file.text);
+        for (start, _) in code.match_indices("macro_rules!") {
+            let body = braces(&code[start..]).unwrap_or_default();
+            for (at, _) in body.match_indices("unsafe") {
+                if braces(&body[at..]).is_some_and(|inner| inner.contains('$')) {
+                    let name = code[start + "macro_rules!".len()..].split('{').next();
+                    complaints.push(format!(
+                        "{}: macro {} puts a caller's tokens inside `unsafe`",
+                        file.path,
+                        name.unwrap_or_default().trim()
+                    ));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(
+        String::with_capacity(text.len()),
+        |mut code, line| {
+            code.push_str(line);
+            code.push('\n');
+            code
+        },
+    )
+}
+
+/// What stands between the first `{` and the `}` that closes it.
+fn braces(text: &str) -> Option<&str> {
+    let open = text.find('{')?;
+    let mut depth = 0_usize;
+    for (at, c) in text[open..].char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(&text[open + 1..open + at]);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    fn complaints(body: &str) -> usize {
+        let text = format!("//! M.\nmacro_rules! m {{\n($e:expr, $t:ty) => {{ {body} }};\n}}\n");
+        check(&[file("crates/pm-core/src/m.rs", &text)]).len()
+    }
+
+    #[test]
+    fn a_callers_expression_inside_unsafe_is_found() {
+        assert_eq!(complaints("unsafe { read($e) }"), 1);
+        assert_eq!(complaints("unsafe impl X for Y { const Z: u8 = $e; }"), 1);
+    }
+
+    #[test]
+    fn names_and_bounds_outside_the_braces_are_allowed() {
+        assert_eq!(complaints("unsafe impl PmType for $t where $t: Word {}"), 0);
+        assert_eq!(complaints("let e = $e; unsafe { read(e) }"), 0);
+        assert_eq!(complaints("// SAFETY: unsafe { $e }\n safe($e)"), 0);
+    }
+}

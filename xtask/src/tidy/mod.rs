@@ -1,0 +1,86 @@
+//! `cargo xtask tidy`: house rules that no compiler checks.
+//!
+//! Each rule is a function from the files of the repository to complaints; every complaint names
+//! the file, where it can the line, and what to do. All of them are printed, then the run fails.
+
+mod edges;
+mod files;
+mod links;
+mod macros;
+mod source;
+mod wording;
+
+use crate::shell;
+
+/// A tracked text file.
+pub(crate) struct File {
+    /// Its path from the root of the workspace, with `/`.
+    path: String,
+    /// What it says.
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.extension() == Some("rs")
+    }
+
+    fn is_markdown(&self) -> bool {
+        self.extension() == Some("md")
+    }
+
+    fn extension(&self) -> Option<&str> {
+        self.path.rsplit('/').next()?.rsplit_once('.').map(|(_, extension)| extension)
+    }
+
+    /// Data that others wrote: word lists, recorded test cases.
+    fn is_foreign(&self) -> bool {
+        self.path.contains("/data/") || self.path.ends_with(".proptest-regressions")
+    }
+}
+
+/// Runs every rule over every file git knows or would add.
+pub(crate) fn run() -> Result<(), String> {
+    eprintln!("\n== tidy");
+    let files = read_files()?;
+    let mut complaints = Vec::new();
+    complaints.extend(files::check(&files));
+    complaints.extend(source::check(&files));
+    complaints.extend(macros::check(&files));
+    complaints.extend(links::check(&files));
+    complaints.extend(wording::check(&files));
+    complaints.extend(edges::check(&edges::read()?));
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    match complaints.len() {
+        0 => {
+            println!("tidy: {} files, nothing to complain about", files.len());
+            Ok(())
+        }
+        1 => Err("tidy: one complaint, above".into()),
+        n => Err(format!("tidy: {n} complaints, listed above")),
+    }
+}
+
+/// Every text file git tracks or would add; binary files are passed over.
+fn read_files() -> Result<Vec<File>, String> {
+    let list = shell::output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let root = shell::root();
+    let mut files = Vec::new();
+    for path in list.lines() {
+        // A file may be listed and deleted, and an image of a pool is not text: neither is ours.
+        let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        files.push(File { path: path.into(), text });
+    }
+    if files.is_empty() {
+        return Err("tidy: git lists no files here".into());
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+fn file(path: &str, text: &str) -> File {
+    File { path: path.into(), text: text.into() }
+}

@@ -1,0 +1,84 @@
+//! Rules for Rust sources: every file says what it is for, and only `pm-core` has `unsafe`.
+
+use super::File;
+
+/// Crates that may contain `unsafe`: all others forbid it.
+const UNSAFE_CRATES: &[&str] = &["crates/pm-core/", "crates/pmem-rs/", "crates/capi/"];
+
+pub(super) fn check(files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|f| f.is_rust() && !is_compile_test(f)) {
+        if !starts_with_docs(&file.text) {
+            complaints.push(format!("{}: no `//!` module doc at the top", file.path));
+        }
+        if UNSAFE_CRATES.iter().any(|prefix| file.path.starts_with(prefix)) {
+            continue;
+        }
+        if is_crate_root(&file.path) && !file.text.contains("#![forbid(unsafe_code)]") {
+            complaints.push(format!("{}: no `#![forbid(unsafe_code)]`", file.path));
+        }
+        for (number, line) in file.text.lines().enumerate() {
+            if has_unsafe(line) {
+                let at = number + 1;
+                complaints.push(format!("{}:{at}: `unsafe` belongs in pm-core alone", file.path));
+            }
+        }
+    }
+    complaints
+}
+
+/// Inputs of compile-fail tests are fragments.
+fn is_compile_test(file: &File) -> bool {
+    file.path.contains("/tests/ui/") || file.path.contains("/tests/compile_fail/")
+}
+
+/// Whether the first thing that is neither blank nor an inner attribute is a module doc.
+fn starts_with_docs(text: &str) -> bool {
+    text.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("#!["))
+        .is_some_and(|line| line.starts_with("//!"))
+        || text.contains("#![doc = include_str!(")
+}
+
+fn is_crate_root(path: &str) -> bool {
+    path.ends_with("src/lib.rs") || path.ends_with("src/main.rs") || path.contains("/src/bin/")
+}
+
+/// Whether a line of code, comments and strings left aside, uses the keyword.
+fn has_unsafe(line: &str) -> bool {
+    let code: String = line.split('"').step_by(2).collect();
+    let code = code.split("//").next().unwrap_or_default();
+    ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "unsafe extern"].iter().any(|form| {
+        code.match_indices(form).any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            before.is_none_or(|c| !c.is_alphanumeric() && !"_`".contains(c))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    #[test]
+    fn module_docs_may_follow_attributes_but_must_be_there() {
+        assert!(starts_with_docs("//! What it is.\n"));
+        assert!(starts_with_docs("#![forbid(unsafe_code)]\n\n//! What it is.\n"));
+        assert!(!starts_with_docs("use std::fmt;\n//! Too late.\n"));
+        assert!(!starts_with_docs(""));
+    }
+
+    #[test]
+    fn safe_crates_must_say_so_and_mean_it() {
+        let missing = file("crates/trees/src/lib.rs", "//! Trees.\n");
+        let breach = file("crates/trees/src/leaf.rs", "//! Leaf.\nlet x = unsafe { y() };\n");
+        let word = file("crates/trees/src/inner.rs", "//! Inner.\n// unsafe { } is not here\n");
+        let core = file("crates/pm-core/src/lib.rs", "//! Core.\nunsafe fn x() {}\n");
+        let complaints = check(&[missing, breach, word, core]);
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(complaints[0].contains("forbid(unsafe_code)"));
+        assert!(complaints[1].starts_with("crates/trees/src/leaf.rs:2:"));
+    }
+}
