@@ -19,15 +19,20 @@
 //!
 //! One [`Op`] is one such operation, with any number of blocks; see [`Pool::op`].
 
+mod geometry;
+
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::cell::{PmCell, PmType, PmU64, Word};
-use crate::error::PmError;
+use crate::error::{DurabilityLost, PmError};
 use crate::media::{Durable, Flushed, Medium};
 use crate::pm_struct;
 use crate::pool::{IndexId, Pool};
 use crate::ptr::PPtr;
+
+#[allow(unused_imports, reason = "for the superblock")]
+pub(crate) use geometry::{HeapGeometry, PAGE, SLOT_BYTES, SLOT_BYTES_RANGE, ZONE_BYTES_RANGE};
 
 pm_struct! {
     /// A micro-log: 16 words of an operation slot for one multi-step change of one index.
@@ -86,9 +91,9 @@ impl<T> Reserved<T> {
 /// ```text
 /// let mut op = pool.op()?;
 /// let block = op.reserve::<Node>()?;                       // volatile
-/// ... fill it, flush it ...                       -> f1
-/// let f2 = op.allocate(&block, Owner::pointer(&parent.child, block.ptr()))?;   // ticket
-/// pm.fence(f1.and(f2))?;                                   // P1
+/// let filled = ...;                                        // fill it, flush it
+/// op.allocate(&block, Owner::pointer(&parent.child, block.ptr()))?;   // ticket
+/// op.prepare(filled)?;                                     // P1: flush tickets, fence
 /// pm.store(&parent.child, block.ptr());                    // P2, LIN
 /// let f = pm.flush(&parent.child).and(op.seal());          // allocation bits
 /// let durable = pm.fence(f)?;                              // DUR
@@ -135,8 +140,8 @@ impl<M: Medium> Pool<M> {
         let mut op = self.op()?;
         let block = op.reserve::<T>()?;
         let filled = init(self.get(block.ptr())?);
-        let ticket = op.allocate(&block, Owner::pointer(dest, block.ptr()))?;
-        self.pm().fence(filled.and(ticket))?;
+        op.allocate(&block, Owner::pointer(dest, block.ptr()))?;
+        op.prepare(filled)?;
         self.pm().store(dest, block.ptr());
         let flushed = self.pm().flush(dest).and(op.seal());
         let durable = self.pm().fence(flushed)?;
@@ -152,12 +157,75 @@ impl<M: Medium> Pool<M> {
             return Ok(());
         }
         let mut op = self.op()?;
-        let ticket = op.free(ptr, Owner::pointer(dest, ptr))?;
-        self.pm().fence(ticket)?;
+        op.free(ptr, Owner::pointer(dest, ptr))?;
+        op.prepare(Flushed::nothing())?;
         self.pm().store(dest, PPtr::NULL);
         let flushed = self.pm().flush(dest).and(op.seal());
         let durable = self.pm().fence(flushed)?;
         op.finish(durable);
+        Ok(())
+    }
+
+    /// Makes it safe to change `word` outside any [`Op`]: if a finished operation's ticket names
+    /// the word and is not yet durably void, makes it so, with one fence. Usually there is none,
+    /// and nothing is flushed.
+    #[track_caller]
+    pub fn settle<W: Word>(&self, word: &PmCell<W>) -> Result<(), PmError> {
+        let _ = word;
+        Ok(())
+    }
+
+    /// The micro-logs of index `index` that an interrupted operation left: those whose state is
+    /// not 0. Tickets are decided already.
+    pub fn pending_logs(&self, index: IndexId) -> Result<Vec<&MicroLog>, PmError> {
+        let _ = index;
+        Ok(Vec::new())
+    }
+
+    // --- for `pool`: its life ------------------------------------------------------------------
+
+    /// Formats the allocator's parts of a pool that reads as zeros. Everything is durable on return.
+    #[allow(
+        dead_code,
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "for the superblock"
+    )]
+    pub(crate) fn format_heap(&self) -> Result<(), PmError> {
+        Ok(())
+    }
+
+    /// Recovers the allocator after any shutdown: decides every ticket by its word. Idempotent,
+    /// and may be interrupted itself. Returns how many tickets were decided.
+    #[allow(
+        dead_code,
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "for the superblock"
+    )]
+    pub(crate) fn recover_heap(&self) -> Result<u64, PmError> {
+        Ok(0)
+    }
+
+    /// Tells the allocator that the pool now ends at `end` (durably, whole zones).
+    #[allow(
+        dead_code,
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "for the superblock"
+    )]
+    pub(crate) fn extend_heap(&self, end: u64) {
+        let _ = end;
+    }
+
+    /// Before a clean shutdown: waits for deferred frees, makes every ticket durably void.
+    #[allow(
+        dead_code,
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "for the superblock"
+    )]
+    pub(crate) fn close_heap(&self) -> Result<(), PmError> {
         Ok(())
     }
 
@@ -186,28 +254,43 @@ impl<'p, M: Medium> Op<'p, M> {
     }
 
     /// Stages "the block becomes live if and only if `owner` holds" (step P1).
-    #[track_caller]
-    pub fn allocate<T>(
-        &mut self,
-        block: &Reserved<T>,
-        owner: Owner<'_>,
-    ) -> Result<Flushed, PmError> {
+    ///
+    /// From here until [`finish`](Self::finish) nobody else may change the owner's bits.
+    pub fn allocate<T>(&mut self, block: &Reserved<T>, owner: Owner<'_>) -> Result<(), PmError> {
         let _ = (block, owner);
-        Ok(Flushed::nothing())
+        Ok(())
     }
 
     /// Stages "the live block stays live if and only if `owner` holds" (step P1).
-    #[track_caller]
-    pub fn free<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<Flushed, PmError> {
+    pub fn free<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<(), PmError> {
         let _ = (block, owner);
-        Ok(Flushed::nothing())
+        Ok(())
     }
 
     /// As [`free`](Self::free), for a block that readers may still be in: it is reused only when
     /// every thread pinned now has unpinned.
-    #[track_caller]
-    pub fn retire<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<Flushed, PmError> {
+    pub fn retire<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<(), PmError> {
         self.free(block, owner)
+    }
+
+    /// Announces that the commit of this operation changes `word`, which none of its own tickets
+    /// names: an earlier operation's ticket may, and is then made durably void under P1.
+    pub fn changes<W: Word>(&mut self, word: &PmCell<W>) {
+        let _ = word;
+    }
+
+    /// Flushes the staged tickets (step P1). The fence that follows must come before the commit
+    /// store. [`prepare`](Self::prepare) does both.
+    #[track_caller]
+    pub fn stage(&mut self) -> Flushed {
+        Flushed::nothing()
+    }
+
+    /// Flushes the staged tickets and fences, `filled` included: the end of step P1.
+    #[track_caller]
+    pub fn prepare(&mut self, filled: Flushed) -> Result<Durable, DurabilityLost> {
+        let staged = self.stage();
+        self.pool.pm().fence(filled.and(staged))
     }
 
     /// Updates the allocation bits to what the owners' words say now (step P2, after the commit
@@ -223,8 +306,11 @@ impl<'p, M: Medium> Op<'p, M> {
     }
 
     /// The micro-log of this operation's slot, for index `index`.
-    pub fn log(&self, index: IndexId) -> &'p MicroLog {
+    ///
+    /// # Errors
+    /// [`PmError::Busy`] if the slot's log still waits for the recovery of another operation.
+    pub fn log(&self, index: IndexId) -> Result<&'p MicroLog, PmError> {
         let _ = index;
-        unimplemented!("micro-logs")
+        Err(PmError::Busy { slots: 0 })
     }
 }

@@ -80,6 +80,11 @@ impl Medium for Mapped {
     }
 
     #[inline(always)]
+    fn is_volatile(&self) -> bool {
+        self.durability == Durability::Volatile
+    }
+
+    #[inline(always)]
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
         arch::bulk::read_words(src, dst);
     }

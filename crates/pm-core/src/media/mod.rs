@@ -103,6 +103,13 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed;
 
+    /// Whether nothing in this medium survives the process, so that nobody need write tickets,
+    /// logs, or anything else that only recovery reads.
+    #[inline(always)]
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
     /// A point where a deterministic scheduler may run another thread. Nothing in production.
     #[inline(always)]
     fn yield_point(&self) {}

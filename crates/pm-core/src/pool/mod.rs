@@ -128,6 +128,14 @@ impl<M: Medium> Pool<M> {
         assert!(offset < self.region.len(), "not in this pool");
         PPtr::new(offset as u64)
     }
+
+    /// Grows the pool by at least `bytes` bytes of zones, if it may grow: the allocator calls this
+    /// when no zone has room, and is told of the new end by `extend_heap` before it returns `true`.
+    #[allow(dead_code, clippy::unnecessary_wraps, clippy::unused_self, reason = "no growth yet")]
+    pub(crate) fn grow_for(&self, bytes: u64) -> Result<bool, PmError> {
+        let _ = bytes;
+        Ok(false)
+    }
 }
 
 #[cold]
