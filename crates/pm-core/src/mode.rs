@@ -47,6 +47,12 @@ pub enum FlushInstruction {
     ClflushOpt,
     /// Writes back and evicts, ordered: slow, but every x86-64 has it.
     Clflush,
+    /// AArch64: cleans to the point of deep persistence.
+    DcCvadp,
+    /// AArch64: cleans to the point of persistence.
+    DcCvap,
+    /// AArch64: cleans to the point of coherency; no persistence without help of the platform.
+    DcCvac,
 }
 
 impl fmt::Display for FlushInstruction {
@@ -55,6 +61,9 @@ impl fmt::Display for FlushInstruction {
             Self::Clwb => "clwb",
             Self::ClflushOpt => "clflushopt",
             Self::Clflush => "clflush",
+            Self::DcCvadp => "dc cvadp",
+            Self::DcCvap => "dc cvap",
+            Self::DcCvac => "dc cvac",
         })
     }
 }

@@ -6,10 +6,12 @@ use core::sync::atomic::fence;
 
 use crate::cell::PmU64;
 
-use super::level::{self, Level};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{avx2, avx512};
+use super::x86_64::{
+    avx2, avx512,
+    level::{self, Level},
+};
 
 /// Strings up to this length are compared word by word: a vector would reach into lines that the
 /// string does not touch.

@@ -19,19 +19,27 @@
 //!
 //! # Variants
 //!
-//! Three variants (AVX-512, AVX2, portable) are tested against each other. [`level`] holds the one
+//! Three variants (AVX-512, AVX2, portable) are tested against each other. `x86_64::level` holds the one
 //! in use: a relaxed load of a static and a predicted branch, and the AVX-512 blocks are inlined, so
 //! there is no call. They use only `zmm16` to `zmm31`, whose upper halves cost legacy SSE code
 //! nothing, so no `vzeroupper` is needed.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub(crate) mod bulk;
-mod level;
 mod portable;
-pub(crate) mod stream;
+mod stream;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-pub(crate) use level::resolve;
-pub(crate) use stream::{best_flush, flush_line, prefetch_read, prefetch_write, store_fence};
+pub(crate) use stream::{
+    best_flush, flush_line, prefetch_read, prefetch_write, resolve, store_fence, stream_word,
+    stream_words, streams_words,
+};
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("pmindex maps pools into a 64-bit address space");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("pmindex knows how to write a cache line back on x86-64 and AArch64 only");

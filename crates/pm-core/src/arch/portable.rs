@@ -1,4 +1,4 @@
-//! Bulk reads as what they mean: relaxed loads of words.
+//! Bulk accesses as what they mean: relaxed loads and stores of words.
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::Relaxed;
@@ -73,4 +73,12 @@ fn short(bytes: &[u8]) -> u64 {
         number |= u64::from(part) << (8 * at);
     }
     number
+}
+
+/// Copies words in, as many as both have: relaxed stores.
+#[inline(always)]
+pub(crate) fn write_words(dst: &[PmU64], src: &[u64]) {
+    for (cell, &word) in dst.iter().zip(src) {
+        cell.atomic().store(word, Relaxed);
+    }
 }

@@ -1,10 +1,27 @@
 //! Write-back, fence, prefetch and non-temporal stores, one interface for all architectures.
+//!
+//! # What is non-temporal, and what only may be
+//!
+//! A non-temporal store of a whole line needs no read of the line and no flush: 64 bytes and a fence
+//! cost less than store, CLWB and fence, and 512 bytes a third less. Of a part of a line it makes the
+//! memory controller read the rest first: one word and a fence cost half as much again as store,
+//! CLWB and fence on Intel (310 against 205 ns on a Sapphire Rapids with DDR5), and a tenth *less* on
+//! AMD's Zen. So lines that a copy covers in part are stored and flushed, and a single word goes
+//! whichever way its CPU prefers. MOVDIR64B was measured too: the same as a 64-byte VMOVNTDQ.
 
 use crate::cell::PmU64;
+use crate::line::LINE;
 use crate::mode::FlushInstruction;
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64 as isa;
+use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::flush as isa;
+use super::x86_64::{
+    flush as isa,
+    level::{self, Level},
+    nontemporal,
+};
 
 /// Writes back the line at address `line`, which must be one that `words` touches.
 #[inline(always)]
@@ -19,9 +36,23 @@ pub(crate) fn store_fence() {
     isa::store_fence();
 }
 
+/// Finds out which vector instructions this CPU has. Each medium does so when it is made.
+pub(crate) fn resolve() {
+    #[cfg(target_arch = "x86_64")]
+    level::resolve();
+}
+
 /// The best flush instruction of this CPU.
 pub(crate) fn best_flush() -> FlushInstruction {
     isa::best_flush()
+}
+
+/// Whether a single non-temporal word is the fastest way to make it durable on this CPU.
+pub(crate) fn streams_words() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return nontemporal::streams_words();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Fetches the line at `address` for reading. Any address is allowed.
@@ -34,4 +65,49 @@ pub(crate) fn prefetch_read(address: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     isa::prefetch_write(address);
+}
+
+/// Stores one word non-temporally.
+#[inline(always)]
+pub(crate) fn stream_word(instruction: FlushInstruction, cell: &PmU64, word: u64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let _ = instruction;
+        nontemporal::store_word(cell, word);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    store_and_flush(instruction, core::slice::from_ref(cell), &[word]);
+}
+
+/// Copies words in, as many as both have, and starts their write-back: whole lines with
+/// non-temporal stores, the rest with ordinary stores and a flush.
+pub(crate) fn stream_words(instruction: FlushInstruction, dst: &[PmU64], src: &[u64]) {
+    let count = dst.len().min(src.len());
+    let (dst, src) = (&dst[..count], &src[..count]);
+    let into_line = dst.as_ptr().addr() % LINE;
+    let head = if into_line == 0 { 0 } else { ((LINE - into_line) / 8).min(count) };
+    let (dst_head, dst) = dst.split_at(head);
+    let (src_head, src) = src.split_at(head);
+    let (dst_lines, dst_tail) = dst.as_chunks::<8>();
+    let (src_lines, src_tail) = src.as_chunks::<8>();
+    store_and_flush(instruction, dst_head, src_head);
+    for (cells, words) in dst_lines.iter().zip(src_lines) {
+        #[cfg(target_arch = "x86_64")]
+        if level::is(Level::Avx512) {
+            nontemporal::store_line(cells, words);
+        } else {
+            cells.iter().zip(words).for_each(|(cell, &word)| nontemporal::store_word(cell, word));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        store_and_flush(instruction, cells, words);
+    }
+    store_and_flush(instruction, dst_tail, src_tail);
+}
+
+/// Copies words of one line in with ordinary stores and flushes it.
+fn store_and_flush(instruction: FlushInstruction, dst: &[PmU64], src: &[u64]) {
+    portable::write_words(dst, src);
+    for line in crate::line::lines_of(dst.as_ptr().addr(), size_of_val(dst)) {
+        flush_line(instruction, dst, line);
+    }
 }

@@ -17,12 +17,14 @@ use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 pub struct Mapped {
     durability: Durability,
     instruction: FlushInstruction,
+    /// Whether a non-temporal store is the fastest way to make one word durable.
+    streams_words: bool,
 }
 
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         arch::resolve();
-        Self { durability, instruction }
+        Self { durability, instruction, streams_words: arch::streams_words() }
     }
 
     /// What a completed fence means.
@@ -124,7 +126,21 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
-        self.write_words(dst, src);
-        self.flush_words(dst)
+        if self.durability == Durability::Flush {
+            arch::stream_words(self.instruction, dst, src);
+        } else {
+            self.write_words(dst, src);
+        }
+        Flushed::new()
+    }
+
+    #[inline(always)]
+    fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
+        if self.durability == Durability::Flush && self.streams_words {
+            arch::stream_word(self.instruction, cell, value);
+            return Flushed::new();
+        }
+        self.store_word(cell, value);
+        self.flush_words(core::slice::from_ref(cell))
     }
 }

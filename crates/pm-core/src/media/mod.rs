@@ -110,6 +110,12 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         false
     }
 
+    /// See [`store_nt`](Self::store_nt).
+    #[track_caller]
+    fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
+        self.stream_words(core::slice::from_ref(cell), &[value])
+    }
+
     /// A point where a deterministic scheduler may run another thread. Nothing in production.
     #[inline(always)]
     fn yield_point(&self) {}
@@ -133,6 +139,15 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn store<W: Word>(&self, cell: &PmCell<W>, value: W) {
         self.store_word(cell.as_word(), value.into_word());
+    }
+
+    /// Stores a cell and starts its write-back in one step, non-temporally where the CPU does that
+    /// faster. Meant for commit words: it is ordered with no other store before the fence, so what
+    /// it commits must be durable already, and only the holder of a lock may be able to see it.
+    #[inline(always)]
+    #[track_caller]
+    fn store_nt<W: Word>(&self, cell: &PmCell<W>, value: W) -> Flushed {
+        self.store_nt_word(cell.as_word(), value.into_word())
     }
 
     /// Compare-and-exchange (strong) on a cell. `Err` holds the value found.

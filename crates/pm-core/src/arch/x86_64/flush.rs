@@ -19,8 +19,8 @@ pub(in crate::arch) fn flush_line(instruction: FlushInstruction, words: &[PmU64]
         FlushInstruction::ClflushOpt => unsafe {
             asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags));
         },
-        // SAFETY: as above; CLFLUSH is ordered besides.
-        FlushInstruction::Clflush => unsafe {
+        // SAFETY: as above; CLFLUSH is ordered besides, and every x86-64 has it.
+        _ => unsafe {
             asm!("clflush [{0}]", in(reg) address, options(nostack, preserves_flags));
         },
     }

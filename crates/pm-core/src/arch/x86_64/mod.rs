@@ -3,3 +3,5 @@
 pub(super) mod avx2;
 pub(super) mod avx512;
 pub(super) mod flush;
+pub(super) mod level;
+pub(super) mod nontemporal;
