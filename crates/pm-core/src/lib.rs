@@ -25,7 +25,7 @@ pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
-pub use media::{Durable, Flushed, Mapped, Medium, Rmw, Traced};
+pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
 pub use pool::{IndexEntry, IndexId, Pool};
 pub use ptr::{PPtr, PmPtr};

@@ -61,3 +61,10 @@ pub(super) fn prefetch_write(address: *const u8) {
         asm!("prfm pstl1keep, [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags));
     }
 }
+
+pub(super) fn ticks() -> u64 {
+    let ticks: u64;
+    // SAFETY: reads the virtual counter, which user code may.
+    unsafe { asm!("mrs {0}, cntvct_el0", out(reg) ticks, options(nostack, nomem, preserves_flags)) }
+    ticks
+}

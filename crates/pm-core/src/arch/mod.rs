@@ -36,7 +36,7 @@ mod x86_64;
 
 pub(crate) use stream::{
     best_flush, flush_line, prefetch_read, prefetch_write, resolve, store_fence, stream_word,
-    stream_words, streams_words,
+    stream_words, streams_words, ticks,
 };
 
 #[cfg(not(target_pointer_width = "64"))]

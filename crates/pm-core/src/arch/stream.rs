@@ -47,6 +47,11 @@ pub(crate) fn best_flush() -> FlushInstruction {
     isa::best_flush()
 }
 
+/// The CPU's time stamp counter: constant rate, unknown unit.
+pub(crate) fn ticks() -> u64 {
+    isa::ticks()
+}
+
 /// Whether a single non-temporal word is the fastest way to make it durable on this CPU.
 pub(crate) fn streams_words() -> bool {
     #[cfg(target_arch = "x86_64")]

@@ -2,9 +2,10 @@
 //! it, or record it (architecture, section 4).
 //!
 //! * [`Mapped`]: the real thing.
-//! * `Counting`: the same, and exact counts of lines flushed, fences and media bytes.
+//! * [`Counting`]: the same, and exact counts of lines flushed, fences and media bytes.
 //! * [`Traced`]: the same, and a record of every access for the crash simulator.
 
+pub(crate) mod counting;
 mod mapped;
 mod token;
 pub(crate) mod traced;
@@ -16,6 +17,7 @@ use crate::cell::{PmCell, PmType, PmU64, Word, words_of};
 use crate::error::DurabilityLost;
 use crate::line::lines_in;
 
+pub use counting::{Counting, Counts};
 pub use mapped::Mapped;
 pub use token::{Durable, Flushed};
 pub(crate) use traced::Inner as TracedInner;

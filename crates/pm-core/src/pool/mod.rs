@@ -8,7 +8,7 @@ use crate::alloc::Heap;
 use crate::arch;
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
-use crate::media::{Mapped, Medium, Traced};
+use crate::media::{Counting, Mapped, Medium, Traced};
 use crate::mode::Durability;
 use crate::ptr::PPtr;
 use crate::region::Region;
@@ -39,6 +39,14 @@ impl Pool<Mapped> {
 
     #[doc(hidden)]
     pub fn create(_path: &Path) {}
+}
+
+impl Pool<Counting<Mapped>> {
+    /// As [`Pool::emulated`], and every store, flush and fence is counted.
+    pub fn counting(len: usize) -> Result<Self, PmError> {
+        let medium = Mapped::new(Durability::Flush, arch::best_flush());
+        Self::with_medium(len, Counting::new(medium))
+    }
 }
 
 impl Pool<Traced> {

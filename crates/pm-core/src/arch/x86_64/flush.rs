@@ -59,3 +59,8 @@ pub(in crate::arch) fn prefetch_write(address: *const u8) {
         asm!("prefetchw [{0}]", in(reg) address.addr(), options(nostack, nomem, preserves_flags));
     }
 }
+
+pub(in crate::arch) fn ticks() -> u64 {
+    // SAFETY: RDTSC reads a counter; user code may execute it on every system that runs Rust's std.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}

@@ -1,0 +1,129 @@
+//! Counts, and the per-thread cells in which they grow.
+
+use core::cell::RefCell;
+use core::ops::{Add, Sub};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// What operations cost. Subtract an earlier snapshot from a later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Words stored, by whatever means.
+    pub stores: u64,
+    /// Lines flushed, non-temporal ones included.
+    pub lines: u64,
+    /// Lines written with non-temporal stores.
+    pub nt_lines: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Bytes the medium wrote, in its own access units.
+    pub media_written: u64,
+    /// Bytes the medium read to complete units that were written in part.
+    pub media_read: u64,
+}
+
+impl Counts {
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            stores: f(self.stores, other.stores),
+            lines: f(self.lines, other.lines),
+            nt_lines: f(self.nt_lines, other.nt_lines),
+            fences: f(self.fences, other.fences),
+            media_written: f(self.media_written, other.media_written),
+            media_read: f(self.media_read, other.media_read),
+        }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::wrapping_add)
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::wrapping_sub)
+    }
+}
+
+/// One thread's counts of one medium: only that thread adds, anyone reads.
+#[derive(Debug, Default)]
+pub(super) struct ThreadCounts {
+    stores: AtomicU64,
+    lines: AtomicU64,
+    nt_lines: AtomicU64,
+    fences: AtomicU64,
+    media_written: AtomicU64,
+    media_read: AtomicU64,
+}
+
+impl ThreadCounts {
+    pub(super) fn add(&self, counts: Counts) {
+        self.stores.fetch_add(counts.stores, Relaxed);
+        self.lines.fetch_add(counts.lines, Relaxed);
+        self.nt_lines.fetch_add(counts.nt_lines, Relaxed);
+        self.fences.fetch_add(counts.fences, Relaxed);
+        self.media_written.fetch_add(counts.media_written, Relaxed);
+        self.media_read.fetch_add(counts.media_read, Relaxed);
+    }
+
+    pub(super) fn add_stores(&self, stores: u64) {
+        self.stores.fetch_add(stores, Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> Counts {
+        Counts {
+            stores: self.stores.load(Relaxed),
+            lines: self.lines.load(Relaxed),
+            nt_lines: self.nt_lines.load(Relaxed),
+            fences: self.fences.load(Relaxed),
+            media_written: self.media_written.load(Relaxed),
+            media_read: self.media_read.load(Relaxed),
+        }
+    }
+}
+
+/// The counts of every thread that ever used a medium.
+#[derive(Debug)]
+pub(super) struct Registry {
+    id: u64,
+    threads: Mutex<Vec<Arc<ThreadCounts>>>,
+}
+
+thread_local! {
+    /// This thread's counts, by medium.
+    static MINE: RefCell<Vec<(u64, Arc<ThreadCounts>)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Relaxed), threads: Mutex::default() }
+    }
+
+    /// Lets `f` at the calling thread's counts.
+    pub(super) fn mine<R>(&self, f: impl FnOnce(&ThreadCounts) -> R) -> R {
+        MINE.with_borrow_mut(|mine| {
+            if let Some((_, counts)) = mine.iter().find(|(id, _)| *id == self.id) {
+                return f(counts);
+            }
+            mine.retain(|(_, counts)| Arc::strong_count(counts) > 1); // media that are gone
+            let counts = Arc::<ThreadCounts>::default();
+            self.threads.lock().push(Arc::clone(&counts));
+            mine.push((self.id, Arc::clone(&counts)));
+            f(&counts)
+        })
+    }
+
+    /// The sum over all threads.
+    pub(super) fn total(&self) -> Counts {
+        let threads = self.threads.lock();
+        threads.iter().fold(Counts::default(), |sum, thread| sum + thread.snapshot())
+    }
+}

@@ -1,0 +1,98 @@
+//! The counting medium counts exactly what its rules say.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmindex_core::{Counting, Counts, Flushed, Mapped, Medium, PmU64, Pool, Rmw};
+
+fn pool() -> Pool<Counting<Mapped>> {
+    Pool::counting(64 << 10).expect("a small pool")
+}
+
+/// 1024 words at a multiple of 4096.
+fn words(pool: &Pool<Counting<Mapped>>) -> &[PmU64] {
+    pool.words(8192, 1024).expect("in bounds")
+}
+
+#[test]
+fn every_kind_of_store_counts_its_words_and_no_flush_or_fence() {
+    let pool = pool();
+    let (pm, words) = (pool.pm(), words(&pool));
+    pm.reset();
+    pm.store(&words[0], 1);
+    pm.cas(&words[0], 1, 2).expect("it is 1");
+    pm.cas(&words[0], 1, 3).expect_err("it is 2");
+    pm.rmw_word(&words[0], Rmw::Add(1));
+    pm.write_words(&words[8..18], &[7; 10]);
+    pm.write_bytes(&words[20..], b"17 bytes, 3 words");
+    let _ = pm.load(&words[0]);
+    pm.prefetch(&words[0]);
+    assert_eq!(pm.counts(), Counts { stores: 1 + 1 + 1 + 10 + 3, ..Counts::default() });
+}
+
+#[test]
+fn lines_count_however_they_are_written_back() {
+    let pool = pool();
+    let (pm, words) = (pool.pm(), words(&pool));
+    pm.reset();
+    let before = pm.counts();
+    let flushed = pm
+        .flush(&words[0])
+        .and(pm.flush_words(&words[6..10])) // the end of one line, the start of the next
+        .and(pm.flush_words(&words[..0]))
+        .and(pm.stream_words(&words[15..33], &[1; 18])) // 4 lines, two of them in part
+        .and(pm.store_nt(&words[40], 5));
+    pm.fence(flushed).expect("emulated");
+    let counts = pm.counts() - before;
+    assert_eq!((counts.lines, counts.nt_lines, counts.fences), (1 + 2 + 4 + 1, 5, 1));
+    assert_eq!(counts.stores, 18 + 1);
+    assert_eq!(pm.load(&words[15]) + pm.load(&words[32]) + pm.load(&words[40]), 1 + 1 + 5);
+}
+
+#[test]
+fn media_bytes_follow_the_access_unit() {
+    let pool = pool();
+    let (pm, words) = (pool.pm(), words(&pool));
+    pm.reset();
+    // Two whole units, then one line of a third.
+    let flushed = pm.flush_words(&words[..64]).and(pm.flush(&words[64]));
+    pm.fence(flushed).expect("emulated");
+    assert_eq!(pm.counts().media_written, 0, "all still in the buffer");
+    pm.drain();
+    let counts = pm.counts();
+    assert_eq!((counts.media_written, counts.media_read), (3 * 256, 256));
+    pm.reset();
+    assert_eq!(pm.counts(), Counts::default());
+}
+
+#[test]
+fn threads_count_for_themselves_and_all_together() {
+    let pool = pool();
+    pool.pm().reset();
+    let lines = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 1..=4u64 {
+            let (pool, lines) = (&pool, &lines);
+            scope.spawn(move || {
+                let (pm, words) = (pool.pm(), words(pool));
+                for _ in 0..thread * 100 {
+                    let flushed = pm.flush(&words[thread as usize]);
+                    pm.fence(flushed).expect("emulated");
+                }
+                let mine = pm.thread_counts();
+                assert_eq!((mine.lines, mine.fences), (thread * 100, thread * 100));
+                lines.fetch_add(mine.lines, Relaxed);
+            });
+        }
+    });
+    assert_eq!(lines.load(Relaxed), 1000);
+    assert_eq!(pool.pm().counts().lines, 1000, "threads that ended still count");
+    assert_eq!(pool.pm().thread_counts().fences, 0);
+}
+
+#[test]
+fn two_media_do_not_share_counts() {
+    let (one, other) = (pool(), pool());
+    let flushed: Flushed = one.pm().flush(&words(&one)[0]);
+    one.pm().fence(flushed).expect("emulated");
+    assert_eq!((one.pm().counts().lines, other.pm().counts().lines), (1, 0));
+}
