@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask help` lists them. One file per command.
 #![forbid(unsafe_code)]
 
+mod bless;
 mod ci;
 mod shell;
 mod tidy;
@@ -19,6 +20,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Rewrites the golden files (costs per operation) and shows what changed
+    Bless,
     /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
     Ci(ci::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
@@ -27,6 +30,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Bless => bless::run(),
         Command::Ci(args) => ci::run(&args),
         Command::Tidy => tidy::run(),
     };
