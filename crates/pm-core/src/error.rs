@@ -1,7 +1,7 @@
 //! Errors: one enum per kind of operation, each value says what and where.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::mode::Durability;
 
@@ -50,6 +50,44 @@ pub enum PmError {
         /// How many writers the pool was created for.
         slots: usize,
     },
+    /// The file system has no room for the pool to grow; nothing was changed.
+    #[error("no space on the device: {wanted} more bytes were asked for")]
+    NoSpace {
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The process was forked after the pool was opened: the pool belongs to the parent. Open it
+    /// anew in the child, when the parent has closed it.
+    #[error("this process was forked after the pool was opened; the pool belongs to the parent")]
+    Forked,
+    /// The pool already has an index of this name.
+    #[error("the pool already has an index named {name:?}")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A name of an index is empty or too long.
+    #[error("the name of an index has 1 to {max} bytes, not {len}")]
+    BadName {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The directory has no room for another index.
+    #[error("the pool has {entries} indexes, which is as many as it can have")]
+    DirectoryFull {
+        /// How many it can have.
+        entries: usize,
+    },
+    /// An option that no pool can have.
+    #[error("{value} is not a possible {what}")]
+    BadOption {
+        /// Which option.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
     /// The operating system refused (growing the file, mapping it).
     #[error("{what}: {source_text}")]
     Os {
@@ -60,19 +98,100 @@ pub enum PmError {
     },
 }
 
-/// What creating or opening a pool can fail with.
+/// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
+/// can be done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The operating system refused.
-    #[error("{path}: {what}: {source}")]
-    Io {
+    /// No such file.
+    #[error("{path}: no such file; create the pool first")]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file to create exists.
+    #[error("{path}: already exists; open it, or remove it first")]
+    AlreadyExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The permissions of the file or its directory forbid it.
+    #[error("{path}: permission denied ({what}); check the owner and mode, or open read-only")]
+    PermissionDenied {
         /// The file.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// The system's error.
-        source: io::Error,
+    },
+    /// Neither a regular file nor a device-DAX device.
+    #[error("{path}: {found}; a pool is a regular file or a device-DAX device")]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// Another opener has the pool.
+    #[error("{path}: in use by another process or another part of this one; close it there first")]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system has no room for the pool.
+    #[error("{path}: no space for {wanted} bytes on this file system")]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The file is not a pool: the magic is missing (creation may have been interrupted).
+    #[error("{path}: not a pmindex pool (or one whose creation was interrupted)")]
+    NotAPool {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The pool was written in a format that this library does not know.
+    #[error(
+        "{path}: pool format {found}; this library reads format {supported}; use a later version"
+    )]
+    UnsupportedVersion {
+        /// The file.
+        path: PathBuf,
+        /// The pool's format.
+        found: u64,
+        /// The newest format this library reads.
+        supported: u64,
+    },
+    /// The file is shorter than the pool in it.
+    #[error("{path}: truncated: {len} bytes of a pool of {expected} bytes; restore a backup")]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Bytes there are.
+        len: u64,
+        /// Bytes there should be.
+        expected: u64,
+    },
+    /// Metadata fail their checksum or contradict themselves.
+    #[error("{path}: damaged: {what} at offset {offset:#x}; restore a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is damaged.
+        what: &'static str,
+        /// Where.
+        offset: u64,
+    },
+    /// An option that cannot be had.
+    #[error("{path}: {value} is not a possible {what}")]
+    BadOption {
+        /// The file.
+        path: PathBuf,
+        /// Which option.
+        what: &'static str,
+        /// Its value.
+        value: String,
     },
     /// The medium gives less than the caller requires.
     #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
@@ -86,13 +205,31 @@ pub enum OpenError {
         /// Why not more.
         why: String,
     },
-    /// The file is not a pool.
-    #[error("{path}: not a pmindex pool")]
-    NotAPool {
+    /// The platform reports that a power failure lost data in the modules while the pool was open.
+    #[error(
+        "{path}: the memory modules report {found} dirty shutdowns, {recorded} when the pool was \
+         last opened, and it was not closed since: acknowledged data may be lost; restore a backup, \
+         or accept the loss with PoolOptions::accept_dirty_shutdown"
+    )]
+    DirtyShutdown {
         /// The file.
         path: PathBuf,
+        /// The count when the pool was last opened.
+        recorded: u64,
+        /// The count now.
+        found: u64,
     },
-    /// The contents break an invariant.
+    /// The operating system refused.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The contents break an invariant, or recovery failed.
     #[error("{path}: {error}")]
     Pool {
         /// The file.
@@ -100,4 +237,56 @@ pub enum OpenError {
         /// Which.
         error: PmError,
     },
+}
+
+/// An [`OpenError`] before the file's name is known.
+#[derive(Debug)]
+#[allow(dead_code, reason = "for files")]
+pub(crate) enum OpenFault {
+    NotAPool,
+    Version { found: u64, supported: u64 },
+    Truncated { len: u64, expected: u64 },
+    Damaged { what: &'static str, offset: u64 },
+    BadOption { what: &'static str, value: String },
+    TooWeak { required: Durability, available: Durability, why: String },
+    DirtyShutdown { recorded: u64, found: u64 },
+    Pool(PmError),
+}
+
+impl From<PmError> for OpenFault {
+    fn from(error: PmError) -> Self {
+        Self::Pool(error)
+    }
+}
+
+impl From<DurabilityLost> for OpenFault {
+    fn from(lost: DurabilityLost) -> Self {
+        Self::Pool(lost.into())
+    }
+}
+
+impl OpenFault {
+    /// The error for the pool at `path`.
+    pub(crate) fn at(self, path: &Path) -> OpenError {
+        let path = path.to_path_buf();
+        match self {
+            Self::NotAPool => OpenError::NotAPool { path },
+            Self::Version { found, supported } => {
+                OpenError::UnsupportedVersion { path, found, supported }
+            }
+            Self::Truncated { len, expected } => OpenError::Truncated { path, len, expected },
+            Self::Damaged { what, offset } => OpenError::Damaged { path, what, offset },
+            Self::BadOption { what, value } => OpenError::BadOption { path, what, value },
+            Self::TooWeak { required, available, why } => {
+                OpenError::TooWeak { path, required, available, why }
+            }
+            Self::DirtyShutdown { recorded, found } => {
+                OpenError::DirtyShutdown { path, recorded, found }
+            }
+            Self::Pool(PmError::BadOption { what, value }) => {
+                OpenError::BadOption { path, what, value: value.to_string() }
+            }
+            Self::Pool(error) => OpenError::Pool { path, error },
+        }
+    }
 }

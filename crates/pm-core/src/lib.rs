@@ -11,6 +11,7 @@ mod alloc;
 mod arch;
 mod arena;
 mod cell;
+mod checksum;
 mod error;
 mod line;
 mod media;
@@ -27,7 +28,7 @@ pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
-pub use pool::{IndexEntry, IndexId, Pool};
+pub use pool::{IndexEntry, IndexId, Pool, PoolOptions, RecoveryScope};
 pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.

@@ -1,37 +1,54 @@
 //! A region: a fixed range of addresses that backs a pool or an arena.
+//!
+//! A region reserves `capacity` bytes of addresses, of which the first [`len`](Region::len) may be
+//! touched; growing raises the length and never moves anything. The length stands in a word of its
+//! own page just before the base:
+//!
+//! ```text
+//! | prefix page: .. length | base: usable bytes .. | reserved ..        |
+//! ```
+//!
+//! For a shared mapping the kernel zeroes that page in a forked child (`MADV_WIPEONFORK`), so a
+//! child's pool has length 0, and every pointer into it fails its bounds check: the child cannot
+//! disturb its parent, at no cost to anyone.
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Release};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
 use crate::media::TracedInner;
 
 /// Regions up to this size come from the heap: no system call when a test makes many.
 const HEAP_MAX: usize = 1 << 20;
-/// Alignment of every region.
-const ALIGN: usize = 4096;
+/// Alignment of every region, and the size of the page before the base.
+const PAGE: usize = 4096;
 
-/// Owned, zero-initialised or file-backed memory at a fixed address.
+/// Owned memory at a fixed address, zero at first or backed by a file.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
-    len: usize,
+    capacity: usize,
     backing: Backing,
 }
 
-/// Who gives the memory back.
+/// Who gives the memory back, and how.
 #[derive(Debug)]
 enum Backing {
-    /// This region, to the heap.
     Heap,
-    /// This region, to the system.
-    Mapping,
-    /// Nobody here: the memory of a traced space, which lives at least as long.
-    #[allow(dead_code, reason = "held to keep the memory alive")]
+    /// Nobody here: the memory of a traced space, which lives at least as long and shares its
+    /// length word with this region.
     Lent(Arc<TracedInner>),
+    /// Start and length of the whole mapping, the prefix page included.
+    Map {
+        start: NonNull<u8>,
+        len: usize,
+    },
 }
 
 // SAFETY: a region is plain memory that only atomic accesses touch.
@@ -40,58 +57,113 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Anonymous memory; pages are used when touched.
+    /// Anonymous memory, zero, all of it usable; pages are used when touched.
     pub(crate) fn anonymous(len: usize) -> Result<Self, PmError> {
-        let len = len.max(ALIGN).next_multiple_of(ALIGN);
+        let len = len.max(PAGE).next_multiple_of(PAGE);
         if len <= HEAP_MAX {
             return Ok(Self::heap(len));
         }
+        let total = len + PAGE;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 core::ptr::null_mut(),
-                len,
+                total,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
-        Self::from_mmap("mapping anonymous memory", mapped, len)
+        let start = mapped
+            .map_err(|e| os("mapping anonymous memory", e))
+            .map(|p| NonNull::new(p.cast::<u8>()))?
+            .ok_or_else(|| os("mapping anonymous memory", rustix::io::Errno::NOMEM))?;
+        // SAFETY: the mapping is `PAGE + len` bytes long.
+        let base = unsafe { start.add(PAGE) };
+        let region = Self { base, capacity: len, backing: Backing::Map { start, len: total } };
+        region.set_len(len);
+        Ok(region)
     }
 
-    fn from_mmap(
-        what: &'static str,
-        mapped: rustix::io::Result<*mut core::ffi::c_void>,
-        len: usize,
-    ) -> Result<Self, PmError> {
-        match mapped.map(|p| NonNull::new(p.cast::<u8>())) {
-            Ok(Some(base)) => Ok(Self { base, len, backing: Backing::Mapping }),
-            Ok(None) => Err(PmError::Os { what, source_text: "null mapping".into() }),
-            Err(e) => Err(PmError::Os { what, source_text: e.to_string() }),
-        }
-    }
-
-    /// Zeroed heap memory.
+    /// Zeroed heap memory, all of it usable.
     pub(crate) fn heap(len: usize) -> Self {
         let layout = Self::heap_layout(len);
-        // SAFETY: the layout's size is not zero (`anonymous` rounds up to a page).
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Self { base, len, backing: Backing::Heap }
+        // SAFETY: the layout's size is not zero: it has the prefix page.
+        let start = unsafe { alloc_zeroed(layout) };
+        Self::from_heap(start, len)
     }
 
-    /// The memory of a traced space, kept alive by this region.
+    fn from_heap(start: *mut u8, len: usize) -> Self {
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(Self::heap_layout(len)) };
+        // SAFETY: the allocation is `PAGE + len` bytes long.
+        let base = unsafe { start.add(PAGE) };
+        let region = Self { base, capacity: len, backing: Backing::Heap };
+        region.set_len(len);
+        region
+    }
+
+    /// The memory of a traced space, kept alive by this region; as long as the space's file.
     pub(crate) fn lent(space: &Arc<TracedInner>) -> Self {
         let memory = space.memory();
-        Self { base: memory.base, len: memory.len, backing: Backing::Lent(Arc::clone(space)) }
+        let (base, capacity) = (memory.base, memory.capacity);
+        let region = Self { base, capacity, backing: Backing::Lent(Arc::clone(space)) };
+        region.set_len(space.file_len() as usize);
+        region
     }
 
     fn heap_layout(len: usize) -> Layout {
-        Layout::from_size_align(len, ALIGN).expect("region size fits isize")
+        Layout::from_size_align(len + PAGE, PAGE).expect("region size fits isize")
     }
 
-    /// Bytes.
+    /// Usable bytes. 0 in a forked child, if the memory is shared with the parent.
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.len
+        // Acquire: pairs with the Release in `set_len`, after the new bytes became usable.
+        self.bound().load(Acquire) as usize
+    }
+
+    /// Bytes of addresses.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Declares the first `len` bytes usable.
+    ///
+    /// # Panics
+    /// If the region has not so many.
+    fn set_len(&self, len: usize) {
+        assert!(len <= self.capacity, "length within the region");
+        self.bound().store(len as u64, Release);
+    }
+
+    /// Makes fewer bytes usable: the file is longer than the pool in it.
+    ///
+    /// # Panics
+    /// If `len` is more than there are.
+    pub(crate) fn shorten(&self, len: usize) {
+        assert!(len <= self.len(), "shortening");
+        self.set_len(len);
+    }
+
+    /// Makes the first `len` bytes usable, of memory that no file backs.
+    #[track_caller]
+    pub(crate) fn grow_memory(&self, len: usize) -> Result<(), PmError> {
+        if len > self.capacity {
+            return Err(PmError::Full { wanted: len as u64, capacity: self.capacity as u64 });
+        }
+        if let Backing::Lent(space) = &self.backing {
+            space.grow(len as u64)?;
+        }
+        self.set_len(len.max(self.len()));
+        Ok(())
+    }
+
+    /// The word just before the base.
+    #[inline(always)]
+    fn bound(&self) -> &AtomicU64 {
+        // SAFETY: every constructor leaves a page of memory before the base, in the same allocation.
+        let word = unsafe { self.base.sub(8) };
+        // SAFETY: aligned (the base is, to a page), owned, and only ever used as this atomic.
+        unsafe { word.cast::<AtomicU64>().as_ref() }
     }
 
     /// The start address.
@@ -100,15 +172,38 @@ impl Region {
         self.base
     }
 
+    /// The `T` at `offset`, if it is in bounds and aligned.
+    #[inline(always)]
+    pub(crate) fn get<T: PmType>(&self, offset: u64) -> Option<&T> {
+        let fits = offset.checked_add(size_of::<T>() as u64).is_some_and(|end| {
+            end <= self.len() as u64 && offset.is_multiple_of(align_of::<T>() as u64)
+        });
+        // SAFETY: in bounds and aligned, checked above.
+        fits.then(|| unsafe { self.at::<T>(offset as usize) })
+    }
+
+    /// `count` words at `offset`, if they are in bounds and aligned.
+    #[inline(always)]
+    pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[PmU64]> {
+        let end = (count as u64).checked_mul(8).and_then(|bytes| bytes.checked_add(offset))?;
+        if end > self.len() as u64 || !offset.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: in bounds, checked above.
+        let start = unsafe { self.base.add(offset as usize) }.cast::<PmU64>();
+        // SAFETY: `count` words from `start` are in bounds and aligned; any bytes are valid words.
+        Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), count) })
+    }
+
     /// The `T` at `offset`.
     ///
     /// # Safety
-    /// `offset + size_of::<T>()` is within the region and `offset` is a multiple of `T`'s
+    /// `offset + size_of::<T>()` is within the usable bytes and `offset` is a multiple of `T`'s
     /// alignment.
     #[inline(always)]
-    pub(crate) unsafe fn at<T: crate::cell::PmType>(&self, offset: usize) -> &T {
+    pub(crate) unsafe fn at<T: PmType>(&self, offset: usize) -> &T {
         debug_assert!(
-            offset + size_of::<T>() <= self.len && offset.is_multiple_of(align_of::<T>())
+            offset + size_of::<T>() <= self.capacity && offset.is_multiple_of(align_of::<T>())
         );
         // SAFETY: in bounds by the caller's promise.
         let pointer = unsafe { self.base.add(offset) };
@@ -120,16 +215,22 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        match self.backing {
-            // SAFETY: allocated in `heap` with this layout.
-            Backing::Heap => unsafe {
-                dealloc(self.base.as_ptr(), Self::heap_layout(self.len));
-            },
-            Backing::Mapping => {
-                // SAFETY: this region owns the mapping, and nothing borrows it any more.
-                let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        match &self.backing {
+            Backing::Heap => {
+                // SAFETY: the allocation starts a page before the base.
+                let start = unsafe { self.base.sub(PAGE) };
+                // SAFETY: allocated by `heap` with this layout.
+                unsafe { dealloc(start.as_ptr(), Self::heap_layout(self.capacity)) }
             }
             Backing::Lent(_) => {}
+            Backing::Map { start, len } => {
+                // SAFETY: this region owns the mapping, and nothing borrows it any more.
+                let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), *len) };
+            }
         }
     }
+}
+
+pub(crate) fn os(what: &'static str, error: rustix::io::Errno) -> PmError {
+    PmError::Os { what, source_text: std::io::Error::from(error).to_string() }
 }

@@ -18,7 +18,6 @@ pub(crate) const ZONE_BYTES_RANGE: RangeInclusive<u64> = (16 << 10)..=(1 << 30);
 /// The zones are `(end - zones_offset) / zone_bytes` whole ones; growth adds zones at the end. A
 /// zone that was never used reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "for the superblock")]
 pub(crate) struct HeapGeometry {
     /// The first operation slot.
     pub(crate) slots_offset: u64,
@@ -36,7 +35,7 @@ pub(crate) struct HeapGeometry {
 
 impl HeapGeometry {
     /// How many zones there are.
-    #[allow(dead_code, reason = "for the superblock")]
+    #[allow(dead_code, reason = "for the allocator")]
     pub(crate) fn zones(&self) -> u64 {
         (self.end - self.zones_offset) / self.zone_bytes
     }

@@ -31,7 +31,6 @@ use crate::pm_struct;
 use crate::pool::{IndexId, Pool};
 use crate::ptr::PPtr;
 
-#[allow(unused_imports, reason = "for the superblock")]
 pub(crate) use geometry::{HeapGeometry, PAGE, SLOT_BYTES, SLOT_BYTES_RANGE, ZONE_BYTES_RANGE};
 
 pm_struct! {
@@ -110,12 +109,12 @@ pub struct Op<'p, M: Medium> {
 #[derive(Debug)]
 pub(crate) struct Heap {
     next: AtomicU64,
-    end: u64,
+    end: AtomicU64,
 }
 
 impl Heap {
-    pub(crate) fn new(len: u64) -> Self {
-        Self { next: AtomicU64::new(4096), end: len }
+    pub(crate) fn new(geometry: HeapGeometry) -> Self {
+        Self { next: AtomicU64::new(geometry.zones_offset), end: AtomicU64::new(geometry.end) }
     }
 }
 
@@ -125,6 +124,7 @@ impl<M: Medium> Pool<M> {
     /// # Errors
     /// [`PmError::Busy`] if every slot is taken, [`PmError::ReadOnly`].
     pub fn op(&self) -> Result<Op<'_, M>, PmError> {
+        self.check_writable()?;
         Ok(Op { pool: self })
     }
 
@@ -185,46 +185,26 @@ impl<M: Medium> Pool<M> {
     // --- for `pool`: its life ------------------------------------------------------------------
 
     /// Formats the allocator's parts of a pool that reads as zeros. Everything is durable on return.
-    #[allow(
-        dead_code,
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "for the superblock"
-    )]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "for the superblock")]
     pub(crate) fn format_heap(&self) -> Result<(), PmError> {
         Ok(())
     }
 
     /// Recovers the allocator after any shutdown: decides every ticket by its word. Idempotent,
     /// and may be interrupted itself. Returns how many tickets were decided.
-    #[allow(
-        dead_code,
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "for the superblock"
-    )]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "for the superblock")]
     pub(crate) fn recover_heap(&self) -> Result<u64, PmError> {
         Ok(0)
     }
 
     /// Tells the allocator that the pool now ends at `end` (durably, whole zones).
-    #[allow(
-        dead_code,
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "for the superblock"
-    )]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "for the superblock")]
     pub(crate) fn extend_heap(&self, end: u64) {
-        let _ = end;
+        self.heap.end.store(end, Relaxed);
     }
 
     /// Before a clean shutdown: waits for deferred frees, makes every ticket durably void.
-    #[allow(
-        dead_code,
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "for the superblock"
-    )]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "for the superblock")]
     pub(crate) fn close_heap(&self) -> Result<(), PmError> {
         Ok(())
     }
@@ -247,8 +227,9 @@ impl<'p, M: Medium> Op<'p, M> {
         let heap = &self.pool.heap;
         let wanted = size.next_multiple_of(16) + align;
         let at = heap.next.fetch_add(wanted, Relaxed);
-        if at + wanted > heap.end {
-            return Err(PmError::Full { wanted: size, capacity: heap.end });
+        let capacity = heap.end.load(Relaxed);
+        if at + wanted > capacity {
+            return Err(PmError::Full { wanted: size, capacity });
         }
         Ok(Reserved { ptr: PPtr::new(at.next_multiple_of(align.max(16))) })
     }

@@ -1,13 +1,40 @@
 //! The directory: named indexes, each with its type and layout.
+//!
+//! An entry counts if its `commit` word is not 0; that word is the checksum of the entry, so that a
+//! damaged entry is found out. The allocator's ticket for the root block names the commit word:
+//! block and entry exist together or not at all.
+//!
+//! ```text
+//! create
+//! step  store                                         durable before
+//! P1    root block; name, kind, layout, root; ticket  P2
+//! P2    commit (LIN); allocation bits                 return (DUR)
+//!
+//! drop
+//! P1    ticket                                        P2
+//! P2    commit = 0 (LIN); allocation bits             return (DUR)
+//! ```
+//!
+//! A damaged entry makes the lookup of a name that no whole entry has an error: "not there" would
+//! invite the caller to create the index anew. Whole entries stay usable.
 
 use parking_lot::Mutex;
 
-use crate::cell::PmType;
+use crate::alloc::Owner;
+use crate::cell::{PmType, PmU64, words_of};
+use crate::checksum::checksum;
 use crate::error::PmError;
 use crate::media::{Flushed, Medium};
 use crate::ptr::PPtr;
 
 use super::Pool;
+use super::layout::{
+    DIRECTORY_ENTRIES, DIRECTORY_OFFSET, DirectoryEntry, DirectoryPages, NAME_MAX,
+};
+
+const SEED: u64 = 0x6469_7265_6374_6f72;
+/// Words of an entry that the commit word covers.
+const BODY: usize = 12;
 
 /// Which index of a pool: its place in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,18 +55,119 @@ pub struct IndexEntry {
     pub root: u64,
 }
 
+impl IndexEntry {
+    /// The root block.
+    #[must_use]
+    pub fn root<T: PmType>(&self) -> PPtr<T> {
+        PPtr::new(self.root)
+    }
+
+    /// The entry's words before `commit`.
+    fn body(&self) -> [u64; BODY] {
+        let mut name = [0; NAME_MAX];
+        name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        let mut words = [0; BODY];
+        for (word, bytes) in words.iter_mut().zip(name.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        }
+        words[8] = u64::from_le_bytes(self.kind);
+        words[9] = self.layout;
+        words[10] = self.root;
+        words[11] = self.name.len() as u64;
+        words
+    }
+
+    fn from_body(id: IndexId, words: &[u64]) -> Option<Self> {
+        let name: Vec<u8> = words[..8].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let name = name.get(..usize::try_from(words[11]).ok()?)?.to_vec();
+        Some(Self {
+            id,
+            name: String::from_utf8(name).ok()?,
+            kind: words[8].to_le_bytes(),
+            layout: words[9],
+            root: words[10],
+        })
+    }
+}
+
+/// The value of the commit word for an entry of these words: never 0.
+fn commit_of(id: IndexId, body: &[u64]) -> u64 {
+    checksum(SEED ^ u64::from(id.0), body.iter().copied()) | 1
+}
+
+/// What the directory holds, in DRAM.
 #[derive(Debug, Default)]
-pub(crate) struct Directory(Mutex<Vec<IndexEntry>>);
+pub(crate) struct Directory(Mutex<Vec<Place>>);
+
+/// What one place of the directory holds.
+#[derive(Clone, Debug)]
+enum Place {
+    Free,
+    Taken(IndexEntry),
+    Damaged,
+}
 
 impl<M: Medium> Pool<M> {
-    /// The index of this name, if there is one.
+    /// Reads the directory. Places are 64 words apart; nothing is written.
+    pub(super) fn load_directory(&self) -> Result<(), PmError> {
+        let mut places = Vec::with_capacity(DIRECTORY_ENTRIES);
+        for (at, entry) in self.directory_pages()?.entries.iter().enumerate() {
+            let id = IndexId(at as u16);
+            if self.pm().load(&entry.commit) == 0 {
+                places.push(Place::Free);
+                continue;
+            }
+            let mut words = [0; BODY + 1];
+            self.pm().read_words(&words_of(entry)[..=BODY], &mut words);
+            let (body, commit) = (&words[..BODY], words[BODY]);
+            let whole = commit == commit_of(id, body);
+            places.push(match IndexEntry::from_body(id, body) {
+                Some(found) if whole => Place::Taken(found),
+                _ => Place::Damaged,
+            });
+        }
+        *self.pm().lock(&self.directory.0) = places;
+        Ok(())
+    }
+
+    fn directory_pages(&self) -> Result<&DirectoryPages, PmError> {
+        self.get(PPtr::new(DIRECTORY_OFFSET))
+    }
+
+    fn directory_entry(&self, id: IndexId) -> Result<&DirectoryEntry, PmError> {
+        let entry = self.directory_pages()?.entries.get(usize::from(id.0));
+        entry.ok_or(PmError::Corrupt { what: "a place in the directory", offset: u64::from(id.0) })
+    }
+
+    /// The index of this name, if there is one. No access to the pool.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if no whole entry has the name and an entry is damaged.
     pub fn find_index(&self, name: &str) -> Result<Option<IndexEntry>, PmError> {
-        Ok(self.directory.0.lock().iter().find(|e| e.name == name).cloned())
+        lookup(&self.pm().lock(&self.directory.0), name)
+    }
+
+    /// All indexes, by place.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if an entry is damaged. Whole entries can still be found by name.
+    pub fn indexes(&self) -> Result<Vec<IndexEntry>, PmError> {
+        let places = self.pm().lock(&self.directory.0);
+        refuse_damage(&places)?;
+        Ok(places.iter().filter_map(Place::entry).cloned().collect())
     }
 
     /// Adds an index: allocates its root block, lets `init` fill it, and publishes the entry.
     ///
-    /// A crash leaves the index wholly there or not at all.
+    /// A crash leaves the index wholly there or not at all. `init` flushes what it stores.
+    ///
+    /// # Errors
+    /// [`PmError::NameTaken`], [`PmError::BadName`], [`PmError::DirectoryFull`], and those of
+    /// [`op`](Self::op) and allocation. Nothing is changed then.
+    ///
+    /// # Cost
+    /// Two fences.
+    #[track_caller]
     pub fn create_index<T: PmType>(
         &self,
         name: &str,
@@ -47,22 +175,94 @@ impl<M: Medium> Pool<M> {
         layout: u64,
         init: impl FnOnce(&T) -> Flushed,
     ) -> Result<IndexEntry, PmError> {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(PmError::BadName { len: name.len(), max: NAME_MAX });
+        }
+        let pm = self.pm();
+        let mut places = pm.lock(&self.directory.0);
+        if lookup(&places, name)?.is_some() {
+            return Err(PmError::NameTaken { name: name.into() });
+        }
+        let free = places.iter().position(|place| matches!(place, Place::Free));
+        let at = free.ok_or(PmError::DirectoryFull { entries: DIRECTORY_ENTRIES })?;
+        let id = IndexId(at as u16);
+        let entry = self.directory_entry(id)?;
+
         let mut op = self.op()?;
-        let root = op.reserve::<T>()?;
-        let flushed = init(self.get(root.ptr())?);
-        self.pm().fence(flushed)?;
-        let mut entries = self.directory.0.lock();
-        let id = IndexId(u16::try_from(entries.len()).expect("few indexes"));
-        let entry = IndexEntry { id, name: name.into(), kind, layout, root: root.ptr().offset() };
-        entries.push(entry.clone());
-        Ok(entry)
+        let block = op.reserve::<T>()?;
+        // P1: the block, the entry's body, the ticket that ties them.
+        let filled = init(self.get(block.ptr())?);
+        let found = IndexEntry { id, name: name.into(), kind, layout, root: block.ptr().offset() };
+        let body = found.body();
+        pm.write_words(&words_of(entry)[..BODY], &body);
+        let written = pm.flush_words(&words_of(entry)[..BODY]);
+        let commit = commit_of(id, &body);
+        op.allocate(&block, owner(&entry.commit, commit))?;
+        op.prepare(filled.and(written))?; // durable before: P2
+        // P2, LIN(create_index)
+        pm.store(&entry.commit, commit);
+        let flushed = pm.flush(&entry.commit).and(op.seal());
+        let durable = pm.fence(flushed)?; // DUR(create_index)
+        op.finish(durable);
+        places[at] = Place::Taken(found.clone());
+        Ok(found)
+    }
+
+    /// Removes the entry of an index and frees its root block; `false` if there is none. The
+    /// index's other blocks are its own to free first.
+    ///
+    /// # Errors
+    /// Those of [`find_index`](Self::find_index) and [`op`](Self::op).
+    ///
+    /// # Cost
+    /// Two fences.
+    #[track_caller]
+    pub fn drop_index(&self, name: &str) -> Result<bool, PmError> {
+        let pm = self.pm();
+        let mut places = pm.lock(&self.directory.0);
+        let Some(found) = lookup(&places, name)? else { return Ok(false) };
+        let entry = self.directory_entry(found.id)?;
+        let commit = commit_of(found.id, &found.body());
+        let mut op = self.op()?;
+        op.free(found.root::<PmU64>(), owner(&entry.commit, commit))?;
+        op.prepare(Flushed::nothing())?; // durable before: P2
+        // P2, LIN(drop_index)
+        pm.store(&entry.commit, 0);
+        let flushed = pm.flush(&entry.commit).and(op.seal());
+        let durable = pm.fence(flushed)?; // DUR(drop_index)
+        op.finish(durable);
+        places[usize::from(found.id.0)] = Place::Free;
+        Ok(true)
     }
 }
 
-impl IndexEntry {
-    /// The root block.
-    #[must_use]
-    pub fn root<T: PmType>(&self) -> PPtr<T> {
-        PPtr::new(self.root)
+impl Place {
+    fn entry(&self) -> Option<&IndexEntry> {
+        match self {
+            Self::Taken(entry) => Some(entry),
+            Self::Free | Self::Damaged => None,
+        }
+    }
+}
+
+fn owner(commit: &PmU64, value: u64) -> Owner<'_> {
+    Owner { word: commit, mask: u64::MAX, expect: value }
+}
+
+fn lookup(places: &[Place], name: &str) -> Result<Option<IndexEntry>, PmError> {
+    let found = places.iter().filter_map(Place::entry).find(|entry| entry.name == name);
+    if found.is_none() {
+        refuse_damage(places)?;
+    }
+    Ok(found.cloned())
+}
+
+fn refuse_damage(places: &[Place]) -> Result<(), PmError> {
+    match places.iter().position(|place| matches!(place, Place::Damaged)) {
+        None => Ok(()),
+        Some(at) => Err(PmError::Corrupt {
+            what: "an entry of the directory",
+            offset: DIRECTORY_OFFSET + (at * size_of::<DirectoryEntry>()) as u64,
+        }),
     }
 }

@@ -39,7 +39,7 @@ pub struct Traced {
 
 impl Traced {
     fn over(inner: Arc<Inner>) -> Self {
-        let (base, len) = (inner.memory().base().addr().get(), inner.memory().len());
+        let (base, len) = (inner.memory().base().addr().get(), inner.memory().capacity());
         Self { inner, base, len }
     }
 

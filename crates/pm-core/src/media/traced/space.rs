@@ -99,7 +99,10 @@ impl Space {
     /// # Panics
     /// If `len` is over the capacity.
     pub fn set_file_len(&self, len: u64) {
-        assert!(len <= self.inner.memory.len() as u64, "file length over the space's capacity");
+        assert!(
+            len <= self.inner.memory.capacity() as u64,
+            "file length over the space's capacity"
+        );
         self.inner.file_len.store(len, Relaxed);
     }
 
@@ -142,7 +145,7 @@ impl Space {
     /// All words of the space.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u64> {
-        (0..self.inner.memory.len() / 8).map(|word| self.peek(word)).collect()
+        (0..self.inner.memory.capacity() / 8).map(|word| self.peek(word)).collect()
     }
 
     /// Overwrites the space, unrecorded.
@@ -217,7 +220,7 @@ impl Inner {
     }
 
     fn word(&self, word: usize) -> &PmU64 {
-        assert!(word < self.memory.len() / 8, "word outside the space");
+        assert!(word < self.memory.capacity() / 8, "word outside the space");
         // SAFETY: in bounds, checked above; a multiple of 8 is aligned for a cell.
         unsafe { self.memory.at::<PmU64>(word * 8) }
     }
@@ -261,9 +264,8 @@ impl Inner {
 
     /// Grows the simulated file, as fallocate and fsync do: durable at once.
     #[track_caller]
-    #[allow(dead_code, reason = "a pool that grows in a traced space calls it")]
     pub(crate) fn grow(&self, len: u64) -> Result<(), PmError> {
-        let capacity = self.memory.len() as u64;
+        let capacity = self.memory.capacity() as u64;
         if len > capacity {
             return Err(PmError::Full { wanted: len, capacity });
         }
@@ -272,7 +274,6 @@ impl Inner {
         Ok(())
     }
 
-    #[allow(dead_code, reason = "a pool that opens a traced space asks for it")]
     pub(crate) fn file_len(&self) -> u64 {
         self.file_len.load(Relaxed)
     }

@@ -1,0 +1,79 @@
+//! Following pointers into a pool: two predictable branches, never undefined behaviour.
+
+use crate::arch;
+use crate::cell::{PmType, PmU64};
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::ptr::PPtr;
+
+use super::Pool;
+
+impl<M: Medium> Pool<M> {
+    /// The medium through which every cell of this pool is read and written.
+    #[inline(always)]
+    pub fn pm(&self) -> &M {
+        &self.medium
+    }
+
+    /// The pool's present size in bytes.
+    #[inline(always)]
+    pub fn len(&self) -> u64 {
+        self.region.len() as u64
+    }
+
+    /// Whether the pool has no bytes: only in a forked child.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Follows a pointer.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if it is null, out of bounds or misaligned; [`PmError::Forked`].
+    #[inline(always)]
+    pub fn get<T: PmType>(&self, ptr: PPtr<T>) -> Result<&T, PmError> {
+        let offset = ptr.offset();
+        match self.region.get::<T>(offset) {
+            Some(target) if offset != 0 => Ok(target),
+            _ => Err(self.bad_pointer(offset)),
+        }
+    }
+
+    /// Fetches the first line of what `ptr` points to. A hint, no access: any pointer is allowed.
+    #[inline(always)]
+    pub fn prefetch<T>(&self, ptr: PPtr<T>) {
+        arch::prefetch_read(self.region.base().as_ptr().wrapping_add(ptr.offset() as usize));
+    }
+
+    /// `count` words at `offset`.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if they are null, out of bounds or misaligned; [`PmError::Forked`].
+    #[inline(always)]
+    pub fn words(&self, offset: u64, count: usize) -> Result<&[PmU64], PmError> {
+        match self.region.words(offset, count) {
+            Some(words) if offset != 0 => Ok(words),
+            _ => Err(self.bad_pointer(offset)),
+        }
+    }
+
+    /// The pointer to something in this pool.
+    ///
+    /// # Panics
+    /// If `target` is not in this pool.
+    #[inline(always)]
+    pub fn pptr<T: PmType>(&self, target: &T) -> PPtr<T> {
+        let offset =
+            core::ptr::from_ref(target).addr().wrapping_sub(self.region.base().addr().get());
+        assert!(offset < self.region.capacity(), "not in this pool");
+        PPtr::new(offset as u64)
+    }
+
+    #[cold]
+    fn bad_pointer(&self, offset: u64) -> PmError {
+        if self.is_forked() {
+            return PmError::Forked;
+        }
+        PmError::Corrupt { what: "a pointer that leads nowhere", offset }
+    }
+}

@@ -1,0 +1,248 @@
+//! Formatting and opening a pool on any medium: no system call, no thread, no mapping.
+//!
+//! ```text
+//! create
+//! step  store                                                durable before
+//! S1    superblock bodies, directory, slots, zones           S2
+//! S2    superblock magic, both copies (LIN)                  return (DUR)
+//!
+//! open
+//! step  store                                                durable before
+//! S3 S4 superblock: generation + 1, not clean (LIN)          recovery, return
+//!       recovery of the allocator: its own steps             return
+//! ```
+//!
+//! A crash within creation leaves no pool or a good empty one. Opening may crash anywhere and be
+//! repeated: the generation grows once more, and recovery is idempotent.
+
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use crate::alloc::Heap;
+use crate::arch;
+use crate::error::{OpenError, OpenFault, PmError};
+use crate::media::{Counting, Mapped, Medium, Traced};
+use crate::mode::Durability;
+use crate::region::Region;
+use crate::trace::Space;
+
+use super::directory::Directory;
+use super::layout::DIRECTORY_ENTRIES;
+use super::options::PoolOptions;
+use super::superblock::{Found, Superblock, UpdateFault};
+use super::{Facts, Pool};
+
+/// The "file name" of a pool that has no file.
+const MEMORY: &str = "(memory)";
+
+/// What a pool is made of before it is one.
+pub(super) struct Ground {
+    pub(super) region: Region,
+    pub(super) path: PathBuf,
+    pub(super) durability: Durability,
+    pub(super) emulated: bool,
+    pub(super) dirty_shutdowns: u64,
+}
+
+impl Ground {
+    fn memory(region: Region, emulated: bool) -> Self {
+        let durability = if emulated { Durability::Flush } else { Durability::Volatile };
+        Self { region, path: MEMORY.into(), durability, emulated, dirty_shutdowns: 0 }
+    }
+}
+
+impl Pool<Mapped> {
+    /// A pool of at least `len` bytes in anonymous memory; nothing survives.
+    pub fn volatile(len: usize) -> Result<Self, PmError> {
+        let opts = PoolOptions::new().size(len as u64).grow(false);
+        Self::create_in_memory(&opts, |mapped| mapped)
+    }
+
+    /// A pool of at least `len` bytes in anonymous memory that executes every flush and fence:
+    /// emulated PM.
+    pub fn emulated(len: usize) -> Result<Self, PmError> {
+        let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
+        Self::create_in_memory(&opts, |mapped| mapped)
+    }
+}
+
+impl Pool<Counting<Mapped>> {
+    /// As [`Pool::emulated`], and every store, flush and fence is counted.
+    pub fn counting(len: usize) -> Result<Self, PmError> {
+        let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
+        Self::create_in_memory(&opts, Counting::new)
+    }
+}
+
+impl Pool<Traced> {
+    /// Creates a pool in a traced space, for the crash simulator.
+    pub fn create_traced(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
+        Self::create_in(space.region(), space.medium(), opts)
+    }
+
+    /// Opens the pool in a traced space.
+    pub fn open_traced(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
+        Self::open_in(space.region(), space.medium(), opts)
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// A pool in anonymous memory, on the medium that `wrap` makes of a plain mapping. It grows up
+    /// to [`PoolOptions::max_size`], and executes flushes and fences if
+    /// [`PoolOptions::emulate_pm`] is set.
+    pub fn create_in_memory(
+        opts: &PoolOptions,
+        wrap: impl FnOnce(Mapped) -> M,
+    ) -> Result<Self, PmError> {
+        let size = opts.created_size()?;
+        let room = if opts.grow { opts.max_size.unwrap_or(size).max(size) } else { size };
+        let region = Region::anonymous(usize::try_from(room).unwrap_or(usize::MAX))?;
+        let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
+        let ground = Ground::memory(region, opts.emulate_pm);
+        let medium = wrap(Mapped::new(ground.durability, instruction));
+        Self::create_on(ground, medium, opts).map_err(|fault| match fault {
+            OpenFault::Pool(error) => error,
+            other => PmError::Os {
+                what: "creating a pool in memory",
+                source_text: other.at(Path::new(MEMORY)).to_string(),
+            },
+        })
+    }
+
+    /// Formats `region`, which must be zero and no pool, and opens the pool in it.
+    pub(crate) fn create_in(
+        region: Region,
+        medium: M,
+        opts: &PoolOptions,
+    ) -> Result<Self, OpenError> {
+        let ground = Ground::memory(region, true);
+        Self::create_on(ground, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
+    }
+
+    /// Opens the pool in `region`.
+    pub(crate) fn open_in(
+        region: Region,
+        medium: M,
+        opts: &PoolOptions,
+    ) -> Result<Self, OpenError> {
+        let ground = Ground::memory(region, true);
+        Self::open_on(ground, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
+    }
+
+    pub(super) fn create_on(
+        ground: Ground,
+        medium: M,
+        opts: &PoolOptions,
+    ) -> Result<Self, OpenFault> {
+        let size = opts.created_size()?;
+        let len = ground.region.len() as u64;
+        if size > len {
+            return Err(OpenFault::Truncated { len, expected: size });
+        }
+        let superblock = Superblock {
+            sequence: 1,
+            generation: 1,
+            size,
+            shape: opts.shape(),
+            clean: false,
+            uuid: opts.uuid.unwrap_or_default(),
+            dirty_shutdowns: ground.dirty_shutdowns,
+            entries: DIRECTORY_ENTRIES as u64,
+        };
+        let found = Found { superblock, copy: 0, damaged: false };
+        let pool = Self::assemble(ground, medium, opts, found, true)?;
+        // S1: everything but the magic. The directory of zero memory is empty as it is.
+        let bodies = superblock.write_bodies(&pool.medium, &pool.region)?;
+        let durable = pool.medium.fence(bodies)?;
+        pool.format_heap()?; // durable before: S2
+        // S2, LIN(create)
+        let magic = Superblock::write_magic(&pool.medium, &pool.region, durable)?;
+        pool.medium.fence(magic)?; // DUR(create)
+        pool.load_directory()?;
+        Ok(pool)
+    }
+
+    pub(super) fn open_on(
+        ground: Ground,
+        medium: M,
+        opts: &PoolOptions,
+    ) -> Result<Self, OpenFault> {
+        let found = Superblock::read(&medium, &ground.region)?;
+        let superblock = found.superblock;
+        let was_clean = superblock.clean && !found.damaged;
+        let (recorded, counted) = (superblock.dirty_shutdowns, ground.dirty_shutdowns);
+        if counted != recorded && !was_clean && !opts.accept_dirty_shutdown {
+            return Err(OpenFault::DirtyShutdown { recorded, found: counted });
+        }
+        let pool = Self::assemble(ground, medium, opts, found, was_clean)?;
+        // S3, S4: nothing of the last generation counts any more.
+        pool.update_superblock(|next| {
+            next.generation = superblock.generation.wrapping_add(1);
+            next.clean = false;
+            next.dirty_shutdowns = counted;
+        })?; // durable before: recovery
+        pool.recover_heap()?;
+        pool.load_directory()?;
+        Ok(pool)
+    }
+
+    /// The pool as the superblock describes it, its parts not yet formatted or recovered.
+    fn assemble(
+        ground: Ground,
+        medium: M,
+        opts: &PoolOptions,
+        found: Found,
+        was_clean: bool,
+    ) -> Result<Self, OpenFault> {
+        let Superblock { size, shape, .. } = found.superblock;
+        let geometry =
+            shape.geometry(size).map_err(|bad| OpenFault::Damaged { what: bad.what, offset: 0 })?;
+        if found.superblock.entries != DIRECTORY_ENTRIES as u64 {
+            return Err(OpenFault::Damaged { what: "number of directory entries", offset: 0 });
+        }
+        let len = ground.region.len() as u64;
+        if size > len {
+            return Err(OpenFault::Truncated { len, expected: size });
+        }
+        // A longer file is legal: growth was interrupted before it published the size.
+        ground.region.shorten(size as usize);
+        let room = ground.region.capacity() as u64;
+        let facts = Facts {
+            path: ground.path,
+            was_clean,
+            read_only: opts.read_only,
+            grow: opts.grow,
+            max_size: shape.fit(opts.max_size.unwrap_or(room).min(room)),
+            durability: ground.durability,
+            emulated: ground.emulated,
+        };
+        Ok(Self {
+            region: ground.region,
+            medium,
+            heap: Heap::new(geometry),
+            directory: Directory::default(),
+            superblock: Mutex::new(found),
+            growing: Mutex::new(()),
+            facts,
+            recovering: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Changes the superblock. Two fences, and the second copy is written when the first is durable.
+    #[track_caller]
+    pub(super) fn update_superblock(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), PmError> {
+        let mut found = self.medium.lock(&self.superblock);
+        let mut next = found.superblock;
+        change(&mut next);
+        found.update(&self.medium, &self.region, next).map_err(|fault| match fault {
+            UpdateFault::Gone => PmError::Forked,
+            UpdateFault::Lost(lost) => lost.into(),
+        })
+    }
+}

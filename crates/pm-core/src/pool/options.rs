@@ -1,0 +1,196 @@
+//! What a caller asks of a pool.
+
+use crate::alloc::SLOT_BYTES;
+use crate::error::PmError;
+use crate::mode::{Durability, FlushInstruction};
+
+use super::layout::{BadNumber, Shape};
+
+/// Options for creating and opening pools.
+///
+/// The options of the first group are recorded in a pool when it is created and ignored when it is
+/// opened; the others count for each opening.
+///
+/// ```
+/// use pmindex_core::PoolOptions;
+/// let small = PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4);
+/// # let _ = small;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub struct PoolOptions {
+    pub(crate) size: u64,
+    pub(crate) zone_bytes: Option<u64>,
+    pub(crate) slots: Option<u64>,
+    pub(crate) slot_bytes: Option<u64>,
+    pub(crate) mode: u32,
+    pub(crate) uuid: Option<u128>,
+
+    pub(crate) max_size: Option<u64>,
+    pub(crate) grow: bool,
+    pub(crate) read_only: bool,
+    pub(crate) require: Durability,
+    pub(crate) emulate_pm: bool,
+    pub(crate) write_back: bool,
+    pub(crate) flush_instruction: Option<FlushInstruction>,
+    pub(crate) huge_pages: bool,
+    pub(crate) accept_dirty_shutdown: bool,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            size: 64 << 20,
+            zone_bytes: None,
+            slots: None,
+            slot_bytes: None,
+            mode: 0o600,
+            uuid: None,
+            max_size: None,
+            grow: true,
+            read_only: false,
+            require: Durability::Volatile,
+            emulate_pm: false,
+            write_back: true,
+            flush_instruction: None,
+            huge_pages: true,
+            accept_dirty_shutdown: false,
+        }
+    }
+}
+
+impl PoolOptions {
+    /// The defaults: 64 MiB that grow by themselves, whatever durability the medium gives.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    // --- recorded at creation -----------------------------------------------------------------
+
+    /// Bytes of a new pool, rounded up to whole zones (default 64 MiB).
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = bytes;
+        self
+    }
+
+    /// Bytes of an allocator zone: the unit of growth, a power of two from 16 KiB to 1 GiB
+    /// (default: an eighth of the size, 32 KiB to 4 MiB).
+    pub fn zone_bytes(mut self, bytes: u64) -> Self {
+        self.zone_bytes = Some(bytes);
+        self
+    }
+
+    /// How many operations can allocate, free or log at once, 1 to 4096
+    /// (default: one for each 16 KiB of the size, 4 to 64).
+    pub fn slots(mut self, slots: u64) -> Self {
+        self.slots = Some(slots);
+        self
+    }
+
+    /// Bytes of an operation slot, a multiple of 64 from 256 to 64 KiB: how many blocks one operation
+    /// can allocate and free (default: 4096, or 1024 in a pool under 8 MiB).
+    pub fn slot_bytes(mut self, bytes: u64) -> Self {
+        self.slot_bytes = Some(bytes);
+        self
+    }
+
+    /// Permission bits of a new file (default 0600). The process's umask still applies.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The identity of a new pool (default: random for files, 0 in memory).
+    pub fn uuid(mut self, uuid: u128) -> Self {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    // --- for each opening ---------------------------------------------------------------------
+
+    /// How large the pool may grow, in bytes; so many addresses are reserved (default: 16 times
+    /// the present size, 64 GiB at least).
+    pub fn max_size(mut self, bytes: u64) -> Self {
+        self.max_size = Some(bytes);
+        self
+    }
+
+    /// Whether the pool grows by itself when it is full (default yes).
+    pub fn grow(mut self, yes: bool) -> Self {
+        self.grow = yes;
+        self
+    }
+
+    /// Opens for reading only. Shared with other readers, and refused while a writer has the pool.
+    /// If the last shutdown was not clean, recovery works on a private copy of the pages it
+    /// changes; the file is never written.
+    pub fn read_only(mut self, yes: bool) -> Self {
+        self.read_only = yes;
+        self
+    }
+
+    /// The least durability to accept; opening a weaker medium is an error (default: any).
+    /// [`Durability::Fence`] and [`Durability::Flush`] satisfy each other.
+    pub fn require(mut self, least: Durability) -> Self {
+        self.require = least;
+        self
+    }
+
+    /// Executes every flush and fence as on persistent memory although the medium is not
+    /// (tmpfs, page cache): emulated PM. It costs what real flushes cost and survives what the medium
+    /// survives; the pool says that it is emulated.
+    pub fn emulate_pm(mut self, yes: bool) -> Self {
+        self.emulate_pm = yes;
+        self
+    }
+
+    /// Whether a fence on an ordinary file writes dirty pages back with `msync` (default yes). If
+    /// not, the pool survives a crash of the process and nothing more ([`Durability::Process`]).
+    pub fn write_back(mut self, yes: bool) -> Self {
+        self.write_back = yes;
+        self
+    }
+
+    /// Forces a flush instruction (default: the best of the CPU). Opening is an error if the CPU
+    /// has not got it.
+    pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Self {
+        self.flush_instruction = Some(instruction);
+        self
+    }
+
+    /// Whether to advise the kernel to use huge pages (default yes).
+    pub fn huge_pages(mut self, yes: bool) -> Self {
+        self.huge_pages = yes;
+        self
+    }
+
+    /// Opens a pool although the platform reports that a power failure lost data in its modules
+    /// while it was in use (default no).
+    pub fn accept_dirty_shutdown(mut self, yes: bool) -> Self {
+        self.accept_dirty_shutdown = yes;
+        self
+    }
+
+    /// The exact size of a pool created with these options, in bytes.
+    ///
+    /// # Errors
+    /// [`PmError::BadOption`].
+    pub fn created_size(&self) -> Result<u64, PmError> {
+        let bad = |bad: BadNumber| PmError::BadOption { what: bad.what, value: bad.value };
+        let shape = self.shape();
+        shape.check().map_err(bad)?;
+        shape.geometry(shape.round(self.size)).map(|geometry| geometry.end).map_err(bad)
+    }
+
+    /// What was chosen, or follows from the size.
+    pub(super) fn shape(&self) -> Shape {
+        let eighth = (self.size / 8).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let slot_bytes = if self.size < 8 << 20 { 1024 } else { SLOT_BYTES };
+        Shape {
+            zone_bytes: self.zone_bytes.unwrap_or(eighth.clamp(32 << 10, 4 << 20)),
+            slots: self.slots.unwrap_or((self.size >> 14).clamp(4, 64)),
+            slot_bytes: self.slot_bytes.unwrap_or(slot_bytes),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of pools that need more than the public interface.
+
+mod memory;
