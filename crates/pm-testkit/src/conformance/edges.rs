@@ -1,0 +1,219 @@
+//! Sizes around every node boundary, orders, extreme keys and values, limits.
+
+use pmindex_index::{Index, IndexError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Storable};
+
+use super::contents::same_contents;
+use super::operation::Model;
+use super::sample::{SampleKey, SampleValue, family};
+use super::subject::{Rig, Subject};
+use super::verdict::{Verdict, Within, brief, ensure, ensure_eq};
+
+/// More records than two full nodes of any index hold.
+const SIZES: u64 = 160;
+
+/// An order in which to insert or remove `0..count`.
+fn orders(count: u64) -> [Vec<u64>; 4] {
+    let inward = (0..count).map(|i| if i % 2 == 0 { i / 2 } else { count - 1 - i / 2 });
+    // A stride that is coprime to any count visits every number once.
+    let scattered = (0..count).map(|i| (i * 7919) % count);
+    [(0..count).collect(), (0..count).rev().collect(), inward.collect(), scattered.collect()]
+}
+
+/// Nothing can be found in, or removed from, an empty index, whether it was always empty or not.
+pub fn empty<S: Subject>() -> Verdict {
+    let mut rig = Rig::<S>::new()?;
+    let keys: Vec<_> = S::Key::edges().into_iter().chain((0..3).map(S::Key::nth)).collect();
+    for round in ["new", "opened", "emptied", "emptied and opened"] {
+        let index = rig.index();
+        same_contents(index, &Model::new()).within(round)?;
+        ensure_eq!(index.first()?, None, "{round}: first");
+        ensure_eq!(index.last()?, None, "{round}: last");
+        ensure_eq!(index.is_empty()?, true, "{round}: is_empty");
+        for key in &keys {
+            let value = S::Value::tagged(1);
+            ensure_eq!(index.get(key.borrowed())?, None, "{round}: get");
+            ensure_eq!(index.contains_key(key.borrowed())?, false, "{round}: contains_key");
+            ensure_eq!(index.remove(key.borrowed())?, None, "{round}: remove");
+            ensure_eq!(index.update(key.borrowed(), value.borrowed())?, false, "{round}: update");
+        }
+        if round == "opened" {
+            for (at, key) in keys.iter().enumerate() {
+                let value = S::Value::tagged(at as u64);
+                ensure_eq!(index.insert(key.borrowed(), value.borrowed())?, true, "insert");
+            }
+            for key in &keys {
+                ensure_eq!(index.remove(key.borrowed())?.is_some(), true, "remove");
+            }
+        } else {
+            rig.drop_and_open()?;
+        }
+    }
+    Ok(())
+}
+
+/// At each size from one record to more than two full nodes, growing and shrinking in each order,
+/// the structure and the contents are right.
+pub fn sizes<S: Subject>() -> Verdict {
+    for (at, order) in orders(SIZES).into_iter().enumerate() {
+        let mut rig = Rig::<S>::new()?;
+        let mut model = Model::new();
+        for &i in &order {
+            let (key, value) = (S::Key::nth(i), S::Value::tagged(i));
+            let place = format!("order {at}, growing, {} records", model.len());
+            ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "{place}");
+            ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, false, "{place}");
+            model.insert(key, value);
+            same_contents(rig.index(), &model).within(place)?;
+        }
+        rig.drop_and_open()?;
+        same_contents(rig.index(), &model).within("grown and opened")?;
+        for &i in order.iter().rev().chain(&order) {
+            let key = S::Key::nth(i);
+            let place = format!("order {at}, shrinking, {} records", model.len());
+            ensure_eq!(rig.index().remove(key.borrowed())?, model.remove(&key), "{place}");
+            if model.len() % 3 == 0 {
+                same_contents(rig.index(), &model).within(place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The least, the greatest and the closest keys of the type are keys like any other.
+pub fn extreme_keys<S: Subject>() -> Verdict {
+    let mut rig = Rig::<S>::new()?;
+    let mut model = Model::new();
+    let edges = S::Key::edges();
+    // The outermost first, the middle last.
+    let (low, high) = edges.split_at(edges.len() / 2);
+    let mut order: Vec<_> = low.iter().zip(high.iter().rev()).flat_map(|(a, b)| [a, b]).collect();
+    order.extend(high.first().filter(|_| high.len() > low.len()));
+    for (tag, key) in order.into_iter().cloned().enumerate() {
+        let value = S::Value::tagged(tag as u64);
+        let new = rig.index().insert(key.borrowed(), value.borrowed())?;
+        ensure_eq!(new, true, "insert {}", brief(&key));
+        model.insert(key, value);
+        same_contents(rig.index(), &model).within("extreme keys")?;
+    }
+    for (key, value) in family::<S::Key, S::Value>(0..200) {
+        let new = rig.index().insert(key.borrowed(), value.borrowed())?;
+        ensure_eq!(new, !model.contains_key(&key), "insert {}", brief(&key));
+        model.entry(key).or_insert(value);
+    }
+    same_contents(rig.index(), &model).within("extreme keys among others")?;
+    rig.close_and_open()?;
+    same_contents(rig.index(), &model).within("extreme keys, opened")?;
+    for key in &edges {
+        ensure_eq!(rig.index().remove(key.borrowed())?, model.remove(key), "remove");
+    }
+    same_contents(rig.index(), &model).within("extreme keys removed")
+}
+
+/// Values of every edge size are kept, and replaced by values of every other.
+pub fn extreme_values<S: Subject>() -> Verdict {
+    let mut rig = Rig::<S>::new()?;
+    let mut model = Model::new();
+    let values = S::Value::edges();
+    for (i, value) in values.iter().enumerate() {
+        let key = S::Key::nth(i as u64);
+        ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
+        model.insert(key, value.clone());
+    }
+    same_contents(rig.index(), &model).within("extreme values")?;
+    rig.drop_and_open()?;
+    same_contents(rig.index(), &model).within("extreme values, opened")?;
+    for shift in 1..values.len() {
+        for i in 0..values.len() {
+            let (key, value) = (S::Key::nth(i as u64), &values[(i + shift) % values.len()]);
+            if shift % 2 == 0 {
+                ensure_eq!(rig.index().update(key.borrowed(), value.borrowed())?, true, "update");
+            } else {
+                ensure_eq!(rig.index().upsert(key.borrowed(), value.borrowed())?, false, "upsert");
+            }
+            model.insert(key, value.clone());
+        }
+        same_contents(rig.index(), &model).within(format_args!("values shifted by {shift}"))?;
+    }
+    Ok(())
+}
+
+/// What `write` did with a key or value that is too long.
+fn refused<S: Subject, T: PartialEq + std::fmt::Debug>(
+    rig: &Rig<S>,
+    model: &Model<S::Key, S::Value>,
+    what: &str,
+    result: &Result<T, IndexError>,
+    wanted: &IndexError,
+) -> Verdict {
+    ensure_eq!(result.as_ref().err(), Some(wanted), "{what}");
+    same_contents(rig.index(), model).within(format_args!("after a refused {what}"))
+}
+
+/// A key or value beyond the limit is refused by every write, and nothing changes; reads of such a
+/// key find nothing (or say that it is too long).
+pub fn limits<S: Subject>() -> Verdict {
+    let rig = Rig::<S>::new()?;
+    let index = rig.index();
+    let mut model = Model::new();
+    for (key, value) in family::<S::Key, S::Value>(0..20) {
+        index.insert(key.borrowed(), value.borrowed())?;
+        model.insert(key, value);
+    }
+    let fine = (S::Key::nth(3), S::Value::tagged(77));
+    if let Some(key) = S::Key::too_long() {
+        let len = <S::Key as Storable>::to_bytes(key.borrowed()).len();
+        let error = IndexError::KeyTooLong { len, max: MAX_KEY_BYTES };
+        let (k, v) = (key.borrowed(), fine.1.borrowed());
+        refused(&rig, &model, "insert", &index.insert(k, v), &error)?;
+        let updated = index.update(k, v);
+        ensure!(updated == Ok(false) || updated == Err(error.clone()), "update: {updated:?}");
+        let removed = index.remove(k);
+        ensure!(removed == Ok(None) || removed == Err(error.clone()), "remove: {removed:?}");
+        refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
+        many_refused(&rig, &mut model.clone(), (key.clone(), fine.1.clone()), &error)?;
+        let found = index.get(k);
+        ensure_eq!(found.as_ref().ok().is_none_or(Option::is_none), true, "get of a long key");
+    }
+    if let Some(value) = S::Value::too_long() {
+        let len = <S::Value as Storable>::to_bytes(value.borrowed()).len();
+        let error = IndexError::ValueTooLong { len, max: MAX_VALUE_BYTES };
+        let (k, v) = (fine.0.borrowed(), value.borrowed());
+        refused(&rig, &model, "update", &index.update(k, v), &error)?;
+        refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
+        let absent = S::Key::nth(1000);
+        refused(&rig, &model, "insert", &index.insert(absent.borrowed(), v), &error)?;
+        many_refused(&rig, &mut model.clone(), (absent, value.clone()), &error)?;
+    }
+    Ok(())
+}
+
+/// `insert_many` stops at the bad record and says so; `bulk_load` changes nothing.
+fn many_refused<S: Subject>(
+    rig: &Rig<S>,
+    model: &mut Model<S::Key, S::Value>,
+    bad: (S::Key, S::Value),
+    error: &IndexError,
+) -> Verdict {
+    let before = rig.index().len()?;
+    let mut records = family::<S::Key, S::Value>(500..504);
+    records.insert(2, bad.clone());
+    let done = rig.index().insert_many(&records);
+    ensure_eq!(done.stopped.as_ref(), Some(error), "insert_many");
+    ensure_eq!(done.inserted, vec![true, true], "insert_many before the bad record");
+    model.extend(records.drain(..2));
+    same_contents(rig.index(), model).within("after a refused insert_many")?;
+    for i in 500..502 {
+        rig.index().remove(S::Key::nth(i).borrowed())?;
+    }
+    ensure_eq!(rig.index().len()?, before, "len after removing again");
+
+    let other = Rig::<S>::new()?;
+    let mut records: Vec<_> = family::<S::Key, S::Value>(0..40).into_iter().chain([bad]).collect();
+    records.sort_by(|a, b| a.0.cmp(&b.0));
+    let result = other.index().bulk_load(&mut records.into_iter());
+    ensure_eq!(result.as_ref().err(), Some(error), "bulk_load");
+    same_contents(other.index(), &Model::new()).within("after a refused bulk_load")?;
+    let again = other.index().bulk_load(&mut family::<S::Key, S::Value>(0..40).into_iter());
+    ensure_eq!(again, Ok(40), "bulk_load after a refused one");
+    Ok(())
+}

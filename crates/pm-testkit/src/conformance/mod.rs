@@ -1,0 +1,115 @@
+//! The conformance suite: what every index is put through, whatever its types and its medium.
+//!
+//! [`conformance!`](crate::conformance!) instantiates it, one `#[test]` for each property, in
+//! groups:
+//!
+//! | group | what | needs |
+//! | --- | --- | --- |
+//! | `model` | random sequences of every operation against `BTreeMap`, shrunk on failure | |
+//! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
+//! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
+//! | `space` | what deletes give back, churn | memory in the pool |
+//!
+//! Each property is also a function here, generic over a [`Subject`], that returns a [`Verdict`]:
+//! the suite's own tests run them on a correct index ([`ModelIndex`](crate::ModelIndex)) and on
+//! faulty ones. Everything is bounded: a whole suite takes seconds. Random cases have a fixed
+//! seed; the environment variable `PMINDEX_LONG=n` multiplies their number.
+
+mod batches;
+mod contents;
+mod edges;
+mod naming;
+mod operation;
+mod ranges;
+mod sample;
+mod sequences;
+mod space;
+mod subject;
+mod verdict;
+
+pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
+pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
+pub use naming::{neighbours, opened_often, refused_names};
+pub use operation::{Model, Operation, operation};
+pub use ranges::{all_bounds, changes_during_iteration, panicking_bounds};
+pub use sample::{SampleKey, SampleValue};
+pub use sequences::{random_sequences, scaled};
+pub use space::{churn_reaches_a_plateau, deletes_give_back};
+pub use subject::{Bed, Emulated, MediumOf, Subject};
+pub use verdict::{Failure, Verdict};
+
+/// Random sequences that each instance of the suite runs; see [`scaled`].
+pub const SEQUENCES: u32 = 96;
+
+/// Instantiates the suite for index types; see [the module](crate::conformance).
+///
+/// ```
+/// use pmindex_testkit::ModelIndex;
+///
+/// pmindex_testkit::conformance! {
+///     /// The reference index with byte-string keys.
+///     model_bytes: ModelIndex<Vec<u8>, u64>, keys Vec<u8>, values u64,
+///         on pmindex_testkit::conformance::Emulated, groups [model, edges, naming];
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Each line makes a module of tests. Without `groups [..]` it has all groups, without `on ..` its
+/// pools are [`Emulated`]. The index type must be for the bed's medium.
+#[macro_export]
+macro_rules! conformance {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident: $index:ty, keys $key:ty, values $value:ty
+        $(, on $bed:ty)? $(, groups [$($group:ident),* $(,)?])?;
+    )*) => { $(
+        $(#[$attribute])*
+        mod $name {
+            #[allow(unused_imports, reason = "the types may be written with any path")]
+            use super::*;
+
+            struct Tested;
+            impl $crate::conformance::Subject for Tested {
+                type Key = $key;
+                type Value = $value;
+                type Bed = $crate::conformance!(@bed $($bed)?);
+                type Index = $index;
+            }
+            $crate::conformance!(@groups $($($group)*)?);
+        }
+    )* };
+
+    (@bed) => { $crate::conformance::Emulated };
+    (@bed $bed:ty) => { $bed };
+
+    (@groups) => { $crate::conformance!(@groups model edges naming space); };
+    (@groups $($group:ident)+) => { $( $crate::conformance!(@group $group); )+ };
+
+    (@group model) => {
+        $crate::conformance!(@tests {
+            random_sequences($crate::conformance::scaled($crate::conformance::SEQUENCES));
+        });
+    };
+    (@group edges) => {
+        $crate::conformance!(@tests {
+            empty(); sizes(); extreme_keys(); extreme_values(); limits();
+            all_bounds(); panicking_bounds(); changes_during_iteration();
+            bulk_load_sizes(); bulk_load_refusals(); batches();
+        });
+    };
+    (@group naming) => {
+        $crate::conformance!(@tests { refused_names(); neighbours(); opened_often(); });
+    };
+    (@group space) => {
+        $crate::conformance!(@tests { deletes_give_back(); churn_reaches_a_plateau(); });
+    };
+
+    (@tests { $( $property:ident($($argument:expr)?); )* }) => { $(
+        #[test]
+        fn $property() {
+            if let Err(failure) = $crate::conformance::$property::<Tested>($($argument)?) {
+                panic!("{failure}");
+            }
+        }
+    )* };
+}

@@ -1,0 +1,274 @@
+//! One operation of a random sequence, on the index and on the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use pmindex_index::{Index, IndexError, InsertMany, PmIndex, Storable};
+use proptest::prelude::*;
+
+use super::contents::{same_contents, same_range};
+use super::sample::{SampleKey, SampleValue};
+use super::subject::{Rig, Subject};
+use super::verdict::{Verdict, Within, ensure, ensure_eq};
+
+/// What the index should contain.
+pub type Model<K, V> = BTreeMap<K, V>;
+
+/// The model of a subject.
+pub(crate) type ModelOf<S> = Model<<S as Subject>::Key, <S as Subject>::Value>;
+
+/// One operation of a sequence.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "named after the methods of `Index`")]
+pub enum Operation<K, V> {
+    Get(K),
+    Contains(K),
+    Insert(K, V),
+    Update(K, V),
+    Upsert(K, V),
+    Remove(K),
+    /// Bit `i` of `turns` says from which end item `i` comes.
+    Range {
+        lower: Bound<K>,
+        upper: Bound<K>,
+        turns: u64,
+    },
+    Scan {
+        from: K,
+        limit: usize,
+    },
+    FirstAndLast,
+    Len,
+    /// Removes every record, in key order or against it.
+    RemoveAll {
+        ascending: bool,
+    },
+    BulkLoad(BTreeMap<K, V>),
+    GetMany(Vec<K>),
+    InsertMany(Vec<(K, V)>),
+    Stats,
+    Check,
+    CloseAndOpen,
+    DropAndOpen,
+}
+
+fn bound<K: SampleKey>() -> impl Strategy<Value = Bound<K>> {
+    prop_oneof![
+        2 => K::sample().prop_map(Bound::Included),
+        2 => K::sample().prop_map(Bound::Excluded),
+        1 => Just(Bound::Unbounded),
+    ]
+}
+
+/// Bounds that `BTreeMap::range` accepts.
+fn bounds<K: SampleKey>() -> impl Strategy<Value = (Bound<K>, Bound<K>)> {
+    (bound::<K>(), bound::<K>()).prop_map(|(lower, upper)| {
+        if panics(&lower, &upper) { (upper, Bound::Unbounded) } else { (lower, upper) }
+    })
+}
+
+/// Whether `BTreeMap::range` panics.
+pub(crate) fn panics<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
+    use Bound::{Excluded, Included, Unbounded};
+    match (lower, upper) {
+        (Unbounded, _) | (_, Unbounded) => false,
+        (Excluded(a), Excluded(b)) => a >= b,
+        (Included(a) | Excluded(a), Included(b) | Excluded(b)) => a > b,
+    }
+}
+
+/// Any operation.
+pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operation<K, V>> {
+    use proptest::collection::{btree_map, vec};
+    let record = || (K::sample(), V::sample());
+    let writes = prop_oneof![
+        4 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
+        2 => record().prop_map(|(k, v)| Operation::Update(k, v)),
+        2 => record().prop_map(|(k, v)| Operation::Upsert(k, v)),
+        4 => K::sample().prop_map(Operation::Remove),
+        1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
+    ];
+    let reads = prop_oneof![
+        4 => K::sample().prop_map(Operation::Get),
+        2 => K::sample().prop_map(Operation::Contains),
+        4 => (bounds(), any::<u64>())
+            .prop_map(|((lower, upper), turns)| Operation::Range { lower, upper, turns }),
+        2 => (K::sample(), 0..50usize).prop_map(|(from, limit)| Operation::Scan { from, limit }),
+        2 => vec(K::sample(), 0..40).prop_map(Operation::GetMany),
+        1 => Just(Operation::FirstAndLast),
+        1 => Just(Operation::Len),
+    ];
+    let rare = prop_oneof![
+        2 => any::<bool>().prop_map(|ascending| Operation::RemoveAll { ascending }),
+        2 => btree_map(K::sample(), V::sample(), 0..60).prop_map(Operation::BulkLoad),
+        1 => Just(Operation::Stats),
+        2 => Just(Operation::Check),
+        2 => Just(Operation::CloseAndOpen),
+        2 => Just(Operation::DropAndOpen),
+    ];
+    prop_oneof![26 => writes, 13 => reads, 2 => rare]
+}
+
+/// Executes one operation on both and compares what they return.
+pub(crate) fn apply<S: Subject>(
+    rig: &mut Rig<S>,
+    model: &mut Model<S::Key, S::Value>,
+    operation: &Operation<S::Key, S::Value>,
+) -> Verdict {
+    match operation {
+        Operation::Insert(..)
+        | Operation::Update(..)
+        | Operation::Upsert(..)
+        | Operation::Remove(_)
+        | Operation::RemoveAll { .. }
+        | Operation::BulkLoad(_)
+        | Operation::InsertMany(_) => write::<S>(rig.index(), model, operation),
+        Operation::CloseAndOpen => {
+            rig.close_and_open()?;
+            ensure_eq!(rig.index().len()?, model.len() as u64, "len after close and open");
+            Ok(())
+        }
+        Operation::DropAndOpen => {
+            rig.drop_and_open()?;
+            ensure_eq!(rig.index().len()?, model.len() as u64, "len after drop and open");
+            Ok(())
+        }
+        _ => read::<S>(rig, model, operation),
+    }
+}
+
+fn write<S: Subject>(
+    index: &S::Index,
+    model: &mut Model<S::Key, S::Value>,
+    operation: &Operation<S::Key, S::Value>,
+) -> Verdict {
+    match operation {
+        Operation::Insert(key, value) => {
+            let new = !model.contains_key(key);
+            ensure_eq!(index.insert(key.borrowed(), value.borrowed())?, new, "insert");
+            model.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        Operation::Update(key, value) => {
+            let found = index.update(key.borrowed(), value.borrowed())?;
+            ensure_eq!(found, model.contains_key(key), "update");
+            model.entry(key.clone()).and_modify(|place| *place = value.clone());
+        }
+        Operation::Upsert(key, value) => {
+            let new = model.insert(key.clone(), value.clone()).is_none();
+            ensure_eq!(index.upsert(key.borrowed(), value.borrowed())?, new, "upsert");
+        }
+        Operation::Remove(key) => {
+            ensure_eq!(index.remove(key.borrowed())?, model.remove(key), "remove");
+        }
+        Operation::RemoveAll { ascending } => {
+            while let Some((key, value)) =
+                if *ascending { model.pop_first() } else { model.pop_last() }
+            {
+                ensure_eq!(index.remove(key.borrowed())?, Some(value), "remove (of all)");
+            }
+            ensure!(index.is_empty()?, "is_empty after all were removed");
+        }
+        Operation::BulkLoad(records) => return bulk_load::<S>(index, model, records),
+        Operation::InsertMany(records) => {
+            let InsertMany { inserted, stopped } = index.insert_many(records);
+            ensure_eq!(stopped, None, "insert_many");
+            let mut wanted = Vec::new();
+            for (key, value) in records {
+                wanted.push(!model.contains_key(key));
+                model.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            ensure_eq!(inserted, wanted, "insert_many");
+            for (key, _) in records {
+                let found = index.get(key.borrowed())?;
+                ensure_eq!(found.as_ref(), model.get(key), "get after insert_many");
+            }
+        }
+        _ => unreachable!("a read"),
+    }
+    Ok(())
+}
+
+fn bulk_load<S: Subject>(
+    index: &S::Index,
+    model: &mut Model<S::Key, S::Value>,
+    records: &BTreeMap<S::Key, S::Value>,
+) -> Verdict {
+    let result = index.bulk_load(&mut records.clone().into_iter());
+    if model.is_empty() {
+        ensure_eq!(result, Ok(records.len() as u64), "bulk_load");
+        model.clone_from(records);
+    } else if records.is_empty() {
+        // Nothing to load: refused or not, nothing happens.
+        ensure!(matches!(result, Ok(0) | Err(IndexError::NotEmpty)), "bulk_load: {result:?}");
+    } else {
+        ensure_eq!(result, Err(IndexError::NotEmpty), "bulk_load into an index with records");
+    }
+    same_contents(index, model).within("after bulk_load")
+}
+
+fn read<S: Subject>(
+    rig: &Rig<S>,
+    model: &Model<S::Key, S::Value>,
+    operation: &Operation<S::Key, S::Value>,
+) -> Verdict {
+    let index = rig.index();
+    match operation {
+        Operation::Get(key) => {
+            ensure_eq!(index.get(key.borrowed())?.as_ref(), model.get(key), "get");
+        }
+        Operation::Contains(key) => {
+            let found = index.contains_key(key.borrowed())?;
+            ensure_eq!(found, model.contains_key(key), "contains_key");
+        }
+        Operation::Range { lower, upper, turns } => same_range(index, model, lower, upper, *turns)?,
+        Operation::Scan { from, limit } => {
+            // `scan` appends.
+            let mut found: Vec<_> = family_head::<S>(model);
+            let mut wanted = found.clone();
+            index.scan(from.borrowed(), *limit, &mut found)?;
+            wanted.extend(
+                model.range(from..).take(*limit).map(|(key, value)| (key.clone(), value.clone())),
+            );
+            ensure_eq!(found, wanted, "scan");
+        }
+        Operation::FirstAndLast => {
+            let pair = |(k, v): (&S::Key, &S::Value)| (k.clone(), v.clone());
+            ensure_eq!(index.first()?, model.first_key_value().map(pair), "first");
+            ensure_eq!(index.last()?, model.last_key_value().map(pair), "last");
+            ensure_eq!(index.is_empty()?, model.is_empty(), "is_empty");
+        }
+        Operation::Len => ensure_eq!(index.len()?, model.len() as u64, "len"),
+        Operation::GetMany(keys) => {
+            // What was there before does not matter.
+            let mut found = vec![model.first_key_value().map(|(_, v)| v.clone()); keys.len()];
+            index.get_many(keys, &mut found)?;
+            let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+            ensure_eq!(found, wanted, "get_many");
+        }
+        Operation::Stats => stats_are_sane(rig, model.len() as u64)?,
+        Operation::Check => {
+            ensure_eq!(index.check().within("check")?, model.len() as u64, "check");
+        }
+        _ => unreachable!("a write"),
+    }
+    Ok(())
+}
+
+fn family_head<S: Subject>(model: &Model<S::Key, S::Value>) -> Vec<(S::Key, S::Value)> {
+    model.iter().take(2).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// `stats` counts what is there, and no more memory than the pool has given away.
+pub(crate) fn stats_are_sane<S: Subject>(rig: &Rig<S>, records: u64) -> Verdict {
+    use super::subject::Bed;
+    let stats = rig.index().stats()?;
+    ensure_eq!(stats.records, records, "records in stats");
+    let used = rig.bed.pool().used_bytes();
+    ensure!(stats.pm_bytes > 0, "stats: an index has a root block, but pm_bytes is 0");
+    ensure!(stats.pm_bytes <= used, "stats: pm_bytes {} of {used} in use", stats.pm_bytes);
+    let blocks = rig.index().blocks()?;
+    let distinct: BTreeSet<_> = blocks.iter().collect();
+    ensure_eq!(blocks.len(), distinct.len(), "blocks, and distinct blocks");
+    ensure!(!blocks.is_empty(), "blocks: not even a root block");
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! What a section of the suite returns: nothing, or what the index got wrong.
+//!
+//! Sections return a [`Verdict`] in place of panicking, so that the suite's own tests can ask of a
+//! faulty index *what* was found, and `proptest` can shrink.
+
+use std::fmt;
+
+use pmindex_core::{DurabilityLost, PmError};
+use pmindex_index::IndexError;
+
+/// What the index got wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(String);
+
+/// The result of a section.
+pub type Verdict<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure with a description.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+
+    /// The same failure, and where it was found.
+    #[must_use]
+    pub fn within(self, place: impl fmt::Display) -> Self {
+        Self(format!("{place}: {}", self.0))
+    }
+
+    /// The description.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        Self(format!("unexpected error: {error}"))
+    }
+}
+
+impl From<PmError> for Failure {
+    fn from(error: PmError) -> Self {
+        Self(format!("unexpected error of the pool: {error}"))
+    }
+}
+
+impl From<DurabilityLost> for Failure {
+    fn from(error: DurabilityLost) -> Self {
+        Self(format!("unexpected error of the medium: {error}"))
+    }
+}
+
+/// Adds where a failure was found.
+pub(crate) trait Within<T> {
+    fn within(self, place: impl fmt::Display) -> Verdict<T>;
+}
+
+impl<T, E: Into<Failure>> Within<T> for Result<T, E> {
+    fn within(self, place: impl fmt::Display) -> Verdict<T> {
+        self.map_err(|e| e.into().within(place))
+    }
+}
+
+/// `Debug`, cut to a length a person reads: values may be a mebibyte.
+pub(crate) fn brief(value: &dyn fmt::Debug) -> String {
+    const MAX: usize = 160;
+    let mut text = format!("{value:?}");
+    if text.len() > MAX {
+        let cut = (0..=MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text = format!("{}... ({} bytes of text)", &text[..cut], text.len());
+    }
+    text
+}
+
+/// Fails unless the two are equal.
+pub(crate) fn expect_eq<T: PartialEq + fmt::Debug>(
+    what: &dyn fmt::Display,
+    found: &T,
+    wanted: &T,
+) -> Verdict {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Failure(format!("{what}: found {}, wanted {}", brief(found), brief(wanted))))
+}
+
+/// Fails with a message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::conformance::Failure::new(format!($($message)+)));
+        }
+    };
+}
+
+/// Fails unless the two are equal; the message names what was compared.
+macro_rules! ensure_eq {
+    ($found:expr, $wanted:expr, $($message:tt)+) => {
+        $crate::conformance::verdict::expect_eq(&format_args!($($message)+), &$found, &$wanted)?
+    };
+}
+
+pub(crate) use {ensure, ensure_eq};

@@ -1,0 +1,243 @@
+//! The reference index: a locked `BTreeMap`.
+//!
+//! It is correct by being trivial, so a test that fails on it is a wrong test. Nothing of it is
+//! durable: its root block in the pool holds one word, a key into a table of this process, so that
+//! closing (or dropping) and opening it finds the records again as long as the process lives.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use pmindex_core::{IndexEntry, Mapped, Medium, PmU64, Pool, pm_struct};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
+    RecoveryReport, Shape, Stats, Storable, Value,
+};
+
+const KIND: [u8; 8] = *b"model   ";
+
+pm_struct! {
+    /// The root block.
+    #[align(8)]
+    pub(crate) struct ModelRoot: size 8 {
+        /// Which table of records in this process.
+        table: PmU64,
+    }
+}
+
+type Records<K, V> = Arc<Mutex<BTreeMap<K, V>>>;
+type Tables = Mutex<HashMap<u64, Arc<dyn Any + Send + Sync>>>;
+
+static NEXT_TABLE: AtomicU64 = AtomicU64::new(1);
+static TABLES: LazyLock<Tables> = LazyLock::new(Tables::default);
+
+/// A locked `BTreeMap` with the interface of a pool's index; see the module's documentation.
+#[derive(Debug)]
+pub struct ModelIndex<K: Key, V: Value, M: Medium = Mapped> {
+    pool: Arc<Pool<M>>,
+    records: Records<K, V>,
+    root: u64,
+}
+
+/// The owned form of a borrowed key or value.
+pub(crate) fn owned<T: Storable>(value: &T::Ref) -> T {
+    match T::SHAPE {
+        Shape::Inline(words) => T::from_words(&T::to_words(value)[..words]),
+        Shape::Bytes => T::from_bytes(&T::to_bytes(value)).expect("an encoding decodes"),
+    }
+}
+
+/// Bytes of the encoding if it is a byte string, else 0.
+fn encoded_len<T: Storable>(value: &T::Ref) -> usize {
+    if T::SHAPE.is_bytes() { T::to_bytes(value).len() } else { 0 }
+}
+
+fn check_key<K: Key>(key: &K::Ref) -> Result<(), IndexError> {
+    match encoded_len::<K>(key) {
+        len if len > MAX_KEY_BYTES => Err(IndexError::KeyTooLong { len, max: MAX_KEY_BYTES }),
+        _ => Ok(()),
+    }
+}
+
+fn check_record<K: Key, V: Value>(key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+    check_key::<K>(key)?;
+    match encoded_len::<V>(value) {
+        len if len > MAX_VALUE_BYTES => Err(IndexError::ValueTooLong { len, max: MAX_VALUE_BYTES }),
+        _ => Ok(()),
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
+    /// Names of the types, as recorded in the pool.
+    fn layout_name() -> String {
+        format!("{} -> {}", K::type_name(), V::type_name())
+    }
+
+    fn layout() -> u64 {
+        // FNV-1a
+        Self::layout_name().bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    }
+
+    fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry, records: Records<K, V>) -> Self {
+        Self { pool: pool.clone(), records, root: entry.root }
+    }
+
+    /// The pool's medium, for what wraps this index.
+    #[must_use]
+    pub fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Ok(self.pm().lock(&self.records).get(&owned::<K>(key)).cloned())
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        check_record::<K, V>(key, value)?;
+        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        let mut records = self.pm().lock(&self.records);
+        if records.contains_key(&key) {
+            return Ok(false);
+        }
+        records.insert(key, value);
+        Ok(true)
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        check_record::<K, V>(key, value)?;
+        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        match self.pm().lock(&self.records).get_mut(&key) {
+            Some(place) => {
+                *place = value;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        check_record::<K, V>(key, value)?;
+        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        Ok(self.pm().lock(&self.records).insert(key, value).is_none())
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Ok(self.pm().lock(&self.records).remove(&owned::<K>(key)))
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        let bounds = (lower.map(owned::<K>), upper.map(owned::<K>));
+        let records = self.pm().lock(&self.records);
+        let items: Vec<_> = records.range(bounds).map(|(k, v)| (k.clone(), v.clone())).collect();
+        Box::new(items.into_iter().map(Ok))
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        Ok(self.pm().lock(&self.records).len() as u64)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let mut loaded = BTreeMap::new();
+        for (at, (key, value)) in records.enumerate() {
+            check_record::<K, V>(key.borrowed(), value.borrowed())?;
+            if loaded.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                return Err(IndexError::NotSorted { at: at as u64 });
+            }
+            loaded.insert(key, value);
+        }
+        let mut records = self.pm().lock(&self.records);
+        if !records.is_empty() {
+            return Err(IndexError::NotEmpty);
+        }
+        *records = loaded;
+        Ok(records.len() as u64)
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        for (key, place) in keys.iter().zip(out) {
+            *place = self.get(key.borrowed())?;
+        }
+        Ok(())
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut done = InsertMany::default();
+        for (key, value) in records {
+            match self.insert(key.borrowed(), value.borrowed()) {
+                Ok(new) => done.inserted.push(new),
+                Err(why) => {
+                    done.stopped = Some(why);
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        let records = self.len()?;
+        Ok(Stats { records, height: 1, leaves: 1, inners: 0, pm_bytes: 8, dram_bytes: 0 })
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        self.len()
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        RecoveryReport { threads: 1, ..RecoveryReport::default() }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
+    const NAME: &'static str = "model";
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let table = NEXT_TABLE.fetch_add(1, Relaxed);
+        let records = Records::<K, V>::default();
+        TABLES.lock().insert(table, records.clone());
+        let entry = pool.create_index(name, KIND, Self::layout(), |root: &ModelRoot| {
+            pool.pm().store(&root.table, table);
+            pool.pm().flush(root)
+        })?;
+        Ok(Self::attach(pool, &entry, records))
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind).trim().to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: "model".into() });
+        }
+        let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
+        if entry.layout != Self::layout() {
+            return Err(wrong());
+        }
+        let table = pool.pm().load(&pool.get(entry.root::<ModelRoot>())?.table);
+        let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
+        let records = records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())?;
+        Ok(Self::attach(pool, &entry, records))
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        Ok(vec![self.root])
+    }
+}

@@ -1,0 +1,355 @@
+//! The reference index with one fault.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_core::{Mapped, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, PmIndex, RangeIter, RecoveryReport, Stats,
+    Value,
+};
+use pmindex_testkit::ModelIndex;
+
+use crate::Fault;
+
+/// [`ModelIndex`] with the fault `FAULT as u8`.
+pub(crate) struct Faulty<K: Key, V: Value, const FAULT: u8> {
+    inner: ModelIndex<K, V>,
+    /// What `get` returned, by the key's `Debug` form.
+    seen: Mutex<HashMap<String, Option<V>>>,
+    /// How many records `len` counts too many.
+    drift: Mutex<u64>,
+    /// What the last writes did, for iterators that notice changes.
+    changes: Arc<Mutex<u64>>,
+}
+
+impl<K: Key, V: Value, const FAULT: u8> Faulty<K, V, FAULT> {
+    fn has(fault: Fault) -> bool {
+        FAULT == fault as u8
+    }
+
+    fn wrap(inner: ModelIndex<K, V>) -> Self {
+        let (seen, drift, changes) = <(Mutex<_>, Mutex<_>, Arc<_>)>::default();
+        Self { inner, seen, drift, changes }
+    }
+
+    fn everything(&self) -> Result<Vec<(K, V)>, IndexError> {
+        self.inner.range_bounds(Bound::Unbounded, Bound::Unbounded).collect()
+    }
+
+    fn is_greatest(key: &K::Ref) -> bool {
+        format!("{key:?}") == format!("{:?}", u64::MAX)
+    }
+
+    /// A key of the index that equals `key` in its first eight bytes.
+    fn alias(&self, key: &K::Ref) -> Result<Option<K>, IndexError> {
+        let head = |key: &K::Ref| K::to_bytes(key).iter().take(8).copied().collect::<Vec<u8>>();
+        Ok(self.everything()?.into_iter().map(|r| r.0).find(|k| head(k.borrowed()) == head(key)))
+    }
+}
+
+impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        if Self::has(Fault::GetSeesPrefixOnly)
+            && let Some(alias) = self.alias(key)?
+        {
+            return self.inner.get(alias.borrowed());
+        }
+        let found = self.inner.get(key)?;
+        if Self::has(Fault::StaleGet) {
+            return Ok(self.seen.lock().entry(format!("{key:?}")).or_insert(found).clone());
+        }
+        Ok(found)
+    }
+
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let found = self.inner.contains_key(key)?;
+        Ok(found || Self::has(Fault::ContainsAll) && !self.inner.is_empty()?)
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        *self.changes.lock() += 1;
+        if Self::has(Fault::GreatestKeyIsSentinel) && Self::is_greatest(key) {
+            return Ok(true);
+        }
+        if Self::has(Fault::LongKeyTruncated) && K::to_bytes(key).len() > MAX_KEY_BYTES {
+            let cut = K::from_bytes(&K::to_bytes(key)[..MAX_KEY_BYTES]).expect("bytes");
+            return self.inner.insert(cut.borrowed(), value);
+        }
+        if Self::has(Fault::LongValueTruncated) && V::to_bytes(value).len() > 65_535 {
+            let cut = V::from_bytes(&V::to_bytes(value)[..65_535]).expect("bytes");
+            return self.inner.insert(key, cut.borrowed());
+        }
+        let found = self.inner.contains_key(key)?;
+        if found && Self::has(Fault::DuplicateAccepted) {
+            self.inner.upsert(key, value)?;
+            return Ok(true);
+        }
+        if found && Self::has(Fault::RefusedInsertOverwrites) {
+            self.inner.update(key, value)?;
+            return Ok(false);
+        }
+        self.inner.insert(key, value)
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        if Self::has(Fault::LostUpdate) {
+            return self.inner.contains_key(key);
+        }
+        if Self::has(Fault::UpdateInserts) {
+            return Ok(!self.inner.upsert(key, value)?);
+        }
+        self.inner.update(key, value)
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        if Self::has(Fault::UpsertKeepsOld) {
+            return self.inner.insert(key, value);
+        }
+        if Self::has(Fault::UpsertAlwaysNew) {
+            self.inner.upsert(key, value)?;
+            return Ok(true);
+        }
+        let new = self.inner.upsert(key, value)?;
+        *self.drift.lock() += u64::from(!new);
+        Ok(new)
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        *self.changes.lock() += 1;
+        if Self::has(Fault::RemoveOnlyHides) && self.inner.len()? % 7 == 3 {
+            return self.inner.get(key);
+        }
+        let removed = self.inner.remove(key)?;
+        Ok(removed.filter(|_| !Self::has(Fault::RemoveSaysMissing)))
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        let (mut lower, mut upper) = (lower, upper);
+        if let (true, Bound::Excluded(key)) = (Self::has(Fault::LowerBoundIncluded), lower) {
+            lower = Bound::Included(key);
+        }
+        if let (true, Bound::Included(key)) = (Self::has(Fault::UpperBoundExcluded), upper) {
+            let one = matches!(lower, Bound::Included(l) if format!("{l:?}") == format!("{key:?}"));
+            upper = if one { upper } else { Bound::Excluded(key) };
+        }
+        if Self::has(Fault::InvertedRangeIsEmpty) {
+            let range = || self.inner.range_bounds(lower, upper);
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(range));
+            return caught.unwrap_or_else(|_| Box::new(std::iter::empty()));
+        }
+        let items: Result<Vec<_>, _> = self.inner.range_bounds(lower, upper).collect();
+        let mut items = items.expect("the reference does not fail");
+        if Self::has(Fault::BackwardsSkips) && items.len() > 64 {
+            let (count, front) = (items.len(), items.clone());
+            items.remove(count - 64);
+            return Box::new(Ends::apart(front, items, count));
+        }
+        if Self::has(Fault::EndsPassEachOther) {
+            let twice = 2 * items.len();
+            return Box::new(Ends::apart(items.clone(), items, twice));
+        }
+        if Self::has(Fault::ChangeEndsIteration) {
+            let (changes, start) = (self.changes.clone(), *self.changes.lock());
+            let items = items.into_iter().filter(move |_| *changes.lock() < start + 9);
+            return Box::new(items.map(Ok));
+        }
+        if Self::has(Fault::ChangeRepeatsItem) {
+            let (changes, start) = (self.changes.clone(), *self.changes.lock());
+            let twice = move |item: (K, V)| {
+                let times = if *changes.lock() == start + 5 { 2 } else { 1 };
+                vec![item; times]
+            };
+            return Box::new(items.into_iter().flat_map(twice).map(Ok));
+        }
+        Box::new(items.into_iter().map(Ok))
+    }
+
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        if Self::has(Fault::ScanClearsOutput) {
+            out.clear();
+        }
+        let limit = limit + usize::from(Self::has(Fault::ScanOneTooMany));
+        self.inner.scan(from, limit, out)
+    }
+
+    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        if Self::has(Fault::FirstSkipsLeast) {
+            return Ok(self.everything()?.into_iter().nth(1));
+        }
+        self.inner.first()
+    }
+
+    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        if Self::has(Fault::LastIsFirst) { self.inner.first() } else { self.inner.last() }
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        let drift = if Self::has(Fault::LenCountsUpserts) { *self.drift.lock() } else { 0 };
+        Ok(self.inner.len()? + drift)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let mut records: Vec<_> = records.collect();
+        if Self::has(Fault::BulkLoadSorts) {
+            records.sort_by(|a, b| a.0.cmp(&b.0));
+            records.dedup_by(|a, b| a.0 == b.0);
+        }
+        if Self::has(Fault::BulkLoadMerges) {
+            for (key, value) in &records {
+                self.inner.upsert(key.borrowed(), value.borrowed())?;
+            }
+            return Ok(records.len() as u64);
+        }
+        let result = self.inner.bulk_load(&mut records.clone().into_iter());
+        if Self::has(Fault::BulkLoadKeepsPrefix)
+            && let Err(IndexError::NotSorted { at }) = result
+        {
+            records.truncate(usize::try_from(at).expect("small"));
+            self.inner.bulk_load(&mut records.into_iter())?;
+        }
+        result
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let before = out.to_vec();
+        self.inner.get_many(keys, out)?;
+        if Self::has(Fault::GetManyKeepsOldPlaces) {
+            for (place, old) in out.iter_mut().zip(before) {
+                *place = place.take().or(old);
+            }
+        }
+        if Self::has(Fault::GetManyMissesTheTail) && keys.len() > 8 {
+            let tail = keys.len() / 8 * 8;
+            out[tail..].fill(None);
+        }
+        Ok(())
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        if Self::has(Fault::BatchIgnoresItsDuplicates) {
+            let present = |(key, _): &(K, V)| self.inner.contains_key(key.borrowed());
+            let known: Result<Vec<bool>, _> = records.iter().map(present).collect();
+            let mut done = self.inner.insert_many(records);
+            done.inserted = known.expect("no fault").into_iter().map(|known| !known).collect();
+            return done;
+        }
+        if Self::has(Fault::BatchLastDuplicateWins) {
+            let mut done = InsertMany::default();
+            let before = self.everything().expect("no fault");
+            for (key, value) in records {
+                let known = before.iter().any(|(k, _)| k == key);
+                let new = if known {
+                    Ok(false)
+                } else {
+                    self.inner.upsert(key.borrowed(), value.borrowed())
+                };
+                done.inserted.push(new.expect("no fault"));
+            }
+            return done;
+        }
+        self.inner.insert_many(records)
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        let mut stats = self.inner.stats()?;
+        if Self::has(Fault::StatsOverstateMemory) {
+            stats.pm_bytes = 1 << 40;
+        }
+        Ok(stats)
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        self.inner.check()
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        self.inner.recovery_report()
+    }
+}
+
+impl<K: Key, V: Value, const FAULT: u8> PmIndex<K, V, Mapped> for Faulty<K, V, FAULT> {
+    const NAME: &'static str = "faulty";
+
+    fn create(pool: &Arc<Pool<Mapped>>, name: &str) -> Result<Self, IndexError> {
+        match ModelIndex::create(pool, name) {
+            Err(IndexError::IndexExists { .. }) if Self::has(Fault::CreateOpens) => {
+                Self::open(pool, name)
+            }
+            Ok(_) if Self::has(Fault::NeighboursShareRecords) && name != "subject" => {
+                Self::open(pool, "subject")
+            }
+            created => created.map(Self::wrap),
+        }
+    }
+
+    fn open(pool: &Arc<Pool<Mapped>>, name: &str) -> Result<Self, IndexError> {
+        let opened = match ModelIndex::open(pool, name) {
+            Err(IndexError::WrongType { .. }) if Self::has(Fault::AnyTypeOpens) => {
+                ModelIndex::open(pool, "subject")
+            }
+            Err(IndexError::WrongLayout { .. }) if Self::has(Fault::AnyLayoutOpens) => {
+                ModelIndex::open(pool, "subject")
+            }
+            Err(IndexError::NoSuchIndex { .. }) if Self::has(Fault::OpenCreates) => {
+                ModelIndex::create(pool, name)
+            }
+            opened => opened,
+        }
+        .map(Self::wrap)?;
+        if Self::has(Fault::OpenLosesARecord)
+            && let Some((key, _)) = opened.inner.last()?
+        {
+            opened.inner.remove(key.borrowed())?;
+        }
+        Ok(opened)
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        if Self::has(Fault::CloseLosesARecord)
+            && let Some((key, _)) = self.inner.first()?
+        {
+            self.inner.remove(key.borrowed())?;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        let mut blocks = self.inner.blocks()?;
+        if Self::has(Fault::BlockOwnedTwice) {
+            blocks.extend_from_within(..);
+        }
+        Ok(blocks)
+    }
+}
+
+/// An iterator whose ends know nothing of each other.
+struct Ends<T> {
+    // Items from either end together.
+    front: std::vec::IntoIter<T>,
+    back: std::vec::IntoIter<T>,
+    left: usize,
+}
+
+impl<T> Ends<T> {
+    fn apart(front: Vec<T>, back: Vec<T>, left: usize) -> Self {
+        Self { front: front.into_iter(), back: back.into_iter(), left }
+    }
+}
+
+impl<T> Iterator for Ends<T> {
+    type Item = Result<T, IndexError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        self.front.next().map(Ok)
+    }
+}
+
+impl<T> DoubleEndedIterator for Ends<T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        self.back.next_back().map(Ok)
+    }
+}

@@ -1,0 +1,182 @@
+//! The suite bites: each fault that an index may have is found, by the property that is there for
+//! it, and the failure says what is wrong.
+
+mod faulty;
+
+use faulty::Faulty;
+use pmindex_testkit::conformance::{
+    self as suite, Emulated, SampleKey, SampleValue, Subject, Verdict,
+};
+use std::marker::PhantomData;
+
+/// What is wrong with an index.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Fault {
+    None,
+    StaleGet,
+    GetSeesPrefixOnly,
+    ContainsAll,
+    DuplicateAccepted,
+    RefusedInsertOverwrites,
+    GreatestKeyIsSentinel,
+    LongKeyTruncated,
+    LongValueTruncated,
+    LostUpdate,
+    UpdateInserts,
+    UpsertKeepsOld,
+    UpsertAlwaysNew,
+    RemoveOnlyHides,
+    RemoveSaysMissing,
+    LowerBoundIncluded,
+    UpperBoundExcluded,
+    InvertedRangeIsEmpty,
+    BackwardsSkips,
+    EndsPassEachOther,
+    ChangeEndsIteration,
+    ChangeRepeatsItem,
+    ScanClearsOutput,
+    ScanOneTooMany,
+    FirstSkipsLeast,
+    LastIsFirst,
+    LenCountsUpserts,
+    BulkLoadSorts,
+    BulkLoadMerges,
+    BulkLoadKeepsPrefix,
+    GetManyKeepsOldPlaces,
+    GetManyMissesTheTail,
+    BatchIgnoresItsDuplicates,
+    BatchLastDuplicateWins,
+    StatsOverstateMemory,
+    BlockOwnedTwice,
+    CreateOpens,
+    NeighboursShareRecords,
+    AnyTypeOpens,
+    AnyLayoutOpens,
+    OpenCreates,
+    OpenLosesARecord,
+    CloseLosesARecord,
+}
+
+/// A faulty index as the suite's subject.
+struct Broken<K, V, const FAULT: u8>(PhantomData<(K, V)>);
+
+impl<K: SampleKey, V: SampleValue, const FAULT: u8> Subject for Broken<K, V, FAULT> {
+    type Key = K;
+    type Value = V;
+    type Bed = Emulated;
+    type Index = Faulty<K, V, FAULT>;
+}
+
+#[track_caller]
+fn assert_found(verdict: Verdict, says: &str) {
+    match verdict {
+        Ok(()) => panic!("the fault was not found"),
+        Err(failure) => assert!(failure.what().contains(says), "{says:?} not in: {failure}"),
+    }
+}
+
+macro_rules! found {
+    ($( $test:ident: $fault:ident, $property:ident($($cases:literal)?) says $says:literal
+        $(, keys $key:ty)? $(, values $value:ty)?; )*) => { $(
+        #[test]
+        fn $test() {
+            type Key = found!(@or $($key)?);
+            type Value = found!(@or $($value)?);
+            assert_found(
+                suite::$property::<Broken<Key, Value, { Fault::$fault as u8 }>>($($cases)?),
+                $says,
+            );
+        }
+    )* };
+    (@or) => { u64 };
+    (@or $type:ty) => { $type };
+}
+
+#[test]
+fn the_wrapper_without_a_fault_passes() {
+    suite::random_sequences::<Broken<u64, u64, { Fault::None as u8 }>>(20).expect("no fault");
+}
+
+// What random sequences find.
+found! {
+    sequences_find_a_stale_get: StaleGet, random_sequences(40) says "get";
+    sequences_find_prefix_comparison: GetSeesPrefixOnly, random_sequences(40) says "get",
+        keys Vec<u8>;
+    sequences_find_contains_all: ContainsAll, random_sequences(40) says "contains_key";
+    sequences_find_an_accepted_duplicate: DuplicateAccepted, random_sequences(40) says "insert";
+    sequences_find_a_refused_insert_that_overwrites: RefusedInsertOverwrites,
+        random_sequences(40) says "wanted";
+    sequences_find_a_lost_update: LostUpdate, random_sequences(40) says "wanted";
+    sequences_find_an_update_that_inserts: UpdateInserts, random_sequences(40) says "wanted";
+    sequences_find_an_upsert_that_keeps_the_old: UpsertKeepsOld, random_sequences(40) says "wanted";
+    sequences_find_an_upsert_that_is_always_new: UpsertAlwaysNew,
+        random_sequences(40) says "upsert";
+    sequences_find_a_remove_that_keeps: RemoveOnlyHides, random_sequences(40) says "wanted";
+    sequences_find_a_remove_that_says_missing: RemoveSaysMissing,
+        random_sequences(40) says "remove";
+    sequences_find_a_lower_bound_off_by_one: LowerBoundIncluded, random_sequences(40) says "range";
+    sequences_find_an_upper_bound_off_by_one: UpperBoundExcluded, random_sequences(40) says "range";
+    sequences_find_ends_that_pass_each_other: EndsPassEachOther, random_sequences(40) says "range";
+    sequences_find_a_skip_backwards: BackwardsSkips, random_sequences(40) says "next_back";
+    sequences_find_a_scan_that_clears: ScanClearsOutput, random_sequences(40) says "scan";
+    sequences_find_a_scan_of_one_too_many: ScanOneTooMany, random_sequences(40) says "scan";
+    sequences_find_a_wrong_first: FirstSkipsLeast, random_sequences(40) says "first";
+    sequences_find_a_wrong_last: LastIsFirst, random_sequences(40) says "last";
+    sequences_find_a_len_that_drifts: LenCountsUpserts, random_sequences(40) says "len";
+    sequences_find_a_bulk_load_that_merges: BulkLoadMerges, random_sequences(40) says "bulk_load";
+    sequences_find_places_that_get_many_keeps: GetManyKeepsOldPlaces,
+        random_sequences(40) says "get_many";
+    sequences_find_a_tail_that_get_many_misses: GetManyMissesTheTail,
+        random_sequences(40) says "get_many";
+    sequences_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
+        random_sequences(40) says "insert_many";
+    sequences_find_the_last_duplicate_of_a_batch: BatchLastDuplicateWins,
+        random_sequences(40) says "insert_many";
+    sequences_find_overstated_memory: StatsOverstateMemory, random_sequences(40) says "pm_bytes";
+    sequences_find_a_block_owned_twice: BlockOwnedTwice, random_sequences(40) says "blocks";
+    sequences_find_a_loss_at_open: OpenLosesARecord, random_sequences(40) says "open";
+    sequences_find_a_loss_at_close: CloseLosesARecord, random_sequences(40) says "close";
+}
+
+// What the properties at the edges find.
+found! {
+    empty_finds_an_update_that_inserts: UpdateInserts, empty() says "wanted";
+    sizes_find_an_accepted_duplicate: DuplicateAccepted, sizes() says "growing";
+    sizes_find_a_remove_that_keeps: RemoveOnlyHides, sizes() says "shrinking";
+    extreme_keys_find_a_sentinel: GreatestKeyIsSentinel, extreme_keys() says "wanted";
+    extreme_keys_find_prefix_comparison: GetSeesPrefixOnly, extreme_keys() says "get",
+        keys Vec<u8>;
+    extreme_values_find_truncation: LongValueTruncated, extreme_values() says "extreme values",
+        values Vec<u8>;
+    extreme_values_find_a_lost_update: LostUpdate, extreme_values() says "shifted";
+    limits_find_truncation: LongKeyTruncated, limits() says "insert", keys Vec<u8>;
+    bounds_find_a_lower_bound_off_by_one: LowerBoundIncluded, all_bounds() says "range";
+    bounds_find_an_upper_bound_off_by_one: UpperBoundExcluded, all_bounds() says "range";
+    bounds_find_ends_that_pass_each_other: EndsPassEachOther, all_bounds() says "range";
+    bounds_find_a_scan_of_one_too_many: ScanOneTooMany, all_bounds() says "scan";
+    panics_find_an_inverted_range_that_is_empty: InvertedRangeIsEmpty,
+        panicking_bounds() says "does not panic";
+    changes_find_an_iterator_that_ends: ChangeEndsIteration,
+        changes_during_iteration() says "misses";
+    changes_find_an_item_twice: ChangeRepeatsItem, changes_during_iteration() says "duplicate";
+    loads_find_a_loss_at_open: OpenLosesARecord, bulk_load_sizes() says "wanted";
+    refusals_find_a_load_that_sorts: BulkLoadSorts, bulk_load_refusals() says "out of order";
+    refusals_find_a_load_that_keeps_its_prefix: BulkLoadKeepsPrefix,
+        bulk_load_refusals() says "after a refused";
+    refusals_find_a_load_that_merges: BulkLoadMerges, bulk_load_refusals() says "bulk_load";
+    batches_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
+        batches() says "insert_many";
+    batches_find_the_last_duplicate: BatchLastDuplicateWins, batches() says "insert_many";
+    batches_find_a_tail_that_get_many_misses: GetManyMissesTheTail, batches() says "get_many";
+}
+
+// What the properties of names find.
+found! {
+    names_find_a_create_that_opens: CreateOpens, refused_names() says "create";
+    names_find_an_open_that_creates: OpenCreates, refused_names() says "open of a missing name";
+    names_find_another_type: AnyTypeOpens, refused_names() says "open of another type";
+    names_find_another_layout: AnyLayoutOpens, refused_names() says "open of another layout";
+    neighbours_find_shared_records: NeighboursShareRecords, neighbours() says "wanted";
+    opening_often_finds_a_loss_at_close: CloseLosesARecord, opened_often() says "opened";
+}
