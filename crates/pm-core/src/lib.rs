@@ -22,6 +22,7 @@ mod region;
 pub mod sync;
 
 pub use alloc::{MicroLog, Op, Owner, Reserved};
+pub use arch::rank_sort;
 pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};

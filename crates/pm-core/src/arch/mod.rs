@@ -28,12 +28,14 @@
 mod aarch64;
 pub(crate) mod bulk;
 mod portable;
+mod rank;
 mod stream;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+pub use rank::rank_sort;
 pub(crate) use stream::{
     best_flush, flush_line, prefetch_read, prefetch_write, resolve, store_fence, stream_word,
     stream_words, streams_words, ticks,

@@ -258,3 +258,39 @@ fn stream_words_writes_exactly_the_words_whatever_the_alignment() {
         }
     });
 }
+
+#[test]
+fn rank_sort_agrees_with_the_standard_sort() {
+    super::resolve();
+    let mut random = Random(7);
+    for count in 0..=64usize {
+        for kind in 0..60 {
+            let base = random.next();
+            let keys: Vec<u64> = (0..count as u64)
+                .map(|i| match kind % 6 {
+                    0 => random.next(),
+                    1 => base.wrapping_sub(i), // dense, possibly across a power of two
+                    2 => (1 << 40) - 20 + i,
+                    3 => random.next() % 50,              // equal keys
+                    4 => (i << 58) | (random.next() % 4), // cut to the same 31 bits
+                    _ => u64::MAX - random.next() % 100,
+                })
+                .collect();
+            let mut want: Vec<u8> = (0..count as u8).collect();
+            want.sort_by_key(|&i| keys[usize::from(i)]);
+            assert_eq!(super::rank_sort(&keys, &mut [0; 64]), want, "{keys:x?}");
+            let mut padded = [keys.first().copied().unwrap_or(0); 64];
+            padded[..count].copy_from_slice(&keys);
+            let ranks = super::rank::portable(&padded, count);
+            #[cfg(target_arch = "x86_64")]
+            if count > 0 && super::x86_64::level::detect() == super::x86_64::level::Level::Avx512 {
+                let vector = super::x86_64::rank::ranks(&padded, count);
+                assert_eq!(vector[..count], ranks[..count], "{keys:x?}");
+            }
+            for (key, &rank) in keys.iter().zip(&ranks) {
+                let less = keys.iter().filter(|other| *other < key).count();
+                assert!(rank as usize <= less, "the cut orders no two keys wrongly");
+            }
+        }
+    }
+}

@@ -5,3 +5,4 @@ pub(super) mod avx512;
 pub(super) mod flush;
 pub(super) mod level;
 pub(super) mod nontemporal;
+pub(super) mod rank;

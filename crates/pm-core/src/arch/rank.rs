@@ -1,0 +1,84 @@
+//! Rank sort: the order of up to 64 private keys without a branch on any of them.
+//!
+//! The rank of a key is the number of keys less than it, so n keys take n comparisons each, but
+//! vectors of comparisons and no mispredicted branch. To compare many at once the keys are cut to
+//! the 31 bits behind their common prefix; the rare cut that makes two keys equal, and equal keys,
+//! are seen by their ranks and left to the standard sort.
+
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::{
+    level::{self, Level},
+    rank as avx512,
+};
+
+/// The most keys that [`rank_sort`] takes.
+pub(super) const MOST: usize = 64;
+
+/// Lanes in which keys are counted: of the 64, as many groups as there are keys.
+pub(super) const LANES: usize = 16;
+
+/// Sorts by rank: returns the indices of `keys` in ascending order of their keys (the earlier index
+/// first among equals), two to four times as fast as the standard sort.
+///
+/// The keys are a private copy, such as [`Medium::read_words`](crate::Medium::read_words) makes.
+///
+/// # Panics
+/// If there are more than 64 keys.
+pub fn rank_sort<'a>(keys: &[u64], order: &'a mut [u8; MOST]) -> &'a [u8] {
+    let count = keys.len();
+    assert!(count <= MOST, "{count} keys to sort by rank");
+    if count == 0 {
+        return &[];
+    }
+    let mut padded = [keys[0]; MOST];
+    padded[..count].copy_from_slice(keys);
+    let ranks = ranks(&padded, count);
+    let mut seen = 0u64;
+    for (index, &rank) in (0..).zip(&ranks[..count]) {
+        seen |= 1 << (rank % 64);
+        order[rank as usize % MOST] = index;
+    }
+    let order = &mut order[..count];
+    if seen != u64::MAX >> (64 - count) {
+        // Two keys have one rank.
+        order.iter_mut().zip(0..).for_each(|(place, index)| *place = index);
+        order.sort_unstable_by_key(|&index| (keys[usize::from(index)], index));
+    }
+    order
+}
+
+/// How many of the first `count` keys are less than each, as far as 31 bits tell; the padding
+/// counts for nothing.
+fn ranks(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
+    #[cfg(target_arch = "x86_64")]
+    if level::is(Level::Avx512) {
+        return avx512::ranks(keys, count);
+    }
+    portable(keys, count)
+}
+
+/// A plain loop, which compilers turn into vectors of four or eight.
+pub(super) fn portable(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
+    let used = count.next_multiple_of(LANES);
+    let prefix = common_prefix(keys[..used].iter().fold(0, |bits, key| bits | (key ^ keys[0])));
+    let mut cut = [i32::MAX; MOST];
+    for (cut, key) in cut[..used].iter_mut().zip(keys) {
+        *cut = ((key << prefix) >> 33) as i32;
+    }
+    cut[count..].fill(i32::MAX);
+    let mut ranks = [0; MOST];
+    let groups = cut[..used].as_chunks::<LANES>().0;
+    for (group, ranks) in groups.iter().zip(ranks.as_chunks_mut::<LANES>().0) {
+        for other in groups.iter().flatten() {
+            for (rank, key) in ranks.iter_mut().zip(group) {
+                *rank += u32::from(other < key);
+            }
+        }
+    }
+    ranks
+}
+
+/// The length of the prefix that keys share if `bits` are those in which they differ.
+pub(super) fn common_prefix(bits: u64) -> u32 {
+    (bits | 1).leading_zeros()
+}
