@@ -1,7 +1,78 @@
 //! Crash simulator, oracles and conformance suite: a development dependency only.
+//!
+//! # How to crash-test a structure
+//!
+//! Implement [`CrashSubject`](crash::CrashSubject): how to create and open the structure in a
+//! [`Space`](pmindex_core::trace::Space), how to apply an operation, how to verify the whole
+//! structure and say what it contains, and what the operations *mean* (a sequential model). Then
+//! [`crash::explore`] runs random operations, crashes them at every fence, flush and operation
+//! boundary, and checks every image that the memory model allows (a seeded mix of them where there
+//! are too many): it opens the image, calls `observe` and compares the result with what the
+//! operations that had returned demand, calls `audit`, and goes on using it. Recoveries are crashed
+//! in the same way.
+//!
+//! ```
+//! use pmindex_core::{Medium, PPtr, PmU64, Traced, trace::Space};
+//! use pmindex_testkit::crash::{Config, CrashSubject, Fault, Geometry, explore};
+//! use proptest::prelude::*;
+//!
+//! /// A durable counter: one word.
+//! struct Counter { space: Space, pm: Traced }
+//!
+//! impl Counter {
+//!     fn word(&self) -> Result<&PmU64, Fault> { Ok(self.space.get(PPtr::<PmU64>::new(64))?) }
+//! }
+//!
+//! impl CrashSubject for Counter {
+//!     type Op = u64;          // add so much
+//!     type Ret = u64;         // the new value
+//!     type Model = u64;       // the value
+//!     const NAME: &'static str = "counter";
+//!     fn geometry() -> Geometry { Geometry { len: 4096, capacity: 4096 } }
+//!     fn create(space: &Space) -> Result<Self, Fault> {
+//!         Ok(Self { space: space.clone(), pm: space.medium() })
+//!     }
+//!     fn open(space: &Space) -> Result<Option<Self>, Fault> { Self::create(space).map(Some) }
+//!     fn apply(&self, add: &u64) -> Result<u64, Fault> {
+//!         let value = self.pm.load(self.word()?) + add;
+//!         self.pm.store(self.word()?, value);
+//!         self.pm.persist(self.word()?)?;    // leave this out, and `explore` fails
+//!         Ok(value)
+//!     }
+//!     fn observe(&self) -> Result<u64, Fault> { Ok(self.pm.load(self.word()?)) }
+//!     fn model(model: &mut u64, add: &u64) -> u64 { *model += add; *model }
+//!     fn ops() -> BoxedStrategy<u64> { (1..100u64).boxed() }
+//! }
+//!
+//! let report = explore::<Counter>(&Config::new().states(500)).unwrap_or_else(|f| panic!("{f}"));
+//! assert_eq!(report.uncovered().count(), 0, "{report}");
+//! ```
+//!
+//! * **Size**: the pool should be small ([`Geometry`](crash::Geometry), 64 to 256 KiB) and nodes hold
+//!   few entries, so that splits and merges happen within a few operations. `open` runs for every
+//!   state: tables in DRAM should be small as well, and no thread may be started.
+//! * **Threads**: return `true` from `concurrent` and use `Config::threads(2)`. Every access to a
+//!   cell is a yield point; every lock must be taken with [`Medium::lock`](pmindex_core::Medium::lock)
+//!   and every wait loop must call [`Medium::spin`](pmindex_core::Medium::spin). Background work is
+//!   an operation of `Op` that does one step.
+//! * **Media**: `Config::persistency` chooses flushed lines, eADR or msync.
+//! * **Failures** print what was not persisted where, a minimal sequence of operations, and the seed
+//!   that replays it (`Config::seed`).
+//! * **Coverage**: [`Report::steps`](crash::Report) lists every flush and fence that was executed,
+//!   with the crash states just before it. `owns` says which files are the subject's own.
+//! * **Mutants**: [`crash::mutants`] drops and moves each of those steps in turn; each mutant must be
+//!   caught by some state. A survivor is a step that is redundant, or that the test does not reach.
+//!
+//! # The memory model
+//!
+//! Ordinary stores to one line persist in program order (any prefix may be durable), lines are
+//! independent, a line is surely durable up to a flush once the flushing thread's next fence has
+//! completed; the words of a bulk copy (`write_words`, `stream_words`) persist in any subset until
+//! then. A read-modify-write is an ordinary store, never a fence. The atom is an aligned word.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+pub mod crash;
 pub mod golden;
 mod model;
 

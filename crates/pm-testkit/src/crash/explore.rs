@@ -1,0 +1,331 @@
+//! The explorer: crash points, images, and what recovery makes of them.
+//!
+//! A run is recorded once. The explorer then walks its trace with the memory model; at each crash
+//! point it derives the images, skips those already seen with the same history, and for the others
+//! opens the structure, compares it with the oracle, audits the allocator and goes on using it. That
+//! is a run as well, with a trace of its own: a share of them (every new kind of recovery, and a
+//! sample of the rest) is walked and crashed in the same way.
+//!
+//! Everything happens in one [`Space`]. Applying an image, recovering it and going on are taken back
+//! by undo logs, so a state costs the words it touches.
+
+use std::collections::{HashMap, HashSet};
+
+use pmindex_core::trace::{Event, EventKind, Space};
+
+use super::config::Config;
+use super::failure::Failure;
+use super::image::{Coverage, Images};
+use super::memory::Memory;
+use super::oracle::{Allowed, Oracle};
+use super::report::Report;
+use super::rng::{Rng, mix};
+use super::run::{Plan, Recording, Step};
+use super::site::SiteTable;
+use super::subject::CrashSubject;
+
+/// What one level of nesting needs: 0 is the run, 1 the recovery from a crash of it.
+#[derive(Debug)]
+struct Level {
+    memory: Memory,
+    images: Images,
+    overwritten: Vec<(u32, u64)>,
+}
+
+impl Level {
+    fn new() -> Self {
+        Self { memory: Memory::new(), images: Images::default(), overwritten: Vec::new() }
+    }
+}
+
+/// A position in a run that is being walked.
+struct Walk<'a, S: CrashSubject> {
+    depth: usize,
+    trace: &'a [Event],
+    history: &'a [Step<S>],
+    oracle: Oracle<S>,
+    allowed: Option<Allowed<S::Model>>,
+    /// Identifies the history so far.
+    past: u64,
+    /// States after which the walk ends.
+    budget: u64,
+    every_store: bool,
+}
+
+/// Explores runs of one subject in one configuration.
+pub struct Explorer<S: CrashSubject> {
+    config: Config,
+    space: Space,
+    levels: Vec<Option<Level>>,
+    seen: HashSet<u64>,
+    recoveries: HashMap<u64, u32>,
+    pub(crate) sites: SiteTable,
+    report: Report,
+    rng: Rng,
+    tail: Vec<S::Op>,
+}
+
+impl<S: CrashSubject> Explorer<S> {
+    /// An explorer that has seen nothing.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let geometry = S::geometry();
+        Self {
+            space: Space::new(geometry.len, geometry.capacity),
+            levels: vec![Some(Level::new()), Some(Level::new())],
+            seen: HashSet::new(),
+            recoveries: HashMap::new(),
+            sites: SiteTable::default(),
+            report: Report::new(S::NAME, &config),
+            rng: Rng::new(config.seed),
+            tail: Vec::new(),
+            config,
+        }
+    }
+
+    /// What was explored so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    pub(crate) fn into_report(mut self) -> Report {
+        self.report.finish(&self.sites, S::owns);
+        self.report
+    }
+
+    /// Runs a plan and explores its crash states, until `states` were checked in all.
+    ///
+    /// # Errors
+    /// The first crash state, or run, that breaks the contract.
+    pub fn explore(&mut self, plan: &Plan<S::Op>, seed: u64) -> Result<(), Box<Failure>> {
+        self.rng = Rng::new(seed);
+        self.tail.clone_from(&plan.tail);
+        self.report.trials += 1;
+        let schedule = self.rng.next_u64();
+        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
+        if let Some(fault) = &run.fault {
+            return Err(self.failure(plan, seed).without_crash(fault));
+        }
+        let operations: usize = plan.threads.iter().map(Vec::len).sum();
+        let mut walk = Walk {
+            depth: 0,
+            trace: &run.trace,
+            history: &run.history,
+            oracle: Oracle::uncreated(plan.threads.len()),
+            allowed: None,
+            past: mix(self.config.threads as u64),
+            budget: self.config.states,
+            every_store: operations <= 4 || seed.is_multiple_of(4),
+        };
+        let from = if seed.is_multiple_of(16) { 0 } else { start_of_crashes(&run) };
+        let result = self.walk(&mut walk, from, 0);
+        result.map_err(|broken| self.failure(plan, seed).broken(broken))
+    }
+
+    fn failure(&self, plan: &Plan<S::Op>, seed: u64) -> Failure {
+        Failure::new(S::NAME, &self.config, seed, plan)
+    }
+
+    /// Walks a trace, crashing at its crash points from event `from` on. `hash` identifies what the
+    /// space contains.
+    fn walk(&mut self, walk: &mut Walk<'_, S>, from: usize, hash: u64) -> Result<(), Broken> {
+        let Some(mut level) = self.levels[walk.depth].take() else { return Ok(()) };
+        let words = S::geometry().capacity / 8;
+        let (kind, mutation) = (self.config.persistency, self.config.mutation);
+        level.memory.begin(&self.space, words, kind, mutation, hash);
+        let mut result = Ok(());
+        for i in 0..=walk.trace.len() {
+            let event = walk.trace.get(i);
+            if let Some(event) = event {
+                self.sites.number(event);
+            }
+            if i >= from && is_point(event, walk.every_store) {
+                result = self.crash_point(walk, &mut level, i);
+                if result.is_err() || self.report.states >= walk.budget {
+                    break;
+                }
+            }
+            let Some(event) = event else { break };
+            if event.kind == EventKind::Note {
+                result = walk.step(event).map_err(|what| Broken::at(walk.depth, event, &what));
+            } else if let Err(what) = level.memory.apply(&self.space, event) {
+                result = Err(Broken::at(walk.depth, event, &what));
+            }
+            if result.is_err() {
+                break;
+            }
+        }
+        level.memory.roll_back(&self.space);
+        self.levels[walk.depth] = Some(level);
+        result
+    }
+
+    fn crash_point(
+        &mut self,
+        walk: &mut Walk<'_, S>,
+        level: &mut Level,
+        i: usize,
+    ) -> Result<(), Broken> {
+        let (exhaustive, random) = if walk.depth == 0 {
+            (self.config.exhaustive, self.config.random)
+        } else {
+            (self.config.exhaustive / 8, self.config.random / 8)
+        };
+        let coverage =
+            level.images.derive(&mut level.memory, &self.space, exhaustive, random, &mut self.rng);
+        self.report.point(coverage == Coverage::Exhaustive);
+        if let Some(number) = walk.trace.get(i).and_then(|event| self.sites.number(event)) {
+            self.report.at_step(number, level.images.hashes.len());
+        }
+        let allowed = match walk.allowed.take() {
+            Some(allowed) => allowed,
+            None => walk.oracle.allowed(),
+        };
+        let mut result = Ok(());
+        for image in 0..level.images.hashes.len() {
+            let key = level.images.hashes[image] ^ walk.past;
+            if !self.seen.insert(key) {
+                self.report.duplicates += 1;
+                continue;
+            }
+            if let Err(mut broken) = self.state(walk, &allowed, level, image) {
+                broken.outer(
+                    walk.depth,
+                    walk.trace.get(i),
+                    level.images.describe(&level.memory, image),
+                );
+                result = Err(broken);
+                break;
+            }
+            if self.report.states >= walk.budget {
+                break;
+            }
+        }
+        walk.allowed = Some(allowed);
+        result
+    }
+
+    /// One crash state: recovers image `image` and judges the result.
+    fn state(
+        &mut self,
+        walk: &Walk<'_, S>,
+        allowed: &Allowed<S::Model>,
+        level: &mut Level,
+        image: usize,
+    ) -> Result<(), Broken> {
+        self.report.state(walk.depth, allowed.absent);
+        level.overwritten.clear();
+        level.images.apply(&level.memory, &self.space, image, &mut level.overwritten);
+        let at = self.rng.below(self.tail.len().max(1));
+        let tail = &self.tail[at.min(self.tail.len())..(at + 2).min(self.tail.len())];
+        let (history, verdict) =
+            Recording::<S>::after_crash(&self.space, allowed, tail, self.config.step_limit);
+        let nested = verdict.is_ok() && walk.depth + 1 < self.levels.len() && self.worth_nesting();
+        let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
+        self.space.undo();
+        let mut result = verdict.map_err(|what| Broken { what, path: Vec::new() });
+        if nested {
+            let mut inner = Walk {
+                depth: walk.depth + 1,
+                trace: &trace,
+                history: &history,
+                oracle: walk.oracle.after_crash(allowed),
+                allowed: None,
+                past: walk.past,
+                budget: self.config.states.min(self.report.states + self.config.nested_states),
+                every_store: true,
+            };
+            let hash = level.images.hashes[image];
+            result = self.walk(&mut inner, 0, hash);
+        }
+        for &(word, old) in level.overwritten.iter().rev() {
+            self.space.poke(word as usize, old);
+        }
+        result
+    }
+
+    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind,
+    /// and a sample.
+    fn worth_nesting(&mut self) -> bool {
+        let (kind, writes) = self.space.with_trace(|trace| {
+            let mut kind = 0u64;
+            let mut writes = false;
+            for event in trace.iter().take_while(|e| e.kind != EventKind::Note) {
+                writes |= event.kind.writes();
+                kind = mix(kind ^ std::ptr::from_ref(event.site).addr() as u64);
+            }
+            (kind, writes)
+        });
+        let times = self.recoveries.entry(kind).or_insert(0);
+        *times += 1;
+        (writes && *times <= 3) || self.rng.one_in(self.config.nest_every)
+    }
+}
+
+impl<S: CrashSubject> Walk<'_, S> {
+    fn step(&mut self, note: &Event) -> Result<(), String> {
+        self.allowed = None;
+        let step = &self.history[note.value as usize];
+        self.past = mix(self.past ^ fingerprint(step));
+        match step {
+            Step::Created => self.oracle.created(),
+            Step::Ready => {}
+            Step::Invoke { thread, op } => self.oracle.invoke(*thread, op),
+            Step::Return { thread, ret } => self.oracle.respond(*thread, ret)?,
+            Step::Observed { model } => self.oracle = Oracle::from_state(model.clone(), 1),
+        }
+        Ok(())
+    }
+}
+
+/// Where and how the contract was broken, innermost crash first.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) what: String,
+    pub(crate) path: Vec<String>,
+}
+
+impl Broken {
+    fn at(depth: usize, event: &Event, what: &str) -> Self {
+        let what = format!("{what} (run {depth}, at {:?} {})", event.kind, event.site);
+        Self { what, path: Vec::new() }
+    }
+
+    fn outer(&mut self, depth: usize, event: Option<&Event>, image: Vec<String>) {
+        let run = if depth == 0 { "the run" } else { "recovery and what followed" };
+        let point = event.map_or("at the end".into(), |e| {
+            format!("before {:?} of word {:#x} at {}", e.kind, u64::from(e.word) * 8, e.site)
+        });
+        self.path.extend(image.into_iter().map(|line| format!("  {line}")));
+        self.path.push(format!("crash of {run} {point}:"));
+    }
+}
+
+fn is_point(event: Option<&Event>, every_store: bool) -> bool {
+    match event.map(|e| e.kind) {
+        None | Some(EventKind::Fence | EventKind::Flush | EventKind::Note | EventKind::Grow) => {
+            true
+        }
+        Some(_) => every_store,
+    }
+}
+
+fn start_of_crashes<S: CrashSubject>(run: &Recording<S>) -> usize {
+    let ready = |e: &Event| {
+        e.kind == EventKind::Note && matches!(run.history[e.value as usize], Step::Ready)
+    };
+    run.trace.iter().position(ready).map_or(0, |i| i + 1)
+}
+
+fn fingerprint<S: CrashSubject>(step: &Step<S>) -> u64 {
+    let text = match step {
+        Step::Created => return 1,
+        Step::Ready => return 2,
+        Step::Invoke { thread, op } => format!("{thread}{op:?}"),
+        Step::Return { thread, ret } => format!("{thread}={ret:?}"),
+        Step::Observed { model } => format!("{model:?}"),
+    };
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+}

@@ -1,0 +1,348 @@
+//! The memory model: which words may be durable at a point of a trace.
+//!
+//! Stores wait in *granules* until they become durable. What a granule is depends on the medium:
+//!
+//! | model | granule | a flush covers | a fence makes durable |
+//! | --- | --- | --- | --- |
+//! | [`Persistency::Lines`] | a 64-byte line | its line | what the thread flushed before |
+//! | [`Persistency::Eadr`] | the whole pool | its line (a reader's wait) | all that the thread stored, and what is before it in the global order |
+//! | [`Persistency::Pages`] | a 4 KiB page | its page | what the thread flushed before |
+//!
+//! Within a granule ordinary stores (read-modify-writes are such) become durable in program order:
+//! any prefix may be durable at any time, since a line may be evicted and a page written back
+//! without a flush. Granules are independent. The words of a bulk or non-temporal copy are *loose*:
+//! any subset, in any order, until the fence; non-temporal ones need no flush. The atom is a word.
+//!
+//! An ordinary store to a line with non-temporal data pending is an error of the program.
+
+use pmindex_core::trace::{Event, EventKind, Space};
+
+use super::mutate::{Delayed, Mutation};
+use super::rng::mix;
+
+/// Which medium is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Persistency {
+    /// Volatile caches: flush lines, then fence.
+    Lines,
+    /// Caches inside the persistence domain: a fence alone.
+    Eadr,
+    /// A page cache: the fence is an `msync` of the pages flushed.
+    Pages,
+}
+
+/// A store that may not be durable yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) word: u32,
+    pub(crate) value: u64,
+    /// Its place in the global order.
+    seq: u64,
+    thread: u16,
+    /// Part of a bulk or non-temporal copy.
+    pub(crate) loose: bool,
+    /// Part of a non-temporal copy.
+    stream: bool,
+}
+
+/// Stores to one granule that may not be durable yet, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Granule {
+    pub(crate) pending: Vec<Pending>,
+    /// Changed since its options were last derived.
+    pub(crate) stale: bool,
+}
+
+/// What may be durable, derived from the events so far. The durable part is the contents of the
+/// space.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    kind: Persistency,
+    mutation: Option<Mutation>,
+    granules: Vec<Granule>,
+    /// Granules with something pending, in the order they became so.
+    pub(crate) dirty: Vec<u32>,
+    /// Per thread: (granule, sequence number) of each flush since its last fence.
+    flushed: Vec<Vec<(u32, u64)>>,
+    /// Flushes and fences that a mutation holds back.
+    delayed: Vec<Delayed>,
+    /// Per line, how many non-temporal words are pending.
+    streaming: Vec<u16>,
+    streams: u32,
+    seq: u64,
+    /// The hash of the durable part.
+    pub(crate) hash: u64,
+    /// Durable words overwritten since the start: (word, value before), for [`Memory::roll_back`].
+    log: Vec<(u32, u64)>,
+    file_len: u64,
+}
+
+/// The share of a word in the hash of an image.
+pub(crate) fn word_hash(word: u32, value: u64) -> u64 {
+    mix(value ^ mix(u64::from(word) + 0x5851_f42d_4c95_7f2d))
+}
+
+const LINE_WORDS: u32 = 8;
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self {
+            kind: Persistency::Lines,
+            mutation: None,
+            granules: Vec::new(),
+            dirty: Vec::new(),
+            flushed: Vec::new(),
+            delayed: Vec::new(),
+            streaming: Vec::new(),
+            streams: 0,
+            seq: 0,
+            hash: 0,
+            log: Vec::new(),
+            file_len: 0,
+        }
+    }
+
+    /// Begins a trace: all that is in `space` is durable, with hash `hash`.
+    pub(crate) fn begin(
+        &mut self,
+        space: &Space,
+        words: usize,
+        kind: Persistency,
+        mutation: Option<Mutation>,
+        hash: u64,
+    ) {
+        for &g in &self.dirty {
+            self.granules[g as usize].pending.clear();
+        }
+        self.dirty.clear();
+        self.flushed.iter_mut().for_each(Vec::clear);
+        self.delayed.clear();
+        if self.streams > 0 {
+            self.streaming.fill(0);
+            self.streams = 0;
+        }
+        self.kind = kind;
+        self.mutation = mutation;
+        self.hash = hash;
+        self.seq = 0;
+        self.log.clear();
+        self.file_len = space.file_len();
+        self.granules.resize_with(words.div_ceil(8), Granule::default);
+        self.streaming.resize(words.div_ceil(8), 0);
+    }
+
+    /// Takes back every durable store since [`begin`](Self::begin).
+    pub(crate) fn roll_back(&mut self, space: &Space) {
+        for &(word, old) in self.log.iter().rev() {
+            space.poke(word as usize, old);
+        }
+        self.log.clear();
+        space.set_file_len(self.file_len);
+    }
+
+    pub(crate) fn granule(&self, g: u32) -> &Granule {
+        &self.granules[g as usize]
+    }
+
+    pub(crate) fn granule_mut(&mut self, g: u32) -> &mut Granule {
+        &mut self.granules[g as usize]
+    }
+
+    /// What to call a granule in a report.
+    pub(crate) fn granule_name(&self, g: u32) -> String {
+        match self.kind {
+            Persistency::Lines => format!("line {:#x}", g * 64),
+            Persistency::Eadr => "the store buffers".into(),
+            Persistency::Pages => format!("page {:#x}", g * 4096),
+        }
+    }
+
+    fn granule_of(&self, word: u32) -> u32 {
+        match self.kind {
+            Persistency::Lines => word / LINE_WORDS,
+            Persistency::Eadr => 0,
+            Persistency::Pages => word / 512,
+        }
+    }
+
+    /// Takes an event into account.
+    ///
+    /// # Errors
+    /// If the program broke a rule of the medium.
+    pub(crate) fn apply(&mut self, space: &Space, event: &Event) -> Result<(), String> {
+        let thread = event.thread as usize;
+        if self.flushed.len() <= thread {
+            self.flushed.resize_with(thread + 1, Vec::new);
+        }
+        self.seq += 1;
+        let mut result = Ok(());
+        match event.kind {
+            EventKind::Store | EventKind::Rmw => result = self.store(event, false, false),
+            EventKind::Bulk => result = self.store(event, true, false),
+            EventKind::Stream => {
+                let dropped = self.mutation.is_some_and(|m| m.drops(event));
+                result = self.store(event, true, !dropped);
+            }
+            EventKind::Flush => self.flush(event),
+            EventKind::Fence => self.fence(space, event),
+            EventKind::Grow => space.set_file_len(event.value),
+            EventKind::Note => {}
+        }
+        if event.kind.writes() && !self.delayed.is_empty() {
+            self.release_fences(space, event.thread);
+        }
+        result
+    }
+
+    fn store(&mut self, event: &Event, loose: bool, stream: bool) -> Result<(), String> {
+        let line = (event.word / LINE_WORDS) as usize;
+        if stream {
+            self.streaming[line] += 1;
+            self.streams += 1;
+        } else if self.streaming[line] > 0 {
+            return Err(format!(
+                "ordinary store at {} to line {:#x}, which has non-temporal data pending",
+                event.site,
+                line * 64
+            ));
+        }
+        let g = self.granule_of(event.word);
+        let granule = &mut self.granules[g as usize];
+        if granule.pending.is_empty() {
+            self.dirty.push(g);
+        }
+        granule.stale = true;
+        granule.pending.push(Pending {
+            word: event.word,
+            value: event.value,
+            seq: self.seq,
+            thread: event.thread,
+            loose,
+            stream,
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self, event: &Event) {
+        let g = self.granule_of(event.word);
+        let mut seq = self.seq;
+        if self.kind == Persistency::Eadr {
+            // A flush waits for nothing; only what is in its line and visible is surely durable.
+            let line = event.word / LINE_WORDS;
+            let in_line = |p: &&Pending| p.word / LINE_WORDS == line;
+            match self.granules[0].pending.iter().rev().find(in_line) {
+                Some(last) => seq = last.seq,
+                None => return,
+            }
+        }
+        match self.mutation {
+            Some(m) if m.drops(event) => {}
+            Some(m) if m.delays(event) => {
+                self.delayed.push(Delayed::Flush { thread: event.thread, granule: g, seq });
+            }
+            _ => self.flushed[event.thread as usize].push((g, seq)),
+        }
+    }
+
+    fn fence(&mut self, space: &Space, event: &Event) {
+        match self.mutation {
+            Some(m) if m.drops(event) => return,
+            Some(m) if m.delays(event) => {
+                self.delayed.push(Delayed::Fence { thread: event.thread });
+                return;
+            }
+            _ => {}
+        }
+        self.complete_fence(space, event.thread, self.seq);
+        // flushes that were to come before this fence, and come after it in the mutant
+        let mut kept = Vec::new();
+        for delayed in std::mem::take(&mut self.delayed) {
+            match delayed {
+                Delayed::Flush { thread, granule, seq } if thread == event.thread => {
+                    self.flushed[thread as usize].push((granule, seq));
+                }
+                other => kept.push(other),
+            }
+        }
+        self.delayed = kept;
+    }
+
+    /// Completes the fences of `thread` that a mutation has moved past the store just applied.
+    fn release_fences(&mut self, space: &Space, thread: u16) {
+        let of_thread = |d: &Delayed| matches!(d, Delayed::Fence { thread: t } if *t == thread);
+        if self.delayed.iter().any(of_thread) {
+            self.delayed.retain(|d| !of_thread(d));
+            // the store itself comes before the fence now, but nobody flushed it
+            self.complete_fence(space, thread, self.seq - 1);
+        }
+    }
+
+    /// Makes durable what a fence of `thread` guarantees, of the stores up to `before`.
+    fn complete_fence(&mut self, space: &Space, thread: u16, before: u64) {
+        let mut flushed = std::mem::take(&mut self.flushed[thread as usize]);
+        if self.kind == Persistency::Eadr {
+            let mine = |p: &&Pending| p.thread == thread && !p.loose && p.seq <= before;
+            if let Some(last) = self.granules[0].pending.iter().rev().find(mine) {
+                flushed.push((0, last.seq));
+            }
+        }
+        for &(g, seq) in &flushed {
+            let eadr = self.kind == Persistency::Eadr;
+            self.settle(space, g, |p| {
+                p.seq <= seq
+                    && (!p.stream || p.thread == thread)
+                    && !(eadr && p.loose && p.thread != thread)
+            });
+        }
+        let loose_ones = self.streams > 0 || self.kind == Persistency::Eadr;
+        for i in (0..if loose_ones { self.dirty.len() } else { 0 }).rev() {
+            let everything = self.kind == Persistency::Eadr;
+            let g = self.dirty[i];
+            self.settle(space, g, |p| {
+                p.thread == thread && p.seq <= before && (p.stream || (everything && p.loose))
+            });
+        }
+        flushed.clear();
+        self.flushed[thread as usize] = flushed;
+    }
+
+    /// Makes the stores that `durable` picks durable; older ones to the same words are overtaken.
+    fn settle(&mut self, space: &Space, g: u32, durable: impl Fn(&Pending) -> bool) {
+        let granule = &mut self.granules[g as usize];
+        if !granule.pending.iter().any(&durable) {
+            return;
+        }
+        granule.stale = true;
+        let pending = std::mem::take(&mut granule.pending);
+        let mut kept: Vec<Pending> = Vec::with_capacity(pending.len());
+        for store in pending {
+            if !durable(&store) {
+                kept.push(store);
+                continue;
+            }
+            let streaming = &mut self.streaming[(store.word / LINE_WORDS) as usize];
+            kept.retain(|older| {
+                let overtaken = older.word == store.word;
+                if overtaken && older.stream {
+                    *streaming -= 1;
+                    self.streams -= 1;
+                }
+                !overtaken
+            });
+            if store.stream {
+                *streaming -= 1;
+                self.streams -= 1;
+            }
+            let old = space.peek(store.word as usize);
+            if old != store.value {
+                self.log.push((store.word, old));
+                space.poke(store.word as usize, store.value);
+                self.hash ^= word_hash(store.word, old) ^ word_hash(store.word, store.value);
+            }
+        }
+        if kept.is_empty() {
+            self.dirty.retain(|&d| d != g);
+        }
+        self.granules[g as usize].pending = kept;
+    }
+}

@@ -1,0 +1,65 @@
+//! Mutants: the same program with one persistence step dropped or moved.
+//!
+//! Flushes and fences do not change what a program computes, only what survives. So a mutant needs
+//! no second run of the program: the memory model reads the same trace and ignores, or delays, the
+//! events of one call site. A mutant that no crash state betrays means that the step is redundant,
+//! or that the test does not reach it.
+
+use std::fmt;
+
+use pmindex_core::trace::Event;
+
+use super::site::Site;
+
+/// What is done to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// It does not happen.
+    Drop,
+    /// It is swapped with what follows: a flush comes after the thread's next fence, a fence after
+    /// the thread's next store.
+    Delay,
+}
+
+/// One mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mutation {
+    /// The step.
+    pub site: Site,
+    /// What is done to it.
+    pub change: Change,
+}
+
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let change = match (self.change, self.site.fence) {
+            (Change::Drop, _) => "dropped",
+            (Change::Delay, false) => "moved past the next fence",
+            (Change::Delay, true) => "moved past the next store",
+        };
+        write!(f, "{} {change}", self.site)
+    }
+}
+
+/// A step that a mutant holds back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delayed {
+    Flush { thread: u16, granule: u32, seq: u64 },
+    Fence { thread: u16 },
+}
+
+impl Mutation {
+    pub(crate) fn drops(self, event: &Event) -> bool {
+        self.change == Change::Drop && self.hits(event)
+    }
+
+    pub(crate) fn delays(self, event: &Event) -> bool {
+        self.change == Change::Delay && self.hits(event)
+    }
+
+    fn hits(self, event: &Event) -> bool {
+        event.site.line() == self.site.line
+            && event.site.column() == self.site.column
+            && Site::of(event).is_some_and(|site| site == self.site)
+    }
+}

@@ -1,0 +1,134 @@
+//! The oracle: which states may a crash leave, given what was invoked and what has returned?
+//!
+//! Durable linearizability: the surviving state is the result of some linearization that contains
+//! every completed operation (reads included, with the results they returned) and any of the
+//! operations in flight. The oracle keeps all *configurations* that explain the history so far: a
+//! model, and which operations in flight have taken effect in it. With one thread that is the
+//! familiar "everything that returned, and the one in flight wholly or not at all".
+
+use super::subject::CrashSubject;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Config<M, R> {
+    model: M,
+    /// Per thread, the result of its operation in flight, if that has taken effect.
+    done: Vec<Option<R>>,
+}
+
+/// All explanations of a history.
+pub struct Oracle<S: CrashSubject> {
+    configs: Vec<Config<S::Model, S::Ret>>,
+    in_flight: Vec<Option<S::Op>>,
+    /// Whether `create` has returned: before that, nothing at all may be there.
+    created: bool,
+}
+
+/// The states a crash may leave.
+#[derive(Clone, Debug)]
+pub struct Allowed<M> {
+    /// Whether the structure may be absent.
+    pub absent: bool,
+    /// The states it may have.
+    pub models: Vec<M>,
+}
+
+impl<S: CrashSubject> Oracle<S> {
+    /// The oracle of a run that begins by creating the structure.
+    #[must_use]
+    pub fn uncreated(threads: usize) -> Self {
+        Self { created: false, ..Self::from_state(S::Model::default(), threads) }
+    }
+
+    /// The oracle of a run that begins in a known state.
+    #[must_use]
+    pub fn from_state(model: S::Model, threads: usize) -> Self {
+        Self {
+            configs: vec![Config { model, done: vec![None; threads] }],
+            in_flight: vec![None; threads],
+            created: true,
+        }
+    }
+
+    /// The oracle of a recovery: nobody has observed yet which of the allowed states it is.
+    #[must_use]
+    pub(crate) fn after_crash(&self, allowed: &Allowed<S::Model>) -> Self {
+        let config = |model: &S::Model| Config { model: model.clone(), done: vec![None] };
+        Self {
+            configs: allowed.models.iter().map(config).collect(),
+            in_flight: vec![None],
+            created: self.created,
+        }
+    }
+
+    /// `create` returned.
+    pub fn created(&mut self) {
+        self.created = true;
+    }
+
+    /// A thread starts an operation.
+    pub fn invoke(&mut self, thread: usize, op: &S::Op) {
+        self.in_flight[thread] = Some(op.clone());
+    }
+
+    /// A thread's operation returned.
+    ///
+    /// # Errors
+    /// If no linearization explains the result: a fault even without a crash.
+    pub fn respond(&mut self, thread: usize, ret: &S::Ret) -> Result<(), String> {
+        self.close();
+        self.configs.retain(|c| c.done[thread].as_ref() == Some(ret));
+        self.in_flight[thread] = None;
+        let mut kept: Vec<Config<S::Model, S::Ret>> = Vec::with_capacity(self.configs.len());
+        for mut config in self.configs.drain(..) {
+            config.done[thread] = None;
+            if !kept.contains(&config) {
+                kept.push(config);
+            }
+        }
+        self.configs = kept;
+        if self.configs.is_empty() {
+            return Err(format!("no linearization explains that thread {thread} returned {ret:?}"));
+        }
+        Ok(())
+    }
+
+    /// Adds every configuration in which further operations in flight have taken effect.
+    fn close(&mut self) {
+        let mut next = 0;
+        while next < self.configs.len() {
+            for thread in 0..self.in_flight.len() {
+                let Some(op) = &self.in_flight[thread] else { continue };
+                if self.configs[next].done[thread].is_some() {
+                    continue;
+                }
+                for (model, ret) in S::outcomes(&self.configs[next].model, op) {
+                    let mut done = self.configs[next].done.clone();
+                    done[thread] = Some(ret);
+                    let config = Config { model, done };
+                    if !self.configs.contains(&config) {
+                        self.configs.push(config);
+                    }
+                }
+            }
+            next += 1;
+        }
+    }
+
+    /// The states a crash now may leave.
+    #[must_use]
+    pub fn allowed(&self) -> Allowed<S::Model> {
+        let mut all = Self {
+            configs: self.configs.clone(),
+            in_flight: self.in_flight.clone(),
+            created: self.created,
+        };
+        all.close();
+        let mut models: Vec<S::Model> = Vec::with_capacity(all.configs.len());
+        for config in all.configs {
+            if !models.contains(&config.model) {
+                models.push(config.model);
+            }
+        }
+        Allowed { absent: !self.created, models }
+    }
+}

@@ -1,0 +1,141 @@
+//! What was explored: counts of states by kind, and the coverage of every persistence step.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use super::config::Config;
+use super::memory::Persistency;
+use super::site::{Site, SiteTable};
+
+/// A persistence step and the crash states in which it was the next thing to happen.
+#[derive(Clone, Debug)]
+pub struct Covered {
+    /// The step.
+    pub site: Site,
+    /// Crash points just before it.
+    pub points: u64,
+    /// Their images.
+    pub states: u64,
+}
+
+/// What was explored.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The subject.
+    pub subject: &'static str,
+    /// The medium.
+    pub persistency: Persistency,
+    /// Threads.
+    pub threads: usize,
+    /// Runs.
+    pub trials: u64,
+    /// Different crash states checked: distinct image and history.
+    pub states: u64,
+    /// Of these, states of a structure whose creation had not returned.
+    pub in_creation: u64,
+    /// Of these, states of a recovery (or of what followed it) that crashed in its turn.
+    pub nested: u64,
+    /// Images skipped because they had been checked with the same history.
+    pub duplicates: u64,
+    /// Crash points whose images were all checked.
+    pub exhaustive_points: u64,
+    /// Crash points of which a mix was checked.
+    pub sampled_points: u64,
+    /// The persistence steps that belong to the subject.
+    pub steps: Vec<Covered>,
+    /// The time it took.
+    pub elapsed: Duration,
+    counts: Vec<(u64, u64)>,
+    started: Instant,
+}
+
+impl Report {
+    pub(crate) fn new(subject: &'static str, config: &Config) -> Self {
+        Self {
+            subject,
+            persistency: config.persistency,
+            threads: config.threads,
+            trials: 0,
+            states: 0,
+            in_creation: 0,
+            nested: 0,
+            duplicates: 0,
+            exhaustive_points: 0,
+            sampled_points: 0,
+            steps: Vec::new(),
+            elapsed: Duration::ZERO,
+            counts: Vec::new(),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn point(&mut self, exhaustive: bool) {
+        if exhaustive {
+            self.exhaustive_points += 1;
+        } else {
+            self.sampled_points += 1;
+        }
+    }
+
+    pub(crate) fn at_step(&mut self, number: usize, states: usize) {
+        if self.counts.len() <= number {
+            self.counts.resize(number + 1, (0, 0));
+        }
+        self.counts[number].0 += 1;
+        self.counts[number].1 += states as u64;
+    }
+
+    pub(crate) fn state(&mut self, depth: usize, in_creation: bool) {
+        self.states += 1;
+        self.nested += u64::from(depth > 0);
+        self.in_creation += u64::from(in_creation);
+    }
+
+    pub(crate) fn finish(&mut self, sites: &SiteTable, owns: fn(&Location<'static>) -> bool) {
+        self.elapsed = self.started.elapsed();
+        self.counts.resize(sites.sites.len(), (0, 0));
+        let owned = sites.sites.iter().zip(&self.counts).filter(|((_, at), _)| owns(at));
+        self.steps =
+            owned.map(|(&(site, _), &(points, states))| Covered { site, points, states }).collect();
+        self.steps.sort_by_key(|c| c.site);
+    }
+
+    /// Crash states per second.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate is printed with few digits")]
+    pub fn rate(&self) -> f64 {
+        self.states as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The steps that no crash state was explored at.
+    pub fn uncovered(&self) -> impl Iterator<Item = &Covered> {
+        self.steps.iter().filter(|c| c.states == 0)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: {:?}, {} thread(s): {} states ({} in creation, {} in recovery or after it), \
+             {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
+            self.subject,
+            self.persistency,
+            self.threads,
+            self.states,
+            self.in_creation,
+            self.nested,
+            self.duplicates,
+            self.exhaustive_points,
+            self.sampled_points,
+            self.trials,
+            self.elapsed.as_secs_f64(),
+            self.rate(),
+        )?;
+        for step in &self.steps {
+            writeln!(f, "  {:>9} states {:>7} points  {}", step.states, step.points, step.site)?;
+        }
+        Ok(())
+    }
+}

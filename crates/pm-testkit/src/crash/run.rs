@@ -1,0 +1,212 @@
+//! Runs of the program under test: what it did (the trace) and what it promised (the history).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parking_lot::Mutex;
+use pmindex_core::trace::{Event, Space};
+
+use super::oracle::{Allowed, Oracle};
+use super::panics;
+use super::schedule::interleave;
+use super::subject::CrashSubject;
+
+/// What a run is to do.
+#[derive(Clone, Debug)]
+pub struct Plan<Op> {
+    /// Executed first, by one thread, and not crashed.
+    pub setup: Vec<Op>,
+    /// The operations of each thread.
+    pub threads: Vec<Vec<Op>>,
+    /// Operations to go on with after a crash.
+    pub tail: Vec<Op>,
+}
+
+/// A step of the history.
+pub(crate) enum Step<S: CrashSubject> {
+    Created,
+    /// From here on crashes are explored.
+    Ready,
+    Invoke {
+        thread: usize,
+        op: S::Op,
+    },
+    Return {
+        thread: usize,
+        ret: S::Ret,
+    },
+    /// After recovery: what was found, which from now on must stay.
+    Observed {
+        model: S::Model,
+    },
+}
+
+/// A finished run.
+pub(crate) struct Recording<S: CrashSubject> {
+    pub(crate) trace: Vec<Event>,
+    /// A note in the trace is an index of this.
+    pub(crate) history: Vec<Step<S>>,
+    /// What went wrong without any crash.
+    pub(crate) fault: Option<String>,
+}
+
+struct Journal<'a, S: CrashSubject> {
+    space: &'a Space,
+    history: Mutex<Vec<Step<S>>>,
+    fault: Mutex<Option<String>>,
+}
+
+impl<S: CrashSubject> Journal<'_, S> {
+    fn note(&self, step: Step<S>) {
+        let mut history = self.history.lock();
+        self.space.note(history.len() as u64);
+        history.push(step);
+    }
+
+    fn run(&self, subject: &S, thread: usize, op: &S::Op) -> Result<S::Ret, String> {
+        self.note(Step::Invoke { thread, op: op.clone() });
+        let ret = subject.apply(op).map_err(|fault| format!("{op:?}: {}", fault.0))?;
+        self.note(Step::Return { thread, ret: ret.clone() });
+        Ok(ret)
+    }
+
+    fn fault(&self, message: String) {
+        self.fault.lock().get_or_insert(message);
+    }
+}
+
+impl<S: CrashSubject> Recording<S> {
+    /// Executes a plan in `space`, which is zero before and after.
+    pub(crate) fn of(space: &Space, plan: &Plan<S::Op>, schedule: u64, steps: u64) -> Self {
+        let journal =
+            Journal::<S> { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
+        space.record(true);
+        space.limit_steps(steps);
+        let result = guarded(|| {
+            let subject = S::create(space).map_err(|fault| format!("create: {}", fault.0))?;
+            journal.note(Step::Created);
+            for op in &plan.setup {
+                journal.run(&subject, 0, op)?;
+            }
+            journal.note(Step::Ready);
+            space.limit_steps(steps);
+            if let [ops] = plan.threads.as_slice() {
+                for op in ops {
+                    journal.run(&subject, 0, op)?;
+                }
+            } else {
+                run_threads(&journal, &subject, &plan.threads, schedule);
+            }
+            if journal.fault.lock().is_none() {
+                space.record(false);
+                subject.observe().map_err(|fault| format!("after the run: {}", fault.0))?;
+                subject.audit().map_err(|fault| format!("after the run: {}", fault.0))?;
+            }
+            Ok(())
+        });
+        if let Err(message) = result {
+            journal.fault(message);
+        }
+        space.record(false);
+        if space.in_use() {
+            journal.fault("the subject keeps its pool alive after it was dropped".into());
+        }
+        let trace = space.with_trace(<[Event]>::to_vec);
+        space.undo();
+        Self { trace, history: journal.history.into_inner(), fault: journal.fault.into_inner() }
+    }
+
+    /// Opens the crash image in `space`, compares it with what is allowed, and goes on using it.
+    ///
+    /// The recording is returned with the trace still in the space; the caller undoes it.
+    pub(crate) fn after_crash(
+        space: &Space,
+        allowed: &Allowed<S::Model>,
+        tail: &[S::Op],
+        steps: u64,
+    ) -> (Vec<Step<S>>, Result<(), String>) {
+        let journal =
+            Journal::<S> { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
+        space.record(true);
+        space.limit_steps(steps);
+        let mut result = guarded(|| recover_and_use(&journal, allowed, tail));
+        space.record(false);
+        if result.is_ok() && space.in_use() {
+            result = Err("the subject keeps its pool alive after it was dropped".into());
+        }
+        (journal.history.into_inner(), result)
+    }
+}
+
+fn recover_and_use<S: CrashSubject>(
+    journal: &Journal<'_, S>,
+    allowed: &Allowed<S::Model>,
+    tail: &[S::Op],
+) -> Result<(), String> {
+    let opened = S::open(journal.space).map_err(|fault| format!("open: {}", fault.0))?;
+    let Some(subject) = opened else {
+        return if allowed.absent {
+            Ok(())
+        } else {
+            Err("the structure is gone, though its creation had returned".into())
+        };
+    };
+    let found = subject.observe().map_err(|fault| format!("structure: {}", fault.0))?;
+    if !allowed.models.contains(&found) {
+        return Err(format!(
+            "the surviving state is not explained by any linearization of what completed\n    \
+             found:    {found:?}\n    expected: {}",
+            one_of(&allowed.models)
+        ));
+    }
+    subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
+    journal.note(Step::Observed { model: found.clone() });
+    let mut oracle = Oracle::<S>::from_state(found, 1);
+    for op in tail {
+        oracle.invoke(0, op);
+        let ret = journal.run(&subject, 0, op).map_err(|e| format!("after recovery: {e}"))?;
+        oracle.respond(0, &ret).map_err(|e| format!("after recovery: {op:?}: {e}"))?;
+    }
+    let left = subject.observe().map_err(|f| format!("after {tail:?}: structure: {}", f.0))?;
+    let expected = oracle.allowed().models;
+    if !expected.contains(&left) {
+        return Err(format!(
+            "after recovery and {tail:?}\n    found:    {left:?}\n    expected: {}",
+            one_of(&expected)
+        ));
+    }
+    subject.audit().map_err(|fault| format!("after {tail:?}: audit: {}", fault.0))
+}
+
+fn one_of<M: std::fmt::Debug>(models: &[M]) -> String {
+    let texts: Vec<String> = models.iter().map(|m| format!("{m:?}")).collect();
+    texts.join("\n           or: ")
+}
+
+fn run_threads<S: CrashSubject>(
+    journal: &Journal<'_, S>,
+    subject: &S,
+    threads: &[Vec<S::Op>],
+    schedule: u64,
+) {
+    let panics = interleave(threads.len(), schedule, |thread| {
+        for op in &threads[thread] {
+            if let Err(message) = journal.run(subject, thread, op) {
+                journal.fault(format!("thread {thread}: {message}"));
+                return;
+            }
+        }
+    });
+    for (thread, message) in panics.into_iter().enumerate() {
+        if let Some(message) = message {
+            journal.fault(format!("thread {thread}: {message}"));
+        }
+    }
+}
+
+/// Runs `body`, turning a panic into its message.
+fn guarded(body: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    panics::quietly(|| match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(_) => Err(panics::last_message()),
+    })
+}

@@ -1,0 +1,210 @@
+//! The deterministic scheduler: several logical threads, one of which runs at a time.
+//!
+//! Each logical thread is an operating-system thread that waits for the baton. Every access to a
+//! cell, every attempt to lock and every turn of a wait loop is a yield point, where the scheduler
+//! decides from its seed who holds the baton next: equal seeds give equal interleavings.
+//!
+//! Strategies, by seed: rare or frequent random preemption, and priorities with a few change
+//! points (PCT), which finds orderings of depth d with known probability.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use pmindex_core::trace::{ThreadControl, run_as};
+
+use super::panics;
+use super::rng::Rng;
+
+#[derive(Clone, Copy, Debug)]
+enum Strategy {
+    /// Another thread with probability 1 / n.
+    Random(usize),
+    /// The thread of the highest priority, changed at random moments.
+    Priorities { change_one_in: usize },
+}
+
+#[derive(Debug)]
+struct State {
+    /// Who holds the baton; `None` before the start and after the end.
+    current: Option<usize>,
+    alive: Vec<bool>,
+    priority: Vec<u64>,
+    rng: Rng,
+    strategy: Strategy,
+    /// Yield points so far: shows the watchdog that something happens.
+    steps: u64,
+    switches: u64,
+    lowest: u64,
+}
+
+#[derive(Debug)]
+struct Baton {
+    state: Mutex<State>,
+    turn: Vec<Condvar>,
+    finished: Condvar,
+}
+
+/// How long nothing may happen before the run is given up: a thread then waits for a lock without
+/// [`Medium::lock`](pmindex_core::Medium::lock), which the scheduler cannot see.
+const WATCHDOG: Duration = Duration::from_mins(1);
+
+impl State {
+    fn choose(&mut self, me: usize, must: bool) -> Option<usize> {
+        let others: Vec<usize> =
+            (0..self.alive.len()).filter(|&t| t != me && self.alive[t]).collect();
+        if others.is_empty() {
+            return self.alive[me].then_some(me);
+        }
+        match self.strategy {
+            Strategy::Random(_) => Some(others[self.rng.below(others.len())]),
+            Strategy::Priorities { .. } => {
+                self.lowest -= 1;
+                if must {
+                    self.priority[me] = self.lowest; // who waits steps back
+                }
+                others
+                    .into_iter()
+                    .chain(self.alive[me].then_some(me).filter(|_| !must))
+                    .max_by_key(|&t| self.priority[t])
+            }
+        }
+    }
+
+    /// Who goes on after a yield point of `me`.
+    fn next(&mut self, me: usize, must: bool) -> usize {
+        self.steps += 1;
+        let go = match self.strategy {
+            Strategy::Random(n) => self.rng.one_in(n),
+            Strategy::Priorities { change_one_in } => {
+                let change = self.rng.one_in(change_one_in);
+                if change {
+                    self.lowest -= 1;
+                    self.priority[me] = self.lowest;
+                }
+                change
+            }
+        };
+        if go || must { self.choose(me, must).unwrap_or(me) } else { me }
+    }
+}
+
+impl Baton {
+    fn pass(&self, me: usize, must: bool) {
+        let mut state = self.state.lock();
+        let next = state.next(me, must);
+        if next == me {
+            return;
+        }
+        state.switches += 1;
+        state.current = Some(next);
+        self.turn[next].notify_one();
+        while state.current != Some(me) {
+            self.turn[me].wait(&mut state);
+        }
+    }
+
+    fn await_turn(&self, me: usize) {
+        let mut state = self.state.lock();
+        while state.current != Some(me) {
+            self.turn[me].wait(&mut state);
+        }
+    }
+
+    fn leave(&self, me: usize) {
+        let mut state = self.state.lock();
+        state.alive[me] = false;
+        state.current = state.choose(me, true);
+        match state.current {
+            Some(next) => {
+                self.turn[next].notify_one();
+            }
+            None => {
+                self.finished.notify_one();
+            }
+        }
+    }
+
+    /// Starts the threads and waits for the last of them.
+    fn drive(&self) {
+        let mut state = self.state.lock();
+        let threads = self.turn.len();
+        let first = state.rng.below(threads);
+        state.current = Some(first);
+        self.turn[first].notify_one();
+        let mut steps = 0;
+        while state.current.is_some() {
+            let timed_out = self.finished.wait_for(&mut state, WATCHDOG).timed_out();
+            if timed_out && state.current.is_some() && state.steps == steps {
+                let stuck = state.current;
+                // The threads cannot be ended, so no test of this process can go on.
+                eprintln!("scheduler: thread {stuck:?} waits where no yield point is; giving up");
+                std::process::abort();
+            }
+            steps = state.steps;
+        }
+    }
+}
+
+impl ThreadControl for Baton {
+    fn yield_point(&self, thread: u16) {
+        self.pass(thread as usize - 1, false);
+    }
+
+    fn spin(&self, thread: u16) {
+        self.pass(thread as usize - 1, true);
+    }
+}
+
+/// Runs `body(thread)` for each of `threads` logical threads, interleaved as `seed` says; returns
+/// the panic message of each that panicked.
+pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec<Option<String>> {
+    let mut rng = Rng::new(seed);
+    let strategy = match rng.below(5) {
+        0 => Strategy::Random(2),
+        1 => Strategy::Random(8),
+        2 => Strategy::Random(40),
+        3 => Strategy::Priorities { change_one_in: 12 },
+        _ => Strategy::Priorities { change_one_in: 60 },
+    };
+    let priority = (0..threads).map(|_| (1 << 62) + rng.next_u64() / 4).collect();
+    let baton = Arc::new(Baton {
+        state: Mutex::new(State {
+            current: None,
+            alive: vec![true; threads],
+            priority,
+            rng,
+            strategy,
+            steps: 0,
+            switches: 0,
+            lowest: 1 << 62,
+        }),
+        turn: (0..threads).map(|_| Condvar::new()).collect(),
+        finished: Condvar::new(),
+    });
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (baton, body) = (Arc::clone(&baton), &body);
+                scope.spawn(move || {
+                    baton.await_turn(thread);
+                    let control: Arc<dyn ThreadControl> = Arc::<Baton>::clone(&baton);
+                    let result = panics::quietly(|| {
+                        catch_unwind(AssertUnwindSafe(|| {
+                            run_as(thread as u16 + 1, control, || body(thread));
+                        }))
+                    });
+                    let message = result.err().map(|_| panics::last_message());
+                    baton.leave(thread);
+                    message
+                })
+            })
+            .collect();
+        baton.drive();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|_| Some("a thread died".into())))
+            .collect()
+    })
+}

@@ -1,0 +1,92 @@
+//! From a configuration to trials, and from a failing trial to a minimal one.
+
+use proptest::collection::vec;
+use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
+use proptest::test_runner::{Config as RunnerConfig, RngAlgorithm, TestRng, TestRunner};
+
+use super::config::Config;
+use super::explore::Explorer;
+use super::failure::Failure;
+use super::report::Report;
+use super::rng::Rng;
+use super::run::Plan;
+use super::subject::CrashSubject;
+
+/// Runs in a row without a new state after which a search counts as exhausted.
+const IDLE_TRIALS: u64 = 60;
+/// The most reductions tried on a failure.
+const SHRINKS: usize = 400;
+
+/// Explores until `config.states` different crash states were checked.
+///
+/// # Errors
+/// The first failure, reduced to a minimal sequence of operations if `config.shrink`.
+pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
+    let mut explorer = Explorer::<S>::new(config.clone());
+    let (mut trial, mut idle) = (0, 0);
+    while explorer.report().states < config.states && idle < IDLE_TRIALS {
+        let seed = config.seed.wrapping_add(trial);
+        let mut tree = tree::<S>(config, seed);
+        let before = explorer.report().states;
+        if let Err(failure) = explorer.explore(&tree.current(), seed) {
+            return Err(if config.shrink {
+                shrink::<S>(config, seed, &mut *tree, failure)
+            } else {
+                failure
+            });
+        }
+        trial += 1;
+        idle = if explorer.report().states == before { idle + 1 } else { 0 };
+    }
+    Ok(explorer.into_report())
+}
+
+type Tree<Op> = Box<dyn ValueTree<Value = Plan<Op>>>;
+
+fn tree<S: CrashSubject>(config: &Config, seed: u64) -> Tree<S::Op> {
+    let mut bytes = [0u8; 32];
+    let mut rng = Rng::new(seed);
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    let source = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(RunnerConfig::default(), source);
+    let setup = rng.below(config.setup + 1);
+    let plan = plans::<S>(setup, config.ops, config.threads);
+    match plan.new_tree(&mut runner) {
+        Ok(tree) => tree,
+        Err(why) => panic!("the subject's strategy gives no operations: {why}"),
+    }
+}
+
+fn plans<S: CrashSubject>(setup: usize, ops: usize, threads: usize) -> BoxedStrategy<Plan<S::Op>> {
+    let thread = vec(S::ops(), 0..=ops).prop_filter("no operation", |ops| !ops.is_empty());
+    (vec(S::ops(), 0..=setup), vec(thread, threads), vec(S::ops(), 8))
+        .prop_map(|(setup, threads, tail)| Plan { setup, threads, tail })
+        .boxed()
+}
+
+/// Reduces a failing plan; each candidate is explored afresh with the same seed.
+fn shrink<S: CrashSubject>(
+    config: &Config,
+    seed: u64,
+    tree: &mut dyn ValueTree<Value = Plan<S::Op>>,
+    mut failure: Box<Failure>,
+) -> Box<Failure> {
+    let mut tries = 0;
+    while tries < SHRINKS && tree.simplify() {
+        loop {
+            tries += 1;
+            let mut explorer = Explorer::<S>::new(config.clone());
+            match explorer.explore(&tree.current(), seed) {
+                Err(smaller) => {
+                    failure = smaller;
+                    break;
+                }
+                Ok(()) if tries >= SHRINKS || !tree.complicate() => return failure,
+                Ok(()) => {}
+            }
+        }
+    }
+    failure
+}

@@ -1,0 +1,75 @@
+//! Mutation runs: is every persistence step needed, and does some test show it?
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::config::Config;
+use super::failure::Failure;
+use super::mutate::{Change, Mutation};
+use super::report::Report;
+use super::search::explore;
+use super::subject::CrashSubject;
+
+/// A mutant and what became of it.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// What was changed.
+    pub mutation: Mutation,
+    /// The first failure it caused, if any.
+    pub caught: Option<Box<Failure>>,
+}
+
+/// The mutants of a subject.
+#[derive(Clone, Debug, Default)]
+pub struct Mutants {
+    /// All of them.
+    pub all: Vec<Mutant>,
+}
+
+impl Mutants {
+    /// Those that no crash state betrayed.
+    pub fn survivors(&self) -> impl Iterator<Item = &Mutation> {
+        self.all.iter().filter(|m| m.caught.is_none()).map(|m| &m.mutation)
+    }
+}
+
+impl fmt::Display for Mutants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mutant in &self.all {
+            let verdict = match &mutant.caught {
+                Some(failure) => failure.what.lines().next().unwrap_or_default(),
+                None => "SURVIVED: redundant, or not tested",
+            };
+            writeln!(f, "  {}: {verdict}", mutant.mutation)?;
+        }
+        let survivors = self.survivors().count();
+        writeln!(
+            f,
+            "{} mutants, {} caught, {survivors} survived",
+            self.all.len(),
+            self.all.len() - survivors
+        )
+    }
+}
+
+/// Explores every mutant of the steps that `reports` list, each in every configuration until one
+/// catches it.
+///
+/// Flushes are expected to matter on the media that need them, so use configurations with
+/// [`Persistency::Lines`](super::Persistency::Lines).
+#[must_use]
+pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutants {
+    let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
+    let mut all = Vec::new();
+    for site in sites {
+        for change in [Change::Drop, Change::Delay] {
+            let mutation = Mutation { site, change };
+            let caught = configs.iter().find_map(|config| {
+                let config = Config { mutation: Some(mutation), shrink: false, ..config.clone() };
+                explore::<S>(&config).err()
+            });
+            all.push(Mutant { mutation, caught });
+        }
+    }
+    Mutants { all }
+}
