@@ -13,6 +13,10 @@ use core::sync::atomic::AtomicU64;
 ///
 /// `from_word` must accept every bit pattern: the word may come from a damaged file. Packed words
 /// (a bitmap with a version, a tagged pointer) are newtypes that implement this.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the meaning of a word",
+    label = "not stored in one 8-byte word of any process"
+)]
 pub trait Word: Copy {
     /// The value a word stands for.
     fn from_word(word: u64) -> Self;
@@ -75,74 +79,30 @@ impl<W> fmt::Debug for PmCell<W> {
 ///
 /// `Self` must be composed of nothing but [`PmCell`]s (alignment padding at the end allowed), so
 /// that a shared reference to it is valid over any bytes, aligned to `align_of::<Self>()`.
-pub unsafe trait PmType: Sized + Send + Sync + 'static {}
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not consist of words",
+    label = "not words",
+    note = "a field of a pool's struct is a `PmCell`, an array of such types, or a `pm_struct!`"
+)]
+pub unsafe trait PmType: Sized + Send + Sync + 'static {
+    /// Evaluating it checks the declared layout; whatever resolves a pointer to the type does.
+    #[doc(hidden)]
+    const CHECKED: () = ();
+}
 
 // SAFETY: a cell is one atomic word, valid for every bit pattern.
-unsafe impl<W: 'static> PmType for PmCell<W> {}
+#[diagnostic::do_not_recommend]
+unsafe impl<W: Word + 'static> PmType for PmCell<W> {}
 // SAFETY: an array of valid types is valid, and arrays have no padding.
-unsafe impl<T: PmType, const N: usize> PmType for [T; N] {}
-
-/// Declares on-media structs: `repr(C)`, words only, with a checked size.
-///
-/// ```
-/// use pmindex_core::{pm_struct, PmCell, PmU64, PPtr};
-///
-/// pm_struct! {
-///     /// A node of a linked list.
-///     ///
-///     /// |  0    |  8   |  16      |
-///     /// | next  | key  | value    |
-///     #[align(8)]
-///     pub struct Node: size 24 {
-///         /// The next node, or null.
-///         pub next: PmCell<PPtr<Node>>,
-///         /// The key.
-///         pub key: PmU64,
-///         /// The value.
-///         pub value: PmU64,
-///     }
-/// }
-/// ```
-///
-/// Every field must itself be a [`PmType`]; anything else (a `bool`, a reference, a plain integer)
-/// does not compile:
-///
-/// ```compile_fail
-/// pmindex_core::pm_struct! {
-///     #[align(8)]
-///     pub struct Bad: size 8 { flag: bool, }
-/// }
-/// ```
-#[macro_export]
-macro_rules! pm_struct {
-    ($(
-        $(#[doc = $doc:expr])*
-        #[align($align:literal)]
-        $vis:vis struct $name:ident $(<const $param:ident : usize>)? $(: size $size:literal)? {
-            $( $(#[doc = $fdoc:expr])* $fvis:vis $field:ident : $fty:ty ),* $(,)?
-        }
-    )*) => { $(
-        $(#[doc = $doc])*
-        #[repr(C, align($align))]
-        #[derive(Debug)]
-        $vis struct $name $(<const $param: usize>)? {
-            $( $(#[doc = $fdoc])* $fvis $field: $fty, )*
-        }
-        // The bound on every field makes a field that is not words a compile error. Nothing of the
-        // caller's stands inside `unsafe` but the names of the types.
-        // SAFETY: `repr(C)` and nothing but words in every field, which the bounds check.
-        unsafe impl $(<const $param: usize>)? $crate::PmType for $name $(<$param>)?
-        where $( $fty: $crate::PmType ),* {}
-        $( const _: () = assert!(
-            core::mem::size_of::<$name>() == $size,
-            concat!("size of ", stringify!($name), " differs from its declaration")
-        ); )?
-    )* };
+#[diagnostic::do_not_recommend]
+unsafe impl<T: PmType, const N: usize> PmType for [T; N] {
+    const CHECKED: () = T::CHECKED;
 }
 
 /// The words a value consists of.
 #[inline(always)]
 pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
+    const { T::CHECKED };
     // SAFETY: `T: PmType` consists of words (and trailing alignment padding, which in a pool is
     // initialised memory like any other), so its memory is `size / 8` valid cells.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), size_of::<T>() / 8) }

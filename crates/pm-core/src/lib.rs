@@ -13,6 +13,7 @@ mod arena;
 mod cell;
 mod checksum;
 mod error;
+mod layout;
 mod line;
 mod media;
 mod mode;
@@ -35,4 +36,12 @@ pub use ptr::{PPtr, PmPtr};
 /// The traced medium's own types: what the crash simulator builds on.
 pub mod trace {
     pub use crate::media::traced::{Event, EventKind, STEP_LIMIT, Space, ThreadControl, run_as};
+}
+
+/// What the macros of this crate name, whatever is in scope where they are used.
+#[doc(hidden)]
+pub mod private {
+    pub use core::fmt::Debug;
+    pub use core::mem::{offset_of, size_of};
+    pub use core::{assert, concat, stringify};
 }

@@ -202,6 +202,7 @@ impl Region {
     /// alignment.
     #[inline(always)]
     pub(crate) unsafe fn at<T: PmType>(&self, offset: usize) -> &T {
+        const { T::CHECKED };
         debug_assert!(
             offset + size_of::<T>() <= self.capacity && offset.is_multiple_of(align_of::<T>())
         );

@@ -1,0 +1,12 @@
+//! No attribute but documentation.
+#![forbid(unsafe_code)]
+use pmindex_core::{PmCell, PmU64, pm_struct};
+
+pm_struct! {
+    #[align(8)]
+    struct Bad: size 8 { #[cfg(any())] one: PmU64 }
+}
+
+fn main() {
+    let _: Option<(PmCell, PmU64)> = None;
+}

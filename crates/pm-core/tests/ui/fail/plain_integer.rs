@@ -1,0 +1,12 @@
+//! A plain integer may be accessed without the medium, and race.
+#![forbid(unsafe_code)]
+use pmindex_core::{PmCell, PmU64, pm_struct};
+
+pm_struct! {
+    #[align(8)]
+    struct Bad: size 8 { count: u64 }
+}
+
+fn main() {
+    let _: Option<(PmCell, PmU64)> = None;
+}

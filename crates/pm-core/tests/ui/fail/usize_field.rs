@@ -1,0 +1,12 @@
+//! usize is not the same size everywhere.
+#![forbid(unsafe_code)]
+use pmindex_core::{PmCell, PmU64, pm_struct};
+
+pm_struct! {
+    #[align(8)]
+    struct Bad: size 8 { count: usize }
+}
+
+fn main() {
+    let _: Option<(PmCell, PmU64)> = None;
+}
