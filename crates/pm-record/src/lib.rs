@@ -1,2 +1,32 @@
 //! How a record (key and value) sits in the slot of a node: inline, or out of line.
+//!
+//! A slot is a few words. Fixed-size keys and values stand in it; byte strings stand in a
+//! **record block** out of line, at most one per record, to which one word of the slot points:
+//!
+//! ```text
+//! key      value     slot
+//! inline   inline    | key words | value words |
+//! inline   bytes     | key words | block |              block: value
+//! bytes    inline    | block | value words |            block: key
+//! bytes    bytes     | block |                          block: key and value
+//! ```
+//!
+//! Which of these a slot is follows from the types, so every choice folds away at compile time.
+//! Reads race with writers: each returns a private copy, or [`PmError::Corrupt`] for contents that
+//! no writer left (bounds hold whatever the bytes are), and the caller validates a version before
+//! it believes either.
+//!
+//! [`PmError::Corrupt`]: pmindex_core::PmError::Corrupt
 #![forbid(unsafe_code)]
+
+mod block;
+mod hash;
+mod probe;
+mod separator;
+mod slot;
+
+pub use block::RecordBlock;
+pub use hash::{hash_bytes, hash_words};
+pub use probe::{Datum, Probe};
+pub use separator::separator_between;
+pub use slot::Slot;

@@ -27,6 +27,12 @@ impl Mapped {
         Self { durability, instruction, streams_words: arch::streams_words() }
     }
 
+    /// The medium of DRAM arenas: never flushed, neither counted nor recorded.
+    #[must_use]
+    pub fn dram() -> Self {
+        Self::new(Durability::Volatile, crate::arch::best_flush())
+    }
+
     /// What a completed fence means.
     #[must_use]
     pub fn durability(&self) -> Durability {

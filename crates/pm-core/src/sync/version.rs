@@ -14,8 +14,15 @@ use core::sync::atomic::{AtomicU64, fence};
 use crate::media::Medium;
 
 /// A version lock: one word of DRAM.
+///
+/// It may stand in the nodes of an [`Arena`](crate::Arena) (zero is version 0, unlocked), never in
+/// a pool, where a crash would leave it locked.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub struct VersionLock(AtomicU64);
+
+// SAFETY: `repr(transparent)` over one atomic word, valid for every bit pattern.
+unsafe impl crate::cell::PmType for VersionLock {}
 
 /// Exclusive ownership of a [`VersionLock`]; unlocks to the next version when dropped.
 #[derive(Debug)]

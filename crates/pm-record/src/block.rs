@@ -1,0 +1,130 @@
+//! Record blocks: the byte strings of one record, out of line.
+//!
+//! ```text
+//! word 0              words 1 ..          ..
+//! | klen:32 vlen:32 | key, zero-padded | value, zero-padded |
+//! ```
+//!
+//! A block is written once, before anything points to it, and never changed: an update writes a
+//! new one and swings the pointer.
+
+use std::cmp::Ordering;
+
+use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+/// The lengths in the first word of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lengths {
+    key: usize,
+    value: usize,
+}
+
+impl Word for Lengths {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self { key: (word & 0xffff_ffff) as usize, value: (word >> 32) as usize }
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.key as u64 | (self.value as u64) << 32
+    }
+}
+
+impl Lengths {
+    fn key_words(self) -> usize {
+        self.key.div_ceil(8)
+    }
+    fn words(self) -> usize {
+        1 + self.key_words() + self.value.div_ceil(8)
+    }
+}
+
+/// A record block in a pool, its bounds checked.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordBlock<'p> {
+    lengths: Lengths,
+    words: &'p [PmU64],
+}
+
+impl<'p> RecordBlock<'p> {
+    /// The block at `offset`.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there is no block: lengths over the limits, out of bounds.
+    #[inline]
+    pub fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
+        let first = pool.words(offset, 1)?;
+        let lengths = Lengths::from_word(pool.pm().load(&first[0]));
+        if lengths.key > MAX_KEY_BYTES || lengths.value > MAX_VALUE_BYTES {
+            return Err(PmError::Corrupt { what: "the lengths of a record", offset });
+        }
+        Ok(Self { lengths, words: pool.words(offset, lengths.words())? })
+    }
+
+    /// Bytes that a block for such a record needs.
+    #[must_use]
+    pub fn size_for(key: usize, value: usize) -> u64 {
+        8 * Lengths { key, value }.words() as u64
+    }
+
+    /// Fills and flushes a fresh block.
+    #[track_caller]
+    pub fn write<M: Medium>(
+        pool: &Pool<M>,
+        block: PPtr<PmU64>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Flushed, PmError> {
+        let lengths = Lengths { key: key.len(), value: value.len() };
+        let words = pool.words(block.offset(), lengths.words())?;
+        let (keys, values) = words[1..].split_at(lengths.key_words());
+        let pm = pool.pm();
+        pm.store_word(&words[0], lengths.into_word());
+        pm.write_bytes(keys, key);
+        pm.write_bytes(values, value);
+        Ok(pm.flush_words(words))
+    }
+
+    /// Bytes the block takes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        8 * self.words.len() as u64
+    }
+
+    #[inline(always)]
+    fn key_part(&self) -> &'p [PmU64] {
+        &self.words[1..=self.lengths.key_words()]
+    }
+
+    #[inline(always)]
+    fn value_part(&self) -> &'p [PmU64] {
+        &self.words[1 + self.lengths.key_words()..]
+    }
+
+    /// Orders the stored key against `probe`.
+    #[inline]
+    pub fn cmp_key<M: Medium>(&self, pm: &M, probe: &[u8]) -> Ordering {
+        pm.cmp_bytes(self.key_part(), self.lengths.key, probe)
+    }
+
+    /// Whether the stored key is `probe`.
+    #[inline]
+    pub fn key_is<M: Medium>(&self, pm: &M, probe: &[u8]) -> bool {
+        self.lengths.key == probe.len() && self.cmp_key(pm, probe).is_eq()
+    }
+
+    /// Copies the key out.
+    pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
+        let mut bytes = vec![0; self.lengths.key];
+        pm.read_bytes(self.key_part(), &mut bytes);
+        bytes
+    }
+
+    /// Copies the value out.
+    pub fn value<M: Medium>(&self, pm: &M) -> Vec<u8> {
+        let mut bytes = vec![0; self.lengths.value];
+        pm.read_bytes(self.value_part(), &mut bytes);
+        bytes
+    }
+}

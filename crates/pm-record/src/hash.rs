@@ -1,0 +1,60 @@
+//! The hash of a key: fingerprints and preferred slots come from it.
+//!
+//! Part of the format: a stored fingerprint must match the hash of the same key in every later
+//! version.
+
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "both halves of the product are used")]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// The hash of the words of an inline key.
+#[inline(always)]
+#[must_use]
+pub fn hash_words(words: &[u64]) -> u64 {
+    words.iter().fold(0, |hash, &word| fold(hash.rotate_left(29) ^ word ^ SEED, FACTOR))
+}
+
+/// The hash of a byte-string key.
+#[inline]
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let mut hash = fold(bytes.len() as u64 ^ SEED, FACTOR);
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for chunk in chunks {
+        hash = fold(hash.rotate_left(29) ^ u64::from_le_bytes(*chunk) ^ SEED, FACTOR);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        hash = fold(hash.rotate_left(29) ^ u64::from_le_bytes(last) ^ SEED, FACTOR);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_part_of_the_format() {
+        assert_eq!(hash_words(&[0]), 0xa1ee_3ce5_76a0_ea5b);
+        assert_eq!(hash_words(&[1, 2]), 0xf65f_dd70_89b4_15fe);
+        assert_eq!(hash_bytes(b""), 0xa1ee_3ce5_76a0_ea5b);
+        assert_eq!(hash_bytes(b"fingerprint"), 0x6a20_3e57_df16_a2a8);
+    }
+
+    #[test]
+    fn sequential_keys_spread_over_fingerprints_and_slots() {
+        let mut fingerprints = [0u32; 256];
+        for key in 0..25_600u64 {
+            fingerprints[(hash_words(&[key]) >> 56) as usize] += 1;
+        }
+        assert!(fingerprints.iter().all(|&n| (40..=180).contains(&n)), "{fingerprints:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Keys and values on their way in: borrowed, encoded, measured and hashed once per operation.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words};
+
+use crate::hash::{hash_bytes, hash_words};
+
+/// A key to look for.
+#[derive(Debug)]
+pub struct Probe<'k, K> {
+    words: Words,
+    bytes: Cow<'k, [u8]>,
+    hash: u64,
+    key: PhantomData<fn() -> K>,
+}
+
+impl<'k, K: Key> Probe<'k, K> {
+    /// Encodes a key.
+    ///
+    /// # Errors
+    /// [`IndexError::KeyTooLong`].
+    #[inline(always)]
+    pub fn new(key: &'k K::Ref) -> Result<Self, IndexError> {
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let words = K::to_words(key);
+                let hash = hash_words(&words[..n]);
+                Ok(Self { words, bytes: Cow::Borrowed(&[]), hash, key: PhantomData })
+            }
+            Shape::Bytes => {
+                let bytes = K::to_bytes(key);
+                if bytes.len() > MAX_KEY_BYTES {
+                    return Err(IndexError::KeyTooLong { len: bytes.len(), max: MAX_KEY_BYTES });
+                }
+                let words = [prefix_word(&bytes), 0, 0, 0];
+                let hash = hash_bytes(&bytes);
+                Ok(Self { words, bytes, hash, key: PhantomData })
+            }
+        }
+    }
+
+    /// The first word in key order: the first word of an inline key, the first 8 bytes of a byte
+    /// string (most significant first, padded with zeros). Orders keys, ties excepted.
+    #[inline(always)]
+    #[must_use]
+    pub fn prefix(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// The words of an inline key.
+    #[inline(always)]
+    #[must_use]
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// The bytes of a byte-string key.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The hash.
+    #[inline(always)]
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// One byte of the hash, for fingerprints.
+    #[inline(always)]
+    #[must_use]
+    pub fn fingerprint(&self) -> u8 {
+        (self.hash >> 56) as u8
+    }
+
+    /// The slot of `slots` that a record with this key takes if it is free; independent of the
+    /// fingerprint.
+    #[inline(always)]
+    #[must_use]
+    pub fn preferred_slot(&self, slots: usize) -> usize {
+        (((self.hash & 0xffff_ffff) * slots as u64) >> 32) as usize
+    }
+}
+
+/// The first 8 bytes as a number that orders byte strings, ties excepted.
+#[inline(always)]
+#[must_use]
+pub(crate) fn prefix_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let n = bytes.len().min(8);
+    word[..n].copy_from_slice(&bytes[..n]);
+    u64::from_be_bytes(word)
+}
+
+impl<K: Key> Probe<'_, K> {
+    /// Orders two probes as their keys.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Ordering {
+        match K::SHAPE {
+            Shape::Inline(_) => self.words.cmp(&other.words),
+            Shape::Bytes => self.bytes.cmp(&other.bytes),
+        }
+    }
+}
+
+/// A value to store.
+#[derive(Debug)]
+pub struct Datum<'v, V> {
+    words: Words,
+    bytes: Cow<'v, [u8]>,
+    value: PhantomData<fn() -> V>,
+}
+
+impl<'v, V: Value> Datum<'v, V> {
+    /// Encodes a value.
+    ///
+    /// # Errors
+    /// [`IndexError::ValueTooLong`].
+    #[inline(always)]
+    pub fn new(value: &'v V::Ref) -> Result<Self, IndexError> {
+        match V::SHAPE {
+            Shape::Inline(_) => Ok(Self {
+                words: V::to_words(value),
+                bytes: Cow::Borrowed(&[]),
+                value: PhantomData,
+            }),
+            Shape::Bytes => {
+                let bytes = V::to_bytes(value);
+                if bytes.len() > MAX_VALUE_BYTES {
+                    let len = bytes.len();
+                    return Err(IndexError::ValueTooLong { len, max: MAX_VALUE_BYTES });
+                }
+                Ok(Self { words: [0; 4], bytes, value: PhantomData })
+            }
+        }
+    }
+
+    /// The words of an inline value.
+    #[inline(always)]
+    #[must_use]
+    pub fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// The bytes of a byte-string value.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}

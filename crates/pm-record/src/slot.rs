@@ -1,0 +1,164 @@
+//! Slots: the words of one record in a node.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool};
+use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Value};
+
+use crate::block::RecordBlock;
+use crate::probe::{Datum, Probe};
+
+/// How the slots of an index with keys `K` and values `V` are laid out.
+#[derive(Debug)]
+pub struct Slot<K, V>(PhantomData<fn() -> (K, V)>);
+
+impl<K: Key, V: Value> Slot<K, V> {
+    /// Words of the key part: the key, or the pointer to the record block.
+    pub const KEY_WORDS: usize = match K::SHAPE {
+        Shape::Inline(n) => n,
+        Shape::Bytes => 1,
+    };
+    /// Words of the value part; 0 where the value shares the key's block.
+    pub const VALUE_WORDS: usize = match (K::SHAPE, V::SHAPE) {
+        (_, Shape::Inline(n)) => n,
+        (Shape::Inline(_), Shape::Bytes) => 1,
+        (Shape::Bytes, Shape::Bytes) => 0,
+    };
+    /// Words of a slot.
+    pub const WORDS: usize = Self::KEY_WORDS + Self::VALUE_WORDS;
+    /// Whether records have a block out of line.
+    pub const HAS_BLOCK: bool = K::SHAPE.is_bytes() || V::SHAPE.is_bytes();
+    /// Which word of a slot points to the block, where there is one.
+    pub const BLOCK_WORD: usize = if K::SHAPE.is_bytes() { 0 } else { Self::KEY_WORDS };
+    /// Whether a value is replaced by one 8-byte store: the value itself, or the pointer to the
+    /// block.
+    pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;
+
+    /// Where the block of the record is (0 where the layout has none).
+    #[inline]
+    pub fn block<M: Medium>(pm: &M, slot: &[PmU64]) -> u64 {
+        if Self::HAS_BLOCK { pm.load(&slot[Self::BLOCK_WORD]) } else { 0 }
+    }
+
+    /// Bytes of the block for such a record.
+    #[must_use]
+    pub fn block_size(probe: &Probe<'_, K>, datum: &Datum<'_, V>) -> u64 {
+        RecordBlock::size_for(probe.bytes().len(), datum.bytes().len())
+    }
+
+    /// Fills and flushes the block of a record.
+    #[track_caller]
+    pub fn write_block<M: Medium>(
+        pool: &Pool<M>,
+        block: PPtr<PmU64>,
+        probe: &Probe<'_, K>,
+        datum: &Datum<'_, V>,
+    ) -> Result<Flushed, PmError> {
+        RecordBlock::write(pool, block, probe.bytes(), datum.bytes())
+    }
+
+    /// Fills and flushes a slot; `block` counts only where the layout has one.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write<M: Medium>(
+        pm: &M,
+        slot: &[PmU64],
+        probe: &Probe<'_, K>,
+        datum: &Datum<'_, V>,
+        block: u64,
+    ) -> Flushed {
+        let slot = &slot[..Self::WORDS];
+        if let Shape::Inline(n) = K::SHAPE {
+            for (cell, &word) in slot[..n].iter().zip(probe.words()) {
+                pm.store_word(cell, word);
+            }
+        }
+        if let Shape::Inline(n) = V::SHAPE {
+            for (cell, &word) in slot[Self::KEY_WORDS..][..n].iter().zip(datum.words()) {
+                pm.store_word(cell, word);
+            }
+        }
+        if Self::HAS_BLOCK {
+            pm.store_word(&slot[Self::BLOCK_WORD], block);
+        }
+        pm.flush_words(slot)
+    }
+
+    /// Whether the slot's key is the probe's.
+    #[inline(always)]
+    pub fn key_is<M: Medium>(
+        pool: &Pool<M>,
+        slot: &[PmU64],
+        probe: &Probe<'_, K>,
+    ) -> Result<bool, PmError> {
+        let pm = pool.pm();
+        match K::SHAPE {
+            Shape::Inline(n) => Ok((0..n).all(|i| pm.load_word(&slot[i]) == probe.words()[i])),
+            Shape::Bytes => {
+                let block = RecordBlock::at(pool, pm.load_word(&slot[0]))?;
+                Ok(block.key_is(pm, probe.bytes()))
+            }
+        }
+    }
+
+    /// Orders the slot's key against the probe's.
+    #[inline]
+    pub fn cmp_key<M: Medium>(
+        pool: &Pool<M>,
+        slot: &[PmU64],
+        probe: &Probe<'_, K>,
+    ) -> Result<Ordering, PmError> {
+        let pm = pool.pm();
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let mut words = [0; MAX_INLINE_WORDS];
+                pm.read_words(&slot[..n], &mut words[..n]);
+                Ok(words[..n].cmp(&probe.words()[..n]))
+            }
+            Shape::Bytes => {
+                let block = RecordBlock::at(pool, pm.load_word(&slot[0]))?;
+                Ok(block.cmp_key(pm, probe.bytes()))
+            }
+        }
+    }
+
+    /// Copies the key out.
+    #[inline(always)]
+    pub fn key<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<K, PmError> {
+        let pm = pool.pm();
+        match K::SHAPE {
+            Shape::Inline(n) => Ok(K::from_words(&read_inline(pm, &slot[..n])[..n])),
+            Shape::Bytes => {
+                let offset = pm.load_word(&slot[0]);
+                K::from_bytes(&RecordBlock::at(pool, offset)?.key(pm))
+                    .ok_or(PmError::Corrupt { what: "the encoding of a key", offset })
+            }
+        }
+    }
+
+    /// Copies the value out.
+    #[inline(always)]
+    pub fn value<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<V, PmError> {
+        let pm = pool.pm();
+        match V::SHAPE {
+            Shape::Inline(n) => {
+                Ok(V::from_words(&read_inline(pm, &slot[Self::KEY_WORDS..][..n])[..n]))
+            }
+            Shape::Bytes => {
+                let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+                V::from_bytes(&RecordBlock::at(pool, offset)?.value(pm))
+                    .ok_or(PmError::Corrupt { what: "the encoding of a value", offset })
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn read_inline<M: Medium>(pm: &M, cells: &[PmU64]) -> [u64; MAX_INLINE_WORDS] {
+    let mut words = [0; MAX_INLINE_WORDS];
+    for (word, cell) in words.iter_mut().zip(cells) {
+        *word = pm.load_word(cell);
+    }
+    words
+}

@@ -1,0 +1,210 @@
+//! What an FPTree keeps in a pool.
+//!
+//! # Leaf
+//!
+//! `S` is the number of words of a slot, `F` of a fence; `LEAF` slots, at most 56. With 8-byte keys
+//! and values and 55 slots a leaf is 15 lines, 960 bytes:
+//!
+//! ```text
+//! word  0        1 .. 7           8                 8 + S * LEAF   + 1
+//!       | state  | fingerprints   | LEAF slots, S   | next         | fence: F words |
+//!       |<------ line 0 --------->|
+//! ```
+//!
+//! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
+//!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
+//!   so that an insert commits with one line.
+//! * `next` is the following leaf in key order, or null.
+//! * `fence` is a lower bound: every key of this leaf and the leaves after it is greater. It is
+//!   written once, when the leaf is filled; the first leaf's is zero and has no meaning. Leaves of
+//!   byte-string keys have none: recovery reads their keys.
+//!
+//! # Root
+//!
+//! One block per index, named in the pool's directory. The first leaf is never freed.
+
+use pmindex_core::{LINE, PPtr, PmCell, PmPtr, PmU64, Word, pm_struct};
+use pmindex_index::{Key, Shape, Value};
+use pmindex_record::{Slot, hash_bytes};
+
+/// The type of an index in the pool's directory.
+pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
+/// Version of the layout on this page.
+const FORMAT: u64 = 1;
+
+/// Words before the slots: the state and the fingerprints.
+pub(super) const HEADER_WORDS: usize = LINE / 8;
+/// The most slots of a leaf: the fingerprints that fit the header line.
+pub(super) const MAX_LEAF: usize = LINE - 8;
+
+pm_struct! {
+    /// The root block.
+    ///
+    /// ```text
+    /// 0       8           16       24
+    /// | head  | bulk load | image  | generation |
+    /// ```
+    #[align(64)]
+    pub struct Root: size 64 {
+        /// The first leaf; never null, never freed.
+        pub head: PmPtr<PmU64>,
+        /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
+        pub bulk_load: PmU64,
+        /// The image of the inner nodes that the last clean shutdown left, or null.
+        pub image: PmPtr<Image>,
+        /// The pool's generation in which `image` may be used.
+        pub image_generation: PmU64,
+    }
+
+    /// A piece of the clean-shutdown image: the leaves in order, each with its fence.
+    #[align(64)]
+    pub struct Image {
+        /// The next piece, or null.
+        pub next: PmPtr<Image>,
+        /// Leaves in this piece.
+        pub leaves: PmU64,
+        /// Records in the leaves of the whole image (first piece only).
+        pub records: PmU64,
+        /// A checksum of the pairs.
+        pub checksum: PmU64,
+        /// Padding to a line.
+        pub reserved: [PmU64; 4],
+        /// Pairs of fence and leaf.
+        pub pairs: [[PmU64; 2]; 2044],
+    }
+}
+
+/// A leaf's commit word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct LeafState(u64);
+
+impl Word for LeafState {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl LeafState {
+    const SPLITTING: u64 = 1 << 63;
+    const SLOTS: u64 = (1 << MAX_LEAF) - 1;
+
+    /// These slots taken, no split.
+    pub(super) const fn of_slots(slots: u64) -> Self {
+        Self(slots & Self::SLOTS)
+    }
+    /// The slots that hold records, as bits.
+    #[inline(always)]
+    pub(super) const fn slots(self) -> u64 {
+        self.0 & Self::SLOTS
+    }
+    #[inline(always)]
+    pub(super) const fn len(self) -> usize {
+        self.slots().count_ones() as usize
+    }
+    #[inline(always)]
+    pub(super) const fn with(self, slot: usize) -> Self {
+        Self(self.0 | 1 << slot)
+    }
+    #[inline(always)]
+    pub(super) const fn without(self, slot: usize) -> Self {
+        Self(self.0 & !(1 << slot))
+    }
+    /// A split is under way: the next leaf may hold some of the same records.
+    pub(super) const fn splitting(self) -> Self {
+        Self(self.0 | Self::SPLITTING)
+    }
+    pub(super) const fn is_splitting(self) -> bool {
+        self.0 & Self::SPLITTING != 0
+    }
+    /// Whether only bits of a leaf of `leaf` slots are set.
+    pub(super) const fn is_valid(self, leaf: usize) -> bool {
+        self.0 & !Self::SPLITTING & !((1 << leaf) - 1) == 0
+    }
+    /// A free slot of `leaf`: `preferred`, or the first free one after it, round the end.
+    #[inline(always)]
+    pub(super) const fn free_slot(self, preferred: usize, leaf: usize) -> Option<usize> {
+        let free = !self.0 & ((1 << leaf) - 1);
+        if free == 0 {
+            return None;
+        }
+        let after = free >> preferred;
+        Some(if after != 0 {
+            preferred + after.trailing_zeros() as usize
+        } else {
+            free.trailing_zeros() as usize
+        })
+    }
+}
+
+/// The set bits of a mask, ascending.
+#[inline(always)]
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let bit = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            bit
+        })
+    })
+}
+
+/// Where things are in a leaf of `LEAF` slots for keys `K` and values `V`.
+pub(super) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
+
+impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
+    /// Words of the fence.
+    pub(super) const FENCE_WORDS: usize = match K::SHAPE {
+        Shape::Inline(n) => n,
+        Shape::Bytes => 0,
+    };
+    /// The word of the first slot.
+    pub(super) const SLOTS: usize = HEADER_WORDS;
+    /// The word of `next`; the fence follows.
+    pub(super) const NEXT: usize = Self::SLOTS + LEAF * Slot::<K, V>::WORDS;
+    /// Words of a leaf, in whole lines.
+    pub(super) const WORDS: usize = (Self::NEXT + 1 + Self::FENCE_WORDS).next_multiple_of(LINE / 8);
+    /// Bytes of a leaf.
+    pub(super) const BYTES: u64 = 8 * Self::WORDS as u64;
+
+    const VALID: () = assert!(
+        LEAF >= 2 && LEAF <= MAX_LEAF,
+        "a leaf has 2 to 56 slots: its fingerprints share a line with the commit word"
+    );
+
+    /// The hash that stands for this layout in the pool's directory.
+    pub(super) fn id() -> u64 {
+        let () = Self::VALID;
+        let name = format!("{FORMAT} {} {} {LEAF}", K::type_name(), V::type_name());
+        hash_bytes(name.as_bytes())
+    }
+}
+
+/// A pointer to a leaf.
+pub(super) type LeafPtr = PPtr<PmU64>;
+/// A cell that holds one.
+pub(super) type LeafLink = PmCell<LeafPtr>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaf_of_8_byte_records_is_15_lines() {
+        assert_eq!(Geometry::<u64, u64, 55>::BYTES, 960);
+        assert_eq!(Geometry::<u64, u64, 55>::NEXT, 118);
+    }
+
+    #[test]
+    fn free_slot_prefers_and_wraps() {
+        let state = LeafState::of_slots(0b1011);
+        assert_eq!(state.free_slot(2, 4), Some(2));
+        assert_eq!(state.free_slot(3, 4), Some(2));
+        assert_eq!(state.free_slot(3, 5), Some(4));
+        assert_eq!(LeafState::of_slots(0b1111).free_slot(1, 4), None);
+    }
+}
