@@ -63,6 +63,21 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     fn to_bytes(value: &Self::Ref) -> Cow<'_, [u8]>;
     /// Back from the bytes; `None` if they are no encoding of a value.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// The owned form of a borrowed value.
+    ///
+    /// # Panics
+    /// If `from_bytes` refuses what `to_bytes` gave.
+    #[must_use]
+    #[allow(clippy::expect_used, reason = "a broken implementation of this trait, not an error")]
+    fn owned(value: &Self::Ref) -> Self {
+        match Self::SHAPE {
+            Shape::Inline(words) => Self::from_words(&Self::to_words(value)[..words]),
+            Shape::Bytes => {
+                Self::from_bytes(&Self::to_bytes(value)).expect("an encoding of a value")
+            }
+        }
+    }
 }
 
 /// A key: its words compare (lexicographically, as unsigned numbers) or its bytes compare

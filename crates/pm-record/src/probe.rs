@@ -24,20 +24,33 @@ impl<'k, K: Key> Probe<'k, K> {
     /// [`IndexError::KeyTooLong`].
     #[inline(always)]
     pub fn new(key: &'k K::Ref) -> Result<Self, IndexError> {
+        let probe = Self::encode(key);
+        let len = probe.bytes.len();
+        if len > MAX_KEY_BYTES {
+            return Err(IndexError::KeyTooLong { len, max: MAX_KEY_BYTES });
+        }
+        Ok(probe)
+    }
+
+    /// Encodes a key that was stored, hence has a length that may be.
+    #[must_use]
+    pub fn of_stored(key: &'k K) -> Self {
+        Self::encode(key.borrowed())
+    }
+
+    #[inline(always)]
+    fn encode(key: &'k K::Ref) -> Self {
         match K::SHAPE {
             Shape::Inline(n) => {
                 let words = K::to_words(key);
                 let hash = hash_words(&words[..n]);
-                Ok(Self { words, bytes: Cow::Borrowed(&[]), hash, key: PhantomData })
+                Self { words, bytes: Cow::Borrowed(&[]), hash, key: PhantomData }
             }
             Shape::Bytes => {
                 let bytes = K::to_bytes(key);
-                if bytes.len() > MAX_KEY_BYTES {
-                    return Err(IndexError::KeyTooLong { len: bytes.len(), max: MAX_KEY_BYTES });
-                }
                 let words = [prefix_word(&bytes), 0, 0, 0];
                 let hash = hash_bytes(&bytes);
-                Ok(Self { words, bytes, hash, key: PhantomData })
+                Self { words, bytes, hash, key: PhantomData }
             }
         }
     }

@@ -30,7 +30,9 @@ impl Mapped {
     /// The medium of DRAM arenas: never flushed, neither counted nor recorded.
     #[must_use]
     pub fn dram() -> Self {
-        Self::new(Durability::Volatile, crate::arch::best_flush())
+        arch::resolve();
+        let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find
+        Self { durability: Durability::Volatile, instruction, streams_words: false }
     }
 
     /// What a completed fence means.

@@ -92,6 +92,12 @@ impl VersionGuard<'_> {
     pub fn next_version(&self) -> u64 {
         self.locked + 1
     }
+
+    /// Whether this guard holds `lock`.
+    #[must_use]
+    pub fn is_of(&self, lock: &VersionLock) -> bool {
+        core::ptr::eq(self.lock, lock)
+    }
 }
 
 impl Drop for VersionGuard<'_> {
@@ -120,6 +126,13 @@ impl VersionTable {
     pub fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 32);
         Self { locks: (0..1usize << bits).map(|_| VersionLock::new()).collect(), shift: 64 - bits }
+    }
+
+    /// How many locks there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.locks.len()
     }
 
     /// Which lock the node at `offset` uses.

@@ -23,7 +23,7 @@
 //!
 //! One block per index, named in the pool's directory. The first leaf is never freed.
 
-use pmindex_core::{LINE, PPtr, PmCell, PmPtr, PmU64, Word, pm_struct};
+use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Slot, hash_bytes};
 
@@ -184,10 +184,8 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     }
 }
 
-/// A pointer to a leaf.
+/// A pointer to a leaf or a record block: words.
 pub(super) type LeafPtr = PPtr<PmU64>;
-/// A cell that holds one.
-pub(super) type LeafLink = PmCell<LeafPtr>;
 
 #[cfg(test)]
 mod tests {

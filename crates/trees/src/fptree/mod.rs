@@ -1,1 +1,47 @@
-pub struct FpTree;
+//! FPTree: inner nodes in DRAM, leaves with fingerprints in PM.
+//!
+//! After Oukid, Lasperas, Nica, Willhalm, Lehner: *FPTree: A Hybrid SCM-DRAM Persistent and
+//! Concurrent B-Tree for Storage Class Memory* (SIGMOD 2016). Its ideas are here: what can be
+//! rebuilt is not made durable (inner nodes live in DRAM, [`inner`]), one-byte fingerprints spare
+//! most key comparisons, a bitmap word commits ([`leaf`]), and concurrency is *selective*: leaves
+//! are locked, inner nodes are read optimistically. What differs:
+//!
+//! * **One line commits.** Bitmap and fingerprints share a line, so an insert takes two lines and
+//!   two fences (the paper: three flushes).
+//! * **Optimistic version locks** replace hardware transactions and locks in leaves. They live in
+//!   DRAM, hashed by the leaf's offset: a crash voids them, and a freed leaf needs no epoch.
+//! * **The split's micro-log is one bit** of the leaf's commit word ([`split`]), the removal's is
+//!   the allocator's ticket ([`unlink`]). A leaf says itself that it needs repair.
+//! * **A fence key** in each leaf lets recovery read two lines per leaf ([`recover`]).
+//!
+//! # Reading and writing concurrently
+//!
+//! A reader descends through node versions, takes the leaf's version, validates the last node,
+//! reads, and validates the leaf. It executes no fence and no locked instruction and writes
+//! nothing, so successive reads overlap in the out-of-order window. A writer turns the version it
+//! has validated into the lock, changes the leaf, and unlocks after the last fence: a reader cannot
+//! see what is not durable.
+//!
+//! # Lock order
+//!
+//! Leaf locks (several: by index in the table, ascending, each once), then the writer lock of the
+//! inner nodes, then locks of inner nodes.
+
+mod access;
+mod batch;
+mod bulk;
+mod check;
+mod inner;
+mod layout;
+mod leaf;
+mod range;
+mod recover;
+mod split;
+mod traits;
+mod tree;
+mod unlink;
+mod write;
+
+pub use layout::{Image, Root};
+pub use range::Range;
+pub use tree::FpTree;

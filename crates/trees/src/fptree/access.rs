@@ -1,0 +1,139 @@
+//! Finding the leaf of a key, and reading it.
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{LINE, Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, RecordBlock, Slot};
+
+use super::inner::Route;
+use super::layout::{Geometry, LeafPtr, LeafState, bits};
+use super::leaf::Leaf;
+use super::tree::FpTree;
+
+/// A leaf at a version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'t> {
+    pub(super) leaf: u64,
+    pub(super) lock: &'t VersionLock,
+    pub(super) version: u64,
+}
+
+impl At<'_> {
+    #[inline(always)]
+    pub(super) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FpTree<K, V, M, LEAF, INNER>
+{
+    /// The leaf for `route`, unlocked at the version returned.
+    #[inline(always)]
+    pub(super) fn locate(&self, route: &Route<'_>) -> At<'_> {
+        let pm = self.pm();
+        loop {
+            let place = self.inner.find(pm, route);
+            self.pool.prefetch(LeafPtr::new(place.leaf));
+            let lock = self.lock_of(place.leaf);
+            let version = lock.begin_read(pm);
+            if place.validate(pm) {
+                return At { leaf: place.leaf, lock, version };
+            }
+        }
+    }
+
+    /// As [`locate`](Self::locate), with the line of the probe's preferred slot on its way.
+    #[inline(always)]
+    pub(super) fn locate_probe(&self, probe: &Probe<'_, K>) -> At<'_> {
+        let at = self.locate(&Route::to(probe));
+        self.pool.prefetch(LeafPtr::new(at.leaf + Self::preferred_line(probe)));
+        at
+    }
+
+    /// The offset in a leaf of the line of the probe's preferred slot.
+    #[inline(always)]
+    pub(super) fn preferred_line(probe: &Probe<'_, K>) -> u64 {
+        let slot = probe.preferred_slot(LEAF);
+        let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
+        (8 * word / LINE * LINE) as u64
+    }
+
+    /// The value of `key`. No flush, no fence; two cache misses, overlapped.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        loop {
+            let at = self.locate_probe(&probe);
+            let found = self.read(&at, &probe, Slot::<K, V>::value);
+            if at.validate(self.pm()) {
+                return Ok(found?);
+            }
+        }
+    }
+
+    /// Whether `key` is present.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let probe = Probe::new(key)?;
+        loop {
+            let at = self.locate_probe(&probe);
+            let found = self.read(&at, &probe, |_, _| Ok(()));
+            if at.validate(self.pm()) {
+                return Ok(found?.is_some());
+            }
+        }
+    }
+
+    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
+    /// error included.
+    #[inline(always)]
+    pub(super) fn read<T>(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        read: impl FnOnce(&pmindex_core::Pool<M>, &[pmindex_core::PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        let leaf = self.leaf(at.leaf)?;
+        let state = leaf.state(self.pm());
+        match leaf.find(&self.pool, state, probe)? {
+            Some(slot) => read(&self.pool, leaf.slot(slot)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Visits the leaves along the list; for a quiescent index.
+    pub(super) fn walk(
+        &self,
+        mut visit: impl FnMut(&Leaf<'_, K, V, LEAF>, LeafState) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let mut next = pm.load(&self.root()?.head).offset();
+        for _ in 0..Self::leaf_limit(&self.pool) {
+            if next == 0 {
+                return Ok(());
+            }
+            let leaf = self.leaf(next)?;
+            visit(&leaf, leaf.state(pm))?;
+            next = leaf.next(pm);
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: next })
+    }
+
+    /// Bytes in the record blocks of a leaf.
+    pub(super) fn block_bytes(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        state: LeafState,
+    ) -> Result<u64, PmError> {
+        if !Slot::<K, V>::HAS_BLOCK {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for i in bits(state.slots()).filter(|&i| i < LEAF) {
+            let block = Slot::<K, V>::block(self.pm(), leaf.slot(i));
+            bytes += RecordBlock::at(&self.pool, block)?.size();
+        }
+        Ok(bytes)
+    }
+}

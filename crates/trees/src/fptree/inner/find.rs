@@ -1,0 +1,100 @@
+//! The way down, optimistically.
+
+use pmindex_core::Medium;
+use pmindex_core::sync::VersionLock;
+use pmindex_index::Key;
+
+use super::node::{Inner, InnerTree, ROOT, Target};
+use super::tails::{OwnedRoute, Route};
+
+/// Where a descent ended: a leaf, and the node that named it, to be validated after the leaf's
+/// version was taken.
+#[derive(Debug)]
+pub(in crate::fptree) struct Place<'t> {
+    pub(in crate::fptree) leaf: u64,
+    lock: &'t VersionLock,
+    version: u64,
+}
+
+impl Place<'_> {
+    /// Whether the leaf is still the one for the route.
+    #[inline(always)]
+    pub(in crate::fptree) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, const F: usize> InnerTree<K, F> {
+    /// The leaf for `route`.
+    #[inline(always)]
+    pub(in crate::fptree) fn find(&self, pm: &impl Medium, route: &Route<'_>) -> Place<'_> {
+        'restart: loop {
+            let mut index = ROOT;
+            let mut node = self.nodes.get(ROOT);
+            let mut version = node.lock.begin_read(pm);
+            loop {
+                let at = self.child_index(index, node, route);
+                match self.child(node, at).target() {
+                    Target::Leaf(leaf) => return Place { leaf, lock: &node.lock, version },
+                    Target::Node(child) => {
+                        let next = self.nodes.get(child);
+                        let next_version = next.lock.begin_read(pm);
+                        if !node.lock.validate(pm, version) {
+                            continue 'restart;
+                        }
+                        (index, node, version) = (child, next, next_version);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
+    /// greater than it are in the leaves before.
+    pub(in crate::fptree) fn find_low(
+        &self,
+        pm: &impl Medium,
+        route: &Route<'_>,
+    ) -> Option<OwnedRoute> {
+        'restart: loop {
+            let mut seen: Vec<(&Inner<F>, u64)> = Vec::with_capacity(8);
+            let mut low = None;
+            let mut index = ROOT;
+            loop {
+                let node = self.nodes.get(index);
+                seen.push((node, node.lock.begin_read(pm)));
+                let at = self.child_index(index, node, route);
+                if at > 0 {
+                    low = Some((index, at - 1));
+                }
+                let child = self.child(node, at);
+                if !all_valid(&seen, pm) {
+                    continue 'restart;
+                }
+                match child.target() {
+                    Target::Leaf(_) => break,
+                    Target::Node(child) => index = child,
+                }
+            }
+            let low = low.map(|(index, at)| self.read_separator(index, at));
+            if all_valid(&seen, pm) {
+                return low;
+            }
+        }
+    }
+
+    /// Levels of inner nodes.
+    pub(in crate::fptree) fn height(&self) -> u32 {
+        let mut levels = 1;
+        let mut node = self.nodes.get(ROOT);
+        while let Target::Node(child) = self.child(node, 0).target() {
+            levels += 1;
+            node = self.nodes.get(child);
+        }
+        levels
+    }
+}
+
+fn all_valid<const F: usize>(seen: &[(&Inner<F>, u64)], pm: &impl Medium) -> bool {
+    seen.iter().all(|(node, version)| node.lock.validate(pm, *version))
+}

@@ -1,0 +1,232 @@
+//! Separators of keys longer than a word.
+
+use std::cmp::Ordering;
+
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64};
+use pmindex_index::{Key, MAX_KEY_BYTES, Shape, Words};
+use pmindex_record::Probe;
+
+/// A key as inner nodes see it: what decides its way down.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fptree) struct Route<'k> {
+    pub(super) prefix: u64,
+    words: Words,
+    bytes: &'k [u8],
+}
+
+static GREATEST_BYTES: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
+
+impl Route<'static> {
+    /// The way to the first leaf.
+    pub(in crate::fptree) const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
+    /// The way to the last leaf.
+    pub(in crate::fptree) const GREATEST: Self =
+        Self { prefix: u64::MAX, words: [u64::MAX; 4], bytes: &GREATEST_BYTES };
+}
+
+impl<'k> Route<'k> {
+    /// The way to the probe's key.
+    #[inline(always)]
+    pub(in crate::fptree) fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
+        Self { prefix: probe.prefix(), words: *probe.words(), bytes: probe.bytes() }
+    }
+
+    /// The way to an inline key, given by its words.
+    pub(in crate::fptree) fn to_words(words: Words) -> Self {
+        Self { prefix: words[0], words, bytes: &[] }
+    }
+
+    /// The way to a byte-string key, or to a separator.
+    pub(in crate::fptree) fn to_bytes(bytes: &'k [u8]) -> Self {
+        let mut first = [0; 8];
+        let n = bytes.len().min(8);
+        first[..n].copy_from_slice(&bytes[..n]);
+        let prefix = u64::from_be_bytes(first);
+        Self { prefix, words: [prefix, 0, 0, 0], bytes }
+    }
+
+    /// What of a byte string is not in the prefix.
+    fn rest(&self) -> &'k [u8] {
+        self.bytes.get(8..).unwrap_or(&[])
+    }
+}
+
+/// A [`Route`] that owns its key.
+#[derive(Clone, Debug)]
+pub(in crate::fptree) struct OwnedRoute {
+    words: Words,
+    bytes: Vec<u8>,
+}
+
+impl OwnedRoute {
+    /// The way to the key.
+    pub(in crate::fptree) fn route<K: Key>(&self) -> Route<'_> {
+        match K::SHAPE {
+            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Bytes => Route::to_bytes(&self.bytes),
+        }
+    }
+}
+
+/// A separator: a prefix that orders it, ties excepted, and the tail that breaks ties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fptree) struct Separator {
+    pub(super) prefix: u64,
+    pub(super) tail: Tail,
+}
+
+/// Where the rest of a separator is: `length:16 | size class:16 | index:32`. The length is that of
+/// the whole separator, in bytes; a separator that its prefix holds has no chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Tail(pub(super) u64);
+
+impl Tail {
+    fn new(length: usize, class: usize, index: u32) -> Self {
+        Self((length as u64) << 48 | (class as u64) << 32 | u64::from(index))
+    }
+    fn length(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+    fn class(self) -> usize {
+        (self.0 >> 32 & 0xffff) as usize
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is the index")]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+    fn has_chunk(self) -> bool {
+        self.length() > 8
+    }
+}
+
+/// The rests of separators, in type-stable chunks of four sizes. A reader that holds a stale
+/// [`Tail`] compares with some other bytes and fails its validation.
+pub(super) struct Tails {
+    words_4: Arena<[PmU64; 4]>,
+    words_16: Arena<[PmU64; 16]>,
+    words_64: Arena<[PmU64; 64]>,
+    words_512: Arena<[PmU64; MAX_KEY_BYTES / 8]>,
+}
+
+impl Tails {
+    /// Room for `capacity` separators; none if a prefix is the whole key.
+    pub(super) fn new<K: Key>(capacity: u32) -> Result<Self, PmError> {
+        let (short, long) = match K::SHAPE {
+            Shape::Inline(1) => (1, 1),
+            Shape::Inline(_) => (capacity, 1),
+            Shape::Bytes => (capacity, capacity),
+        };
+        Ok(Self {
+            words_4: Arena::new(short)?,
+            words_16: Arena::new(long)?,
+            words_64: Arena::new(long)?,
+            words_512: Arena::new(long)?,
+        })
+    }
+
+    fn chunk(&self, tail: Tail) -> &[PmU64] {
+        let index = tail.index();
+        match tail.class() {
+            0 => self.words_4.get(index),
+            1 => self.words_16.get(index),
+            2 => self.words_64.get(index),
+            _ => self.words_512.get(index),
+        }
+    }
+
+    /// Stores a separator's tail.
+    pub(super) fn store<K: Key>(
+        &self,
+        dram: &Mapped,
+        route: &Route<'_>,
+    ) -> Result<Separator, PmError> {
+        let prefix = route.prefix;
+        let tail = match K::SHAPE {
+            Shape::Inline(1) => Tail::default(),
+            Shape::Inline(n) => {
+                let tail = Tail::new(8 * n, 0, self.words_4.alloc()?);
+                dram.write_words(&self.chunk(tail)[..n - 1], &route.words[1..n]);
+                tail
+            }
+            Shape::Bytes => {
+                let rest = route.rest();
+                let (class, index) = match rest.len() {
+                    0 => (0, 0),
+                    1..=32 => (0, self.words_4.alloc()?),
+                    33..=128 => (1, self.words_16.alloc()?),
+                    129..=512 => (2, self.words_64.alloc()?),
+                    _ => (3, self.words_512.alloc()?),
+                };
+                let tail = Tail::new(route.bytes.len(), class, index);
+                if tail.has_chunk() {
+                    dram.write_bytes(self.chunk(tail), rest);
+                }
+                tail
+            }
+        };
+        Ok(Separator { prefix, tail })
+    }
+
+    /// Gives a tail back; no node holds it any more.
+    pub(super) fn free(&self, tail: Tail) {
+        if tail.has_chunk() {
+            match tail.class() {
+                0 => self.words_4.free(tail.index()),
+                1 => self.words_16.free(tail.index()),
+                2 => self.words_64.free(tail.index()),
+                _ => self.words_512.free(tail.index()),
+            }
+        }
+    }
+
+    /// Orders a separator with the route's prefix against the route.
+    pub(super) fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
+        match K::SHAPE {
+            Shape::Inline(1) => Ordering::Equal,
+            Shape::Inline(n) => {
+                let mut words = [0; 4];
+                dram.read_words(&self.chunk(tail)[..n - 1], &mut words[1..n]);
+                words[1..n].cmp(&route.words[1..n])
+            }
+            Shape::Bytes => {
+                let length = tail.length();
+                let rest = if tail.has_chunk() {
+                    dram.cmp_bytes(self.chunk(tail), length - 8, route.rest())
+                } else {
+                    0.cmp(&route.rest().len())
+                };
+                rest.then(length.cmp(&route.bytes.len()))
+            }
+        }
+    }
+
+    /// Copies a separator out. Racing: validate.
+    pub(super) fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
+        let Separator { prefix, tail } = separator;
+        let mut words = [prefix, 0, 0, 0];
+        let mut bytes = Vec::new();
+        match K::SHAPE {
+            Shape::Inline(1) => {}
+            Shape::Inline(n) => dram.read_words(&self.chunk(tail)[..n - 1], &mut words[1..n]),
+            Shape::Bytes => {
+                bytes = vec![0; tail.length()];
+                let first = prefix.to_be_bytes();
+                let n = bytes.len().min(8);
+                bytes[..n].copy_from_slice(&first[..n]);
+                if tail.has_chunk() {
+                    let chunk = self.chunk(tail);
+                    let rest = &mut bytes[8..];
+                    let n = rest.len().min(size_of_val(chunk));
+                    dram.read_bytes(chunk, &mut rest[..n]);
+                }
+            }
+        }
+        OwnedRoute { words, bytes }
+    }
+
+    /// DRAM in use.
+    pub(super) fn bytes(&self) -> usize {
+        let Self { words_4, words_16, words_64, words_512 } = self;
+        words_4.bytes() + words_16.bytes() + words_64.bytes() + words_512.bytes()
+    }
+}

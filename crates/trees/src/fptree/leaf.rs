@@ -1,0 +1,319 @@
+//! A leaf: finding, placing, replacing and removing one record.
+//!
+//! Everything that persists here runs under the leaf's version lock, which is held until the last
+//! fence, so nobody sees what a crash could take back.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | insert    | P1 | the record's block (byte strings), its slot | P2 |
+//! |           | P2 | fingerprint, then bit of the state (LIN), one line | return (DUR) |
+//! | update    | P1 | the new block (byte strings), or the new record in a free slot | P2 |
+//! |           | P2 | the one word of the value or block; or fingerprint, then two bits of the state (LIN) | return (DUR) |
+//! | remove    | P1 | byte strings: the ticket of the block | P2 |
+//! |           | P2 | bit of the state (LIN) | return (DUR) |
+//!
+//! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
+//! fence.
+
+use std::marker::PhantomData;
+
+use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, bits};
+
+/// A leaf in a pool, its bounds checked.
+pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
+    words: &'p [PmU64],
+    offset: u64,
+    record: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, const LEAF: usize> Clone for Leaf<'_, K, V, LEAF> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V, const LEAF: usize> Copy for Leaf<'_, K, V, LEAF> {}
+
+impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
+    /// The leaf at `offset`.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the pool has no room for a leaf there.
+    #[inline(always)]
+    pub(super) fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
+        let words = pool.words(offset, Geometry::<K, V, LEAF>::WORDS)?;
+        Ok(Self { words, offset, record: PhantomData })
+    }
+
+    /// Where it is.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The whole leaf, for bulk reads and prefetches.
+    pub(super) fn words(&self) -> &'p [PmU64] {
+        self.words
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &'p [PmU64] {
+        &self.words[..HEADER_WORDS]
+    }
+
+    /// The commit word.
+    #[inline(always)]
+    pub(super) fn state_cell(&self) -> &'p PmU64 {
+        &self.words[0]
+    }
+
+    /// The commit word's value.
+    #[inline(always)]
+    pub(super) fn state(&self, pm: &impl Medium) -> LeafState {
+        LeafState::from_word(pm.load_word(self.state_cell()))
+    }
+
+    /// Slot `i`.
+    #[inline(always)]
+    pub(super) fn slot(&self, i: usize) -> &'p [PmU64] {
+        let words = Slot::<K, V>::WORDS;
+        &self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]
+    }
+
+    /// The cell of the next leaf's offset.
+    #[inline(always)]
+    pub(super) fn next_cell(&self) -> &'p PmU64 {
+        &self.words[Geometry::<K, V, LEAF>::NEXT]
+    }
+
+    /// The next leaf's offset, or 0.
+    #[inline(always)]
+    pub(super) fn next(&self, pm: &impl Medium) -> u64 {
+        pm.load_word(self.next_cell())
+    }
+
+    /// The cells of the fence.
+    pub(super) fn fence_cells(&self) -> &'p [PmU64] {
+        let fence = Geometry::<K, V, LEAF>::NEXT + 1;
+        &self.words[fence..fence + Geometry::<K, V, LEAF>::FENCE_WORDS]
+    }
+
+    /// The fingerprint of slot `i`.
+    pub(super) fn fingerprint(&self, pm: &impl Medium, i: usize) -> u8 {
+        pm.load_word(&self.words[1 + i / 8]).to_le_bytes()[i % 8]
+    }
+
+    /// The slot of the probe's key. Racing: validate.
+    #[inline(always)]
+    pub(super) fn find<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<usize>, PmError> {
+        // Bytes 0 to 7 of the line are the state itself.
+        let matches = pool.pm().match_byte(self.header(), probe.fingerprint()) >> 8;
+        for i in bits(matches & state.slots()) {
+            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+                return Ok(Some(i));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The keys with their slots, in order. Not racing, or validate.
+    pub(super) fn sorted<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+    ) -> Result<Vec<(K, usize)>, PmError> {
+        let mut keys = bits(state.slots())
+            .filter(|&i| i < LEAF)
+            .map(|i| Ok((Slot::<K, V>::key(pool, self.slot(i))?, i)))
+            .collect::<Result<Vec<_>, PmError>>()?;
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Stores the fingerprint of slot `i`; flushed with the state, whose line it shares.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn put_fingerprint(&self, pm: &impl Medium, i: usize, fingerprint: u8) {
+        let cell = &self.words[1 + i / 8];
+        let shift = 8 * (i % 8);
+        let rest = pm.load_word(cell) & !(0xff << shift);
+        pm.store_word(cell, rest | u64::from(fingerprint) << shift);
+    }
+
+    /// Stores the state and flushes its line.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn commit(&self, pm: &impl Medium, state: LeafState) -> Flushed {
+        pm.store_word(self.state_cell(), state.into_word());
+        pm.flush_words(self.header())
+    }
+
+    /// Owner of the block of slot `i`: its bit of the state.
+    pub(super) fn owner(&self, i: usize) -> Owner<'p> {
+        Owner { word: self.state_cell(), mask: 1 << i, expect: 1 << i }
+    }
+}
+
+/// One record on its way in.
+pub(super) struct Incoming<'r, K, V> {
+    pub(super) probe: &'r Probe<'r, K>,
+    pub(super) datum: &'r Datum<'r, V>,
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
+    /// Inserts a record, whose key is not there, into the free slot `i`.
+    #[inline(always)]
+    pub(super) fn insert<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        if Slot::<K, V>::HAS_BLOCK {
+            return self.insert_block(pool, state, i, record);
+        }
+        let pm = pool.pm();
+        // P1: the record, before any bit names it.
+        let written = Slot::<K, V>::write(pm, self.slot(i), record.probe, record.datum, 0);
+        pm.fence(written)?;
+        // P2, LIN: the bit. The fingerprint precedes it on the same line.
+        self.put_fingerprint(pm, i, record.probe.fingerprint());
+        let committed = self.commit(pm, state.with(i));
+        pm.fence(committed)?; // DUR
+        Ok(())
+    }
+
+    fn insert_block<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        // P1: block, slot, ticket.
+        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+        let slot = Slot::<K, V>::write(pm, self.slot(i), probe, datum, block.ptr().offset());
+        op.allocate(&block, self.owner(i))?;
+        op.prepare(filled.and(slot))?;
+        // P2, LIN: the bit.
+        self.put_fingerprint(pm, i, probe.fingerprint());
+        let committed = self.commit(pm, state.with(i));
+        finish(pool, op, committed) // DUR
+    }
+
+    /// Replaces the value in slot `i`.
+    ///
+    /// Returns `false`, and does nothing, if that takes a free slot and there is none.
+    pub(super) fn update<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        if V::SHAPE.is_bytes() {
+            self.swing_block(pool, i, record)?;
+        } else if Slot::<K, V>::ONE_WORD_UPDATE {
+            // P2, LIN: one word in place.
+            let cell = &self.slot(i)[Slot::<K, V>::KEY_WORDS];
+            pm.store_word(cell, datum.words()[0]);
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+        } else {
+            let Some(free) = state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+                return Ok(false);
+            };
+            if Slot::<K, V>::HAS_BLOCK {
+                // The block of the key stays; slot and owner change.
+                pool.settle(self.state_cell())?;
+            }
+            // P1: the new record.
+            let block = Slot::<K, V>::block(pm, self.slot(i));
+            let written = Slot::<K, V>::write(pm, self.slot(free), probe, datum, block);
+            pm.fence(written)?;
+            // P2, LIN: one store sets the new bit and clears the old.
+            self.put_fingerprint(pm, free, probe.fingerprint());
+            let committed = self.commit(pm, state.with(free).without(i));
+            pm.fence(committed)?; // DUR
+        }
+        Ok(true)
+    }
+
+    /// Replaces the record block of slot `i` by one with the new value.
+    fn swing_block<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        let cell = &self.slot(i)[Slot::<K, V>::BLOCK_WORD];
+        let old = pm.load_word(cell);
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        let new = block.ptr().offset();
+        // P1: the new block; both tickets name the word that points to one of the two.
+        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+        op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
+        op.free(LeafPtr::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
+        op.prepare(filled)?;
+        // P2, LIN: the pointer.
+        pm.store_word(cell, new);
+        let committed = pm.flush_words(words_of(cell));
+        finish(pool, op, committed) // DUR
+    }
+
+    /// Removes the record in slot `i`.
+    #[inline(always)]
+    pub(super) fn remove<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        i: usize,
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        if !Slot::<K, V>::HAS_BLOCK {
+            // P2, LIN: the bit.
+            let committed = self.commit(pm, state.without(i));
+            pm.fence(committed)?; // DUR
+            return Ok(());
+        }
+        let block = Slot::<K, V>::block(pm, self.slot(i));
+        let mut op = pool.op()?;
+        // P1: the ticket. An earlier one may name the slot's word, which is free from now on.
+        op.free(LeafPtr::new(block), self.owner(i))?;
+        op.changes(&self.slot(i)[Slot::<K, V>::BLOCK_WORD]);
+        op.prepare(Flushed::nothing())?;
+        // P2, LIN: the bit.
+        let committed = self.commit(pm, state.without(i));
+        finish(pool, op, committed) // DUR
+    }
+}
+
+/// Seals and fences what was committed, and ends the operation.
+#[track_caller]
+pub(super) fn finish<M: Medium>(
+    pool: &Pool<M>,
+    mut op: Op<'_, M>,
+    committed: Flushed,
+) -> Result<(), PmError> {
+    let sealed = op.seal();
+    let durable: Durable = pool.pm().fence(committed.and(sealed))?;
+    op.finish(durable);
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! A full leaf splits.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the new leaf, its `next` and fence included; its ticket; the "splitting" bit of the old leaf's state | P2 |
+//! | P2 | the old leaf's `next` (the split is decided); allocation bits | P3 |
+//! | P3 | the old leaf's state: without the moved records, without the bit | unlock |
+//!
+//! The paper keeps a micro-log of the leaf under split. Here the leaf says it itself, with one bit
+//! of its commit word, so that recovery finds it while it reads the headers anyway, and no number
+//! of concurrent splits runs out of logs. Recovery of a leaf with the bit clears the records that
+//! are greater than the next leaf's least, whichever step was reached, and the bit: before P2 there
+//! are none, after P2 they are in the next leaf, and doing it twice does nothing.
+//!
+//! The old leaf's lock is held throughout, and until the inner nodes know the new leaf.
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Medium, Owner, PmError};
+use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_record::{Probe, Slot, separator_between};
+
+use super::inner::Route;
+use super::layout::{Geometry, LeafState};
+use super::leaf::Leaf;
+use super::tree::FpTree;
+
+/// Which records move, and what separates the two leaves.
+struct Plan<K> {
+    /// Keys and slots of the records that move.
+    moved: Vec<(K, usize)>,
+    /// The words of the separator of inline keys: the greatest key that stays.
+    words: pmindex_index::Words,
+    /// The separator of byte-string keys.
+    bytes: Vec<u8>,
+}
+
+impl<K: Key> Plan<K> {
+    /// Of the sorted records, all but the first `keep` move.
+    fn new(mut sorted: Vec<(K, usize)>, keep: usize) -> Self {
+        let moved = sorted.split_off(keep);
+        let (left, right) = (&sorted[keep - 1].0, &moved[0].0);
+        let (words, bytes) = match K::SHAPE {
+            Shape::Inline(_) => (K::to_words(left.borrowed()), Vec::new()),
+            Shape::Bytes => {
+                let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
+                ([0; 4], separator_between(&left, &right).into_owned())
+            }
+        };
+        Self { moved, words, bytes }
+    }
+
+    fn route(&self) -> Route<'_> {
+        match K::SHAPE {
+            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Bytes => Route::to_bytes(&self.bytes),
+        }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FpTree<K, V, M, LEAF, INNER>
+{
+    /// Splits `left`, which `guard` holds and which has at least two records, in half; or, if
+    /// `incoming` is greater than every key of the index, so that ascending keys leave full leaves.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn split(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        state: LeafState,
+        guard: VersionGuard<'_>,
+        incoming: Option<&Probe<'_, K>>,
+    ) -> Result<(), IndexError> {
+        let pm = self.pm();
+        let sorted = left.sorted(&self.pool, state)?;
+        if sorted.len() < 2 {
+            let what = "a full leaf without records";
+            return Err(PmError::Corrupt { what, offset: left.offset() }.into());
+        }
+        let appending = match (incoming, sorted.last()) {
+            (Some(probe), Some((_, last))) if left.next(pm) == 0 => {
+                Slot::<K, V>::cmp_key(&self.pool, left.slot(*last), probe)?.is_lt()
+            }
+            _ => false,
+        };
+        let keep = if appending { sorted.len() - 1 } else { sorted.len().div_ceil(2) };
+        let plan = Plan::new(sorted, keep);
+        let route = plan.route();
+        let promise = self.inner.promise(pm, &route)?;
+        match self.split_leaf(left, state, &plan) {
+            Ok(right) => {
+                let shrunk = self.shrink(left, state, &plan);
+                self.inner.insert(pm, &promise, &route, right);
+                drop(guard);
+                Ok(shrunk?)
+            }
+            Err(error) => {
+                self.inner.forgo(pm, &promise);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Steps P1 and P2; returns the new leaf.
+    fn split_leaf(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        state: LeafState,
+        plan: &Plan<K>,
+    ) -> Result<u64, PmError> {
+        let pm = self.pm();
+        let mut op = self.pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
+        let offset = block.ptr().offset();
+        // P1: everything about the new leaf, before anything leads to it.
+        let image = self.image_of_right(left, plan)?;
+        let filled = pm.stream_words(self.leaf(offset)?.words(), &image);
+        let marked = left.commit(pm, state.splitting());
+        op.allocate(&block, Owner { word: left.next_cell(), mask: u64::MAX, expect: offset })?;
+        if Slot::<K, V>::HAS_BLOCK {
+            // Earlier tickets may name the words that no longer own a moved record's block.
+            op.changes(left.state_cell());
+            for (_, slot) in &plan.moved {
+                op.changes(&left.slot(*slot)[Slot::<K, V>::BLOCK_WORD]);
+            }
+        }
+        op.prepare(filled.and(marked))?;
+        // P2: the link.
+        pm.store_word(left.next_cell(), offset);
+        let linked = pm.flush_words(core::slice::from_ref(left.next_cell()));
+        super::leaf::finish(&self.pool, op, linked)?;
+        Ok(offset)
+    }
+
+    /// Step P3.
+    fn shrink(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        state: LeafState,
+        plan: &Plan<K>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let kept = plan.moved.iter().fold(state, |state, (_, slot)| state.without(*slot));
+        let committed = left.commit(pm, kept);
+        pm.fence(committed)?;
+        Ok(())
+    }
+
+    /// The words of the new leaf: each record in its preferred slot, or the next free one.
+    fn image_of_right(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        plan: &Plan<K>,
+    ) -> Result<Vec<u64>, PmError> {
+        let pm = self.pm();
+        let mut image = LeafImage::<K, V, LEAF>::new();
+        for (key, from) in &plan.moved {
+            let words = left.slot(*from);
+            image.push(&Probe::<K>::of_stored(key), |slot| pm.read_words(words, slot))?;
+        }
+        Ok(image.finish(left.next(pm), &plan.words))
+    }
+}
+
+/// A leaf in the making, in private memory.
+pub(super) struct LeafImage<K, V, const LEAF: usize> {
+    words: Vec<u64>,
+    state: LeafState,
+    record: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
+    pub(super) fn new() -> Self {
+        let words = vec![0; Geometry::<K, V, LEAF>::WORDS];
+        Self { words, state: LeafState::default(), record: std::marker::PhantomData }
+    }
+
+    /// Puts a record in: `fill` writes its slot.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the leaf is full.
+    pub(super) fn push(
+        &mut self,
+        probe: &Probe<'_, K>,
+        fill: impl FnOnce(&mut [u64]),
+    ) -> Result<(), PmError> {
+        let Some(i) = self.state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+            return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
+        };
+        let words = Slot::<K, V>::WORDS;
+        fill(&mut self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]);
+        self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
+        self.state = self.state.with(i);
+        Ok(())
+    }
+
+    /// The words, complete.
+    pub(super) fn finish(mut self, next: u64, fence: &[u64]) -> Vec<u64> {
+        let at = Geometry::<K, V, LEAF>::NEXT;
+        self.words[0] = self.state.slots();
+        self.words[at] = next;
+        let fence_words = Geometry::<K, V, LEAF>::FENCE_WORDS;
+        self.words[at + 1..][..fence_words].copy_from_slice(&fence[..fence_words]);
+        self.words
+    }
+}

@@ -1,0 +1,105 @@
+//! The contract of every index.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+};
+
+use super::tree::FpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K, V>
+    for FpTree<K, V, M, LEAF, INNER>
+{
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        FpTree::get(self, key)
+    }
+
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        FpTree::contains_key(self, key)
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        FpTree::insert(self, key, value)
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        FpTree::update(self, key, value)
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        FpTree::upsert(self, key, value)
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        FpTree::remove(self, key)
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
+    }
+
+    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        FpTree::first(self)
+    }
+
+    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        FpTree::last(self)
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        FpTree::len(self)
+    }
+
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        FpTree::is_empty(self)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        FpTree::bulk_load(self, records)
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        FpTree::get_many(self, keys, out)
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        FpTree::insert_many(self, records)
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        FpTree::stats(self)
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        FpTree::check(self)
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        FpTree::recovery_report(self)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex<K, V, M>
+    for FpTree<K, V, M, LEAF, INNER>
+{
+    const NAME: &'static str = "fptree";
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        FpTree::create(pool, name)
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        FpTree::open(pool, name)
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        FpTree::close(self)
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        FpTree::blocks(self)
+    }
+}

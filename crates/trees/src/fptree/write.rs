@@ -1,0 +1,173 @@
+//! Single writes: insert, update, upsert, remove.
+
+use pmindex_core::Medium;
+use pmindex_core::sync::VersionGuard;
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::access::At;
+use super::layout::LeafState;
+use super::leaf::{Incoming, Leaf};
+use super::tree::FpTree;
+
+/// The leaf of a key, locked, and what it holds of the key.
+pub(super) struct Held<'t, K, V, const LEAF: usize> {
+    pub(super) leaf: Leaf<'t, K, V, LEAF>,
+    pub(super) state: LeafState,
+    pub(super) slot: Option<usize>,
+    pub(super) guard: VersionGuard<'t>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FpTree<K, V, M, LEAF, INNER>
+{
+    /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
+    /// returns `None`, having written nothing.
+    #[inline(always)]
+    pub(super) fn hold(
+        &self,
+        probe: &Probe<'_, K>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
+        loop {
+            let at = self.locate_probe(probe);
+            match self.hold_at(&at, probe, &wanted) {
+                Some(held) => return held,
+                None => self.pm().spin(),
+            }
+        }
+    }
+
+    /// As [`hold`](Self::hold); `None` if the leaf has changed since it was located.
+    #[inline(always)]
+    fn hold_at<'t>(
+        &'t self,
+        at: &At<'t>,
+        probe: &Probe<'_, K>,
+        wanted: &impl Fn(bool) -> bool,
+    ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
+        let pm = self.pm();
+        let found = self.leaf(at.leaf).and_then(|leaf| {
+            let state = leaf.state(pm);
+            Ok((leaf, state, leaf.find(&self.pool, state, probe)?))
+        });
+        let (leaf, state, slot) = match found {
+            Ok(found) => found,
+            Err(error) => return at.validate(pm).then_some(Err(error.into())),
+        };
+        if !wanted(slot.is_some()) {
+            return at.validate(pm).then_some(Ok(None));
+        }
+        // What was read is still so, and stays so: the version becomes the lock.
+        let guard = at.lock.try_upgrade(pm, at.version)?;
+        Some(Ok(Some(Held { leaf, state, slot, guard })))
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 2 lines, 2 fences; byte strings: their block's lines besides. Sometimes a split.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| !present)? {
+            if self.insert_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Inserts into a free slot, or splits the leaf and returns `false`.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        held: Held<'_, K, V, LEAF>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        let Held { leaf, state, guard, .. } = held;
+        let Some(slot) = state.free_slot(record.probe.preferred_slot(LEAF), LEAF) else {
+            self.split(&leaf, state, guard, Some(record.probe))?;
+            return Ok(false);
+        };
+        leaf.insert(&self.pool, state, slot, record)?;
+        self.count(leaf.offset(), 1);
+        drop(guard);
+        Ok(true)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 2 lines or those of the new block and 1.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| present)? {
+            if self.update_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Updates, or splits a leaf without the free slot it takes and returns `false`.
+    #[inline(always)]
+    fn update_held(
+        &self,
+        held: Held<'_, K, V, LEAF>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        let Held { leaf, state, slot, guard } = held;
+        let Some(slot) = slot else { return Ok(false) };
+        let done = leaf.update(&self.pool, state, slot, record)?;
+        if !done {
+            self.split(&leaf, state, guard, None)?;
+        }
+        Ok(done)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        loop {
+            let Some(held) = self.hold(&probe, |_| true)? else { continue };
+            let new = held.slot.is_none();
+            let done = if new {
+                self.insert_held(held, &record)?
+            } else {
+                self.update_held(held, &record)?
+            };
+            if done {
+                return Ok(new);
+            }
+        }
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; byte strings: the tickets' lines and 1 fence besides. A leaf that empties
+    /// is given back.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
+        let Held { leaf, state, slot, guard } = held;
+        let Some(slot) = slot else { return Ok(None) };
+        let value = Slot::<K, V>::value(&self.pool, leaf.slot(slot))?;
+        leaf.remove(&self.pool, state, slot)?;
+        self.count(leaf.offset(), u64::MAX);
+        drop(guard);
+        if state.len() == 1 {
+            self.unlink(&probe)?;
+        }
+        Ok(Some(value))
+    }
+}
