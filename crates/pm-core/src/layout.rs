@@ -134,7 +134,7 @@ macro_rules! pm_struct {
             const CHECKED: () = {
                 let mut end = 0;
                 $(
-                    <$fty as $crate::PmType>::CHECKED;
+                    let () = <$fty as $crate::PmType>::CHECKED;
                     $crate::private::assert!(
                         $crate::private::offset_of!(Self, $field) == end,
                         $crate::private::concat!(

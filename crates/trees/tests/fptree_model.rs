@@ -1,4 +1,5 @@
 //! FPTree against `BTreeMap`, with tiny nodes so that splits and removals of leaves are common.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -41,19 +41,21 @@ pm_struct! {
     /// The root block.
     ///
     /// ```text
-    /// 0       8           16       24
-    /// | head  | bulk load | image  | generation |
+    /// 0       8           16       24           32
+    /// | head  | bulk load | image  | generation | reserved |
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
         /// The first leaf; never null, never freed.
-        pub head: PmPtr<PmU64>,
+        pub head @ 0: PmPtr<PmU64>,
         /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
-        pub bulk_load: PmU64,
+        pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
-        pub image: PmPtr<Image>,
+        pub image @ 16: PmPtr<Image>,
         /// The pool's generation in which `image` may be used.
-        pub image_generation: PmU64,
+        pub image_generation @ 24: PmU64,
+        /// Zero.
+        pub reserved: [PmU64; 4],
     }
 
     /// A piece of the clean-shutdown image: the leaves in order, each with its fence.

@@ -82,7 +82,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 assert!(s <= e, "range start is greater than range end");
             }
             (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end")
+                assert!(s <= e, "range start is greater than range end");
             }
             _ => {}
         }
@@ -293,4 +293,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleE
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> std::iter::FusedIterator
     for Range<'_, K, V, M, LEAF, INNER>
 {
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator
+    for &'t FpTree<K, V, M, LEAF, INNER>
+{
+    type Item = Result<(K, V), IndexError>;
+    type IntoIter = Range<'t, K, V, M, LEAF, INNER>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }

@@ -46,6 +46,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.store(&root.bulk_load, 0);
             pm.store(&root.image, PPtr::NULL);
             pm.store(&root.image_generation, 0);
+            for word in &root.reserved {
+                pm.store(word, 0);
+            }
             pm.flush(root)
         })?;
         Self::start(pool, entry)
@@ -210,13 +213,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<LeafRef, PmError> {
         let keys = leaf.sorted(self.pool, state)?;
         let separator = match (&self.last_key, keys.first()) {
-            (Some(last), Some((least, _))) => {
-                if last >= least {
+            (Some(greatest), Some((least, _))) => {
+                if greatest >= least {
                     let what = "the keys of the leaves are out of order";
                     return Err(PmError::Corrupt { what, offset: leaf.offset() });
                 }
-                let (last, least) = (K::to_bytes(last.borrowed()), K::to_bytes(least.borrowed()));
-                separator_between(&last, &least).into_owned()
+                let left = K::to_bytes(greatest.borrowed());
+                separator_between(&left, &K::to_bytes(least.borrowed())).into_owned()
             }
             _ => Vec::new(),
         };

@@ -102,35 +102,35 @@ impl Tail {
 /// The rests of separators, in type-stable chunks of four sizes. A reader that holds a stale
 /// [`Tail`] compares with some other bytes and fails its validation.
 pub(super) struct Tails {
-    words_4: Arena<[PmU64; 4]>,
-    words_16: Arena<[PmU64; 16]>,
-    words_64: Arena<[PmU64; 64]>,
-    words_512: Arena<[PmU64; MAX_KEY_BYTES / 8]>,
+    short: Arena<[PmU64; 4]>,
+    medium: Arena<[PmU64; 16]>,
+    long: Arena<[PmU64; 64]>,
+    longest: Arena<[PmU64; MAX_KEY_BYTES / 8]>,
 }
 
 impl Tails {
     /// Room for `capacity` separators; none if a prefix is the whole key.
     pub(super) fn new<K: Key>(capacity: u32) -> Result<Self, PmError> {
-        let (short, long) = match K::SHAPE {
+        let (inline, bytes) = match K::SHAPE {
             Shape::Inline(1) => (1, 1),
             Shape::Inline(_) => (capacity, 1),
             Shape::Bytes => (capacity, capacity),
         };
         Ok(Self {
-            words_4: Arena::new(short)?,
-            words_16: Arena::new(long)?,
-            words_64: Arena::new(long)?,
-            words_512: Arena::new(long)?,
+            short: Arena::new(inline)?,
+            medium: Arena::new(bytes)?,
+            long: Arena::new(bytes)?,
+            longest: Arena::new(bytes)?,
         })
     }
 
     fn chunk(&self, tail: Tail) -> &[PmU64] {
         let index = tail.index();
         match tail.class() {
-            0 => self.words_4.get(index),
-            1 => self.words_16.get(index),
-            2 => self.words_64.get(index),
-            _ => self.words_512.get(index),
+            0 => self.short.get(index),
+            1 => self.medium.get(index),
+            2 => self.long.get(index),
+            _ => self.longest.get(index),
         }
     }
 
@@ -144,7 +144,7 @@ impl Tails {
         let tail = match K::SHAPE {
             Shape::Inline(1) => Tail::default(),
             Shape::Inline(n) => {
-                let tail = Tail::new(8 * n, 0, self.words_4.alloc()?);
+                let tail = Tail::new(8 * n, 0, self.short.alloc()?);
                 dram.write_words(&self.chunk(tail)[..n - 1], &route.words[1..n]);
                 tail
             }
@@ -152,10 +152,10 @@ impl Tails {
                 let rest = route.rest();
                 let (class, index) = match rest.len() {
                     0 => (0, 0),
-                    1..=32 => (0, self.words_4.alloc()?),
-                    33..=128 => (1, self.words_16.alloc()?),
-                    129..=512 => (2, self.words_64.alloc()?),
-                    _ => (3, self.words_512.alloc()?),
+                    1..=32 => (0, self.short.alloc()?),
+                    33..=128 => (1, self.medium.alloc()?),
+                    129..=512 => (2, self.long.alloc()?),
+                    _ => (3, self.longest.alloc()?),
                 };
                 let tail = Tail::new(route.bytes.len(), class, index);
                 if tail.has_chunk() {
@@ -171,10 +171,10 @@ impl Tails {
     pub(super) fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {
-                0 => self.words_4.free(tail.index()),
-                1 => self.words_16.free(tail.index()),
-                2 => self.words_64.free(tail.index()),
-                _ => self.words_512.free(tail.index()),
+                0 => self.short.free(tail.index()),
+                1 => self.medium.free(tail.index()),
+                2 => self.long.free(tail.index()),
+                _ => self.longest.free(tail.index()),
             }
         }
     }
@@ -226,7 +226,7 @@ impl Tails {
 
     /// DRAM in use.
     pub(super) fn bytes(&self) -> usize {
-        let Self { words_4, words_16, words_64, words_512 } = self;
-        words_4.bytes() + words_16.bytes() + words_64.bytes() + words_512.bytes()
+        let Self { short, medium, long, longest } = self;
+        short.bytes() + medium.bytes() + long.bytes() + longest.bytes()
     }
 }
