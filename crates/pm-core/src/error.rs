@@ -241,7 +241,6 @@ pub enum OpenError {
 
 /// An [`OpenError`] before the file's name is known.
 #[derive(Debug)]
-#[allow(dead_code, reason = "for files")]
 pub(crate) enum OpenFault {
     NotAPool,
     Version { found: u64, supported: u64 },

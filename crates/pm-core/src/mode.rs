@@ -23,6 +23,12 @@ impl Durability {
     pub fn survives_power_failure(self) -> bool {
         self >= Self::Msync
     }
+
+    /// Whether this gives at least what `required` gives. `Fence` and `Flush` give the same.
+    #[must_use]
+    pub fn satisfies(self, required: Self) -> bool {
+        self.min(Self::Fence) >= required.min(Self::Fence)
+    }
 }
 
 impl fmt::Display for Durability {

@@ -12,6 +12,8 @@
 //! child's pool has length 0, and every pointer into it fails its bounds check: the child cannot
 //! disturb its parent, at no cost to anyone.
 
+mod mapping;
+
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -23,6 +25,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
 use crate::media::TracedInner;
+
+pub(crate) use mapping::MapKind;
 
 /// Regions up to this size come from the heap: no system call when a test makes many.
 const HEAP_MAX: usize = 1 << 20;

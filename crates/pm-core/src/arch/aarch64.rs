@@ -36,10 +36,19 @@ pub(super) fn store_fence() {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+pub(super) fn has_flush(instruction: FlushInstruction) -> bool {
+    match instruction {
+        FlushInstruction::DcCvadp => has!("dpb2"),
+        FlushInstruction::DcCvap => has!("dpb"),
+        FlushInstruction::DcCvac => true,
+        _ => false,
+    }
+}
+
 pub(super) fn best_flush() -> FlushInstruction {
-    if has!("dpb2") {
+    if has_flush(FlushInstruction::DcCvadp) {
         FlushInstruction::DcCvadp
-    } else if has!("dpb") {
+    } else if has_flush(FlushInstruction::DcCvap) {
         FlushInstruction::DcCvap
     } else {
         FlushInstruction::DcCvac

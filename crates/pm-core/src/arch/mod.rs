@@ -37,8 +37,8 @@ mod x86_64;
 
 pub use rank::rank_sort;
 pub(crate) use stream::{
-    best_flush, flush_line, prefetch_read, prefetch_write, resolve, store_fence, stream_word,
-    stream_words, streams_words, ticks,
+    best_flush, flush_line, has_flush, prefetch_read, prefetch_write, resolve, store_fence,
+    stream_word, stream_words, streams_words, ticks,
 };
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -47,6 +47,11 @@ pub(crate) fn best_flush() -> FlushInstruction {
     isa::best_flush()
 }
 
+/// Whether this CPU has the flush instruction.
+pub(crate) fn has_flush(instruction: FlushInstruction) -> bool {
+    isa::has_flush(instruction)
+}
+
 /// The CPU's time stamp counter: constant rate, unknown unit.
 pub(crate) fn ticks() -> u64 {
     isa::ticks()

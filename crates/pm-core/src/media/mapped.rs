@@ -10,6 +10,7 @@ use crate::error::DurabilityLost;
 use crate::line::lines_of;
 use crate::mode::{Durability, FlushInstruction};
 
+use super::writeback::WriteBack;
 use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 
 /// A mapped file or anonymous memory.
@@ -19,12 +20,15 @@ pub struct Mapped {
     instruction: FlushInstruction,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
+    /// Present in `Msync` mode.
+    writeback: Option<Box<WriteBack>>,
 }
 
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         arch::resolve();
-        Self { durability, instruction, streams_words: arch::streams_words() }
+        let writeback = (durability == Durability::Msync).then(|| Box::new(WriteBack::new()));
+        Self { durability, instruction, streams_words: arch::streams_words(), writeback }
     }
 
     /// The medium of DRAM arenas: never flushed, neither counted nor recorded.
@@ -39,6 +43,40 @@ impl Mapped {
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability
+    }
+
+    /// The instruction of a flush.
+    #[must_use]
+    pub fn instruction(&self) -> FlushInstruction {
+        self.instruction
+    }
+
+    /// Makes a write-back fail after `succeed` more that do not, as if the device had failed. For
+    /// tests; nothing in modes other than `Msync`.
+    #[doc(hidden)]
+    pub fn fail_write_back_after(&self, succeed: u64) {
+        if let Some(writeback) = &self.writeback {
+            writeback.fail_after(succeed);
+        }
+    }
+
+    /// `Msync` mode: the flush of `words`.
+    #[cold]
+    #[inline(never)]
+    fn note_for_msync(&self, words: &[PmU64]) {
+        if let Some(writeback) = &self.writeback {
+            writeback.note(words);
+        }
+    }
+
+    /// `Msync` mode: the fence.
+    #[cold]
+    #[inline(never)]
+    fn msync(&self) -> Result<Durable, DurabilityLost> {
+        if let Some(writeback) = &self.writeback {
+            writeback.fence()?;
+        }
+        Ok(Durable::new())
     }
 }
 
@@ -76,6 +114,8 @@ impl Medium for Mapped {
             for line in lines_of(words.as_ptr().addr(), size_of_val(words)) {
                 arch::flush_line(self.instruction, words, line);
             }
+        } else if self.durability == Durability::Msync {
+            self.note_for_msync(words);
         }
         Flushed::new()
     }
@@ -84,7 +124,8 @@ impl Medium for Mapped {
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
         match self.durability {
             Durability::Flush | Durability::Fence => arch::store_fence(),
-            Durability::Msync | Durability::Process | Durability::Volatile => cpu_fence(Release),
+            Durability::Process | Durability::Volatile => cpu_fence(Release),
+            Durability::Msync => return self.msync(),
         }
         Ok(Durable::new())
     }
@@ -136,10 +177,10 @@ impl Medium for Mapped {
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
         if self.durability == Durability::Flush {
             arch::stream_words(self.instruction, dst, src);
-        } else {
-            self.write_words(dst, src);
+            return Flushed::new();
         }
-        Flushed::new()
+        self.write_words(dst, src);
+        self.flush_words(dst)
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ pub(crate) mod counting;
 mod mapped;
 mod token;
 pub(crate) mod traced;
+mod writeback;
 
 use core::cmp::Ordering;
 

@@ -28,9 +28,11 @@ use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
 
+use super::describe::Origin;
 use super::directory::Directory;
 use super::layout::DIRECTORY_ENTRIES;
 use super::options::PoolOptions;
+use super::path::Backing;
 use super::superblock::{Found, Superblock, UpdateFault};
 use super::{Facts, Pool};
 
@@ -44,12 +46,15 @@ pub(super) struct Ground {
     pub(super) durability: Durability,
     pub(super) emulated: bool,
     pub(super) dirty_shutdowns: u64,
+    pub(super) origin: Origin,
+    pub(super) backing: Option<Backing>,
 }
 
 impl Ground {
     fn memory(region: Region, emulated: bool) -> Self {
         let durability = if emulated { Durability::Flush } else { Durability::Volatile };
-        Self { region, path: MEMORY.into(), durability, emulated, dirty_shutdowns: 0 }
+        let (path, origin) = (MEMORY.into(), Origin::Memory);
+        Self { region, path, durability, emulated, dirty_shutdowns: 0, origin, backing: None }
     }
 }
 
@@ -217,6 +222,7 @@ impl<M: Medium> Pool<M> {
             max_size: shape.fit(opts.max_size.unwrap_or(room).min(room)),
             durability: ground.durability,
             emulated: ground.emulated,
+            origin: ground.origin,
         };
         Ok(Self {
             region: ground.region,
@@ -228,6 +234,7 @@ impl<M: Medium> Pool<M> {
             facts,
             recovering: AtomicU32::new(0),
             ended: AtomicBool::new(false),
+            backing: ground.backing,
         })
     }
 

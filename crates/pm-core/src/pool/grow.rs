@@ -69,10 +69,4 @@ impl<M: Medium> Pool<M> {
         let target = if shape.round(ample) <= self.facts.max_size { ample } else { least };
         self.grow(target).map(|_| true)
     }
-
-    /// G1: makes the first `len` bytes of the region usable.
-    #[track_caller]
-    fn extend_region(&self, len: u64) -> Result<(), PmError> {
-        self.region.grow_memory(len as usize)
-    }
 }

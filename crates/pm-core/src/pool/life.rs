@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
 
 use crate::error::PmError;
-use crate::media::Medium;
+use crate::media::{Flushed, Medium};
 use crate::mode::Durability;
 
 use super::Pool;
@@ -101,7 +101,7 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::DurabilityLost`], [`PmError::Forked`]. The pool then opens with recovery.
     ///
     /// # Cost
-    /// Two fences, and what the allocator has to put in order.
+    /// Three fences, and what the allocator has to put in order.
     pub fn close(self) -> Result<(), PmError> {
         self.end()
     }
@@ -122,7 +122,9 @@ impl<M: Medium> Pool<M> {
         if self.is_forked() {
             return Err(PmError::Forked);
         }
-        self.close_heap()?; // durable before: the clean flag
+        self.close_heap()?;
+        // Durable before: the clean flag. A poisoned pool stops here.
+        self.medium.fence(Flushed::nothing())?;
         self.update_superblock(|next| next.clean = true) // DUR(close)
     }
 }

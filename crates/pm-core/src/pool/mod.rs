@@ -6,6 +6,8 @@
 //! | [`options`] | what a caller asks for |
 //! | [`superblock`] | identity, size, generation, clean flag; two copies |
 //! | [`create`] | formatting and opening on any medium |
+//! | [`path`], [`file`] | pools in files |
+//! | [`detect`], [`describe`] | what the medium gives, in a word and in sentences |
 //! | [`access`] | following pointers |
 //! | [`grow`] | growth in place |
 //! | [`directory`] | named indexes |
@@ -13,11 +15,15 @@
 
 mod access;
 mod create;
+mod describe;
+mod detect;
 mod directory;
+mod file;
 mod grow;
 pub(crate) mod layout;
 mod life;
 mod options;
+mod path;
 mod superblock;
 
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -53,6 +59,8 @@ pub struct Pool<M: Medium = Mapped> {
     recovering: AtomicU32,
     /// Whether the pool was closed, or is to end without a clean mark.
     ended: AtomicBool,
+    /// The file, if there is one. Last, so that the lock goes when the mapping is gone.
+    backing: Option<path::Backing>,
 }
 
 /// What is true of a pool from the day it is opened.
@@ -66,6 +74,7 @@ struct Facts {
     max_size: u64,
     durability: Durability,
     emulated: bool,
+    origin: describe::Origin,
 }
 
 #[cfg(test)]

@@ -33,13 +33,22 @@ pub(in crate::arch) fn store_fence() {
 }
 
 pub(in crate::arch) fn best_flush() -> FlushInstruction {
-    let leaf7 = core::arch::x86_64::__cpuid_count(7, 0);
-    if leaf7.ebx & (1 << 24) != 0 {
+    if has_flush(FlushInstruction::Clwb) {
         FlushInstruction::Clwb
-    } else if leaf7.ebx & (1 << 23) != 0 {
+    } else if has_flush(FlushInstruction::ClflushOpt) {
         FlushInstruction::ClflushOpt
     } else {
         FlushInstruction::Clflush
+    }
+}
+
+pub(in crate::arch) fn has_flush(instruction: FlushInstruction) -> bool {
+    let leaf7 = core::arch::x86_64::__cpuid_count(7, 0);
+    match instruction {
+        FlushInstruction::Clwb => leaf7.ebx & (1 << 24) != 0,
+        FlushInstruction::ClflushOpt => leaf7.ebx & (1 << 23) != 0,
+        FlushInstruction::Clflush => true,
+        _ => false,
     }
 }
 

@@ -1,21 +1,12 @@
 //! Formatting, opening and the directory, on memory.
 
-use crate::cell::{PmU64, words_of};
+use crate::cell::words_of;
 use crate::error::{OpenError, PmError};
 use crate::media::{Medium, Traced};
-use crate::pool::{Pool, PoolOptions};
+use crate::pool::Pool;
 use crate::trace::Space;
 
-type Block = [PmU64; 8];
-
-pub(super) fn tiny() -> PoolOptions {
-    PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(512)
-}
-
-pub(super) fn space() -> Space {
-    let len = tiny().created_size().unwrap() as usize;
-    Space::new(len, 4 * len)
-}
+use super::{Block, add, space, tiny};
 
 fn create(space: &Space) -> Pool<Traced> {
     Pool::create_traced(space, &tiny()).unwrap()
@@ -23,13 +14,6 @@ fn create(space: &Space) -> Pool<Traced> {
 
 fn open(space: &Space) -> Pool<Traced> {
     Pool::open_traced(space, &tiny()).unwrap()
-}
-
-fn add(pool: &Pool<Traced>, name: &str, value: u64) -> Result<crate::IndexEntry, PmError> {
-    pool.create_index::<Block>(name, *b"blocks  ", 7, |block| {
-        pool.pm().store(&block[0], value);
-        pool.pm().flush(block)
-    })
 }
 
 #[test]

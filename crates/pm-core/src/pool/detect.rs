@@ -1,0 +1,205 @@
+//! What a medium really is: asked of the kernel, never assumed.
+//!
+//! | found | durability |
+//! | --- | --- |
+//! | the kernel grants `MAP_SYNC`, or the file is a device-DAX device; every region reports `cpu_cache` | `Fence` |
+//! | the same; any region reports something else, or nothing is reported | `Flush` |
+//! | tmpfs, ramfs, hugetlbfs | `Process` |
+//! | any other file; the caller asked for no write-back | `Process` |
+//! | any other file | `Msync` |
+
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{Dev, major, minor};
+
+use crate::mode::Durability;
+use crate::region::MapKind;
+
+use super::file::{FileKind, PoolFile};
+use super::options::PoolOptions;
+
+const SYS: &str = "/sys";
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// What was found out about a medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Medium {
+    pub(super) durability: Durability,
+    /// What the medium is, in words that follow "on".
+    pub(super) what: String,
+    /// Why it gives no more durability than it does, as a sentence.
+    pub(super) why: &'static str,
+    /// Whether it is mapped persistent memory.
+    pub(super) dax: bool,
+}
+
+/// What the medium of a mapped file is.
+pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> Medium {
+    if file.kind == FileKind::Device || kind == MapKind::Sync {
+        return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
+    }
+    let fs = rustix::fs::fstatfs(file.fd()).map_or(0, |stat| stat.f_type.cast_unsigned());
+    ordinary_file(fs & 0xffff_ffff, opts.write_back)
+}
+
+fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
+    let what = match kind {
+        FileKind::Device => "a device-DAX device",
+        FileKind::Regular => "a DAX file (MAP_SYNC granted)",
+    };
+    let (durability, why) = match domains {
+        Some(domains) if !domains.is_empty() && domains.iter().all(|d| d == "cpu_cache") => {
+            (Durability::Fence, "CPU caches are inside the persistence domain of every region")
+        }
+        _ => {
+            (Durability::Flush, "not every region reports CPU caches inside its persistence domain")
+        }
+    };
+    Medium { durability, what: what.into(), why, dax: true }
+}
+
+fn ordinary_file(fs: u64, write_back: bool) -> Medium {
+    let (durability, what, why) = match fs {
+        TMPFS => {
+            (Durability::Process, "tmpfs", "tmpfs keeps files in DRAM, which an OS crash loses")
+        }
+        RAMFS => {
+            (Durability::Process, "ramfs", "ramfs keeps files in DRAM, which an OS crash loses")
+        }
+        HUGETLBFS => (
+            Durability::Process,
+            "hugetlbfs",
+            "hugetlbfs keeps files in DRAM, which an OS crash loses",
+        ),
+        _ if write_back => (
+            Durability::Msync,
+            "an ordinary file",
+            "the kernel refused MAP_SYNC: this is no DAX file system (mount -o dax) on persistent memory",
+        ),
+        _ => (
+            Durability::Process,
+            "an ordinary file without write-back",
+            "the caller asked for no write-back (PoolOptions::write_back)",
+        ),
+    };
+    Medium { durability, what: what.into(), why, dax: false }
+}
+
+/// The persistence domain that each region reports; `None` if one reports none.
+fn persistence_domains(sys: &Path) -> Option<Vec<String>> {
+    let mut domains = Vec::new();
+    for entry in fs::read_dir(sys.join("bus/nd/devices")).ok()?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("region") {
+            let domain = fs::read_to_string(entry.path().join("persistence_domain")).ok()?;
+            domains.push(domain.trim().to_owned());
+        }
+    }
+    Some(domains)
+}
+
+/// The dirty-shutdown counts of all memory modules, added up; 0 where the kernel has none.
+pub(super) fn dirty_shutdowns(medium: &Medium) -> u64 {
+    if medium.dax { dirty_shutdowns_in(Path::new(SYS)) } else { 0 }
+}
+
+fn dirty_shutdowns_in(sys: &Path) -> u64 {
+    let Ok(modules) = fs::read_dir(sys.join("bus/nd/devices")) else { return 0 };
+    let is_module = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("nmem");
+    modules
+        .flatten()
+        .filter(is_module)
+        .filter_map(|module| {
+            ["nfit", "papr", "cxl"].iter().find_map(|family| {
+                let path = module.path().join(family).join("dirty_shutdown");
+                fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+            })
+        })
+        .fold(0, u64::wrapping_add)
+}
+
+fn device_directory(device: Dev) -> std::path::PathBuf {
+    Path::new(SYS).join(format!("dev/char/{}:{}", major(device), minor(device)))
+}
+
+/// Whether a character device is a device-DAX one.
+pub(super) fn is_device_dax(device: Dev) -> bool {
+    fs::read_link(device_directory(device).join("subsystem"))
+        .is_ok_and(|link| link.file_name().is_some_and(|name| name == "dax"))
+}
+
+/// Bytes of a device-DAX device.
+pub(super) fn device_size(device: Dev) -> Option<u64> {
+    fs::read_to_string(device_directory(device).join("size")).ok()?.trim().parse().ok()
+}
+
+/// 128 random bits.
+pub(super) fn random_u128() -> u128 {
+    let mut bytes = [0u8; 16];
+    if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) == Ok(16) {
+        return u128::from_le_bytes(bytes);
+    }
+    // Without the system's random numbers: time and process tell pools apart well enough.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| time.as_nanos()) << 32 | u128::from(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sys() -> tempfile::TempDir {
+        let sys = tempfile::tempdir().unwrap();
+        fs::create_dir_all(sys.path().join("bus/nd/devices")).unwrap();
+        sys
+    }
+
+    fn put(sys: &tempfile::TempDir, file: &str, text: &str) {
+        let path = sys.path().join("bus/nd/devices").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn found(sys: &tempfile::TempDir) -> Durability {
+        let domains = persistence_domains(sys.path());
+        persistent_memory(FileKind::Regular, domains.as_deref()).durability
+    }
+
+    #[test]
+    fn caches_are_trusted_only_if_every_region_reports_them() {
+        let sys = sys();
+        assert_eq!(found(&sys), Durability::Flush, "no region at all");
+        put(&sys, "region0/persistence_domain", "cpu_cache\n");
+        assert_eq!(found(&sys), Durability::Fence);
+        put(&sys, "region1/persistence_domain", "memory_controller\n");
+        assert_eq!(found(&sys), Durability::Flush);
+        put(&sys, "region1/persistence_domain", "cpu_cache\n");
+        assert_eq!(found(&sys), Durability::Fence);
+        put(&sys, "region2/size", "4096\n");
+        assert_eq!(found(&sys), Durability::Flush, "a region that reports nothing");
+        assert_eq!(persistence_domains(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn dirty_shutdowns_of_all_modules_count() {
+        let sys = sys();
+        assert_eq!(dirty_shutdowns_in(sys.path()), 0);
+        put(&sys, "nmem0/nfit/dirty_shutdown", "3\n");
+        put(&sys, "nmem1/papr/dirty_shutdown", "4");
+        put(&sys, "nmem2/nfit/flags", "");
+        put(&sys, "region0/dirty_shutdown", "100");
+        assert_eq!(dirty_shutdowns_in(sys.path()), 7);
+        assert_eq!(dirty_shutdowns_in(Path::new("/nonexistent")), 0);
+    }
+
+    #[test]
+    fn file_systems_in_memory_survive_only_a_process() {
+        for fs in [TMPFS, RAMFS, HUGETLBFS] {
+            assert_eq!(ordinary_file(fs, true).durability, Durability::Process);
+        }
+        assert_eq!(ordinary_file(0xef53, true).durability, Durability::Msync);
+        assert_eq!(ordinary_file(0xef53, false).durability, Durability::Process);
+    }
+}

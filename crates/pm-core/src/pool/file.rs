@@ -1,0 +1,255 @@
+//! The file behind a pool: opening, locking, allocating, synchronising.
+//!
+//! Decisions:
+//!
+//! * **Symbolic links** are followed when a pool is opened (a link from a data directory to a PM
+//!   mount is common) and never when one is created: a link in the way is `AlreadyExists`, dangling
+//!   or not.
+//! * **Ownership** is the file system's business: whoever may open the file may use the pool. New
+//!   files get mode 0600.
+//! * **Creation** happens in a file without a name (`O_TMPFILE`), which gets its name when the pool in
+//!   it is complete and durable: a crash leaves no half-made pool behind, and two creators cannot
+//!   meet in one file. Where the file system cannot do that, the file has a hidden name meanwhile.
+//! * **The lock** is `flock`, exclusive for writers, shared for readers. It belongs to the open
+//!   file: a second opener in the same process is refused too, and a forked child keeps it until it
+//!   ends or executes another program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags,
+};
+use rustix::io::Errno;
+
+use crate::error::OpenError;
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Regular,
+    /// A device-DAX device: memory of fixed size.
+    Device,
+}
+
+/// An open, locked file.
+#[derive(Debug)]
+pub(super) struct PoolFile {
+    fd: OwnedFd,
+    pub(super) kind: FileKind,
+    pub(super) path: PathBuf,
+    /// The name it has until it is finished, if it has one.
+    temporary: Option<PathBuf>,
+}
+
+impl PoolFile {
+    /// Opens an existing file and locks it.
+    pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        // NONBLOCK: opening a FIFO must not wait for its other end.
+        let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+            Errno::ISDIR => OpenError::NotAFile { path: path.into(), found: "a directory" },
+            Errno::NXIO => OpenError::NotAFile { path: path.into(), found: "a socket or FIFO" },
+            e => io_error(path, "opening the file", e),
+        })?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
+        let kind =
+            kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
+        let file = Self { fd, kind, path: path.into(), temporary: None };
+        file.lock(read_only)?;
+        Ok(file)
+    }
+
+    /// Makes a file for a pool that is to be at `path`; it gets that name by [`finish`](Self::finish).
+    pub(super) fn create(path: &Path, mode: u32) -> Result<Self, OpenError> {
+        if rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(OpenError::AlreadyExists { path: path.into() });
+        }
+        let mode = Mode::from_raw_mode(mode);
+        let access = OFlags::RDWR | OFlags::CLOEXEC;
+        let (fd, temporary) = match rustix::fs::open(parent(path), OFlags::TMPFILE | access, mode) {
+            Ok(fd) => (fd, None),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let name = hidden_name(path)?;
+                let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode);
+                (fd.map_err(|e| io_error(path, "creating the file", e))?, Some(name))
+            }
+            Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
+        };
+        let file = Self { fd, kind: FileKind::Regular, path: path.into(), temporary };
+        file.lock(false)?;
+        Ok(file)
+    }
+
+    fn lock(&self, shared: bool) -> Result<(), OpenError> {
+        let how = if shared {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        rustix::fs::flock(&self.fd, how).map_err(|e| match e {
+            Errno::WOULDBLOCK => OpenError::Locked { path: self.path.clone() },
+            e => self.error("locking the file", e),
+        })
+    }
+
+    /// Gives a new file its name, durably.
+    pub(super) fn finish(&mut self) -> Result<(), OpenError> {
+        self.sync().map_err(|e| self.error("synchronising the new file", e))?;
+        let named = match &self.temporary {
+            None => {
+                use std::os::fd::AsRawFd;
+                let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+                rustix::fs::linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Some(name) => rename_new(name, &self.path),
+        };
+        named.map_err(|e| self.error("naming the new file", e))?;
+        self.temporary = None;
+        let directory = parent(&self.path);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(directory, flags, Mode::empty())
+            .and_then(rustix::fs::fsync)
+            .map_err(|e| self.error("synchronising the directory", e))
+    }
+
+    /// Bytes of the file or device.
+    pub(super) fn len(&self) -> Result<u64, Errno> {
+        let stat = rustix::fs::fstat(&self.fd)?;
+        match self.kind {
+            FileKind::Regular => Ok(u64::try_from(stat.st_size).unwrap_or(0)),
+            FileKind::Device => super::detect::device_size(stat.st_rdev).ok_or(Errno::NXIO),
+        }
+    }
+
+    /// Makes the file exactly `len` bytes long, each with its block on the medium, all beyond `keep`
+    /// zero. Durable on return. A device is as long as it is.
+    pub(super) fn allocate(&self, keep: u64, len: u64) -> Result<(), Errno> {
+        if self.kind == FileKind::Device {
+            return Ok(());
+        }
+        if self.len()? > keep {
+            rustix::fs::ftruncate(&self.fd, keep)?; // what interrupted growth left
+        }
+        match retry(|| rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), keep, len - keep)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(keep, len)?,
+            other => other?,
+        }
+        self.sync()
+    }
+
+    /// Allocates by writing, where the file system has no better way.
+    fn write_zeros(&self, from: u64, to: u64) -> Result<(), Errno> {
+        let zeros = vec![0u8; 64 << 10];
+        let mut at = from;
+        while at < to {
+            let count = zeros.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
+            at += retry(|| rustix::io::pwrite(&self.fd, &zeros[..count], at))? as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        retry(|| rustix::fs::fsync(&self.fd))
+    }
+
+    /// Reads bytes from the start of the file; fewer if it is shorter.
+    pub(super) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match retry(|| rustix::io::pread(&self.fd, &mut buffer[done..], done as u64))? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn error(&self, what: &'static str, error: Errno) -> OpenError {
+        io_error(&self.path, what, error)
+    }
+}
+
+impl Drop for PoolFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            let _ = rustix::fs::unlink(name); // never finished; nothing more can be done
+        }
+    }
+}
+
+fn kind_of(stat: &rustix::fs::Stat) -> Result<FileKind, &'static str> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(FileKind::Regular),
+        FileType::CharacterDevice if super::detect::is_device_dax(stat.st_rdev) => {
+            Ok(FileKind::Device)
+        }
+        FileType::CharacterDevice => Err("a character device that is not device DAX"),
+        FileType::BlockDevice => Err("a block device"),
+        FileType::Directory => Err("a directory"),
+        FileType::Fifo => Err("a FIFO"),
+        FileType::Socket => Err("a socket"),
+        _ => Err("of an unknown type"),
+    }
+}
+
+/// The directory of `path`.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody else has.
+fn hidden_name(path: &Path) -> Result<PathBuf, OpenError> {
+    let Some(name) = path.file_name() else {
+        return Err(OpenError::NotAFile { path: path.into(), found: "a directory" });
+    };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{:032x}", super::detect::random_u128()));
+    Ok(path.with_file_name(hidden))
+}
+
+/// Renames, never onto an existing file.
+fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::link(from, to)?;
+            rustix::fs::unlink(from)
+        }
+        other => other,
+    }
+}
+
+/// The error for a failed system call on `path`.
+pub(super) fn io_error(path: &Path, what: &'static str, error: Errno) -> OpenError {
+    let path = path.to_path_buf();
+    match error {
+        Errno::NOENT => OpenError::NotFound { path },
+        Errno::EXIST => OpenError::AlreadyExists { path },
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenError::PermissionDenied { path, what },
+        source => OpenError::Io { path, what, source: source.into() },
+    }
+}
+
+/// Whether the error says that the medium or the quota is full.
+pub(super) fn is_full(error: Errno) -> bool {
+    matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Pools in files: create, open, grow.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::arch;
+use crate::error::{OpenError, OpenFault, PmError};
+use crate::media::{Mapped, Medium};
+use crate::mode::Durability;
+use crate::region::{MapKind, Region};
+
+use super::Pool;
+use super::create::Ground;
+use super::describe::Origin;
+use super::detect;
+use super::file::{FileKind, PoolFile, is_full};
+use super::layout::SUPERBLOCKS;
+use super::options::PoolOptions;
+use super::superblock::{Superblock, WORDS};
+
+/// Addresses reserved for a pool that may grow, unless the caller says how many.
+const RESERVE: u64 = 64 << 30;
+
+/// The file of a pool and how it is mapped.
+#[derive(Debug)]
+pub(super) struct Backing {
+    file: PoolFile,
+    kind: MapKind,
+    huge: bool,
+}
+
+impl Pool<Mapped> {
+    /// Creates a pool in a new file. When this returns, the pool is durable in its directory, if
+    /// the medium is.
+    ///
+    /// A crash meanwhile leaves no file of that name.
+    ///
+    /// # Errors
+    /// [`OpenError`]: `AlreadyExists`, `NotFound` (the directory), `PermissionDenied`, `NoSpace`,
+    /// `TooWeak`, `BadOption`, `Io`. No file is left behind.
+    pub fn create(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
+        Self::create_with(path, opts, |mapped| mapped)
+    }
+
+    /// Opens the pool in an existing file. Recovery is part of it.
+    ///
+    /// # Errors
+    /// [`OpenError`]: one for each thing that can be wrong. The file stays as it was.
+    pub fn open(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
+        Self::open_with(path, opts, |mapped| mapped)
+    }
+
+    /// Opens the pool, or creates it if there is no such file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        match Self::open(path, opts) {
+            Err(OpenError::NotFound { .. }) if !opts.read_only => match Self::create(path, opts) {
+                // Somebody else was faster.
+                Err(OpenError::AlreadyExists { .. }) => Self::open(path, opts),
+                other => other,
+            },
+            other => other,
+        }
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// As [`Pool::create`], on the medium that `wrap` makes of the mapping.
+    pub fn create_with(
+        path: impl AsRef<Path>,
+        opts: &PoolOptions,
+        wrap: impl FnOnce(Mapped) -> M,
+    ) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let fault = |fault: OpenFault| fault.at(path);
+        if opts.read_only {
+            let (what, value) = ("way to create a pool", "read-only".into());
+            return Err(fault(OpenFault::BadOption { what, value }));
+        }
+        let mut opts = opts.clone();
+        opts.uuid.get_or_insert_with(detect::random_u128);
+        let size = opts.created_size().map_err(|e| fault(e.into()))?;
+        let file = PoolFile::create(path, opts.mode)?;
+        file.allocate(0, size).map_err(|e| match e {
+            e if is_full(e) => OpenError::NoSpace { path: path.into(), wanted: size },
+            e => file.error("allocating the file", e),
+        })?;
+        let (ground, mapped) = prepare(file, size, &opts)?;
+        let mut pool = Self::create_on(ground, wrap(mapped), &opts).map_err(fault)?;
+        let named = pool.backing.as_mut().map_or(Ok(()), |backing| backing.file.finish());
+        named.map(|()| pool)
+    }
+
+    /// As [`Pool::open`], on the medium that `wrap` makes of the mapping.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        opts: &PoolOptions,
+        wrap: impl FnOnce(Mapped) -> M,
+    ) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let file = PoolFile::open(path, opts.read_only)?;
+        let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
+        let size = match file.kind {
+            FileKind::Regular => pool_size(&file, len)?,
+            FileKind::Device => len,
+        };
+        let (ground, mapped) = prepare(file, size, opts)?;
+        Self::open_on(ground, wrap(mapped), opts).map_err(|fault| fault.at(path))
+    }
+
+    /// G1: makes the first `len` bytes of the region usable.
+    #[track_caller]
+    pub(super) fn extend_region(&self, len: u64) -> Result<(), PmError> {
+        let Some(backing) = &self.backing else { return self.region.grow_memory(len as usize) };
+        let old = self.len();
+        backing.file.allocate(old, len).map_err(|e| match e {
+            e if is_full(e) => PmError::NoSpace { wanted: len - old },
+            e => os("allocating more of the file", e),
+        })?;
+        self.region
+            .map_file(backing.file.fd(), len as usize, backing.kind, backing.huge)
+            .map_err(|e| os("mapping more of the file", e))
+    }
+}
+
+/// The size of the pool in a regular file of `len` bytes, checked against the file.
+fn pool_size(file: &PoolFile, len: u64) -> Result<u64, OpenError> {
+    let mut head = [0u8; 8192];
+    file.read_head(&mut head).map_err(|e| file.error("reading the superblock", e))?;
+    let mut copies = [[0; WORDS]; 2];
+    for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
+        for (word, bytes) in copy.iter_mut().zip(head[offset as usize..].as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+    }
+    let checked = Superblock::choose(&copies).and_then(|found| {
+        let Superblock { size, shape, .. } = found.superblock;
+        shape.geometry(size).map_err(|bad| OpenFault::Damaged { what: bad.what, offset: 0 })?;
+        if size > len {
+            return Err(OpenFault::Truncated { len, expected: size });
+        }
+        Ok(size)
+    });
+    checked.map_err(|fault| fault.at(&file.path))
+}
+
+/// Maps the first `size` bytes of a file, finds out what it gives, and checks that it is enough.
+fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+    let path = file.path.clone();
+    let fault = |fault: OpenFault| fault.at(&path);
+    let may_grow = opts.grow && !opts.read_only && file.kind == FileKind::Regular;
+    let room = opts.max_size.unwrap_or_else(|| size.saturating_mul(16).max(RESERVE));
+    let capacity = if may_grow { room.max(size) } else { size };
+    let region = Region::reserve(to_usize(capacity), to_usize(size))
+        .map_err(|e| file.error("reserving addresses", e))?;
+    let kind = map(&region, &file, size, opts).map_err(|e| file.error("mapping the file", e))?;
+    let medium = detect::medium_of(&file, kind, opts);
+    if !opts.read_only && !medium.durability.satisfies(opts.require) {
+        return Err(fault(OpenFault::TooWeak {
+            required: opts.require,
+            available: medium.durability,
+            why: medium.why.into(),
+        }));
+    }
+    let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
+    if !arch::has_flush(instruction) {
+        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
+        return Err(fault(OpenFault::BadOption { what, value }));
+    }
+    let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
+    let (durability, mode) = match medium.durability {
+        // Nothing that this opening stores reaches the file; recovery needs order, not flushes.
+        _ if opts.read_only => (Durability::Volatile, Durability::Process),
+        _ if emulated => (Durability::Flush, Durability::Flush),
+        found => (found, found),
+    };
+    let ground = Ground {
+        region,
+        path,
+        durability,
+        emulated,
+        dirty_shutdowns: detect::dirty_shutdowns(&medium),
+        origin: Origin::File(medium),
+        backing: Some(Backing { file, kind, huge: opts.huge_pages }),
+    };
+    Ok((ground, Mapped::new(mode, instruction)))
+}
+
+/// Maps the first `size` bytes in the best way the kernel grants.
+fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Result<MapKind, Errno> {
+    let kinds: &[MapKind] = match file.kind {
+        _ if opts.read_only => &[MapKind::Private],
+        FileKind::Regular => &[MapKind::Sync, MapKind::Shared],
+        FileKind::Device => &[MapKind::Shared],
+    };
+    let mut refused = Errno::NODEV;
+    for &kind in kinds {
+        // A fixed mapping that fails may leave a hole in the reservation: ask first.
+        match Region::probe(file.fd(), to_usize(size), kind) {
+            Ok(()) => {
+                region.map_file(file.fd(), to_usize(size), kind, opts.huge_pages)?;
+                return Ok(kind);
+            }
+            Err(e) => refused = e,
+        }
+    }
+    Err(refused)
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn os(what: &'static str, error: Errno) -> PmError {
+    PmError::Os { what, source_text: std::io::Error::from(error).to_string() }
+}

@@ -1,0 +1,189 @@
+//! Pools in files: life, locks, growth.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use crate::error::{OpenError, PmError};
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::{Block, Place, add, tiny, value_of};
+
+#[test]
+fn a_pool_file_is_created_closed_and_opened() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let (uuid, len) = (pool.uuid(), pool.len());
+    assert_ne!(uuid, 0);
+    assert_eq!(pool.path(), place.path());
+    assert_eq!(fs::metadata(place.path()).unwrap().len(), len);
+    pool.close().unwrap();
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    assert!(pool.was_clean() && pool.generation() == 2);
+    assert_eq!((pool.uuid(), pool.len()), (uuid, len));
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    pool.kill();
+    let pool = Pool::open_or_create(place.path(), &tiny()).unwrap();
+    assert!(!pool.was_clean() && pool.generation() == 3);
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    let names: Vec<_> = fs::read_dir(place.directory.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "no temporary file is left: {names:?}");
+}
+
+#[test]
+fn the_file_is_allocated_private_and_named_only_when_complete() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    let facts = fs::metadata(place.path()).unwrap();
+    assert_eq!(facts.permissions().mode() & 0o777, 0o600);
+    assert!(facts.blocks() * 512 >= pool.len(), "a full disk must be an error, not a SIGBUS");
+    drop(pool);
+    let weak = tiny().require(crate::Durability::Flush);
+    let other = place.directory.path().join("other");
+    assert!(Pool::create(&other, &weak).is_err());
+    assert!(!other.exists(), "a creation that fails leaves nothing");
+}
+
+#[test]
+fn a_second_opener_is_refused_and_readers_share() {
+    let place = Place::new().with_pool();
+    let locked = |result: Result<Pool, OpenError>| matches!(result, Err(OpenError::Locked { .. }));
+    let reading = tiny().read_only(true);
+    let writer = Pool::open(place.path(), &tiny()).unwrap();
+    assert!(locked(Pool::open(place.path(), &tiny())));
+    assert!(locked(Pool::open(place.path(), &reading)));
+    drop(writer);
+    let reader = Pool::open(place.path(), &reading).unwrap();
+    let other = Pool::open(place.path(), &reading).unwrap();
+    assert!(locked(Pool::open(place.path(), &tiny())));
+    drop((reader, other));
+    assert!(Pool::open(place.path(), &tiny()).is_ok());
+}
+
+#[test]
+fn reading_only_never_writes_the_file_not_even_to_recover() {
+    let place = Place::new().with_pool();
+    Pool::open(place.path(), &tiny()).unwrap().kill(); // unclean from now on
+    let before = fs::read(place.path()).unwrap();
+    let pool = Pool::open(place.path(), &tiny().read_only(true)).unwrap();
+    assert!(pool.is_read_only() && !pool.was_clean());
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    assert_eq!(add(&pool, "b", 2), Err(PmError::ReadOnly));
+    assert_eq!(pool.drop_index("a"), Err(PmError::ReadOnly));
+    assert_eq!(pool.grow(1 << 20), Err(PmError::ReadOnly));
+    assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
+    {
+        let _recovering = pool.recovery();
+        add(&pool, "b", 2).unwrap(); // in the private copy
+        assert_eq!(value_of(&pool, "b"), Some(2));
+    }
+    assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
+    pool.close().unwrap();
+    assert!(fs::read(place.path()).unwrap() == before, "the file was written");
+}
+
+#[test]
+fn links_are_followed_to_open_and_refused_to_create() {
+    let place = Place::new().with_pool();
+    let link = place.directory.path().join("link");
+    symlink(place.path(), &link).unwrap();
+    assert_eq!(value_of(&Pool::open(&link, &tiny()).unwrap(), "a"), Some(1));
+    let exists = |path: &std::path::Path| {
+        matches!(Pool::create(path, &tiny()), Err(OpenError::AlreadyExists { .. }))
+    };
+    assert!(exists(&link) && exists(&place.path()));
+    let dangling = place.directory.path().join("dangling");
+    symlink(place.directory.path().join("elsewhere"), &dangling).unwrap();
+    assert!(exists(&dangling) && !place.directory.path().join("elsewhere").exists());
+    let nothing = Pool::open(&dangling, &tiny());
+    assert!(matches!(nothing, Err(OpenError::NotFound { .. })));
+}
+
+#[test]
+fn a_file_grows_in_place() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    let entry = add(&pool, "a", 1).unwrap();
+    let block = pool.get(entry.root::<Block>()).unwrap();
+    let old = pool.len();
+    let new = pool.grow(1 << 20).unwrap();
+    assert_eq!((pool.len(), fs::metadata(place.path()).unwrap().len()), (new, new));
+    assert_eq!(pool.pm().load(&block[0]), 1, "nothing moved");
+    let words = pool.words(old, (new - old) as usize / 8).unwrap();
+    assert!(words.iter().all(|word| pool.pm().load(word) == 0));
+    pool.pm().store(&words[words.len() - 1], 9);
+    pool.kill();
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    assert_eq!((pool.len(), value_of(&pool, "a")), (new, Some(1)));
+    assert_eq!(pool.pm().load(&pool.words(new - 8, 1).unwrap()[0]), 9);
+}
+
+#[test]
+fn growth_that_was_interrupted_is_legal_and_repeated() {
+    let place = Place::new().with_pool();
+    let mut bytes = fs::read(place.path()).unwrap();
+    let old = bytes.len();
+    bytes.resize(old + 100_000, 0xaa); // longer than the superblock says, and not even zero
+    fs::write(place.path(), &bytes).unwrap();
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    assert_eq!(pool.len(), old as u64);
+    let new = pool.grow(old as u64 + 1).unwrap();
+    let words = pool.words(old as u64, (new as usize - old) / 8).unwrap();
+    assert!(words.iter().all(|word| pool.pm().load(word) == 0), "new zones read as zeros");
+    assert_eq!(value_of(&pool, "a"), Some(1));
+}
+
+#[test]
+fn growth_stops_at_the_maximum_and_where_it_is_forbidden() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny().max_size(256 << 10)).unwrap();
+    while pool.grow_for(1).unwrap() {}
+    assert!(pool.len() <= 256 << 10 && pool.len() > 192 << 10, "{}", pool.len());
+    assert!(matches!(pool.grow(300 << 10), Err(PmError::Full { .. })));
+    drop(pool);
+    let pool = Pool::open(place.path(), &tiny().grow(false)).unwrap();
+    assert!(!pool.grow_for(1).unwrap());
+    assert!(matches!(pool.grow(300 << 10), Err(PmError::Full { .. })));
+}
+
+#[test]
+fn a_full_file_system_is_an_error_and_changes_nothing() {
+    let Some(place) = Place::tmpfs() else { return };
+    let huge = 64 << 40; // 64 TiB: more than any tmpfs has
+    let error = Pool::create(place.path(), &tiny().size(32 << 40).zone_bytes(1 << 30)).unwrap_err();
+    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    assert!(!place.path().exists());
+    let opts = tiny().max_size(huge);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    if pool.max_size() < 33 << 40 {
+        return; // the system does not give so many addresses
+    }
+    let (len, error) = (pool.len(), pool.grow(32 << 40).unwrap_err());
+    assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
+    assert_eq!((pool.len(), fs::metadata(place.path()).unwrap().len()), (len, len));
+    add(&pool, "a", 1).unwrap();
+    assert!(pool.grow(len + 1).unwrap() > len);
+}
+
+#[test]
+fn many_pools_are_open_at_once() {
+    let place = Place::new();
+    let path = |i: u64| place.directory.path().join(i.to_string());
+    let pools: Vec<_> = (0..40).map(|i| Pool::create(path(i), &tiny()).unwrap()).collect();
+    for (i, pool) in (0..).zip(&pools) {
+        add(pool, "a", i).unwrap();
+    }
+    drop(pools);
+    for i in 0..40 {
+        assert_eq!(value_of(&Pool::open(path(i), &tiny()).unwrap(), "a"), Some(i));
+    }
+}
+
+#[test]
+fn a_counting_medium_works_on_a_file() {
+    let place = Place::new();
+    let opts = tiny().emulate_pm(true);
+    let pool = Pool::create_with(place.path(), &opts, crate::Counting::new).unwrap();
+    assert!(pool.pm().counts().fences > 0 && pool.is_emulated());
+}

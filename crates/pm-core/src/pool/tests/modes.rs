@@ -1,0 +1,123 @@
+//! Durability: detected, required, emulated, lost.
+
+use crate::error::{OpenError, PmError};
+use crate::media::Medium;
+use crate::mode::{Durability, FlushInstruction};
+use crate::pool::{Pool, PoolOptions};
+
+use super::{Place, add, tiny, value_of};
+
+fn is_on_disk(place: &Place) -> bool {
+    let pool = Pool::create(place.directory.path().join("probe"), &tiny()).unwrap();
+    pool.durability() == Durability::Msync
+}
+
+#[test]
+fn tmpfs_survives_only_a_process_and_says_so() {
+    let Some(place) = Place::tmpfs() else { return };
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    assert_eq!((pool.durability(), pool.is_emulated()), (Durability::Process, false));
+    assert!(pool.describe().contains("tmpfs"), "{}", pool.describe());
+    drop(pool);
+    for least in [Durability::Msync, Durability::Fence, Durability::Flush] {
+        let opts = tiny().require(least);
+        let error = Pool::open(place.path(), &opts).unwrap_err();
+        assert!(matches!(error, OpenError::TooWeak { .. }), "{error}");
+        assert!(error.to_string().contains("tmpfs"), "says why: {error}");
+        let emulated = Pool::open(place.path(), &opts.emulate_pm(true));
+        assert!(matches!(emulated, Err(OpenError::TooWeak { .. })), "emulation is no durability");
+    }
+    let pool = Pool::open(place.path(), &tiny().require(Durability::Process).emulate_pm(true));
+    let pool = pool.unwrap();
+    assert_eq!((pool.durability(), pool.is_emulated()), (Durability::Flush, true));
+    assert!(pool.describe().contains("emulated"), "{}", pool.describe());
+}
+
+#[test]
+fn an_ordinary_file_is_written_back_unless_the_caller_waives_it() {
+    let place = Place::new();
+    if !is_on_disk(&place) {
+        eprintln!("skipped: temporary files are not on a disk");
+        return;
+    }
+    let pool = Pool::create(place.path(), &tiny().require(Durability::Msync)).unwrap();
+    assert!(pool.describe().contains("msync"), "{}", pool.describe());
+    add(&pool, "a", 1).unwrap();
+    drop(pool);
+    let error = Pool::open(place.path(), &tiny().require(Durability::Flush)).unwrap_err();
+    assert!(matches!(error, OpenError::TooWeak { available: Durability::Msync, .. }), "{error}");
+    let pool = Pool::open(place.path(), &tiny().write_back(false)).unwrap();
+    assert_eq!(pool.durability(), Durability::Process);
+    assert_eq!(value_of(&pool, "a"), Some(1));
+}
+
+#[test]
+fn a_failed_write_back_poisons_the_pool_and_leaves_it_readable() {
+    let place = Place::new();
+    if !is_on_disk(&place) {
+        eprintln!("skipped: temporary files are not on a disk");
+        return;
+    }
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.pm().fail_write_back_after(0);
+    assert!(matches!(add(&pool, "b", 2), Err(PmError::DurabilityLost(_))));
+    assert!(matches!(add(&pool, "c", 3), Err(PmError::DurabilityLost(_))), "for good");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| pool.pm().fence(crate::Flushed::nothing()));
+        assert!(other.join().unwrap().is_err(), "for every thread");
+    });
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))), "no clean mark");
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    assert!(!pool.was_clean());
+    assert_eq!(value_of(&pool, "a"), Some(1));
+}
+
+#[test]
+fn every_failing_write_back_leaves_a_pool_that_opens() {
+    let place = Place::new();
+    if !is_on_disk(&place) {
+        eprintln!("skipped: temporary files are not on a disk");
+        return;
+    }
+    Pool::create(place.path(), &tiny()).unwrap().close().unwrap();
+    for succeed in 0.. {
+        let pool = Pool::open(place.path(), &tiny()).unwrap();
+        pool.pm().fail_write_back_after(succeed);
+        let name = succeed.to_string();
+        let added = add(&pool, &name, succeed);
+        let closed = pool.close();
+        let pool = Pool::open(place.path(), &tiny()).unwrap();
+        if added.is_ok() {
+            assert_eq!(value_of(&pool, &name), Some(succeed), "acknowledged");
+        }
+        if closed.is_ok() {
+            assert!(pool.was_clean());
+            return;
+        }
+    }
+}
+
+#[test]
+fn the_flush_instruction_is_forced_by_option_only() {
+    let forced = |instruction| {
+        let opts = PoolOptions::new().emulate_pm(true).flush_instruction(instruction);
+        let place = Place::new();
+        Pool::create(place.path(), &opts.size(1 << 20)).map(|pool| pool.pm().instruction())
+    };
+    if cfg!(target_arch = "x86_64") {
+        let clflush = FlushInstruction::Clflush;
+        assert_eq!(forced(clflush).unwrap(), clflush);
+        let error = forced(FlushInstruction::DcCvap).unwrap_err();
+        assert!(matches!(error, OpenError::BadOption { .. }), "{error}");
+    }
+}
+
+#[test]
+fn fence_and_flush_satisfy_each_other_and_nothing_weaker_does() {
+    use Durability::{Fence, Flush, Msync, Process, Volatile};
+    assert!(Fence.satisfies(Flush) && Flush.satisfies(Fence) && Flush.satisfies(Volatile));
+    assert!(!Msync.satisfies(Fence) && !Msync.satisfies(Flush) && !Process.satisfies(Msync));
+    assert!(Process.satisfies(Process) && !Volatile.satisfies(Process));
+}

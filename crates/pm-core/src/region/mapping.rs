@@ -1,0 +1,133 @@
+//! Reserving addresses and mapping files into them.
+
+use core::ptr::NonNull;
+
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use super::{Backing, PAGE, Region};
+
+/// Alignment of a mapped file: huge pages fit.
+const HUGE: usize = 2 << 20;
+
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapKind {
+    /// Shared, and the kernel vouches that a flushed line is durable (`MAP_SYNC`).
+    Sync,
+    /// Shared.
+    Shared,
+    /// Changed pages are copied; the file is never written.
+    Private,
+}
+
+impl MapKind {
+    fn flags(self) -> MapFlags {
+        match self {
+            Self::Sync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Self::Shared => MapFlags::SHARED,
+            Self::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        }
+    }
+}
+
+impl Region {
+    /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
+    /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
+    pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
+        let mut capacity = capacity.next_multiple_of(PAGE);
+        loop {
+            match Self::reserve_exactly(capacity) {
+                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(PAGE),
+                other => return other,
+            }
+        }
+    }
+
+    fn reserve_exactly(capacity: usize) -> Result<Self, Errno> {
+        let len = capacity.checked_add(PAGE + HUGE).ok_or(Errno::NOMEM)?;
+        // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                core::ptr::null_mut(),
+                len,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let lead = (start.addr().get() + PAGE).next_multiple_of(HUGE) - start.addr().get();
+        // SAFETY: `lead` is at most `PAGE + HUGE`, within the mapping.
+        let base = unsafe { start.add(lead) };
+        let region = Self { base, capacity, backing: Backing::Map { start, len } };
+        // SAFETY: `lead` is at least a page.
+        let prefix = unsafe { base.sub(PAGE) };
+        // SAFETY: the page belongs to this mapping, and nothing uses it yet.
+        unsafe {
+            rustix::mm::mprotect(
+                prefix.as_ptr().cast(),
+                PAGE,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }?;
+        // SAFETY: as above; the page is anonymous and private, as this advice demands.
+        let advised =
+            unsafe { rustix::mm::madvise(prefix.as_ptr().cast(), PAGE, Advice::LinuxWipeOnFork) };
+        let _ = advised; // some sandboxes refuse it: a fork then goes unnoticed
+        Ok(region)
+    }
+
+    /// Whether `len` bytes of the file can be mapped in this way.
+    pub(crate) fn probe(fd: BorrowedFd<'_>, len: usize, kind: MapKind) -> Result<(), Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address the kernel chooses.
+        let mapped = unsafe {
+            rustix::mm::mmap(core::ptr::null_mut(), len, protection, kind.flags(), fd, 0)
+        }?;
+        // SAFETY: just mapped, and nothing uses it.
+        unsafe { rustix::mm::munmap(mapped, len) }
+    }
+
+    /// Maps bytes `len()..end` of a file to the same offsets of the region and makes them usable.
+    /// `end` is a multiple of the page size, within the file and the region.
+    ///
+    /// # Panics
+    /// If the region is smaller.
+    pub(crate) fn map_file(
+        &self,
+        fd: BorrowedFd<'_>,
+        end: usize,
+        kind: MapKind,
+        huge: bool,
+    ) -> Result<(), Errno> {
+        let from = self.len();
+        assert!(from <= end && end <= self.capacity, "mapping within the region");
+        if from == end {
+            return Ok(());
+        }
+        // SAFETY: `from` is within the region.
+        let target = unsafe { self.base.add(from) };
+        // SAFETY: the target is a part of this region's own reservation that is not usable yet, so
+        // nothing is borrowed from it and replacing it disturbs nobody.
+        unsafe {
+            rustix::mm::mmap(
+                target.as_ptr().cast(),
+                end - from,
+                ProtFlags::READ | ProtFlags::WRITE,
+                kind.flags() | MapFlags::FIXED,
+                fd,
+                from as u64,
+            )
+        }?;
+        if huge {
+            // SAFETY: the range was just mapped; the advice changes no contents.
+            let advised = unsafe {
+                rustix::mm::madvise(target.as_ptr().cast(), end - from, Advice::LinuxHugepage)
+            };
+            let _ = advised; // a hint: systems without huge pages refuse it
+        }
+        self.set_len(end);
+        Ok(())
+    }
+}
