@@ -36,7 +36,12 @@ impl Mapped {
     pub fn dram() -> Self {
         arch::resolve();
         let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find
-        Self { durability: Durability::Volatile, instruction, streams_words: false }
+        Self {
+            durability: Durability::Volatile,
+            instruction,
+            streams_words: false,
+            writeback: None,
+        }
     }
 
     /// What a completed fence means.
