@@ -34,10 +34,8 @@ impl Call {
         match (self, state) {
             (Self::Get, _) => (Value(state), state),
             (Self::Contains, _) => (Done(state.is_some()), state),
-            (Self::Insert(tag), None) => (Done(true), Some(tag)),
-            (Self::Insert(_), Some(_)) => (Done(false), state),
-            (Self::Update(tag), Some(_)) => (Done(true), Some(tag)),
-            (Self::Update(_), None) => (Done(false), None),
+            (Self::Insert(tag), None) | (Self::Update(tag), Some(_)) => (Done(true), Some(tag)),
+            (Self::Insert(_) | Self::Update(_), _) => (Done(false), state),
             (Self::Upsert(tag), _) => (Done(state.is_none()), Some(tag)),
             (Self::Remove, _) => (Value(state), None),
         }
