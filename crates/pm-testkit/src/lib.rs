@@ -74,7 +74,6 @@
 pub mod conformance;
 pub mod crash;
 pub mod golden;
-pub mod history;
 mod model;
 
 pub use model::ModelIndex;

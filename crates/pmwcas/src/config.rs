@@ -1,0 +1,53 @@
+//! How large a descriptor pool is.
+
+use crate::word::{MAX_PARTITIONS, MAX_SLOTS, MAX_WORDS};
+
+/// How large a descriptor pool is; recorded in it when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How many threads can be in operations at once (1 to 1024).
+    pub partitions: u32,
+    /// Descriptors of each (4 to 256). Flushes are saved by retiring them in batches.
+    pub per_partition: u32,
+    /// Words and blocks one operation can have (2 to 32).
+    pub words: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { partitions: 32, per_partition: 16, words: 12 }
+    }
+}
+
+impl Config {
+    /// The nearest configuration within the limits.
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        let partitions = self.partitions.clamp(1, MAX_PARTITIONS);
+        Self {
+            partitions,
+            per_partition: self.per_partition.clamp(4, 256).min(MAX_SLOTS / partitions).max(4),
+            words: self.words.clamp(2, MAX_WORDS),
+        }
+    }
+
+    pub(crate) fn is_valid(self) -> bool {
+        self == self.clamped() && self.slots() <= MAX_SLOTS
+    }
+
+    /// How many descriptors there are.
+    pub(crate) fn slots(self) -> u32 {
+        self.partitions * self.per_partition
+    }
+
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.partitions)
+            | u64::from(self.per_partition) << 16
+            | u64::from(self.words) << 32
+    }
+
+    pub(crate) fn unpack(word: u64) -> Self {
+        let field = |shift: u32| (word >> shift & 0xffff) as u32;
+        Self { partitions: field(0), per_partition: field(16), words: field(32) }
+    }
+}

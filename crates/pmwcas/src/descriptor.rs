@@ -1,0 +1,280 @@
+//! Building an operation.
+
+use pmindex_core::{
+    Flushed, Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Reserved, Word,
+};
+
+use crate::entry::{Entry, Policy};
+use crate::error::MwcasError;
+use crate::recycle::RecyclerId;
+use crate::session::{Prepared, Session};
+use crate::word::MAX_VALUE;
+
+/// One operation while it is put together: which words, from which values, to which.
+///
+/// Nothing of it is on the medium before [`execute`](Self::execute); dropping it discards it, blocks
+/// included.
+#[derive(Debug)]
+#[must_use = "an operation does nothing unless executed"]
+pub struct Descriptor<'s, 'm, M: Medium> {
+    session: &'s mut Session<'m, M>,
+    entries: Vec<Entry>,
+    blocks: Vec<Reserved<PmU64>>,
+    op: Option<Op<'m, M>>,
+    recycler: RecyclerId,
+}
+
+/// The new value of a reserved entry that has none yet: no user value.
+const UNSET: u64 = u64::MAX;
+
+impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
+    pub(crate) fn new(
+        session: &'s mut Session<'m, M>,
+        entries: Vec<Entry>,
+        recycler: RecyclerId,
+    ) -> Self {
+        Self { session, entries, blocks: Vec::new(), op: None, recycler }
+    }
+
+    /// Adds a word: it must hold `expected`, and shall hold `new`. Both may be the same: then the
+    /// operation takes place only if the word has that value.
+    ///
+    /// # Errors
+    /// [`MwcasError::Duplicate`], [`MwcasError::TooManyWords`], [`MwcasError::ValueTooLarge`]; the
+    /// operation stays as it was.
+    ///
+    /// # Panics
+    /// If the word is not in the pool.
+    pub fn add_word<W: Word>(
+        &mut self,
+        cell: &PmCell<W>,
+        expected: W,
+        new: W,
+    ) -> Result<(), MwcasError> {
+        let (old, new) = (checked(expected)?, checked(new)?);
+        self.add(cell.as_word(), old, new, Policy::None)
+    }
+
+    /// Adds a word whose new value is given later, by [`set`](Self::set) or
+    /// [`allocate`](Self::allocate), and whose old or new value points to memory that `policy` says
+    /// what to do with.
+    ///
+    /// # Errors
+    /// As [`add_word`](Self::add_word).
+    ///
+    /// # Panics
+    /// If the word is not in the pool.
+    pub fn reserve_entry<W: Word>(
+        &mut self,
+        cell: &PmCell<W>,
+        expected: W,
+        policy: Policy,
+    ) -> Result<(), MwcasError> {
+        let old = checked(expected)?;
+        self.add(cell.as_word(), old, UNSET, policy)
+    }
+
+    /// Gives a reserved entry its new value: no block of its own, so its policy must not free it.
+    ///
+    /// # Errors
+    /// [`MwcasError::NoSuchWord`], [`MwcasError::WrongPolicy`], [`MwcasError::ValueTooLarge`].
+    pub fn set<W: Word>(&mut self, cell: &PmCell<W>, new: W) -> Result<(), MwcasError> {
+        let new = checked(new)?;
+        let entry = self.reserved(cell.as_word(), false)?;
+        entry.new = new;
+        Ok(())
+    }
+
+    /// Gives a reserved entry a new block: `init` fills and flushes it. The block belongs to the
+    /// operation, durably from before it can take place, and to the word if it does.
+    ///
+    /// The entry's policy must free the new value on failure.
+    ///
+    /// # Errors
+    /// [`MwcasError::NoSuchWord`], [`MwcasError::WrongPolicy`]; those of the allocator.
+    pub fn allocate<T: PmType>(
+        &mut self,
+        cell: &PmPtr<T>,
+        init: impl FnOnce(&T) -> Flushed,
+    ) -> Result<PPtr<T>, MwcasError> {
+        self.reserved(cell.as_word(), true)?;
+        let ptr = self.reserve::<T>(init)?;
+        self.reserved(cell.as_word(), true)?.new = ptr.offset();
+        Ok(ptr)
+    }
+
+    /// As [`allocate`](Self::allocate), for a block of `size` bytes at a multiple of `align`.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_bytes<T>(
+        &mut self,
+        cell: &PmPtr<T>,
+        size: u64,
+        align: u64,
+        init: impl FnOnce(&[PmU64]) -> Flushed,
+    ) -> Result<PPtr<T>, MwcasError> {
+        self.reserved(cell.as_word(), true)?;
+        let offset = self.reserve_bytes(size, align, init)?;
+        self.reserved(cell.as_word(), true)?.new = offset;
+        Ok(PPtr::new(offset))
+    }
+
+    /// Allocates a block that no word of the operation will point to, but another new block does
+    /// (a node of a subtree that is installed as a whole). It is freed if the operation fails.
+    ///
+    /// # Errors
+    /// [`MwcasError::TooManyWords`]; those of the allocator.
+    pub fn allocate_extra<T: PmType>(
+        &mut self,
+        init: impl FnOnce(&T) -> Flushed,
+    ) -> Result<PPtr<T>, MwcasError> {
+        self.check_room()?;
+        let ptr = self.reserve::<T>(init)?;
+        let new = ptr.offset();
+        self.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
+        Ok(ptr)
+    }
+
+    /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of
+    /// `align`.
+    ///
+    /// # Errors
+    /// As [`allocate_extra`](Self::allocate_extra).
+    pub fn allocate_extra_bytes(
+        &mut self,
+        size: u64,
+        align: u64,
+        init: impl FnOnce(&[PmU64]) -> Flushed,
+    ) -> Result<PPtr<u64>, MwcasError> {
+        self.check_room()?;
+        let new = self.reserve_bytes(size, align, init)?;
+        self.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
+        Ok(PPtr::new(new))
+    }
+
+    /// Frees a block that the operation makes unreachable without changing a word that points to it
+    /// (its parent is replaced as a whole), if the operation succeeds.
+    ///
+    /// # Errors
+    /// [`MwcasError::TooManyWords`].
+    pub fn free_on_success<T>(&mut self, block: PPtr<T>) -> Result<(), MwcasError> {
+        self.check_room()?;
+        let old = checked(block)?;
+        self.entries.push(Entry { old, policy: Policy::FreeOldOnSuccess, ..Entry::EMPTY });
+        Ok(())
+    }
+
+    /// Takes a word out again. A block allocated for it goes back when the operation ends.
+    ///
+    /// # Errors
+    /// [`MwcasError::NoSuchWord`].
+    pub fn remove_word<W>(&mut self, cell: &PmCell<W>) -> Result<(), MwcasError> {
+        let offset = self.offset_of(cell.as_word());
+        let at = self.position(offset)?;
+        let entry = self.entries.swap_remove(at);
+        if entry.policy.frees_new() {
+            self.blocks.retain(|block| block.ptr().offset() != entry.new);
+        }
+        Ok(())
+    }
+
+    /// Executes the operation: `true` if every word had its expected value and now has its new one,
+    /// `false` if not, and then nothing has changed. Durable on return.
+    ///
+    /// # Cost
+    /// With `w` words on `w` lines: `ceil((16 + 24 w) / 64)` lines for the descriptor, 1 for the
+    /// outcome, `w` for the new values (in batches, at most one line more a batch), 2 fences. One
+    /// fence more if it allocates; freeing takes 2 fences a batch. An operation that finds an
+    /// unexpected value at its start flushes nothing.
+    ///
+    /// # Errors
+    /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost)
+    /// the words keep their old values for readers, and nobody can tell what a crash will leave.
+    pub fn execute(self) -> Result<bool, MwcasError> {
+        if let Some(entry) = self.entries.iter().find(|e| e.new == UNSET) {
+            return Err(MwcasError::Unset { offset: entry.target });
+        }
+        let Self { session, entries, blocks, op, recycler } = self;
+        if entries.is_empty() {
+            return Ok(true);
+        }
+        // Without a block of its own an operation needs nothing of the allocator.
+        let op = op.filter(|_| !blocks.is_empty());
+        Ok(session.execute(Prepared { entries, op, blocks, recycler })?)
+    }
+
+    /// Gives the operation up; the same as dropping it.
+    pub fn discard(self) {}
+
+    fn offset_of(&self, cell: &PmU64) -> u64 {
+        self.session.mwcas().pool().pptr(cell).offset()
+    }
+
+    fn position(&self, offset: u64) -> Result<usize, MwcasError> {
+        self.entries
+            .iter()
+            .position(|e| e.target == offset)
+            .ok_or(MwcasError::NoSuchWord { offset })
+    }
+
+    fn check_room(&self) -> Result<(), MwcasError> {
+        let max = self.session.mwcas().config().words as usize;
+        if self.entries.len() < max { Ok(()) } else { Err(MwcasError::TooManyWords { max }) }
+    }
+
+    fn add(&mut self, cell: &PmU64, old: u64, new: u64, policy: Policy) -> Result<(), MwcasError> {
+        let target = self.offset_of(cell);
+        if self.position(target).is_ok() {
+            return Err(MwcasError::Duplicate { offset: target });
+        }
+        self.check_room()?;
+        self.entries.push(Entry { target, old, new, policy });
+        Ok(())
+    }
+
+    /// The reserved entry of a word, whose policy must (or must not) free the new value.
+    fn reserved(&mut self, cell: &PmU64, frees_new: bool) -> Result<&mut Entry, MwcasError> {
+        let at = self.position(self.offset_of(cell))?;
+        let entry = &mut self.entries[at];
+        let set_already = frees_new && entry.new != UNSET;
+        if entry.policy.frees_new() != frees_new || set_already {
+            return Err(MwcasError::WrongPolicy);
+        }
+        Ok(entry)
+    }
+
+    fn op(&mut self) -> Result<&mut Op<'m, M>, PmError> {
+        if self.op.is_none() {
+            self.op = Some(self.session.mwcas().pool().op()?);
+        }
+        self.op.as_mut().ok_or(PmError::Busy { slots: 0 })
+    }
+
+    fn reserve<T: PmType>(&mut self, init: impl FnOnce(&T) -> Flushed) -> Result<PPtr<T>, PmError> {
+        let block = self.op()?.reserve_bytes(size_of::<T>() as u64, align_of::<T>() as u64)?;
+        let ptr = block.ptr().cast::<T>();
+        let _fenced_by_execute = init(self.session.mwcas().pool().get(ptr)?);
+        self.blocks.push(block);
+        Ok(ptr)
+    }
+
+    fn reserve_bytes(
+        &mut self,
+        size: u64,
+        align: u64,
+        init: impl FnOnce(&[PmU64]) -> Flushed,
+    ) -> Result<u64, PmError> {
+        let block = self.op()?.reserve_bytes(size, align)?;
+        let offset = block.ptr().offset();
+        let words = self.session.mwcas().pool().words(offset, size.div_ceil(8) as usize)?;
+        let _fenced_by_execute = init(words);
+        self.blocks.push(block);
+        Ok(offset)
+    }
+}
+
+fn checked<W: Word>(value: W) -> Result<u64, MwcasError> {
+    let value = value.into_word();
+    if value <= MAX_VALUE { Ok(value) } else { Err(MwcasError::ValueTooLarge { value }) }
+}

@@ -1,0 +1,118 @@
+//! Entries of a descriptor: one target word each, or one block of memory.
+
+use crate::status::low_of;
+
+/// What becomes of the memory that a word's old and new values point to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The values are no pointers, or their memory is somebody else's business.
+    None,
+    /// The block allocated for the new value is freed if the operation fails.
+    FreeNewOnFailure,
+    /// What the old value points to is freed if the operation succeeds.
+    FreeOldOnSuccess,
+    /// Both: whichever of the two values does not stand in the word afterwards (the paper's
+    /// FREE-ONE).
+    FreeOne,
+}
+
+impl Policy {
+    pub(crate) const fn frees_new(self) -> bool {
+        matches!(self, Self::FreeNewOnFailure | Self::FreeOne)
+    }
+
+    pub(crate) const fn frees_old(self) -> bool {
+        matches!(self, Self::FreeOldOnSuccess | Self::FreeOne)
+    }
+
+    const fn bits(self) -> u64 {
+        self.frees_new() as u64 | (self.frees_old() as u64) << 1
+    }
+
+    const fn from_bits(bits: u64) -> Self {
+        match bits & 3 {
+            0 => Self::None,
+            1 => Self::FreeNewOnFailure,
+            2 => Self::FreeOldOnSuccess,
+            _ => Self::FreeOne,
+        }
+    }
+}
+
+/// One entry, as a private copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The offset of the target word; 0 for an entry that only owns memory.
+    pub(crate) target: u64,
+    /// The expected value, or (without a target) a block to free on success.
+    pub(crate) old: u64,
+    /// The new value, or (without a target) a block to free on failure.
+    pub(crate) new: u64,
+    pub(crate) policy: Policy,
+}
+
+const OFFSET_BITS: u32 = 48;
+const POLICY_SHIFT: u32 = OFFSET_BITS;
+const LOW_SHIFT: u32 = POLICY_SHIFT + 2;
+
+impl Entry {
+    /// No word and no block.
+    pub(crate) const EMPTY: Self = Self { target: 0, old: 0, new: 0, policy: Policy::None };
+
+    /// The place in the order of installation: ascending targets, then the entries without one.
+    pub(crate) const fn order(&self) -> u64 {
+        self.target.wrapping_sub(1)
+    }
+
+    /// The entry's first word on the medium:
+    /// `| 63..58: 0 | 57..50 incarnation | 49..48 policy | 47..0 offset |`.
+    pub(crate) const fn pack_target(&self, seq: u64) -> u64 {
+        self.target | self.policy.bits() << POLICY_SHIFT | low_of(seq) << LOW_SHIFT
+    }
+
+    /// Back from the medium's three words; the incarnation's low bits come separately.
+    pub(crate) const fn unpack(words: [u64; 3]) -> (Self, u64) {
+        let [target, old, new] = words;
+        let entry = Self {
+            target: target & ((1 << OFFSET_BITS) - 1),
+            old,
+            new,
+            policy: Policy::from_bits(target >> POLICY_SHIFT),
+        };
+        (entry, target >> LOW_SHIFT & 0xff)
+    }
+
+    /// The block to free if the operation succeeded.
+    pub(crate) fn freed_by_success(&self) -> Option<u64> {
+        (self.policy.frees_old() && self.old != 0 && (self.old != self.new || self.target == 0))
+            .then_some(self.old)
+    }
+
+    /// The block to free if the operation failed.
+    pub(crate) fn freed_by_failure(&self) -> Option<u64> {
+        (self.policy.frees_new() && self.new != 0).then_some(self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_survives_packing() {
+        for policy in
+            [Policy::None, Policy::FreeNewOnFailure, Policy::FreeOldOnSuccess, Policy::FreeOne]
+        {
+            let entry = Entry { target: (1 << 48) - 8, old: 1, new: 2, policy };
+            let packed = entry.pack_target(0x1fe);
+            assert_eq!(Entry::unpack([packed, 1, 2]), (entry, 0xfe));
+        }
+    }
+
+    #[test]
+    fn memory_entries_come_last() {
+        let at = |target| Entry { target, old: 0, new: 0, policy: Policy::None };
+        assert!(at(8).order() < at(16).order());
+        assert!(at(1 << 40).order() < at(0).order());
+    }
+}

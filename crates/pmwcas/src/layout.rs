@@ -1,0 +1,246 @@
+//! The descriptor pool on the medium: one block, a header of two lines and the descriptors.
+//!
+//! ```text
+//!    0: | magic | configuration | check of the two | 0 .. |
+//!   64: | horizon | 0 ..                                  |
+//!  128: descriptor 0, descriptor 1, ...
+//!
+//!  descriptor: | status | heading | entry 0 | entry 1 | ...    (entry: target, old, new)
+//!               0        8         16        40                 whole lines each
+//!  heading:    | 63..43: 0 | 42..38 recycler | 37..33 entries - 1 | 32..0 incarnation |
+//! ```
+//!
+//! An operation on two words fits one line. The horizon is the stamp up to which every successful
+//! operation's new values are durable in their words.
+
+use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64, Pool};
+
+use crate::config::Config;
+use crate::entry::Entry;
+use crate::status::{Status, low_of};
+use crate::word::SEQ_MASK;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x01\x00");
+const HEADER_WORDS: usize = 2 * LINE / 8;
+const HORIZON: usize = LINE / 8;
+const ENTRY_WORDS: usize = 3;
+const FIXED_WORDS: usize = 2;
+
+const SEQ_BITS: u32 = SEQ_MASK.count_ones();
+const COUNT_BITS: u32 = 5;
+const RECYCLER_BITS: u32 = 5;
+/// The most recyclers.
+pub(crate) const MAX_RECYCLERS: usize = 1 << RECYCLER_BITS;
+
+/// A heading: which incarnation, how many entries, who recycles old values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heading {
+    pub(crate) seq: u64,
+    pub(crate) count: usize,
+    pub(crate) recycler: usize,
+}
+
+impl Heading {
+    pub(crate) const fn pack(self) -> u64 {
+        (self.seq & SEQ_MASK)
+            | (self.count.saturating_sub(1) as u64) << SEQ_BITS
+            | (self.recycler as u64) << (SEQ_BITS + COUNT_BITS)
+    }
+
+    pub(crate) const fn unpack(word: u64) -> Self {
+        Self {
+            seq: word & SEQ_MASK,
+            count: (word >> SEQ_BITS & ((1 << COUNT_BITS) - 1)) as usize + 1,
+            recycler: (word >> (SEQ_BITS + COUNT_BITS) & (MAX_RECYCLERS as u64 - 1)) as usize,
+        }
+    }
+}
+
+/// Where the descriptor pool is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    base: u64,
+    config: Config,
+}
+
+/// One descriptor on the medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'p> {
+    words: &'p [PmU64],
+}
+
+const fn slot_words(config: Config) -> usize {
+    (FIXED_WORDS + ENTRY_WORDS * config.words as usize).next_multiple_of(LINE / 8)
+}
+
+const fn block_words(config: Config) -> usize {
+    HEADER_WORDS + slot_words(config) * (config.partitions * config.per_partition) as usize
+}
+
+/// A 64-bit mix, so that a header of garbage is not taken for one.
+const fn check_of(config: u64) -> u64 {
+    let mixed = (config ^ MAGIC).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
+}
+
+impl Table {
+    /// Bytes of the block that holds a descriptor pool.
+    pub(crate) const fn bytes(config: Config) -> u64 {
+        (block_words(config) * 8) as u64
+    }
+
+    /// Fills the block at `base`: no operation, horizon 0.
+    pub(crate) fn format<M: Medium>(
+        pool: &Pool<M>,
+        base: u64,
+        config: Config,
+    ) -> Result<Flushed, PmError> {
+        let words = pool.words(base, block_words(config))?;
+        for cell in words {
+            pool.pm().store(cell, 0);
+        }
+        pool.pm().store(&words[0], MAGIC);
+        pool.pm().store(&words[1], config.pack());
+        pool.pm().store(&words[2], check_of(config.pack()));
+        Ok(pool.pm().flush_words(words))
+    }
+
+    /// The descriptor pool at `base`.
+    pub(crate) fn at<M: Medium>(pool: &Pool<M>, base: u64) -> Result<Self, PmError> {
+        let corrupt = |what| PmError::Corrupt { what, offset: base };
+        let header = pool.words(base, HEADER_WORDS)?;
+        let packed = pool.pm().load(&header[1]);
+        let config = Config::unpack(packed);
+        if pool.pm().load(&header[0]) != MAGIC || pool.pm().load(&header[2]) != check_of(packed) {
+            return Err(corrupt("no descriptor pool"));
+        }
+        if !config.is_valid() {
+            return Err(corrupt("a descriptor pool's configuration"));
+        }
+        pool.words(base, block_words(config))?;
+        Ok(Self { base, config })
+    }
+
+    pub(crate) const fn offset(&self) -> u64 {
+        self.base
+    }
+
+    pub(crate) const fn config(&self) -> Config {
+        self.config
+    }
+
+    /// The word that holds the horizon.
+    #[inline]
+    pub(crate) fn horizon<'p, M: Medium>(&self, pool: &'p Pool<M>) -> Result<&'p PmU64, PmError> {
+        Ok(&pool.words(self.base, HEADER_WORDS)?[HORIZON])
+    }
+
+    /// Descriptor `slot`.
+    #[inline]
+    pub(crate) fn slot<'p, M: Medium>(
+        &self,
+        pool: &'p Pool<M>,
+        slot: u32,
+    ) -> Result<Slot<'p>, PmError> {
+        if slot >= self.config.slots() {
+            return Err(PmError::Corrupt { what: "a descriptor's number", offset: self.base });
+        }
+        let words = slot_words(self.config);
+        let first = HEADER_WORDS + words * slot as usize;
+        Ok(Slot { words: pool.words(self.base + first as u64 * 8, words)? })
+    }
+}
+
+impl<'p> Slot<'p> {
+    pub(crate) const fn status(self) -> &'p PmU64 {
+        &self.words[0]
+    }
+
+    pub(crate) const fn heading(self) -> &'p PmU64 {
+        &self.words[1]
+    }
+
+    #[inline(always)]
+    pub(crate) fn load_status<M: Medium>(self, pm: &M) -> Status {
+        Status::unpack(pm.load(self.status()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn load_heading<M: Medium>(self, pm: &M) -> Heading {
+        Heading::unpack(pm.load(self.heading()))
+    }
+
+    const fn entry_at(entry: usize) -> usize {
+        FIXED_WORDS + ENTRY_WORDS * entry
+    }
+
+    /// The expected and the new value of an entry.
+    #[inline]
+    pub(crate) fn load_values<M: Medium>(self, pm: &M, entry: usize) -> Option<(u64, u64)> {
+        let at = Self::entry_at(entry);
+        let words = self.words.get(at..at + ENTRY_WORDS)?;
+        Some((pm.load(&words[1]), pm.load(&words[2])))
+    }
+
+    /// Copies the entries of incarnation `heading.seq` out; in place of entries that an interrupted
+    /// reuse left from another incarnation stand empty ones.
+    pub(crate) fn copy_entries<M: Medium>(self, pm: &M, heading: Heading, out: &mut Vec<Entry>) {
+        out.clear();
+        for words in self.words[FIXED_WORDS..].chunks_exact(ENTRY_WORDS).take(heading.count) {
+            let (entry, low) =
+                Entry::unpack([pm.load(&words[0]), pm.load(&words[1]), pm.load(&words[2])]);
+            out.push(if low == low_of(heading.seq) { entry } else { Entry::EMPTY });
+        }
+    }
+
+    /// Writes everything but the status. The heading goes first: who reads an entry and then finds
+    /// the heading of the old incarnation has read an entry of the old incarnation.
+    #[track_caller]
+    pub(crate) fn write<M: Medium>(self, pm: &M, heading: Heading, entries: &[Entry]) {
+        pm.store(self.heading(), heading.pack());
+        for (words, entry) in self.words[FIXED_WORDS..].chunks_exact(ENTRY_WORDS).zip(entries) {
+            pm.store(&words[0], entry.pack_target(heading.seq));
+            pm.store(&words[1], entry.old);
+            pm.store(&words[2], entry.new);
+        }
+    }
+
+    /// Flushes the lines that `count` entries take, the status included.
+    #[track_caller]
+    pub(crate) fn flush<M: Medium>(self, pm: &M, count: usize) -> Flushed {
+        pm.flush_words(&self.words[..Self::entry_at(count)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_fit_one_line_and_headings_survive_packing() {
+        assert_eq!(Slot::entry_at(2) * 8, LINE);
+        for heading in [
+            Heading { seq: 0, count: 1, recycler: 0 },
+            Heading { seq: SEQ_MASK, count: 32, recycler: 31 },
+            Heading { seq: 77, count: 12, recycler: 3 },
+        ] {
+            assert_eq!(Heading::unpack(heading.pack()), heading);
+        }
+    }
+
+    #[test]
+    fn a_formatted_table_opens_and_garbage_does_not() {
+        let pool = Pool::emulated(1 << 20).unwrap();
+        let config = Config { partitions: 3, per_partition: 4, words: 12 };
+        let mut op = pool.op().unwrap();
+        let block = op.reserve_bytes(Table::bytes(config), 64).unwrap();
+        let base = block.ptr().offset();
+        assert!(Table::at(&pool, base).is_err());
+        let flushed = Table::format(&pool, base, config).unwrap();
+        pool.pm().fence(flushed).unwrap();
+        let table = Table::at(&pool, base).unwrap();
+        assert_eq!(table.config(), config);
+        assert!(table.slot(&pool, 11).is_ok());
+        assert!(table.slot(&pool, 12).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! Persistent multi-word compare-and-swap: several words of a pool change together or not at all,
+//! lock-free, durably, in two fences.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pmindex_core::{Medium, Pool, PmU64};
+//! use pmindex_pmwcas::{Config, Mwcas};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = Arc::new(Pool::emulated(4 << 20)?);
+//! let accounts = pool.create_index::<[PmU64; 2]>("accounts", *b"accounts", 0, |a| {
+//!     pool.pm().store(&a[0], 100);
+//!     pool.pm().store(&a[1], 100);
+//!     pool.pm().flush(a)
+//! })?;
+//! let accounts = pool.get(accounts.root::<[PmU64; 2]>())?;
+//! let mwcas = Mwcas::create(&pool, "mwcas", Config::default())?;
+//!
+//! // Move 30 from one account to the other, whatever else is going on.
+//! loop {
+//!     let (from, to) = (mwcas.read(&accounts[0])?, mwcas.read(&accounts[1])?);
+//!     let mut session = mwcas.session()?;
+//!     let mut transfer = session.descriptor();
+//!     transfer.add_word(&accounts[0], from, from - 30)?;
+//!     transfer.add_word(&accounts[1], to, to + 30)?;
+//!     if transfer.execute()? {
+//!         break; // durable
+//!     }
+//! }
+//! assert_eq!((mwcas.read(&accounts[0])?, mwcas.read(&accounts[1])?), (70, 130));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The interface is that of the BzTree paper (section 2.3): [`Session::descriptor`] allocates a
+//! descriptor, [`add_word`](Descriptor::add_word), [`reserve_entry`](Descriptor::reserve_entry) and
+//! [`remove_word`](Descriptor::remove_word) fill it, [`execute`](Descriptor::execute) executes it,
+//! [`discard`](Descriptor::discard) gives it up, and a [`Recycler`] is the recycling callback. The
+//! protocol is another one.
+//!
+//! # What the words hold
+//!
+//! Each target word holds a value of [`VALUE_BITS`] bits, or (marked by its two highest bits) a
+//! pointer to the descriptor that is changing it. So every read of a word that operations change
+//! goes through [`Mwcas::read`]; words are stored plainly only before anyone else can reach them.
+//! There is no dirty bit.
+//!
+//! # An operation
+//!
+//! ```text
+//!             P1: descriptor durable        P2: outcome flushed            P3: values
+//!  Void --------------------------> Undecided ------> Succeeded ----> Committed --> (Void)
+//!                                        |               fence  LIN,DUR
+//!                                        +----------> Failed --> old values back --> (Void)
+//! ```
+//!
+//! 1. The descriptor (targets in ascending order, expected and new values) becomes durable. Nothing
+//!    in it but the status ever changes until it is reused.
+//! 2. Pointers to it are put into the words, in that order. They are *never flushed*.
+//! 3. The status becomes `Succeeded`, with a stamp from one global clock, or `Failed`; the former is
+//!    made durable and becomes `Committed`: the linearization point, and the durability point.
+//! 4. The new (or old) values replace the pointers. They are not flushed either: the durable
+//!    descriptor stands for them.
+//! 5. Later, for many operations at once, the words are made durable and the *horizon* moves over
+//!    the stamps of these operations ([`settle`](Mwcas::quiesce)). Only then may the descriptors be
+//!    reused.
+//!
+//! Any thread that meets a pointer can do all of the steps 2 to 5. Two operations that are in each
+//! other's way help each other; since pointers go in ascending order, helping ends.
+//!
+//! # Why that is right
+//!
+//! * **I1** A plain value in a word is durable in effect: its operation is `Committed`, so its
+//!   outcome is durable, and until the horizon is past it recovery writes that value again.
+//! * **I2** The operations after the horizon are, for each word, the last ones that changed it: an
+//!   operation takes its stamp when all its words hold its pointers, hence after every operation
+//!   that changed one of them before, and the horizon moves over all stamps up to a number at once.
+//!   So replaying them in the order of their stamps gives the last value of every word, whatever an
+//!   eviction has left there. A value that comes back (A, B, A) confuses nobody: recovery does not
+//!   compare values.
+//! * **I3** No pointer to an incarnation of a descriptor is in any word, in the cache or on the
+//!   medium, when the descriptor is reused: its words were flushed after its pointers were gone, a
+//!   late helper that put one in cleans up durably before it leaves, and nobody is in a descriptor
+//!   that is reused (a hazard per thread). An incarnation number in every pointer and entry makes
+//!   what a stalled reader or a crash in the middle of the reuse sees detectable.
+//! * **I4** A full pointer never appears in a word after the outcome is decided (see `install`): a
+//!   pointer means the old value before `Committed`, the new one after.
+//! * **I5** A block that an operation allocates belongs to the descriptor by one store of the status
+//!   (the allocator's tickets name that word), and is freed, or handed to the structure for good, by
+//!   another one. Every crash in between leaves the descriptor to recovery.
+//!
+//! Reads are wait-free but for the reuse of a descriptor under their eyes: they take no lock, help
+//! nobody, flush nothing, and never see what a crash could take back.
+//!
+//! An atomic read-modify-write is nowhere taken for a durability fence, and a fence separates each
+//! record from its commit (also on processors that do not order stores to one line).
+//!
+//! # Cost
+//!
+//! With `w` words on `w` lines: `ceil((16 + 24 w) / 64)` lines for P1, one for P2, `w` for the
+//! values, two fences. S1 and S2 of `settle` ride on the fences of P1 and P2 of a later operation;
+//! the horizon costs one line for each batch of half a partition's descriptors. All of it is
+//! counted, whoever does it; the golden file of the tests has the numbers. An operation that finds
+//! an unexpected value at its start costs no flush and no fence. In a volatile pool nothing is
+//! stamped, flushed or settled.
+//!
+//! One atomic addition to the clock for each successful operation is what all threads share.
+//!
+//! # Memory
+//!
+//! Blocks come and go with operations: [`Descriptor::allocate`] takes a block from the allocator
+//! straight into the operation, and [`Policy`] says what is freed by which outcome. What is freed is
+//! reused when every thread that was pinned has left ([`Session`]s are pinned). A contract makes
+//! replaying safe: once an operation that frees a block has committed, no operation on a word *in*
+//! that block may succeed. Structures have that anyway, by a mark or a frozen bit in the block.
+//!
+//! # Recovery
+//!
+//! [`Mwcas::open`] scans the descriptors (their number is fixed when the pool is created), replaces
+//! the pointers it finds, replays what is after the horizon, and frees what interrupted operations
+//! own. It is idempotent, and does not depend on the size of any structure.
+//!
+//! # Progress
+//!
+//! Lock-free among as many threads as there are partitions: some operation completes in a bounded
+//! number of steps of the system, whoever is delayed, as long as no more descriptors of a partition
+//! have delayed helpers in them than it has (a partition has 4 at least; a thread is in one at a
+//! time). A thread that meets an operation waits for it a bounded time before it helps, because an
+//! owner that is running is faster than two threads at one descriptor.
+#![forbid(unsafe_code)]
+
+mod config;
+mod descriptor;
+mod drive;
+mod entry;
+mod error;
+mod help;
+mod install;
+mod layout;
+mod mwcas;
+mod partition;
+mod read;
+mod reclaim;
+mod recover;
+mod recycle;
+mod session;
+mod settle;
+mod status;
+mod word;
+
+pub use config::Config;
+pub use descriptor::Descriptor;
+pub use entry::Policy;
+pub use error::MwcasError;
+pub use mwcas::{Mwcas, Recyclers};
+pub use recover::Recovery;
+pub use recycle::{Memory, OneBlock, Recycler, RecyclerId};
+pub use session::Session;
+pub use word::{MAX_VALUE, VALUE_BITS};

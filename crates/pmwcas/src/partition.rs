@@ -1,0 +1,152 @@
+//! Partitions: who may use which descriptors, and which ones must not be reused yet.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
+
+use parking_lot::{Mutex, MutexGuard};
+use pmindex_core::{Medium, PmError};
+
+use crate::config::Config;
+use crate::entry::Entry;
+
+/// A descriptor whose operation is over, waiting to be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub(crate) slot: u32,
+    pub(crate) seq: u64,
+    pub(crate) owns: bool,
+    pub(crate) outcome: Outcome,
+}
+
+/// What must be durable before a descriptor may be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A horizon of at least this stamp.
+    Committed(u64),
+    /// Its words, without the pointers that were taken out of them.
+    Failed { words_durable: bool },
+}
+
+/// What one thread at a time has of a partition.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    /// Descriptors to use.
+    pub(crate) free: Vec<u32>,
+    /// Descriptors not to use yet.
+    pub(crate) decided: Vec<Decided>,
+    /// Buffers, kept so that operations need not allocate.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) view: Vec<Entry>,
+    pub(crate) lines: Vec<u64>,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Partition {
+    local: Mutex<Local>,
+    /// The descriptor (its number plus 1) of another thread that this partition's thread is in.
+    hazard: AtomicU64,
+}
+
+/// All partitions.
+#[derive(Debug)]
+pub(crate) struct Partitions {
+    all: Box<[Partition]>,
+    per_partition: u32,
+    /// How many partitions were ever claimed: the others' descriptors are all void.
+    used: AtomicUsize,
+    instance: u64,
+}
+
+static INSTANCES: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The instance and the partition that this thread used last.
+    static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// How often a thread looks for a free partition before it gives up.
+const PATIENCE: u32 = 100_000;
+
+impl Partitions {
+    pub(crate) fn new(config: Config) -> Self {
+        let all = (0..config.partitions)
+            .map(|partition| {
+                let first = partition * config.per_partition;
+                let free = (first..first + config.per_partition).rev().collect();
+                let local = Mutex::new(Local { free, ..Local::default() });
+                Partition { local, hazard: AtomicU64::new(0) }
+            })
+            .collect();
+        let instance = INSTANCES.fetch_add(1, Relaxed);
+        Self { all, per_partition: config.per_partition, used: AtomicUsize::new(0), instance }
+    }
+
+    /// Claims a partition, preferably the one this thread had last.
+    pub(crate) fn claim<M: Medium>(
+        &self,
+        pm: &M,
+    ) -> Result<(usize, MutexGuard<'_, Local>), PmError> {
+        let (instance, last) = LAST.get();
+        let first = if instance == self.instance { last } else { 0 };
+        for _ in 0..PATIENCE {
+            for i in (first..self.all.len()).chain(0..first) {
+                pm.yield_point();
+                if let Some(local) = self.all[i].local.try_lock() {
+                    LAST.set((self.instance, i));
+                    if self.used.load(Relaxed) <= i {
+                        // Before any of its descriptors has a status: see `slots_in_use`.
+                        self.used.fetch_max(i + 1, AcqRel);
+                    }
+                    return Ok((i, local));
+                }
+            }
+            pm.spin();
+        }
+        Err(PmError::Busy { slots: self.all.len() })
+    }
+
+    /// Claims partition `i` if nobody has it.
+    pub(crate) fn try_claim(&self, i: usize) -> Option<MutexGuard<'_, Local>> {
+        self.all[i].local.try_lock()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The descriptors below this number may be in use, the others are void. A partition that is
+    /// claimed for the first time later gives out stamps after whatever was read before this.
+    pub(crate) fn slots_in_use(&self) -> u32 {
+        self.used.load(Acquire) as u32 * self.per_partition
+    }
+
+    /// Announces that partition `i`'s thread goes into descriptor `slot`. The caller must check
+    /// afterwards that the descriptor is still what it was: only then it stays so.
+    pub(crate) fn protect<M: Medium>(&self, pm: &M, i: usize, slot: u32) {
+        pm.yield_point();
+        self.all[i].hazard.store(u64::from(slot) + 1, SeqCst);
+        // Pairs with the fence in `protected`: either the owner sees the announcement, or this
+        // thread sees what the owner did before it looked.
+        fence(SeqCst);
+    }
+
+    /// Ends partition `i`'s announcement.
+    pub(crate) fn unprotect<M: Medium>(&self, pm: &M, i: usize) {
+        pm.yield_point();
+        self.all[i].hazard.store(0, SeqCst);
+    }
+
+    /// The descriptors (numbers plus 1) that threads other than `me`'s are in.
+    pub(crate) fn protected<M: Medium>(&self, pm: &M, me: usize) -> Vec<u64> {
+        pm.yield_point();
+        fence(SeqCst);
+        let used = self.used.load(Acquire);
+        (0..used)
+            .filter(|&i| i != me)
+            .map(|i| self.all[i].hazard.load(SeqCst))
+            .filter(|&hazard| hazard != 0)
+            .collect()
+    }
+}

@@ -1,0 +1,133 @@
+//! Reusing descriptors, and freeing the memory they own.
+//!
+//! A descriptor may be reused when recovery would not look into it any more (the horizon is past
+//! its stamp, or its operation failed and its pointers are durably gone from the words) and no other
+//! thread is in it. One that owns blocks first gives them up: those that its outcome makes
+//! superfluous are freed, the others belong to the structure. One store does both and retires the
+//! descriptor:
+//!
+//! | step | store                                              | durable before |
+//! |------|----------------------------------------------------|----------------|
+//! | R1   | tickets: "live as long as the status owns them"    | R2             |
+//! | R2   | status `Void`: owns nothing; allocation bits        | reuse of blocks and descriptor |
+//!
+//! A crash leaves the descriptor owning all of them (recovery frees them then) or none.
+
+use pmindex_core::{Flushed, Medium, Owner, PmError};
+
+use crate::entry::Entry;
+use crate::layout::Slot;
+use crate::mwcas::Recyclers;
+use crate::partition::{Decided, Outcome};
+use crate::recycle::Memory;
+use crate::session::{Session, block_at};
+use crate::status::Status;
+
+/// How many descriptors give up their blocks in one step.
+const BATCH: usize = 8;
+
+impl<M: Medium> Session<'_, M> {
+    /// Makes descriptors usable again, as many as can be.
+    pub(crate) fn reclaim(&mut self) -> Result<(), PmError> {
+        let mwcas = self.mwcas;
+        let horizon = mwcas.durable_horizon();
+        let protected = mwcas.partitions.protected(mwcas.pool.pm(), self.me);
+        let mut owners = Vec::new();
+        let local = &mut *self.local;
+        local.decided.retain(|decided| {
+            let over = match decided.outcome {
+                Outcome::Committed(stamp) => stamp <= horizon,
+                Outcome::Failed { words_durable } => words_durable,
+            };
+            if !over || protected.contains(&(u64::from(decided.slot) + 1)) {
+                return true;
+            }
+            if decided.owns {
+                owners.push(*decided);
+            } else {
+                local.free.push(decided.slot);
+            }
+            false
+        });
+        while !owners.is_empty() {
+            let batch = owners.split_off(owners.len().saturating_sub(BATCH));
+            if let Err(error) = self.give_up(&batch) {
+                // They still own their blocks.
+                self.local.decided.extend(owners.into_iter().chain(batch));
+                return Err(error);
+            }
+            self.local.free.extend(batch.iter().map(|decided| decided.slot));
+        }
+        Ok(())
+    }
+
+    /// R1 and R2 for several descriptors at once. Two fences.
+    fn give_up(&mut self, batch: &[Decided]) -> Result<(), PmError> {
+        let pool = &*self.mwcas.pool;
+        let memory = Memory::running(self.mwcas);
+        let mut op = pool.op()?;
+        let mut entries = core::mem::take(&mut self.local.view);
+        for decided in batch {
+            let slot = self.mwcas.slot(decided.slot)?;
+            let took_place = matches!(decided.outcome, Outcome::Committed(_));
+            let blocks =
+                superfluous(&memory, slot, took_place, &self.mwcas.recyclers, &mut entries)?;
+            let owner = owner_of(slot, decided.seq);
+            op.changes(slot.status());
+            for block in blocks {
+                if took_place {
+                    op.retire(block_at(block), owner)?; // readers may be in the old value
+                } else {
+                    op.free(block_at(block), owner)?; // nobody ever saw the new value
+                }
+            }
+        }
+        self.local.view = entries;
+        op.prepare(Flushed::nothing())?; // R1
+        let mut voided = Flushed::nothing();
+        for decided in batch {
+            let cell = self.mwcas.slot(decided.slot)?.status();
+            let status = Status::unpack(pool.pm().load(cell));
+            pool.pm().store(cell, status.void().pack()); // R2
+            voided = voided.and(pool.pm().flush(cell));
+        }
+        let durable = self.fence(voided.and(op.seal()))?;
+        op.finish(durable);
+        Ok(())
+    }
+}
+
+/// What tells the allocator that incarnation `seq` of a descriptor owns a block.
+pub(crate) fn owner_of(slot: Slot<'_>, seq: u64) -> Owner<'_> {
+    Owner { word: slot.status(), mask: Status::OWNER_MASK, expect: Status::owner_bits(seq) }
+}
+
+/// The blocks that an operation's outcome makes superfluous.
+pub(crate) fn superfluous<M: Medium>(
+    memory: &Memory<'_, M>,
+    slot: Slot<'_>,
+    took_place: bool,
+    recyclers: &Recyclers<M>,
+    entries: &mut Vec<Entry>,
+) -> Result<Vec<u64>, PmError> {
+    let pool = memory.pool();
+    let heading = slot.load_heading(pool.pm());
+    slot.copy_entries(pool.pm(), heading, entries);
+    let mut blocks = Vec::new();
+    if !took_place {
+        blocks.extend(entries.iter().filter_map(Entry::freed_by_failure));
+        return Ok(blocks);
+    }
+    let recycler = recyclers.get(heading.recycler).ok_or(PmError::Corrupt {
+        what: "a recycler that was not given",
+        offset: pool.pptr(slot.heading()).offset(),
+    })?;
+    for entry in entries.iter() {
+        match entry.freed_by_success() {
+            Some(block) if entry.target == 0 => blocks.push(block),
+            Some(value) => recycler.blocks(memory, value, &mut blocks)?,
+            None => {}
+        }
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,194 @@
+//! Recovery: completes or takes back what the last process left undone.
+//!
+//! One pass over the descriptors, no matter how large the structures are:
+//!
+//! 1. Every pointer that stands in a word is replaced: a full pointer of a successful operation by
+//!    the new value, any other by the old one.
+//! 2. The operations after the horizon are replayed in the order of their stamps, whatever stands
+//!    in their words: the horizon moves over all operations up to a stamp at once, so the replayed
+//!    ones are the last ones of every word they changed.
+//! 3. All those words are made durable, then the horizon moves over everything, and descriptors of
+//!    operations that did not take place become void.
+//! 4. Descriptors that own blocks give them up, one store each.
+//!
+//! | step | store                                          | durable before |
+//! |------|------------------------------------------------|----------------|
+//! | V1   | words                                          | V2             |
+//! | V2   | horizon; `Void` in descriptors without blocks  | V3             |
+//! | V3   | `Void` in descriptors with blocks (tickets)    | use            |
+//!
+//! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V2
+//! and V3 change, and writes the same values again.
+
+use pmindex_core::{Flushed, Medium, PmError, Pool};
+
+use crate::entry::Entry;
+use crate::layout::{Heading, Slot, Table};
+use crate::mwcas::Recyclers;
+use crate::reclaim::{owner_of, superfluous};
+use crate::recycle::Memory;
+use crate::session::block_at;
+use crate::status::{State, Status};
+use crate::word::{Content, SEQ_MASK};
+
+/// What opening a descriptor pool found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Operations that had taken place and whose new values were written to their words again.
+    pub rolled_forward: u64,
+    /// Operations that had not taken place.
+    pub rolled_back: u64,
+    /// Pointers to descriptors that were replaced in words.
+    pub pointers: u64,
+    /// Blocks of memory that interrupted operations gave up.
+    pub freed: u64,
+    pub(crate) horizon: u64,
+}
+
+/// A descriptor that is not void.
+struct Found<'p> {
+    slot: Slot<'p>,
+    number: u32,
+    status: Status,
+    heading: Heading,
+    entries: Vec<Entry>,
+}
+
+impl Recovery {
+    pub(crate) fn run<M: Medium>(
+        pool: &Pool<M>,
+        table: &Table,
+        recyclers: &Recyclers<M>,
+    ) -> Result<Self, PmError> {
+        let horizon = pool.pm().load(table.horizon(pool)?);
+        let mut report = Self { horizon, ..Self::default() };
+        let found = find(pool, table)?;
+        let words = restore_words(pool, &found, &mut report)?;
+        if let Some(words) = words {
+            pool.pm().fence(words)?; // V1
+            let closed = close(pool, table, &found, report.horizon)?;
+            pool.pm().fence(closed)?; // V2
+        }
+        for descriptor in found.iter().filter(|f| f.status.owns) {
+            report.freed += give_up(pool, descriptor, recyclers)?; // V3
+        }
+        Ok(report)
+    }
+}
+
+/// All descriptors with an operation that counts.
+fn find<'p, M: Medium>(pool: &'p Pool<M>, table: &Table) -> Result<Vec<Found<'p>>, PmError> {
+    let pm = pool.pm();
+    let mut found = Vec::new();
+    for number in 0..table.config().slots() {
+        let slot = table.slot(pool, number)?;
+        let status = slot.load_status(pm);
+        let heading = slot.load_heading(pm);
+        // A heading of another incarnation than the status: the process died while it reused the
+        // descriptor, before any pointer to the new incarnation and after the last to the old one.
+        if status.state == State::Void || !status.is_of(heading.seq) {
+            continue;
+        }
+        let mut entries = Vec::new();
+        slot.copy_entries(pm, heading, &mut entries);
+        found.push(Found { slot, number, status, heading, entries });
+    }
+    Ok(found)
+}
+
+/// V1: replaces pointers, replays what is after the horizon. `None` if there was nothing to do.
+fn restore_words<M: Medium>(
+    pool: &Pool<M>,
+    found: &[Found<'_>],
+    report: &mut Recovery,
+) -> Result<Option<Flushed>, PmError> {
+    let pm = pool.pm();
+    let horizon = report.horizon;
+    let mut flushed = None;
+    let add =
+        |flushed: Option<Flushed>, more| Some(flushed.unwrap_or(Flushed::nothing()).and(more));
+    for descriptor in found {
+        let took_place = descriptor.status.took_place();
+        if !took_place {
+            report.rolled_back += 1;
+            flushed = add(flushed, Flushed::nothing());
+        }
+        for (i, entry) in descriptor.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
+            let word = &pool.words(entry.target, 1)?[0];
+            match Content::of(pm.load(word)) {
+                Content::Pointer(p) if p.names(descriptor.number, descriptor.heading.seq, i) => {
+                    let new_counts = p.is_full() && took_place;
+                    pm.store(word, if new_counts { entry.new } else { entry.old });
+                    report.pointers += 1;
+                }
+                // A pointer may have been taken out and not be gone from the medium yet.
+                _ if !took_place => {}
+                _ => continue,
+            }
+            flushed = add(flushed, pm.flush(word));
+        }
+    }
+    let mut replay: Vec<_> =
+        found.iter().filter(|f| f.status.took_place() && f.status.stamp > horizon).collect();
+    replay.sort_unstable_by_key(|f| f.status.stamp);
+    for descriptor in replay {
+        report.rolled_forward += 1;
+        report.horizon = descriptor.status.stamp;
+        for entry in descriptor.entries.iter().filter(|e| e.target != 0) {
+            let word = &pool.words(entry.target, 1)?[0];
+            pm.store(word, entry.new);
+            flushed = add(flushed, pm.flush(word));
+        }
+    }
+    Ok(flushed)
+}
+
+/// V2: nothing before this point is looked at again, but for blocks.
+fn close<M: Medium>(
+    pool: &Pool<M>,
+    table: &Table,
+    found: &[Found<'_>],
+    horizon: u64,
+) -> Result<Flushed, PmError> {
+    let pm = pool.pm();
+    let cell = table.horizon(pool)?;
+    pm.store(cell, horizon);
+    let mut flushed = pm.flush(cell);
+    for descriptor in found.iter().filter(|f| !f.status.took_place() && !f.status.owns) {
+        void(pm, descriptor);
+        flushed = flushed.and(pm.flush(descriptor.slot.status()));
+    }
+    Ok(flushed)
+}
+
+/// V3: frees what a descriptor owns and its outcome made superfluous.
+fn give_up<M: Medium>(
+    pool: &Pool<M>,
+    descriptor: &Found<'_>,
+    recyclers: &Recyclers<M>,
+) -> Result<u64, PmError> {
+    let slot = descriptor.slot;
+    let took_place = descriptor.status.took_place();
+    let memory = Memory::recovered(pool);
+    let blocks = superfluous(&memory, slot, took_place, recyclers, &mut Vec::new())?;
+    let mut op = pool.op()?;
+    op.changes(slot.status());
+    for &block in &blocks {
+        op.free(block_at(block), owner_of(slot, descriptor.heading.seq))?;
+    }
+    op.prepare(Flushed::nothing())?;
+    // The heading stays: it is the status alone that owns, and only under this heading.
+    pool.pm().store(slot.status(), descriptor.status.void().pack());
+    let voided = pool.pm().flush(slot.status()).and(op.seal());
+    let durable = pool.pm().fence(voided)?;
+    op.finish(durable);
+    Ok(blocks.len() as u64)
+}
+
+/// Retires a descriptor that owns nothing. Its next incarnation is a new one even if this one's
+/// heading was not durable with its status.
+fn void<M: Medium>(pm: &M, descriptor: &Found<'_>) {
+    let heading = Heading { seq: (descriptor.heading.seq + 1) & SEQ_MASK, ..descriptor.heading };
+    pm.store(descriptor.slot.heading(), heading.pack());
+    pm.store(descriptor.slot.status(), descriptor.status.void().pack());
+}

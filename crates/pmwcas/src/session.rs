@@ -1,0 +1,268 @@
+//! A thread's claim on a partition, and the execution of one operation.
+//!
+//! | step | store                                                    | durable before |
+//! |------|----------------------------------------------------------|----------------|
+//! | P0   | (operations that allocate) entries, new blocks, tickets   | P1             |
+//! | P1   | descriptor: entries and status `Undecided`                | any pointer    |
+//! |      | pointers into the words: never flushed                    |                |
+//! | P2   | status `Succeeded` with its stamp; then LIN `Committed`   | any new value, return (DUR) |
+//! | P3   | new values into the words: flushed by S1 of `settle`      | the horizon    |
+//!
+//! Each step that flushes has one fence; P1 and P2 are the two fences of an operation. The steps of
+//! `settle` ride on them: S1 is flushed before P1's fence, S2 before P2's.
+
+use core::mem::take;
+
+use parking_lot::MutexGuard;
+use pmindex_core::{DurabilityLost, Durable, Flushed, Medium, Op, PPtr, PmError, PmU64, Reserved};
+
+use crate::descriptor::Descriptor;
+use crate::drive::{Action, Driver, Progress};
+use crate::entry::{Entry, Policy};
+use crate::layout::{Heading, Slot};
+use crate::mwcas::Mwcas;
+use crate::partition::{Decided, Local, Outcome};
+use crate::reclaim::owner_of;
+use crate::recycle::RecyclerId;
+use crate::status::{State, Status};
+use crate::word::SEQ_MASK;
+
+/// A thread's claim on a partition of the descriptor pool: what operations are made with.
+///
+/// Claiming takes one atomic instruction; keep a session for as long as convenient, but at most one
+/// or two a thread, since there are only so many partitions. Reading needs none.
+#[derive(Debug)]
+pub struct Session<'m, M: Medium> {
+    pub(crate) mwcas: &'m Mwcas<M>,
+    pub(crate) me: usize,
+    pub(crate) local: MutexGuard<'m, Local>,
+    pub(crate) driver: Driver,
+}
+
+/// What a descriptor brings to be executed.
+pub(crate) struct Prepared<'m, M: Medium> {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) op: Option<Op<'m, M>>,
+    pub(crate) blocks: Vec<Reserved<PmU64>>,
+    pub(crate) recycler: RecyclerId,
+}
+
+impl<M: Medium> Mwcas<M> {
+    /// Claims a partition.
+    ///
+    /// # Errors
+    /// [`PmError::Busy`] if all stay taken for long.
+    pub fn session(&self) -> Result<Session<'_, M>, PmError> {
+        let (me, local) = self.partitions.claim(self.pool.pm())?;
+        Ok(Session::new(self, me, local))
+    }
+
+    /// Completes everything that is put off: new values become durable in their words, and the
+    /// blocks that finished operations gave up are freed. Leaves out what other threads are in.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn quiesce(&self) -> Result<(), PmError> {
+        for me in 0..self.partitions.len() {
+            self.pool.pm().yield_point();
+            if let Some(local) = self.partitions.try_claim(me)
+                && !local.decided.is_empty()
+            {
+                let mut session = Session::new(self, me, local);
+                session.settle()?;
+                session.reclaim()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'m, M: Medium> Session<'m, M> {
+    fn new(mwcas: &'m Mwcas<M>, me: usize, local: MutexGuard<'m, Local>) -> Self {
+        let driver = Driver { installer: me as u32, private: false, fences: 0 };
+        Self { mwcas, me, local, driver }
+    }
+
+    /// The descriptor pool.
+    #[must_use]
+    pub fn mwcas(&self) -> &'m Mwcas<M> {
+        self.mwcas
+    }
+
+    /// A descriptor for one operation; old values are recycled by [`RecyclerId::DEFAULT`].
+    pub fn descriptor(&mut self) -> Descriptor<'_, 'm, M> {
+        self.descriptor_with(RecyclerId::DEFAULT)
+    }
+
+    /// A descriptor for one operation; old values are recycled by `recycler`.
+    pub fn descriptor_with(&mut self, recycler: RecyclerId) -> Descriptor<'_, 'm, M> {
+        let mut entries = take(&mut self.local.entries);
+        entries.clear();
+        Descriptor::new(self, entries, recycler)
+    }
+
+    #[track_caller]
+    pub(crate) fn fence(&mut self, flushed: Flushed) -> Result<Durable, DurabilityLost> {
+        self.driver.fences += 1;
+        self.mwcas.pool.pm().fence(flushed)
+    }
+
+    /// Executes the operation: whether it took place.
+    pub(crate) fn execute(&mut self, mut prepared: Prepared<'m, M>) -> Result<bool, PmError> {
+        prepared.entries.sort_unstable_by_key(Entry::order);
+        if !self.is_plausible(&prepared.entries)? {
+            self.local.entries = prepared.entries;
+            return Ok(false); // LIN of an operation that fails here: the read of the odd word
+        }
+        let number = self.take_slot()?;
+        let horizon = if self.is_settling_due() { Some(self.flush_settled()?) } else { None };
+        let (horizon, settled) = horizon.map_or((None, Flushed::nothing()), |(h, f)| (Some(h), f));
+        let slot = self.mwcas.slot(number)?;
+        let seq = (slot.load_heading(self.mwcas.pool.pm()).seq + 1) & SEQ_MASK;
+        let owns = prepared.entries.iter().any(|e| e.policy != Policy::None);
+
+        if let Err(error) = self.publish(slot, seq, owns, &mut prepared, settled) {
+            self.local.free.push(number); // no pointer leads to it
+            return Err(error);
+        }
+        if let Some(upto) = horizon {
+            self.note_failed_durable();
+            let _rides_on_the_next_fence = self.flush_horizon(upto)?;
+        }
+        let fences = self.driver.fences;
+        let stamp = self.drive_own(&Action { slot, number, seq, entries: &prepared.entries })?;
+        if let Some(upto) = horizon {
+            if self.driver.fences == fences {
+                self.fence(Flushed::nothing())?;
+            }
+            self.note_horizon(upto);
+        }
+        let outcome = stamp.map_or(
+            Outcome::Failed { words_durable: self.mwcas.pool.pm().is_volatile() },
+            Outcome::Committed,
+        );
+        self.local.decided.push(Decided { slot: number, seq, owns, outcome });
+        self.local.entries = prepared.entries;
+        if horizon.is_some() || self.local.free.len() * 2 < self.per_partition() {
+            self.reclaim()?;
+        }
+        Ok(stamp.is_some())
+    }
+
+    /// Whether every word has its expected value now: an operation that cannot take place costs no
+    /// flush.
+    fn is_plausible(&self, entries: &[Entry]) -> Result<bool, PmError> {
+        for entry in entries.iter().filter(|e| e.target != 0) {
+            if self.mwcas.read(self.mwcas.word_at(entry.target)?)? != entry.old {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// P0 and P1: makes the descriptor durable, and with it whatever was flushed before.
+    fn publish(
+        &mut self,
+        slot: Slot<'m>,
+        seq: u64,
+        owns: bool,
+        prepared: &mut Prepared<'m, M>,
+        settled: Flushed,
+    ) -> Result<(), PmError> {
+        let pm = self.mwcas.pool.pm();
+        let entries = &prepared.entries;
+        let heading = Heading { seq, count: entries.len(), recycler: prepared.recycler.0 };
+        let undecided = Status::new(State::Undecided, seq, owns, 0).pack();
+        slot.write(pm, heading, entries);
+        let Some(mut op) = prepared.op.take() else {
+            // P1. Entries of the last incarnation beside this status, or the other way round, are
+            // told apart by the incarnation's bits in both.
+            pm.store(slot.status(), undecided);
+            let descriptor = slot.flush(pm, entries.len());
+            self.fence(settled.and(descriptor))?;
+            return Ok(());
+        };
+        // P0: the blocks and the entries that name them, before the status that owns them.
+        let owner = owner_of(slot, seq);
+        for block in &prepared.blocks {
+            op.allocate(block, owner)?;
+        }
+        let descriptor = slot.flush(pm, entries.len());
+        op.prepare(settled.and(descriptor))?;
+        // P1: one store takes all blocks over from the allocator.
+        pm.store(slot.status(), undecided);
+        let taken = pm.flush(slot.status()).and(op.seal());
+        let durable = self.fence(taken)?;
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
+    fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
+        self.driver.private = true;
+        let outcome = loop {
+            match self.mwcas.drive(action, &mut self.driver)? {
+                Progress::Done(stamp) => break stamp,
+                Progress::Blocked(word, pointer) => {
+                    let private = core::mem::replace(&mut self.driver.private, false);
+                    self.help(word, pointer)?;
+                    self.driver.private = private;
+                }
+                Progress::Gone => {
+                    let offset = self.mwcas.table_offset();
+                    return Err(PmError::Corrupt { what: "a descriptor in use", offset });
+                }
+            }
+        };
+        self.driver.private = false;
+        Ok(outcome)
+    }
+
+    fn per_partition(&self) -> usize {
+        self.mwcas.config().per_partition as usize
+    }
+
+    /// Whether enough of this partition's operations wait for the horizon.
+    fn is_settling_due(&self) -> bool {
+        let horizon = self.mwcas.durable_horizon();
+        let waiting = |decided: &&Decided| match decided.outcome {
+            Outcome::Committed(stamp) => stamp > horizon,
+            Outcome::Failed { words_durable } => !words_durable,
+        };
+        self.local.decided.iter().filter(waiting).count() * 2 >= self.per_partition()
+    }
+
+    /// S1 and S2 with fences of their own.
+    pub(crate) fn settle(&mut self) -> Result<(), PmError> {
+        if self.mwcas.pool.pm().is_volatile() {
+            return Ok(());
+        }
+        let (upto, flushed) = self.flush_settled()?;
+        self.fence(flushed)?;
+        self.note_failed_durable();
+        let flushed = self.flush_horizon(upto)?;
+        self.fence(flushed)?;
+        self.note_horizon(upto);
+        Ok(())
+    }
+
+    /// A descriptor that may be used.
+    fn take_slot(&mut self) -> Result<u32, PmError> {
+        loop {
+            if let Some(slot) = self.local.free.pop() {
+                return Ok(slot);
+            }
+            self.settle()?;
+            self.reclaim()?;
+            if self.local.free.is_empty() {
+                // Every descriptor has another thread in it.
+                self.mwcas.pool.pm().spin();
+            }
+        }
+    }
+}
+
+/// A block's offset as a pointer to anything.
+pub(crate) const fn block_at(offset: u64) -> PPtr<u64> {
+    PPtr::new(offset)
+}

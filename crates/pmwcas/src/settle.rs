@@ -1,0 +1,157 @@
+//! Moving the horizon: making the new values of many operations durable at once.
+//!
+//! A successful operation's values are in its descriptor, durably; its words need be durable only
+//! before the descriptor is reused. So they are flushed in batches:
+//!
+//! | step | store                                                        | durable before |
+//! |------|--------------------------------------------------------------|----------------|
+//! | S1   | every word of every successful operation with stamp <= t     | S2             |
+//! | S2   | horizon := t                                                 | reuse of those descriptors |
+//!
+//! `t` is closed first: the stamp of an operation is taken before the outcome is stored, so a late
+//! thread could still store an outcome with a stamp below `t`. Every undecided status is therefore
+//! given the floor `t`; the late thread's compare-and-swap fails, and it takes a later stamp.
+//!
+//! The horizon moves over *all* operations up to `t`, in the order of their stamps, whoever owns
+//! them. This is what makes replaying safe: recovery replays the operations after the horizon, a
+//! suffix of each word's history, so an old operation's value never overwrites a later one, however
+//! often a value comes back (A, B, A). No step waits for a thread: whoever is found in the middle is
+//! helped.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use pmindex_core::{Flushed, Medium, PmError, lines_of};
+
+use crate::drive::Action;
+use crate::entry::Entry;
+use crate::partition::Outcome;
+use crate::session::Session;
+use crate::status::{State, Status};
+
+impl<M: Medium> Session<'_, M> {
+    /// S1, but for the fence: returns the stamp up to which all is flushed.
+    pub(crate) fn flush_settled(&mut self) -> Result<(u64, Flushed), PmError> {
+        let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
+        pm.yield_point();
+        // Before the statuses: what was given a stamp up to here has a status by now.
+        let upto = mwcas.clock.0.load(Acquire);
+        let mut lines = core::mem::take(&mut self.local.lines);
+        lines.clear();
+        for slot in 0..mwcas.partitions.slots_in_use() {
+            self.settle_slot(slot, upto, &mut lines)?;
+        }
+        self.collect_failed(&mut lines)?;
+        lines.sort_unstable();
+        lines.dedup();
+        let mut flushed = Flushed::nothing();
+        for &line in &lines {
+            flushed = flushed.and(pm.flush(mwcas.word_at(line)?));
+        }
+        self.local.lines = lines;
+        Ok((upto, flushed))
+    }
+
+    /// Sees to it that the operation in `slot` is either complete, its lines in `lines`, or will
+    /// have a stamp above `upto`, or needs no replay.
+    fn settle_slot(&mut self, slot: u32, upto: u64, lines: &mut Vec<u64>) -> Result<(), PmError> {
+        let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
+        let cell = mwcas.slot(slot)?.status();
+        loop {
+            let word = pm.load(cell);
+            let status = Status::unpack(word);
+            match status.state {
+                State::Undecided if status.stamp < upto => {
+                    let floored = status.to(State::Undecided, upto);
+                    if pm.cas(cell, word, floored.pack()).is_ok() {
+                        return Ok(());
+                    }
+                }
+                State::Succeeded | State::Committed if status.stamp <= upto => {
+                    if status.stamp <= mwcas.durable_horizon() {
+                        return Ok(());
+                    }
+                    mwcas.partitions.protect(pm, self.me, slot);
+                    // Not yet past the horizon, so not yet reused; from here on it stays so.
+                    let done = if pm.load(cell) == word && mwcas.durable_horizon() < status.stamp {
+                        self.complete(slot, lines)
+                    } else {
+                        Ok(false)
+                    };
+                    mwcas.partitions.unprotect(pm, self.me);
+                    if done? {
+                        return Ok(());
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Completes the successful operation in the protected `slot` and notes its lines.
+    fn complete(&mut self, number: u32, lines: &mut Vec<u64>) -> Result<bool, PmError> {
+        let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
+        let slot = mwcas.slot(number)?;
+        let heading = slot.load_heading(pm);
+        let mut view = core::mem::take(&mut self.local.view);
+        slot.copy_entries(pm, heading, &mut view);
+        let action = Action { slot, number, seq: heading.seq, entries: &view };
+        let driven = mwcas.drive(&action, &mut self.driver);
+        lines.extend(lines_of_targets(&view));
+        self.local.view = view;
+        driven.map(|_| true)
+    }
+
+    /// Notes the lines of this partition's failed operations: pointers were taken out of them.
+    fn collect_failed(&mut self, lines: &mut Vec<u64>) -> Result<(), PmError> {
+        let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
+        let mut view = core::mem::take(&mut self.local.view);
+        for decided in &self.local.decided {
+            if decided.outcome == (Outcome::Failed { words_durable: false }) {
+                let slot = mwcas.slot(decided.slot)?;
+                slot.copy_entries(pm, slot.load_heading(pm), &mut view);
+                lines.extend(lines_of_targets(&view));
+            }
+        }
+        self.local.view = view;
+        Ok(())
+    }
+
+    /// What a completed fence after [`flush_settled`](Self::flush_settled) means for this
+    /// partition's failed operations.
+    pub(crate) fn note_failed_durable(&mut self) {
+        for decided in &mut self.local.decided {
+            if let Outcome::Failed { words_durable } = &mut decided.outcome {
+                *words_durable = true;
+            }
+        }
+    }
+
+    /// S2, but for the fence.
+    #[track_caller]
+    pub(crate) fn flush_horizon(&self, upto: u64) -> Result<Flushed, PmError> {
+        let pm = self.mwcas.pool.pm();
+        let cell = self.mwcas.table.horizon(&self.mwcas.pool)?;
+        let mut found = pm.load(cell);
+        while found < upto {
+            match pm.cas(cell, found, upto) {
+                Ok(_) => break,
+                Err(now) => found = now,
+            }
+        }
+        Ok(pm.flush(cell))
+    }
+
+    /// After the fence: descriptors up to `upto` may be reused.
+    pub(crate) fn note_horizon(&self, upto: u64) {
+        self.mwcas.pool.pm().yield_point();
+        self.mwcas.durable.0.fetch_max(upto, AcqRel);
+    }
+}
+
+/// The offset of the line of each target word.
+fn lines_of_targets(entries: &[Entry]) -> impl Iterator<Item = u64> + '_ {
+    entries
+        .iter()
+        .filter(|e| e.target != 0)
+        .flat_map(|e| lines_of(e.target as usize, size_of::<u64>()).map(|line| line as u64))
+}

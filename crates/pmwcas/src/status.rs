@@ -1,0 +1,135 @@
+//! The status word of a descriptor: the whole outcome of an operation in 8 bytes.
+//!
+//! ```text
+//!  63                     12 | 11         4 |  3   | 2   0
+//!     stamp, or floor (52)   | incarnation  | owns | state
+//! ```
+//!
+//! The low bits of the incarnation tie entries to the status that speaks of them: a crash in the
+//! middle of a descriptor's reuse leaves entries of one incarnation under the status of another, and
+//! recovery ignores them. `owns` says that the descriptor owns blocks of memory; the bit and the
+//! incarnation together are what the allocator's tickets look at, so that one store of this word
+//! takes or gives up all blocks of an operation at once.
+
+/// How far an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No operation, or one that is over and done with.
+    Void,
+    /// Pointers are being installed; the words still have their old values.
+    Undecided,
+    /// Decided in favour, but a crash could still take that back.
+    Succeeded,
+    /// Durably decided in favour: the words have their new values.
+    Committed,
+    /// Decided against: the words have their old values.
+    Failed,
+}
+
+/// A status word, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) state: State,
+    /// Whether the descriptor owns blocks.
+    pub(crate) owns: bool,
+    /// The low bits of the incarnation.
+    pub(crate) low: u64,
+    /// `Undecided`: the operation's stamp will be greater. `Succeeded`, `Committed`: its stamp.
+    pub(crate) stamp: u64,
+}
+
+const STATE_MASK: u64 = 0b111;
+const OWNS: u64 = 1 << 3;
+const LOW_SHIFT: u32 = 4;
+const LOW_MASK: u64 = 0xff;
+const STAMP_SHIFT: u32 = 12;
+
+/// The low bits of an incarnation, as the status and the entries hold them.
+pub(crate) const fn low_of(seq: u64) -> u64 {
+    seq & LOW_MASK
+}
+
+impl Status {
+    /// The bits by which the allocator tells whether the descriptor owns its blocks.
+    pub(crate) const OWNER_MASK: u64 = OWNS | LOW_MASK << LOW_SHIFT;
+
+    /// The value of those bits while incarnation `seq` owns blocks.
+    pub(crate) const fn owner_bits(seq: u64) -> u64 {
+        OWNS | low_of(seq) << LOW_SHIFT
+    }
+
+    pub(crate) const fn new(state: State, seq: u64, owns: bool, stamp: u64) -> Self {
+        Self { state, owns, low: low_of(seq), stamp }
+    }
+
+    /// The same operation in another state.
+    pub(crate) const fn to(self, state: State, stamp: u64) -> Self {
+        Self { state, stamp, ..self }
+    }
+
+    /// Over: nothing owned, nothing pending.
+    pub(crate) const fn void(self) -> Self {
+        Self { state: State::Void, owns: false, stamp: 0, ..self }
+    }
+
+    pub(crate) const fn unpack(word: u64) -> Self {
+        let state = match word & STATE_MASK {
+            1 => State::Undecided,
+            2 => State::Succeeded,
+            3 => State::Committed,
+            4 => State::Failed,
+            _ => State::Void,
+        };
+        Self {
+            state,
+            owns: word & OWNS != 0,
+            low: word >> LOW_SHIFT & LOW_MASK,
+            stamp: word >> STAMP_SHIFT,
+        }
+    }
+
+    pub(crate) const fn pack(self) -> u64 {
+        let state = match self.state {
+            State::Void => 0,
+            State::Undecided => 1,
+            State::Succeeded => 2,
+            State::Committed => 3,
+            State::Failed => 4,
+        };
+        let owns = if self.owns { OWNS } else { 0 };
+        state | owns | self.low << LOW_SHIFT | self.stamp << STAMP_SHIFT
+    }
+
+    /// Whether this speaks of incarnation `seq`.
+    pub(crate) const fn is_of(self, seq: u64) -> bool {
+        self.low == low_of(seq)
+    }
+
+    /// Whether the operation took place (durably known or not).
+    pub(crate) const fn took_place(self) -> bool {
+        matches!(self.state, State::Succeeded | State::Committed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_survives_packing_and_owner_bits_follow_the_incarnation() {
+        let all =
+            [State::Void, State::Undecided, State::Succeeded, State::Committed, State::Failed];
+        for state in all {
+            for (seq, owns, stamp) in [(0, false, 0), (0x1ff, true, (1 << 52) - 1), (7, true, 9)] {
+                let status = Status::new(state, seq, owns, stamp);
+                assert_eq!(Status::unpack(status.pack()), status);
+                assert_eq!(
+                    status.pack() & Status::OWNER_MASK == Status::owner_bits(seq),
+                    owns,
+                    "{status:?}"
+                );
+                assert_ne!(status.void().pack() & Status::OWNER_MASK, Status::owner_bits(seq));
+            }
+        }
+    }
+}

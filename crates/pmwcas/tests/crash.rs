@@ -1,0 +1,41 @@
+//! Crashes at every step, with one to three threads.
+
+mod subjects;
+
+use pmindex_testkit::crash::{Config, CrashSubject, Persistency, explore};
+use subjects::words::Words;
+
+#[track_caller]
+fn passes<S: CrashSubject>(config: &Config) {
+    match explore::<S>(config) {
+        Ok(report) => assert!(report.states > 100, "hardly anything explored:\n{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn words_one_thread() {
+    passes::<Words>(&Config::new().states(5000));
+}
+
+#[test]
+fn words_two_threads() {
+    passes::<Words>(&Config::new().states(5000).threads(2).ops(3).setup(6));
+}
+
+#[test]
+fn words_three_threads() {
+    passes::<Words>(&Config::new().states(5000).threads(3).ops(2).setup(6));
+}
+
+#[test]
+fn words_with_persistent_caches() {
+    passes::<Words>(&Config::new().states(2000).persistency(Persistency::Eadr));
+    passes::<Words>(&Config::new().states(2000).threads(2).persistency(Persistency::Eadr));
+}
+
+#[test]
+fn words_written_back_by_pages() {
+    passes::<Words>(&Config::new().states(2000).persistency(Persistency::Pages));
+    passes::<Words>(&Config::new().states(2000).threads(2).persistency(Persistency::Pages));
+}

@@ -1,0 +1,3 @@
+//! Programs for the crash simulator.
+
+pub(crate) mod words;

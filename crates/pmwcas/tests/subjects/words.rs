@@ -1,0 +1,209 @@
+//! Six words that operations of one to four words change: every word flips between 0 and 1, so
+//! that old values come back all the time.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use pmindex_core::trace::Space;
+use pmindex_core::{Medium, PmU64, Pool, PoolOptions, Traced};
+use pmindex_pmwcas::{Config, Mwcas};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry};
+use proptest::prelude::*;
+
+/// How many words there are. The first two share a line.
+pub(crate) const WORDS: usize = 6;
+const AT: [usize; WORDS] = [0, 1, 8, 16, 24, 32];
+
+pub(crate) fn options() -> PoolOptions {
+    PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(512).grow(false)
+}
+
+pub(crate) const CONFIG: Config = Config { partitions: 3, per_partition: 4, words: 4 };
+
+/// What the simulator calls persistence steps of this crate.
+pub(crate) fn is_own(site: &Location<'static>) -> bool {
+    site.file().contains("pmwcas/src")
+}
+
+pub(crate) struct Words {
+    mwcas: Mwcas<Traced>,
+    base: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Flips all words of the mask at once; returns what they were.
+    Flip(u8),
+    /// Sets the first word if the others of the mask are 0 and stay so.
+    SetGuarded(u8),
+    /// One attempt with fixed expectations: (mask, expected).
+    Cas(u8, u8),
+    Read(u8),
+    Quiesce,
+}
+
+impl Words {
+    fn word(&self, i: usize) -> Result<&PmU64, Fault> {
+        Ok(&self.mwcas.pool().words(self.base, 64)?[AT[i]])
+    }
+
+    fn read(&self, i: usize) -> Result<u64, Fault> {
+        Ok(self.mwcas.read(self.word(i)?)?)
+    }
+
+    fn attempt(&self, changes: &[(usize, u64, u64)]) -> Result<bool, Fault> {
+        let mut session = self.mwcas.session()?;
+        let mut d = session.descriptor();
+        for &(i, old, new) in changes {
+            d.add_word(self.word(i)?, old, new)?;
+        }
+        Ok(d.execute()?)
+    }
+
+    fn flip(&self, mask: u8) -> Result<u64, Fault> {
+        loop {
+            let mut changes = Vec::new();
+            for i in members(mask) {
+                let old = self.read(i)?;
+                changes.push((i, old, old ^ 1));
+            }
+            changes.reverse(); // the order in which words are added must not matter
+            if self.attempt(&changes)? {
+                return Ok(changes.iter().map(|&(i, old, _)| old << i).sum());
+            }
+        }
+    }
+
+    fn set_guarded(&self, mask: u8) -> Result<bool, Fault> {
+        loop {
+            let changes: Vec<_> =
+                members(mask).enumerate().map(|(n, i)| (i, 0, u64::from(n == 0))).collect();
+            if self.attempt(&changes)? {
+                return Ok(true);
+            }
+            // One of them is 1: but is it still?
+            for &(i, ..) in &changes {
+                if self.read(i)? != 0 {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn members(mask: u8) -> impl Iterator<Item = usize> {
+    (0..WORDS).filter(move |i| mask >> i & 1 == 1).take(CONFIG.words as usize)
+}
+
+impl CrashSubject for Words {
+    type Op = Op;
+    type Ret = u64;
+    type Model = [u8; WORDS];
+
+    const NAME: &'static str = "pmwcas";
+
+    fn geometry() -> Geometry {
+        let len = options().created_size().expect("valid options") as usize;
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = Arc::new(Pool::create_traced(space, &options())?);
+        let mwcas = Mwcas::create(&pool, "pmwcas", CONFIG)?.with_patience(0);
+        let words = pool.create_index::<[PmU64; 64]>("words", *b"words   ", 0, |words| {
+            let pm = pool.pm();
+            for word in words {
+                pm.store(word, 0);
+            }
+            pm.flush(words)
+        })?;
+        Ok(Self { mwcas, base: words.root })
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let pool = match Pool::open_traced(space, &options()) {
+            Ok(pool) => Arc::new(pool),
+            Err(pmindex_core::OpenError::NotAPool { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(words) = pool.find_index("words")? else { return Ok(None) };
+        let mwcas = Mwcas::open(&pool, "pmwcas")?.with_patience(0);
+        Ok(Some(Self { mwcas, base: words.root }))
+    }
+
+    fn apply(&self, op: &Op) -> Result<u64, Fault> {
+        match op {
+            Op::Flip(mask) => self.flip(*mask),
+            Op::SetGuarded(mask) => self.set_guarded(*mask).map(u64::from),
+            Op::Cas(mask, expected) => {
+                let changes: Vec<_> = members(*mask)
+                    .map(|i| (i, u64::from(expected >> i & 1), u64::from(!expected >> i & 1)))
+                    .collect();
+                self.attempt(&changes).map(u64::from)
+            }
+            Op::Read(i) => self.read(usize::from(*i)),
+            Op::Quiesce => {
+                self.mwcas.quiesce()?;
+                Ok(0)
+            }
+        }
+    }
+
+    fn observe(&self) -> Result<Self::Model, Fault> {
+        let mut model = [0; WORDS];
+        for (i, value) in model.iter_mut().enumerate() {
+            let raw = self.mwcas.pool().pm().load(self.word(i)?);
+            if raw > 1 {
+                return Err(Fault::new(format!("word {i} holds {raw:#x} when nothing runs")));
+            }
+            *value = self.read(i)? as u8;
+        }
+        Ok(model)
+    }
+
+    fn model(model: &mut Self::Model, op: &Op) -> u64 {
+        match op {
+            Op::Flip(mask) => {
+                let old = members(*mask).map(|i| u64::from(model[i]) << i).sum();
+                members(*mask).for_each(|i| model[i] ^= 1);
+                old
+            }
+            Op::SetGuarded(mask) => {
+                let free = members(*mask).all(|i| model[i] == 0);
+                if free && let Some(first) = members(*mask).next() {
+                    model[first] = 1;
+                }
+                u64::from(free)
+            }
+            Op::Cas(mask, expected) => {
+                let matches = members(*mask).all(|i| model[i] == expected >> i & 1);
+                if matches {
+                    members(*mask).for_each(|i| model[i] ^= 1);
+                }
+                u64::from(matches)
+            }
+            Op::Read(i) => u64::from(model[usize::from(*i)]),
+            Op::Quiesce => 0,
+        }
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        let mask = 1u8..64;
+        prop_oneof![
+            6 => mask.clone().prop_map(Op::Flip),
+            2 => mask.clone().prop_map(Op::SetGuarded),
+            2 => (mask, 0u8..64).prop_map(|(mask, expected)| Op::Cas(mask, expected)),
+            3 => (0..WORDS as u8).prop_map(Op::Read),
+            1 => Just(Op::Quiesce),
+        ]
+        .boxed()
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        is_own(site)
+    }
+}
