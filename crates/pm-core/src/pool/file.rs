@@ -62,6 +62,11 @@ impl PoolFile {
         Ok(file)
     }
 
+    /// Whether `path` names a device-DAX device.
+    pub(super) fn is_device(path: &Path) -> bool {
+        rustix::fs::stat(path).is_ok_and(|stat| kind_of(&stat) == Ok(FileKind::Device))
+    }
+
     /// Makes a file for a pool that is to be at `path`; it gets that name by [`finish`](Self::finish).
     pub(super) fn create(path: &Path, mode: u32) -> Result<Self, OpenError> {
         if rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -95,8 +100,11 @@ impl PoolFile {
         })
     }
 
-    /// Gives a new file its name, durably.
+    /// Gives a new file its name, durably. A device has its name.
     pub(super) fn finish(&mut self) -> Result<(), OpenError> {
+        if self.kind == FileKind::Device {
+            return Ok(());
+        }
         self.sync().map_err(|e| self.error("synchronising the new file", e))?;
         let named = match &self.temporary {
             None => {

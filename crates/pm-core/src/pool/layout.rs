@@ -15,6 +15,7 @@
 
 use crate::alloc::{HeapGeometry, PAGE, SLOT_BYTES_RANGE, ZONE_BYTES_RANGE};
 use crate::cell::{PmCell, PmU64};
+use crate::error::PmError;
 use crate::pm_struct;
 use crate::ptr::PPtr;
 
@@ -177,6 +178,12 @@ pub(crate) struct BadNumber {
     pub(crate) what: &'static str,
     /// The number.
     pub(crate) value: u64,
+}
+
+impl From<BadNumber> for PmError {
+    fn from(bad: BadNumber) -> Self {
+        Self::BadOption { what: bad.what, value: bad.value }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::alloc::SLOT_BYTES;
 use crate::error::PmError;
 use crate::mode::{Durability, FlushInstruction};
 
-use super::layout::{BadNumber, Shape};
+use super::layout::Shape;
 
 /// Options for creating and opening pools.
 ///
@@ -177,10 +177,9 @@ impl PoolOptions {
     /// # Errors
     /// [`PmError::BadOption`].
     pub fn created_size(&self) -> Result<u64, PmError> {
-        let bad = |bad: BadNumber| PmError::BadOption { what: bad.what, value: bad.value };
         let shape = self.shape();
-        shape.check().map_err(bad)?;
-        shape.geometry(shape.round(self.size)).map(|geometry| geometry.end).map_err(bad)
+        shape.check()?;
+        Ok(shape.geometry(shape.round(self.size))?.end)
     }
 
     /// What was chosen, or follows from the size.

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::arch;
 use crate::error::{OpenError, OpenFault, PmError};
-use crate::media::{Mapped, Medium};
+use crate::media::{Flushed, Mapped, Medium};
 use crate::mode::Durability;
 use crate::region::{MapKind, Region};
 
@@ -32,9 +32,9 @@ pub(super) struct Backing {
 
 impl Pool<Mapped> {
     /// Creates a pool in a new file. When this returns, the pool is durable in its directory, if
-    /// the medium is.
+    /// the medium is. A crash meanwhile leaves no file of that name.
     ///
-    /// A crash meanwhile leaves no file of that name.
+    /// On a device-DAX device the pool takes the whole device, which is cleared first.
     ///
     /// # Errors
     /// [`OpenError`]: `AlreadyExists`, `NotFound` (the directory), `PermissionDenied`, `NoSpace`,
@@ -83,13 +83,16 @@ impl<M: Medium> Pool<M> {
         }
         let mut opts = opts.clone();
         opts.uuid.get_or_insert_with(detect::random_u128);
-        let size = opts.created_size().map_err(|e| fault(e.into()))?;
-        let file = PoolFile::create(path, opts.mode)?;
-        file.allocate(0, size).map_err(|e| match e {
-            e if is_full(e) => OpenError::NoSpace { path: path.into(), wanted: size },
-            e => file.error("allocating the file", e),
-        })?;
-        let (ground, mapped) = prepare(file, size, &opts)?;
+        let file = if PoolFile::is_device(path) {
+            PoolFile::open(path, false)?
+        } else {
+            opts.created_size().map_err(|e| fault(e.into()))?; // before there is a file
+            PoolFile::create(path, opts.mode)?
+        };
+        let (ground, mapped) = match file.kind {
+            FileKind::Regular => new_file(file, &opts)?,
+            FileKind::Device => whole_device(file, &mut opts)?,
+        };
         let mut pool = Self::create_on(ground, wrap(mapped), &opts).map_err(fault)?;
         let named = pool.backing.as_mut().map_or(Ok(()), |backing| backing.file.finish());
         named.map(|()| pool)
@@ -125,6 +128,42 @@ impl<M: Medium> Pool<M> {
             .map_file(backing.file.fd(), len as usize, backing.kind, backing.huge)
             .map_err(|e| os("mapping more of the file", e))
     }
+}
+
+/// Allocates a new file and maps it.
+fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+    let size = opts.created_size().map_err(|e| OpenFault::from(e).at(&file.path))?;
+    file.allocate(0, size).map_err(|e| match e {
+        e if is_full(e) => OpenError::NoSpace { path: file.path.clone(), wanted: size },
+        e => file.error("allocating the file", e),
+    })?;
+    prepare(file, size, opts)
+}
+
+/// Maps a device that holds no pool, clears it, and makes the pool as large as fits.
+fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+    let path = file.path.clone();
+    let fault = |fault: OpenFault| fault.at(&path);
+    let len = file.len().map_err(|e| file.error("asking for the device's size", e))?;
+    opts.size = len;
+    let shape = opts.shape();
+    shape.check().map_err(|bad| fault(PmError::from(bad).into()))?;
+    (opts.size, opts.zone_bytes) = (shape.fit(len), Some(shape.zone_bytes));
+    (opts.slots, opts.slot_bytes) = (Some(shape.slots), Some(shape.slot_bytes));
+    let (ground, mapped) = prepare(file, len, opts)?;
+    match Superblock::read(&mapped, &ground.region) {
+        Err(OpenFault::NotAPool) => {}
+        _ => return Err(OpenError::AlreadyExists { path }),
+    }
+    // Durable before: anything of the new pool. A crash meanwhile leaves no pool, as before.
+    let zeros = vec![0; 1 << 16];
+    let words = ground.region.words(0, ground.region.len() / 8).unwrap_or_default();
+    let mut cleared = Flushed::nothing();
+    for part in words.chunks(zeros.len()) {
+        cleared = cleared.and(mapped.stream_words(part, &zeros[..part.len()]));
+    }
+    mapped.fence(cleared).map_err(|lost| fault(lost.into()))?;
+    Ok((ground, mapped))
 }
 
 /// The size of the pool in a regular file of `len` bytes, checked against the file.
