@@ -1,5 +1,9 @@
-//! Crash-consistent, concurrent ordered indexes in persistent memory or any mapped file.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub use pmindex_core as core;
+pub use pmindex_core::{
+    Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
+};
 pub use pmindex_index::*;
+pub use pmindex_trees::FpTree;

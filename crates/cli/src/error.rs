@@ -1,7 +1,12 @@
 //! What a command can fail with, and what the person can do about it.
 
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
 use pmindex::IndexError;
-use pmindex_pibench::BenchError;
+use pmindex::core::{OpenError, PmError};
+use pmindex_pibench::{BenchError, Phase};
 
 /// What a command can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +16,119 @@ pub(crate) enum CliError {
     UnknownIndex {
         /// What was asked for.
         name: String,
+    },
+    /// The pool could not be created or opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The pool failed.
+    #[error(transparent)]
+    Pool(#[from] PmError),
+    /// A file of keys is no use.
+    #[error("{}: {what}", path.display())]
+    Keys {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// There is no such folder.
+    #[error("{} is not a folder", dir.display())]
+    NoFolder {
+        /// What was given.
+        dir: PathBuf,
+    },
+    /// The child process could not be started or killed.
+    #[error("the writing process: {0}")]
+    Child(io::Error),
+    /// The child process failed instead of being killed.
+    #[error("the writing process ended by itself ({status})")]
+    ChildEnded {
+        /// How.
+        status: ExitStatus,
+    },
+    /// Acknowledgements could not be written or read.
+    #[error("the pipe of acknowledgements: {0}")]
+    Pipe(io::Error),
+    /// Acknowledged writes were lost, or others appeared.
+    #[error("the pool does not hold exactly what was acknowledged")]
+    Lost,
+    /// There is no such key.
+    #[error("no key {key:?}")]
+    NoKey {
+        /// What was asked for.
+        key: String,
+    },
+    /// The pool has no such index.
+    #[error("the pool has no index{}", name.as_ref().map_or_else(String::new, |n| format!(" named {n:?}")))]
+    NoIndex {
+        /// What was asked for.
+        name: Option<String>,
+        /// Which there are.
+        there: Vec<String>,
+    },
+    /// The pool has several indexes and none was named.
+    #[error("the pool has {} indexes", there.len())]
+    WhichIndex {
+        /// Which there are.
+        there: Vec<String>,
+    },
+    /// The index has keys or values that text cannot stand for.
+    #[error("index {name:?} is a {kind} with keys or values of types this program does not know")]
+    UnknownTypes {
+        /// Its name.
+        name: String,
+        /// Its type.
+        kind: String,
+    },
+    /// A key or value of the wrong form.
+    #[error("{text:?} is no {what} of this index: its {what}s are {wanted}")]
+    NotA {
+        /// `key` or `value`.
+        what: &'static str,
+        /// What was given.
+        text: String,
+        /// What is needed.
+        wanted: &'static str,
+    },
+    /// Some indexes are damaged.
+    #[error("{indexes} damaged")]
+    Damaged {
+        /// How many.
+        indexes: usize,
+    },
+    /// Standard output failed.
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+    /// A pool that should have been ended is still in use.
+    #[error("{}: still in use after its index was dropped", path.display())]
+    StillOpen {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An operation does not cost what it should.
+    #[error(
+        "{index}: {phase} flushes {} lines with {} fences, it should be {} with {}",
+        found.0, found.1, golden.0, golden.1
+    )]
+    Cost {
+        /// Which index.
+        index: &'static str,
+        /// Which operation.
+        phase: Phase,
+        /// The most frequent cost: lines, fences.
+        found: (u64, u64),
+        /// What it should be.
+        golden: (u64, u64),
+    },
+    /// Recovery found another number of records than there were.
+    #[error("{index}: {records} records after recovery, there were {expected}")]
+    Recovered {
+        /// Which index.
+        index: &'static str,
+        /// Found.
+        records: u64,
+        /// Written.
+        expected: u64,
     },
     /// A measurement is void.
     #[error(transparent)]
@@ -30,7 +148,32 @@ impl CliError {
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
-            Self::Bench(_) | Self::Index(_) | Self::Json(_) => None,
+            Self::Open(OpenError::TooWeak { .. }) => Some(
+                "put the pool on a medium that gives it, or ask for less with --durability".into(),
+            ),
+            Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
+                Some("`pmindex put POOL KEY VALUE` makes a new pool in a new file".into())
+            }
+            Self::Pool(PmError::Full { .. })
+            | Self::Index(IndexError::Pool(PmError::Full { .. })) => {
+                Some("give the pool's file system more room, or choose another with --dir".into())
+            }
+            Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
+                Some(format!("name one of these with --index: {}", there.join(", ")))
+            }
+            Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` makes a first index".into()),
+            Self::UnknownTypes { .. } => {
+                Some("only the program that made it knows its types; `info` still lists it".into())
+            }
+            Self::Damaged { .. } => Some("restore a backup of the pool".into()),
+            Self::ChildEnded { .. } => Some("its own message stands above".into()),
+            Self::Lost => Some(
+                "this is a bug: please report it with the output above, `pmindex --version`, and \
+                 the seed (--json shows it)"
+                    .into(),
+            ),
+            Self::NoFolder { .. } => Some("create it first, or name another with --dir".into()),
+            _ => None,
         }
     }
 }

@@ -6,9 +6,14 @@
 
 mod bench;
 mod error;
+mod medium;
 mod memory;
+mod place;
+mod pool;
 mod progress;
+mod quickstart;
 mod registry;
+mod style;
 mod table;
 
 use std::process::ExitCode;
@@ -27,13 +32,37 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Load real keys, kill a writing process, recover, and prove that nothing was lost
+    Quickstart(quickstart::Args),
+    #[command(name = quickstart::WRITER, hide = true)]
+    QuickstartWriter(quickstart::writer::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(bench::Args),
+    /// Say what a pool is, what it survives, and what is in it
+    Info(pool::InfoArgs),
+    /// Verify every index of a pool
+    Check(pool::CheckArgs),
+    /// Print the value of a key
+    Get(pool::GetArgs),
+    /// Add or replace a record
+    Put(pool::PutArgs),
+    /// Remove a record
+    Del(pool::DelArgs),
+    /// List records in key order
+    Scan(pool::ScanArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Quickstart(args) => quickstart::run(&args),
+        Command::QuickstartWriter(args) => quickstart::writer::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Info(args) => pool::info(&args),
+        Command::Check(args) => pool::check(&args),
+        Command::Get(args) => pool::get(&args),
+        Command::Put(args) => pool::put(&args),
+        Command::Del(args) => pool::del(&args),
+        Command::Scan(args) => pool::scan(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,3 +13,10 @@ pub(crate) fn bar(len: u64) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }
+
+/// Something that takes a while, nobody knows how long.
+pub(crate) fn spinner(message: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

@@ -1,19 +1,81 @@
-//! Indexes by name: who adds an index adds one line here.
+//! Indexes by name: who adds an index adds one line to [`ENTRIES`].
 
-use pmindex_pibench::{Subject, Yardstick};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
+use pmindex::{FpTree, IndexError, PmIndex, Stats};
+use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
+use crate::medium::{MediumArgs, Promise};
+
+/// Every index that can be measured, the yardstick last.
+const ENTRIES: &[Entry] = &[
+    in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&FPTREE),
+    Entry {
+        name: Yardstick::NAME,
+        golden: &[],
+        make: |_, _| Ok(Box::new(Yardstick::default())),
+        make_counting: None,
+    },
+];
+
+/// Lines flushed and fences of an operation that neither splits nor merges a node.
+pub(crate) type Golden = (Phase, u64, u64);
+
+const FPTREE: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 2, 2),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
+
+type Make = fn(&Path, MediumArgs) -> Result<Box<dyn Bench>, CliError>;
 
 /// A way to make an index to be measured.
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Makes an empty one.
-    pub(crate) make: fn() -> Result<Box<dyn Subject>, CliError>,
+    /// What its operations must cost for its rows to count.
+    pub(crate) golden: &'static [Golden],
+    /// Makes an empty one in a new pool file.
+    pub(crate) make: Make,
+    /// Makes an empty one in memory, on a medium that counts.
+    pub(crate) make_counting: Option<fn() -> Result<Counted, CliError>>,
 }
 
-const ENTRIES: &[Entry] =
-    &[Entry { name: Yardstick::NAME, make: || Ok(Box::new(Yardstick::default())) }];
+/// An index at work in a benchmark.
+pub(crate) trait Bench: Subject {
+    /// As what it is measured.
+    fn subject(&self) -> &dyn Subject;
+
+    /// What its pool promises; `None` without a pool.
+    fn promise(&self) -> Option<Promise> {
+        None
+    }
+
+    /// Bytes of its pool in use, the allocator's own included.
+    fn pool_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Ends as if the process were killed, opens again, and verifies the structure: the time until
+    /// the index was usable (verification not included) and the records found. `None` without a
+    /// pool.
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError>;
+}
+
+/// An index whose medium counts.
+pub(crate) struct Counted {
+    /// The index.
+    pub(crate) subject: Box<dyn Subject>,
+    /// Lines flushed and fences so far.
+    pub(crate) meter: Box<dyn Fn() -> (u64, u64)>,
+}
 
 /// All names.
 pub(crate) fn names() -> Vec<&'static str> {
@@ -26,4 +88,100 @@ pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
         .iter()
         .find(|entry| entry.name == name)
         .ok_or_else(|| CliError::UnknownIndex { name: name.into() })
+}
+
+/// The entry of an index that lives in a pool.
+const fn in_pool<I, C>(golden: &'static [Golden]) -> Entry
+where
+    I: PmIndex<u64, u64, Mapped> + 'static,
+    C: PmIndex<u64, u64, Counting> + 'static,
+{
+    Entry {
+        name: I::NAME,
+        golden,
+        make: |path, medium| Ok(Box::new(InPool::<I>::create(path, medium)?)),
+        make_counting: Some(counting::<C>),
+    }
+}
+
+fn counting<C: PmIndex<u64, u64, Counting> + 'static>() -> Result<Counted, CliError> {
+    let options = PoolOptions::new().emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, Counting::new)?);
+    let index = C::create(&pool, INDEX)?;
+    let meter = move || {
+        let counts = pool.pm().counts();
+        (counts.lines, counts.fences)
+    };
+    Ok(Counted { subject: Box::new(Indexed::new(C::NAME, index)), meter: Box::new(meter) })
+}
+
+/// The name of the index in a benchmark's pool.
+const INDEX: &str = "bench";
+
+/// An index in a pool of its own.
+struct InPool<I> {
+    pool: Arc<Pool>,
+    index: Indexed<I>,
+    medium: MediumArgs,
+}
+
+impl<I: PmIndex<u64, u64, Mapped>> InPool<I> {
+    fn create(path: &Path, medium: MediumArgs) -> Result<Self, CliError> {
+        let pool = Arc::new(Pool::create(path, &medium.apply(PoolOptions::new()))?);
+        let index = Indexed::new(I::NAME, I::create(&pool, INDEX)?);
+        Ok(Self { pool, index, medium })
+    }
+}
+
+impl<I: PmIndex<u64, u64, Mapped>> Subject for InPool<I> {
+    fn name(&self) -> &str {
+        self.index.name()
+    }
+
+    fn run(&self, job: pmindex_pibench::Job<'_>) -> Result<u64, IndexError> {
+        self.index.run(job)
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, IndexError> {
+        self.index.stats()
+    }
+}
+
+impl<I: PmIndex<u64, u64, Mapped> + 'static> Bench for InPool<I> {
+    fn subject(&self) -> &dyn Subject {
+        &self.index
+    }
+
+    fn promise(&self) -> Option<Promise> {
+        Some(Promise::of(&*self.pool))
+    }
+
+    fn pool_bytes(&self) -> Option<u64> {
+        Some(self.pool.used_bytes())
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        let Self { pool, index, medium } = *self;
+        drop(index);
+        let path = pool.path().to_path_buf();
+        match Arc::into_inner(pool) {
+            Some(pool) => pool.kill(),
+            None => return Err(CliError::StillOpen { path }),
+        }
+        let started = Instant::now();
+        let pool = Arc::new(Pool::open(&path, &medium.apply(PoolOptions::new()))?);
+        let index = I::open(&pool, INDEX)?;
+        let time = started.elapsed();
+        Ok(Some((time, index.check()?)))
+    }
+}
+
+impl Bench for Yardstick {
+    fn subject(&self) -> &dyn Subject {
+        self
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        Ok(None)
+    }
 }

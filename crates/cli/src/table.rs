@@ -1,6 +1,7 @@
 //! Tables a person reads: the first column to the left, numbers to the right.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Rows of cells under a heading.
 #[derive(Debug, Default)]
@@ -72,6 +73,32 @@ pub(crate) fn thousands(count: u64) -> String {
     text
 }
 
+/// Bytes, in the unit a person would choose.
+#[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(crate) fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{:.0} KiB", count as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.0} MiB", count as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", count as f64 / 1_073_741_824.0),
+    }
+}
+
+/// A time in milliseconds.
+pub(crate) fn millis(time: Duration) -> String {
+    format!("{} ms", digits(time.as_secs_f64() * 1e3))
+}
+
+/// Operations a second; a dash if there were none.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{} M", digits(r / 1e6)),
+        r if r >= 1e3 => format!("{} k", digits(r / 1e3)),
+        r if r > 0.0 => digits(r),
+        _ => "-".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +119,11 @@ mod tests {
         assert_eq!(digits(1.234), "1.23");
         assert_eq!(digits(12.34), "12.3");
         assert_eq!(digits(1234.5), "1234");
+        assert_eq!(bytes(1 << 20), "1 MiB");
+        assert_eq!(bytes(5000), "5 KiB");
+        assert_eq!(millis(Duration::from_micros(1500)), "1.50 ms");
+        assert_eq!(rate(2_345_000.0), "2.35 M");
+        assert_eq!(rate(0.0), "-");
         assert_eq!(thousands(1), "1");
         assert_eq!(thousands(1_234_567), "1 234 567");
     }

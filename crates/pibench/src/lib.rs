@@ -28,5 +28,5 @@ pub use measure::{Measured, PhaseResult, Watch, measure};
 pub use phase::Phase;
 pub use report::{PhaseRow, Report, Run};
 pub use subject::{Counts, Indexed, Job, Subject};
-pub use workload::{BATCH, CHUNKS, SCAN_LENGTH, Workload};
+pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Workload};
 pub use yardstick::Yardstick;

@@ -64,7 +64,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What an exact medium counted, all threads together.
+/// What a counting medium counted, all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines flushed, non-temporal stores included.
@@ -89,11 +89,6 @@ pub trait Subject: Send + Sync {
     /// Sizes; `None` if it cannot tell.
     fn stats(&self) -> Result<Option<Stats>, IndexError> {
         Ok(None)
-    }
-
-    /// Counts since it was made; `None` unless its medium counts.
-    fn counts(&self) -> Option<Counts> {
-        None
     }
 }
 

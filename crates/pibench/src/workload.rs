@@ -43,6 +43,21 @@ pub(crate) struct Chunk {
     pub(crate) parts: Vec<Batch>,
 }
 
+/// A job with its keys.
+#[derive(Debug)]
+pub struct OwnedJob {
+    phase: Phase,
+    batch: Batch,
+}
+
+impl OwnedJob {
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> Job<'_> {
+        self.batch.job(self.phase)
+    }
+}
+
 impl Workload {
     /// A workload of `records` records and `ops` operations a phase.
     ///
@@ -100,6 +115,12 @@ impl Workload {
         let made = Chunk { phase, parts };
         self.settle(&made);
         made
+    }
+
+    /// All operations of a phase for one thread, to be run by hand.
+    pub fn jobs(&mut self, phase: Phase) -> Vec<OwnedJob> {
+        let chunks = (0..CHUNKS).flat_map(|chunk| self.chunk(phase, chunk, 1).parts);
+        chunks.map(|batch| OwnedJob { phase, batch }).collect()
     }
 
     fn batch(&mut self, phase: Phase, count: u64) -> Batch {

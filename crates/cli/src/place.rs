@@ -1,0 +1,55 @@
+//! Where a pool lies that a command makes for itself, and that it goes away afterwards.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::CliError;
+
+/// Tmpfs on Linux.
+const TMPFS: &str = "/dev/shm";
+
+/// A file that is removed in the end.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Place {
+    /// A new file name in `dir`; by default in tmpfs if it has `room` bytes, or else in the
+    /// temporary folder.
+    pub(crate) fn new(
+        dir: Option<&Path>,
+        name: &str,
+        room: u64,
+        keep: bool,
+    ) -> Result<Self, CliError> {
+        let dir = match dir {
+            Some(dir) => dir.to_path_buf(),
+            None if has_room(Path::new(TMPFS), room) => TMPFS.into(),
+            None => std::env::temp_dir(),
+        };
+        if !dir.is_dir() {
+            return Err(CliError::NoFolder { dir });
+        }
+        let path = dir.join(format!("pmindex-{name}-{}.pm", std::process::id()));
+        Ok(Self { path, keep })
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.keep {
+            // It may not have been created.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn has_room(dir: &Path, room: u64) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= room)
+}

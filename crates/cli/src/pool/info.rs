@@ -1,0 +1,103 @@
+//! `pmindex info`: what a pool is, what it promises, what is in it.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::medium::Promise;
+use crate::style;
+use crate::table::{Table, bytes, millis, thousands};
+
+use super::{handle, open};
+
+/// Which pool.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex info my.pool\n  pmindex info my.pool --json")]
+pub(crate) struct Args {
+    /// The pool's file
+    pool: PathBuf,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    let pool = open::read_only(&args.pool)?;
+    let promise = Promise::of(&*pool);
+    let mut indexes = Vec::new();
+    for entry in pool.indexes()? {
+        let kind = handle::kind_of(&entry);
+        let known = match handle::open_any(&pool, &entry) {
+            Ok(handle) => Some((handle.types(), handle.stats()?, handle.recovery())),
+            Err(CliError::UnknownTypes { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        indexes.push((entry.name, kind, known));
+    }
+    if args.json {
+        let indexes: Vec<Value> = indexes
+            .iter()
+            .map(|(name, kind, known)| {
+                let mut index = json!({ "name": name, "type": kind });
+                if let Some(((keys, values), stats, recovery)) = known {
+                    index["keys"] = json!(keys);
+                    index["values"] = json!(values);
+                    index["records"] = json!(stats.records);
+                    index["height"] = json!(stats.height);
+                    index["leaves"] = json!(stats.leaves);
+                    index["pm_bytes"] = json!(stats.pm_bytes);
+                    index["dram_bytes"] = json!(stats.dram_bytes);
+                    index["recovery_ms"] = json!(recovery.elapsed.as_secs_f64() * 1e3);
+                }
+                index
+            })
+            .collect();
+        let info = json!({
+            "pool": args.pool,
+            "bytes": pool.len(),
+            "used_bytes": pool.used_bytes(),
+            "clean": pool.was_clean(),
+            "generation": pool.generation(),
+            "uuid": format!("{:032x}", pool.uuid()),
+            "durability": promise,
+            "indexes": indexes,
+        });
+        println!("{}", serde_json::to_string_pretty(&info)?);
+        return Ok(());
+    }
+    println!("{}", style::bold(&args.pool.display().to_string()));
+    println!("  {} in use of {}", bytes(pool.used_bytes()), bytes(pool.len()));
+    println!("  opened for writing {} times", thousands(pool.generation()));
+    if pool.was_clean() {
+        println!("  closed cleanly");
+    } else {
+        println!("  not closed cleanly; the next opening recovers");
+    }
+    println!("  durability here: {}: {}", promise.title(), promise.words);
+    if indexes.is_empty() {
+        println!("  no index yet");
+        return Ok(());
+    }
+    let mut table =
+        Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
+    for (name, kind, known) in indexes {
+        match known {
+            Some(((keys, values), stats, recovery)) => table.row([
+                name,
+                kind,
+                keys.into(),
+                values.into(),
+                thousands(stats.records),
+                bytes(stats.pm_bytes),
+                bytes(stats.dram_bytes),
+                millis(recovery.elapsed),
+            ]),
+            None => table.row([name, kind, "?".into(), "?".into()]),
+        }
+    }
+    print!("\n{}", table.render());
+    Ok(())
+}

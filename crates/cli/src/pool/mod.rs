@@ -1,0 +1,12 @@
+//! `pmindex info, check, get, put, del, scan`: looking into a pool and changing it by hand.
+
+mod check;
+mod handle;
+mod info;
+mod open;
+mod records;
+mod text;
+
+pub(crate) use check::{Args as CheckArgs, run as check};
+pub(crate) use info::{Args as InfoArgs, run as info};
+pub(crate) use records::{DelArgs, GetArgs, PutArgs, ScanArgs, del, get, put, scan};

@@ -1,0 +1,85 @@
+//! Opening a pool that a person named, and the index they mean in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pmindex::core::{IndexEntry, OpenError, Pool, PoolOptions};
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+
+use super::handle::{self, Handle};
+
+/// Which pool, and which index in it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Which {
+    /// The pool's file
+    pub(crate) pool: PathBuf,
+
+    /// Which index [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) index: Option<String>,
+}
+
+/// What an index is called that `put` creates.
+const DEFAULT_INDEX: &str = "main";
+
+/// Opens a pool to look at: other readers may do the same, nothing is written.
+pub(crate) fn read_only(path: &Path) -> Result<Arc<Pool>, CliError> {
+    Ok(Arc::new(Pool::open(path, &PoolOptions::new().read_only(true))?))
+}
+
+/// Opens an index to look at.
+pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> {
+    let pool = read_only(&which.pool)?;
+    let entry = find(&pool, which.index.as_deref())?;
+    handle::open_any(&pool, &entry)
+}
+
+/// Opens an index to change it; with `create`, makes the pool and the index if they are missing.
+pub(crate) fn index_to_write(
+    which: &Which,
+    medium: MediumArgs,
+    create: bool,
+) -> Result<(Arc<Pool>, Box<dyn Handle>), CliError> {
+    let options = medium.apply(PoolOptions::new());
+    let pool = match Pool::open(&which.pool, &options) {
+        Err(OpenError::NotFound { .. }) if create => Pool::create(&which.pool, &options)?,
+        opened => opened?,
+    };
+    let pool = Arc::new(pool);
+    let name = which.index.as_deref();
+    let handle = match find(&pool, name) {
+        Err(CliError::NoIndex { .. }) if create => {
+            handle::create(&pool, name.unwrap_or(DEFAULT_INDEX))?
+        }
+        found => handle::open_any(&pool, &found?)?,
+    };
+    Ok((pool, handle))
+}
+
+/// Ends properly.
+pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliError> {
+    handle.close()?;
+    if let Some(pool) = Arc::into_inner(pool) {
+        pool.close()?;
+    }
+    Ok(())
+}
+
+/// The index of this name, or the only one.
+fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
+    let names = || -> Result<Vec<String>, CliError> {
+        Ok(pool.indexes()?.into_iter().map(|entry| entry.name).collect())
+    };
+    if let Some(name) = name {
+        let found = pool.find_index(name)?;
+        return found.ok_or(CliError::NoIndex { name: Some(name.into()), there: names()? });
+    }
+    let mut entries = pool.indexes()?;
+    match entries.len() {
+        0 => Err(CliError::NoIndex { name: None, there: Vec::new() }),
+        1 => Ok(entries.remove(0)),
+        _ => Err(CliError::WhichIndex { there: names()? }),
+    }
+}

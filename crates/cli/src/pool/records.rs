@@ -1,0 +1,150 @@
+//! `pmindex get, put, del, scan`: single records by hand.
+
+use std::io::{self, BufWriter, Write};
+
+use serde_json::json;
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+
+use super::handle::Scan;
+use super::open::{self, Which};
+
+/// What to look up.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex get my.pool apple\n\n\
+    The exit code is 1 if there is no such key.")]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The key
+    key: String,
+    /// Print JSON instead of the bare value
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to store.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex put my.pool apple red\n  \
+    pmindex put my.pool apple green --index fruit --durability process\n\n\
+    A pool or index that does not exist is created, for byte strings.")]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The key
+    key: String,
+    /// The value
+    value: String,
+    #[command(flatten)]
+    medium: MediumArgs,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to remove.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex del my.pool apple\n\n\
+    The exit code is 1 if there is no such key.")]
+pub(crate) struct DelArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The key
+    key: String,
+    #[command(flatten)]
+    medium: MediumArgs,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to list.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex scan my.pool\n  \
+    pmindex scan my.pool --from apple --to banana --limit 10\n  \
+    pmindex scan my.pool --reverse --limit 1 --json")]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The first key [default: the least]
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// The key after the last [default: none]
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Records at most [default: all]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// From the last to the first
+    #[arg(long)]
+    reverse: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the value of a key.
+pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
+    let index = open::index_to_read(&args.which)?;
+    let value = index.get(&args.key)?;
+    if args.json {
+        println!("{}", json!({ "key": args.key, "found": value.is_some(), "value": value }));
+    } else if let Some(value) = &value {
+        println!("{value}");
+    }
+    value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
+}
+
+/// Adds or replaces a record.
+pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
+    let (pool, index) = open::index_to_write(&args.which, args.medium, true)?;
+    let new = index.put(&args.key, &args.value)?;
+    open::close(pool, index)?;
+    if args.json {
+        println!("{}", json!({ "key": args.key, "new": new }));
+    } else {
+        println!("{} {}", if new { "added" } else { "replaced" }, args.key);
+    }
+    Ok(())
+}
+
+/// Removes a record.
+pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
+    let (pool, index) = open::index_to_write(&args.which, args.medium, false)?;
+    let value = index.del(&args.key)?;
+    open::close(pool, index)?;
+    if args.json {
+        println!("{}", json!({ "key": args.key, "found": value.is_some(), "value": value }));
+    } else if value.is_some() {
+        println!("removed {}", args.key);
+    }
+    value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
+}
+
+/// Lists records in key order.
+pub(crate) fn scan(args: &ScanArgs) -> Result<(), CliError> {
+    let index = open::index_to_read(&args.which)?;
+    let scan = Scan { from: args.from.as_deref(), to: args.to.as_deref(), reverse: args.reverse };
+    let limit = args.limit.unwrap_or(u64::MAX);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let (mut count, mut failed) = (0, None);
+    index.scan(&scan, &mut |key, value| {
+        if count == limit {
+            return false;
+        }
+        count += 1;
+        let written = if args.json {
+            writeln!(out, "{}", json!({ "key": key, "value": value }))
+        } else {
+            writeln!(out, "{key}\t{value}")
+        };
+        failed = written.err();
+        failed.is_none()
+    })?;
+    match failed.map_or_else(|| out.flush(), Err) {
+        // Who reads the list has seen enough of it.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}

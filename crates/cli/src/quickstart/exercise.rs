@@ -1,0 +1,279 @@
+//! Every operation on a loaded index: how fast it is, and what it asks of the medium.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use pmindex::core::Medium;
+use pmindex::{Index, IndexError, Key, Value};
+use pmindex_pibench::{BATCH, KeySpace, SCAN_LENGTH};
+
+use super::model::Expected;
+use super::store::Store;
+use super::universe::Universe;
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Op {
+    /// Looks up keys that exist.
+    Get,
+    /// The same, 64 in a call.
+    GetMany,
+    /// Reads 100 records.
+    Scan,
+    /// Replaces values.
+    Update,
+    /// Removes.
+    Remove,
+    /// Adds what was removed.
+    Insert,
+    /// The same, 64 in a call.
+    InsertMany,
+}
+
+impl Op {
+    /// All, in an order in which each finds the records it needs.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Get,
+        Self::GetMany,
+        Self::Scan,
+        Self::Update,
+        Self::Remove,
+        Self::Insert,
+        Self::InsertMany,
+    ];
+
+    /// Its name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::GetMany => "get_many (64)",
+            Self::Scan => "scan (100)",
+            Self::Update => "update",
+            Self::Remove => "remove",
+            Self::Insert => "insert",
+            Self::InsertMany => "insert_many (64)",
+        }
+    }
+}
+
+/// What the operations of a kind came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// How many there were.
+    pub(crate) ops: u64,
+    /// How long they took.
+    pub(crate) time: Duration,
+    /// Lines they flushed.
+    pub(crate) lines: u64,
+    /// Fences they executed.
+    pub(crate) fences: u64,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+impl Spent {
+    /// Operations a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.ops as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Lines flushed by one operation.
+    pub(crate) fn lines_per_op(&self) -> f64 {
+        self.lines as f64 / self.ops.max(1) as f64
+    }
+
+    /// Fences of one operation.
+    pub(crate) fn fences_per_op(&self) -> f64 {
+        self.fences as f64 / self.ops.max(1) as f64
+    }
+}
+
+/// When enough operations of a kind have run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Enough {
+    /// So many.
+    pub(crate) ops: u64,
+    /// Or so long.
+    pub(crate) time: Duration,
+}
+
+/// Lines flushed and fences so far, where the medium counts them.
+pub(crate) type Meter<'a> = &'a dyn Fn() -> (u64, u64);
+
+/// Exercises one index; `expected` is kept up to date.
+pub(crate) struct Exercise<'a, I, K, V> {
+    index: &'a I,
+    universe: &'a Universe<K, V>,
+    expected: &'a mut Expected,
+    random: KeySpace,
+    removed: Vec<usize>,
+    numbers: u64,
+}
+
+/// Operations between two looks at the clock.
+const CHUNK: usize = 8 * BATCH;
+
+impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
+    /// Of an index that holds what is expected.
+    pub(crate) fn new(
+        index: &'a I,
+        universe: &'a Universe<K, V>,
+        expected: &'a mut Expected,
+    ) -> Self {
+        let random = KeySpace::new(5);
+        Self { index, universe, expected, random, removed: Vec::new(), numbers: 1 << 40 }
+    }
+
+    /// Every operation in turn.
+    ///
+    /// # Errors
+    /// What an operation failed with. One that has another effect than it should is found later,
+    /// when the index is verified.
+    pub(crate) fn run(
+        &mut self,
+        enough: Enough,
+        meter: Meter<'_>,
+    ) -> Result<Vec<(Op, Spent)>, IndexError> {
+        let mut results = Vec::new();
+        for op in Op::ALL {
+            let mut spent = Spent::default();
+            while spent.ops < enough.ops && spent.time < enough.time {
+                let places = self.places(op);
+                if places.is_empty() {
+                    break;
+                }
+                self.chunk(op, &places, &mut spent, meter)?;
+            }
+            results.push((op, spent));
+        }
+        Ok(results)
+    }
+
+    /// Where the next operations go: present records, or those removed before.
+    fn places(&mut self, op: Op) -> Vec<usize> {
+        match op {
+            Op::Insert if self.removed.len() < 2 * CHUNK => Vec::new(),
+            Op::Insert | Op::InsertMany => {
+                self.removed.split_off(self.removed.len().saturating_sub(CHUNK))
+            }
+            Op::Scan => (0..CHUNK / 16).filter_map(|_| self.present()).collect(),
+            Op::Remove => (0..CHUNK)
+                .map_while(|_| {
+                    let at = self.present()?;
+                    self.expected.set(at, None);
+                    self.removed.push(at);
+                    Some(at)
+                })
+                .collect(),
+            Op::Get | Op::GetMany | Op::Update => {
+                (0..CHUNK).filter_map(|_| self.present()).collect()
+            }
+        }
+    }
+
+    /// A random place that holds a record.
+    fn present(&mut self) -> Option<usize> {
+        (0..1000).find_map(|_| {
+            let at = self.random.below(self.universe.len() as u64);
+            let at = usize::try_from(at).unwrap_or_default();
+            self.expected.at(at).map(|_| at)
+        })
+    }
+
+    fn chunk(
+        &mut self,
+        op: Op,
+        places: &[usize],
+        spent: &mut Spent,
+        meter: Meter<'_>,
+    ) -> Result<(), IndexError> {
+        let keys: Vec<K> = places.iter().map(|at| self.universe.key(*at).clone()).collect();
+        let mut records: Vec<(K, V)> = Vec::new();
+        if matches!(op, Op::Update | Op::Insert | Op::InsertMany) {
+            for (at, key) in places.iter().zip(&keys) {
+                self.numbers += 1;
+                self.expected.set(*at, Some(self.numbers));
+                records.push((key.clone(), self.universe.value(self.numbers)));
+            }
+        }
+        let before = meter();
+        let started = Instant::now();
+        execute(self.index, op, &keys, &records)?;
+        spent.time += started.elapsed();
+        let after = meter();
+        spent.lines += after.0 - before.0;
+        spent.fences += after.1 - before.1;
+        spent.ops += keys.len() as u64;
+        Ok(())
+    }
+}
+
+fn execute<K: Key, V: Value>(
+    index: &impl Index<K, V>,
+    op: Op,
+    keys: &[K],
+    records: &[(K, V)],
+) -> Result<(), IndexError> {
+    match op {
+        Op::Get => {
+            for key in keys {
+                black_box(index.get(key.borrowed())?);
+            }
+        }
+        Op::GetMany => {
+            let mut values = vec![None; BATCH];
+            for keys in keys.chunks(BATCH) {
+                index.get_many(keys, &mut values[..keys.len()])?;
+                black_box(&values);
+            }
+        }
+        Op::Scan => {
+            let mut found = Vec::with_capacity(SCAN_LENGTH);
+            for key in keys {
+                found.clear();
+                index.scan(key.borrowed(), SCAN_LENGTH, &mut found)?;
+                black_box(&found);
+            }
+        }
+        Op::Update => {
+            for (key, value) in records {
+                index.update(key.borrowed(), value.borrowed())?;
+            }
+        }
+        Op::Remove => {
+            for key in keys {
+                black_box(index.remove(key.borrowed())?);
+            }
+        }
+        Op::Insert => {
+            for (key, value) in records {
+                index.insert(key.borrowed(), value.borrowed())?;
+            }
+        }
+        Op::InsertMany => {
+            for records in records.chunks(BATCH) {
+                if let Some(stopped) = index.insert_many(records).stopped {
+                    return Err(stopped);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The results of both indexes of a store, words first.
+pub(crate) type Both = [Vec<(Op, Spent)>; 2];
+
+/// Exercises both indexes of a store.
+pub(crate) fn both<M: Medium>(
+    store: &Store<M>,
+    universes: &super::source::Universes,
+    model: &mut super::model::Model,
+    enough: Enough,
+    meter: Meter<'_>,
+) -> Result<Both, IndexError> {
+    let words = Exercise::new(&store.words, &universes.words, &mut model.words);
+    let integers = Exercise::new(&store.integers, &universes.integers, &mut model.integers);
+    let (mut words, mut integers) = (words, integers);
+    Ok([words.run(enough, meter)?, integers.run(enough, meter)?])
+}

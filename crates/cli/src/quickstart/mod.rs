@@ -1,0 +1,276 @@
+//! `pmindex quickstart`: real keys in a real file, a real kill, and a proof that nothing was lost.
+//!
+//! 1. Load a word list and a million integers into two indexes of one pool; time every operation.
+//! 2. A child process writes on from several threads, and acknowledges every write through a pipe.
+//! 3. At a random moment it is killed (SIGKILL).
+//! 4. Open the pool: recovery is part of it.
+//! 5. Compare both indexes with what the acknowledgements say: every acknowledged write must be
+//!    there, each one in flight wholly or not at all, and nothing else.
+//!
+//! Steps 2 to 5 repeat with `--rounds`.
+
+mod crash;
+mod exercise;
+mod model;
+mod script;
+mod show;
+mod source;
+mod store;
+mod universe;
+pub(crate) mod writer;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pmindex::core::{Counting, Pool, PoolOptions};
+use pmindex::{Index, IndexError, Key, Value};
+use pmindex_pibench::KeySpace;
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::place::Place;
+use crate::progress;
+
+use crash::{Acknowledged, Moment};
+use exercise::{Both, Enough};
+use model::{Expected, Model, Verdict};
+use source::{Source, Universes};
+use store::{Opened, Store};
+use universe::Universe;
+
+/// The hidden command of the child process.
+pub(crate) const WRITER: &str = "quickstart-writer";
+
+/// Room a quickstart wants by default, in bytes.
+const ROOM: u64 = 1 << 30;
+
+/// What to try.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    /// Where to put the pool [default: tmpfs if there is room, else the temporary folder]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    medium: MediumArgs,
+
+    /// How often to write, kill and recover
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+
+    /// Threads that write while the process is killed
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new()
+              .range(1..=crash::MAX_THREADS as u64))]
+    threads: usize,
+
+    /// Repeat a run's choices of keys and moments [default: random]
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+
+    /// Leave the pool there
+    #[arg(long)]
+    keep: bool,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  pmindex quickstart
+  pmindex quickstart --keys my-keys.txt --dir . --keep
+  pmindex quickstart --durability flush
+  pmindex quickstart --rounds 200 --integers 50000";
+
+/// A round: a child's writes, its end, and what was there afterwards.
+#[derive(Clone, Debug)]
+struct Round {
+    acknowledged: Acknowledged,
+    opened: Opened,
+    words: Verdict,
+    integers: Verdict,
+}
+
+impl Round {
+    fn holds(&self) -> bool {
+        self.words.holds() && self.integers.holds()
+    }
+}
+
+/// All that a run found out.
+struct Summary {
+    seed: u64,
+    pool: PathBuf,
+    pool_bytes: u64,
+    promise: crate::medium::Promise,
+    loaded: [u64; 2],
+    load_time: Duration,
+    speeds: Both,
+    costs: Both,
+    rounds: Vec<Round>,
+}
+
+impl Summary {
+    fn holds(&self) -> bool {
+        !self.rounds.is_empty() && self.rounds.iter().all(Round::holds)
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    let seed = args.seed.unwrap_or_else(random_seed);
+    let place = Place::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
+    let summary = try_out(args, seed, place.path())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&show::json(&summary))?);
+    } else {
+        show::print(&summary, args.keep);
+    }
+    if summary.holds() { Ok(()) } else { Err(CliError::Lost) }
+}
+
+fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
+    let universes = args.source.universes()?;
+    let mut model = Model {
+        words: Expected::empty(universes.words.len()),
+        integers: Expected::empty(universes.integers.len()),
+    };
+
+    let started = Instant::now();
+    let bar = progress::spinner("loading words and integers");
+    let store = Store::create(path, args.medium)?;
+    let loaded = load(&store, &universes, &mut model)?;
+    let load_time = started.elapsed();
+
+    bar.set_message("timing every operation");
+    let enough = Enough { ops: 200_000, time: Duration::from_millis(400) };
+    let speeds = exercise::both(&store, &universes, &mut model, enough, &|| (0, 0))?;
+    let (promise, pool_bytes) = (store.promise(), store.pool().used_bytes());
+    store.close()?;
+    bar.set_message("counting flushes and fences");
+    let costs = count_costs(&universes)?;
+    bar.finish_and_clear();
+
+    let mut random = KeySpace::new(seed);
+    let mut rounds = Vec::new();
+    let bar = progress::bar(args.rounds);
+    for number in 0..args.rounds {
+        bar.set_message(format!("round {}", number + 1));
+        let round = crash_round(args, &universes, &mut model, path, &mut random, &bar)?;
+        let holds = round.holds();
+        rounds.push(round);
+        bar.inc(1);
+        if !holds {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Summary {
+        seed,
+        pool: path.into(),
+        pool_bytes,
+        promise,
+        loaded,
+        load_time,
+        speeds,
+        costs,
+        rounds,
+    })
+}
+
+/// One crash, recovered and verified.
+fn crash_round(
+    args: &Args,
+    universes: &Universes,
+    model: &mut Model,
+    path: &Path,
+    random: &mut KeySpace,
+    bar: &indicatif::ProgressBar,
+) -> Result<Round, CliError> {
+    let script = random.random();
+    // A single round is to show a crash in the middle of writing; of many, some may hit opening.
+    let moment = if args.rounds == 1 {
+        Moment::AfterFirstWrite(Duration::from_micros(200_000 + random.below(1_300_000)))
+    } else {
+        Moment::AfterStart(Duration::from_micros(random.below(700_000)))
+    };
+    let (words, integers) = (universes.words.len(), universes.integers.len());
+    let acknowledged = crash::write_and_kill(
+        path,
+        &args.source,
+        args.medium,
+        (args.threads, script),
+        moment,
+        &|steps| bar.set_message(format!("{steps} writes acknowledged")),
+    )?;
+    bar.set_message("recovering and verifying");
+    for (thread, steps) in acknowledged.steps.iter().enumerate() {
+        model.follow(script::Script::new(script, thread, args.threads, words, integers), *steps);
+    }
+    let (store, opened) = Store::open(path, args.medium)?;
+    store.check()?;
+    let words = model::verify(&store.words, &universes.words, &mut model.words)?;
+    let integers = model::verify(&store.integers, &universes.integers, &mut model.integers)?;
+    store.close()?;
+    Ok(Round { acknowledged, opened, words, integers })
+}
+
+/// Fills both indexes: all words, every other integer.
+fn load<M: pmindex::core::Medium>(
+    store: &Store<M>,
+    universes: &Universes,
+    model: &mut Model,
+) -> Result<[u64; 2], IndexError> {
+    Ok([
+        fill(&store.words, &universes.words, &mut model.words, 1)?,
+        fill(&store.integers, &universes.integers, &mut model.integers, 2)?,
+    ])
+}
+
+/// Loads every `step`-th key.
+fn fill<K: Key, V: Value>(
+    index: &impl Index<K, V>,
+    universe: &Universe<K, V>,
+    expected: &mut Expected,
+    step: usize,
+) -> Result<u64, IndexError> {
+    let places = (0..universe.len()).step_by(step);
+    let mut records = places
+        .zip(1..)
+        .inspect(|&(at, number)| expected.set(at, Some(number)))
+        .map(|(at, number)| (universe.key(at).clone(), universe.value(number)));
+    index.bulk_load(&mut records)
+}
+
+/// Counts flushed lines and fences of every operation, on small copies in memory.
+fn count_costs(universes: &Universes) -> Result<Both, CliError> {
+    let sample = Universes {
+        words: universes.words.sample(20_000),
+        integers: universe::integers(20_000, 1),
+    };
+    let mut model = Model {
+        words: Expected::empty(sample.words.len()),
+        integers: Expected::empty(sample.integers.len()),
+    };
+    let options = PoolOptions::new().emulate_pm(true);
+    let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?)?;
+    load(&store, &sample, &mut model)?;
+    let enough = Enough { ops: 4096, time: Duration::MAX };
+    let meter = || {
+        let counts = store.pool().pm().counts();
+        (counts.lines, counts.fences)
+    };
+    Ok(exercise::both(&store, &sample, &mut model, enough, &meter)?)
+}
+
+/// A seed nobody chose.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish() >> 32
+}

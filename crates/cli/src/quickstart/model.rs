@@ -1,0 +1,188 @@
+//! What must be in the pool: every acknowledged write, and nothing else.
+
+use std::fmt;
+use std::ops::Bound;
+
+use pmindex::{Index, IndexError, Key, Value};
+use pmindex_pibench::BATCH;
+
+use super::script::{Change, Script, Side};
+use super::universe::Universe;
+
+/// What an index should hold, by place in its universe: a number that stands for the value.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    values: Vec<Option<u64>>,
+    /// Changes that had begun and were not acknowledged: each place may hold the old or the new.
+    in_flight: Vec<(usize, Option<u64>)>,
+}
+
+impl Expected {
+    /// Nothing at any of `len` places.
+    pub(crate) fn empty(len: usize) -> Self {
+        Self { values: vec![None; len], in_flight: Vec::new() }
+    }
+
+    /// What a place should hold.
+    pub(crate) fn at(&self, at: usize) -> Option<u64> {
+        self.values[at]
+    }
+
+    /// A place holds this from now on.
+    pub(crate) fn set(&mut self, at: usize, value: Option<u64>) {
+        self.values[at] = value;
+    }
+
+    /// An acknowledged change.
+    fn apply(&mut self, change: &Change) {
+        for (at, value) in change.effects(|at| self.values[at]) {
+            self.values[at] = value;
+        }
+    }
+
+    /// A change that may or may not have happened.
+    fn attempt(&mut self, change: &Change) {
+        let effects = change.effects(|at| self.values[at]);
+        self.in_flight.extend(effects.into_iter().filter(|(at, new)| self.values[*at] != *new));
+    }
+}
+
+/// Both indexes together.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    /// The byte strings.
+    pub(crate) words: Expected,
+    /// The integers.
+    pub(crate) integers: Expected,
+}
+
+impl Model {
+    /// Follows one thread's script for the steps that were acknowledged, and one more that had
+    /// perhaps begun.
+    pub(crate) fn follow(&mut self, script: Script, acknowledged: u64) {
+        let mut script = script.into_iter();
+        for (side, change) in script.by_ref().take(usize::try_from(acknowledged).unwrap_or(0)) {
+            self.side(side).apply(&change);
+        }
+        if let Some((side, change)) = script.next() {
+            self.side(side).attempt(&change);
+        }
+    }
+
+    fn side(&mut self, side: Side) -> &mut Expected {
+        match side {
+            Side::Words => &mut self.words,
+            Side::Integers => &mut self.integers,
+        }
+    }
+}
+
+/// How an index differs from what it should hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Records found.
+    pub(crate) records: u64,
+    /// In-flight changes found done.
+    pub(crate) in_flight_done: u64,
+    /// In-flight changes in all.
+    pub(crate) in_flight: u64,
+    /// Acknowledged records that are missing.
+    pub(crate) lost: u64,
+    /// Records nobody wrote, or that were removed.
+    pub(crate) ghosts: u64,
+    /// Records with another value than was written last.
+    pub(crate) wrong: u64,
+    /// The first few, in words.
+    pub(crate) examples: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether every acknowledged write is there, and nothing else.
+    pub(crate) fn holds(&self) -> bool {
+        self.lost + self.ghosts + self.wrong == 0
+    }
+
+    fn note(&mut self, what: &str, key: &impl fmt::Debug) {
+        if self.examples.len() < 5 {
+            self.examples.push(format!("{what}: {key:?}"));
+        }
+    }
+}
+
+/// Compares an index with what it should hold, by a full scan in both their orders; afterwards
+/// `expected` is what was found, in-flight changes decided.
+pub(crate) fn verify<K: Key, V: Value>(
+    index: &impl Index<K, V>,
+    universe: &Universe<K, V>,
+    expected: &mut Expected,
+) -> Result<Verdict, IndexError> {
+    let mut verdict = Verdict::default();
+    let mut found = vec![false; universe.len()];
+    let in_flight = std::mem::take(&mut expected.in_flight);
+    verdict.in_flight = in_flight.len() as u64;
+    for item in index.range_bounds(Bound::Unbounded, Bound::Unbounded) {
+        let (key, value) = item?;
+        verdict.records += 1;
+        let Some(at) = universe.find(&key) else {
+            verdict.ghosts += 1;
+            verdict.note("nobody ever wrote this key", &key);
+            continue;
+        };
+        if std::mem::replace(&mut found[at], true) {
+            verdict.ghosts += 1;
+            verdict.note("twice in one scan", &key);
+            continue;
+        }
+        let is = |number: Option<u64>| number.is_some_and(|n| universe.value(n) == value);
+        if is(expected.at(at)) {
+            continue;
+        }
+        let begun = in_flight.iter().find(|(place, new)| *place == at && is(*new));
+        if let Some((_, new)) = begun {
+            verdict.in_flight_done += 1;
+            expected.set(at, *new);
+        } else if expected.at(at).is_some() {
+            verdict.wrong += 1;
+            verdict.note("another value than was written", &key);
+        } else {
+            verdict.ghosts += 1;
+            verdict.note("was removed, or never acknowledged", &key);
+        }
+    }
+    for (at, found) in found.iter().enumerate() {
+        if *found || expected.at(at).is_none() {
+            continue;
+        }
+        if in_flight.iter().any(|(place, new)| *place == at && new.is_none()) {
+            verdict.in_flight_done += 1;
+            expected.set(at, None);
+        } else {
+            verdict.lost += 1;
+            verdict.note("acknowledged and lost", universe.key(at));
+        }
+    }
+    if verdict.holds() {
+        look_up(index, universe, expected, &mut verdict)?;
+    }
+    Ok(verdict)
+}
+
+/// Looks every key up, present or not: a scan does not use the upper levels, lookups do.
+fn look_up<K: Key, V: Value>(
+    index: &impl Index<K, V>,
+    universe: &Universe<K, V>,
+    expected: &Expected,
+    verdict: &mut Verdict,
+) -> Result<(), IndexError> {
+    let mut values = vec![None; BATCH];
+    for (batch, keys) in universe.keys().chunks(BATCH).enumerate() {
+        index.get_many(keys, &mut values[..keys.len()])?;
+        for ((at, key), value) in (batch * BATCH..).zip(keys).zip(&values) {
+            if *value != expected.at(at).map(|number| universe.value(number)) {
+                verdict.wrong += 1;
+                verdict.note("a lookup and a scan disagree", key);
+            }
+        }
+    }
+    Ok(())
+}

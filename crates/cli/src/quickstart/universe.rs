@@ -1,0 +1,153 @@
+//! The keys a quickstart may ever use, known by their place in key order, and their values.
+
+use std::fs;
+use std::path::Path;
+
+use pmindex::{Key, MAX_KEY_BYTES, Value};
+use pmindex_pibench::KeySpace;
+
+use crate::error::CliError;
+
+/// The vendored word list; its licence lies beside it.
+const WORDS: &str = include_str!("../../data/words.txt");
+
+/// All keys of one index, ascending, and how a number becomes a value.
+pub(crate) struct Universe<K, V> {
+    keys: Vec<K>,
+    value: fn(u64) -> V,
+}
+
+impl<K: Key, V: Value> Universe<K, V> {
+    /// How many keys there are.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The key in this place of the order.
+    pub(crate) fn key(&self, at: usize) -> &K {
+        &self.keys[at]
+    }
+
+    /// All of them, ascending.
+    pub(crate) fn keys(&self) -> &[K] {
+        &self.keys
+    }
+
+    /// About `count` of the keys, evenly.
+    pub(crate) fn sample(&self, count: usize) -> Self {
+        let step = (self.len() / count.max(1)).max(1);
+        Self { keys: self.keys.iter().step_by(step).cloned().collect(), value: self.value }
+    }
+
+    /// Where a key is, if it is one of these.
+    pub(crate) fn find(&self, key: &K) -> Option<usize> {
+        self.keys.binary_search(key).ok()
+    }
+
+    /// The value that `number` stands for; different numbers are different values.
+    pub(crate) fn value(&self, number: u64) -> V {
+        (self.value)(number)
+    }
+}
+
+/// Twice `count` integers all over `u64`, so that half of them can be missing.
+pub(crate) fn integers(count: usize, seed: u64) -> Universe<u64, u64> {
+    let space = KeySpace::new(seed);
+    let mut keys: Vec<u64> = (0..2 * count as u64).map(|i| space.key(i)).collect();
+    keys.sort_unstable();
+    Universe { keys, value: |number| number }
+}
+
+/// The vendored words.
+pub(crate) fn words() -> Universe<Vec<u8>, Vec<u8>> {
+    of_lines(lines(WORDS.as_bytes()).map(|(_, line)| line).collect())
+}
+
+/// The lines of a file, each once; empty ones are passed over.
+///
+/// # Errors
+/// If the file cannot be read, has no line, or a line is longer than a key may be.
+pub(crate) fn lines_of(path: &Path) -> Result<Universe<Vec<u8>, Vec<u8>>, CliError> {
+    let bad = |what: String| CliError::Keys { path: path.into(), what };
+    let text = fs::read(path).map_err(|e| bad(e.to_string()))?;
+    let mut keys = Vec::new();
+    for (number, line) in lines(&text) {
+        if line.len() > MAX_KEY_BYTES {
+            let len = line.len();
+            return Err(bad(format!("line {number}: {len} bytes, at most {MAX_KEY_BYTES}")));
+        }
+        keys.push(line);
+    }
+    if keys.is_empty() {
+        return Err(bad("no line with a key".into()));
+    }
+    Ok(of_lines(keys))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let trimmed = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
+    (1..).zip(trimmed).filter(|(_, line)| !line.is_empty())
+}
+
+fn of_lines(mut keys: Vec<&[u8]>) -> Universe<Vec<u8>, Vec<u8>> {
+    keys.sort_unstable();
+    keys.dedup();
+    Universe { keys: keys.into_iter().map(<[u8]>::to_vec).collect(), value: sentence }
+}
+
+/// 8 to 71 bytes made from a number: a torn or mixed value equals no other number's.
+fn sentence(number: u64) -> Vec<u8> {
+    let space = KeySpace::new(number);
+    let len = 8 + usize::try_from(space.key(0) % 64).unwrap_or_default();
+    let mut bytes = number.to_le_bytes().to_vec();
+    let mut tail = (1..).flat_map(|i| space.key(i).to_le_bytes());
+    bytes.extend(tail.by_ref().take(len - 8));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_vendored_words_are_many_and_sorted() {
+        let words = words();
+        assert!(words.len() > 300_000);
+        assert!(words.keys.is_sorted());
+        assert!(words.find(&b"persistence".to_vec()).is_some());
+        assert!(words.find(&b"persistencd".to_vec()).is_none());
+    }
+
+    #[test]
+    fn a_file_gives_its_lines_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("keys");
+        fs::write(&path, "pear\r\napple\n\npear\nfig").expect("written");
+        let keys = lines_of(&path).expect("readable");
+        assert_eq!(keys.keys, [b"apple".to_vec(), b"fig".to_vec(), b"pear".to_vec()]);
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_with_the_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("keys");
+        let missing = lines_of(&path).map(|_| ()).expect_err("there is none");
+        assert!(missing.to_string().contains("keys"), "{missing}");
+        fs::write(&path, "\n\n").expect("written");
+        assert!(lines_of(&path).is_err());
+        fs::write(&path, format!("a\n{}\n", "x".repeat(MAX_KEY_BYTES + 1))).expect("written");
+        let long = lines_of(&path).map(|_| ()).expect_err("too long");
+        assert!(long.to_string().contains("line 2"), "{long}");
+    }
+
+    #[test]
+    fn values_differ_and_vary_in_length() {
+        let values: BTreeSet<Vec<u8>> = (0..1000).map(sentence).collect();
+        assert_eq!(values.len(), 1000);
+        let lengths: BTreeSet<usize> = values.iter().map(Vec::len).collect();
+        assert!(lengths.len() > 30);
+        assert!(lengths.iter().all(|len| (8..72).contains(len)));
+    }
+}

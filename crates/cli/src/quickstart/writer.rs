@@ -1,0 +1,128 @@
+//! The child process: writes until it is killed, and acknowledges every step with one byte on its
+//! standard output. The pipe is the kernel's: what is in it outlives the child.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use pmindex::{Index, IndexError, Key, Value};
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+
+use super::script::{Change, Script, Side};
+use super::source::{Source, Universes};
+use super::store::Store;
+use super::universe::Universe;
+
+/// What the parent tells its child.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The pool
+    pool: PathBuf,
+
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    medium: MediumArgs,
+
+    /// Threads that write
+    #[arg(long)]
+    threads: usize,
+
+    /// The seed of the scripts
+    #[arg(long)]
+    script: u64,
+}
+
+impl Args {
+    /// The command line that makes a child do this.
+    pub(crate) fn command_line(
+        pool: &std::path::Path,
+        source: &Source,
+        medium: MediumArgs,
+        threads: usize,
+        script: u64,
+    ) -> Vec<std::ffi::OsString> {
+        let mut line = vec![super::WRITER.into(), pool.into()];
+        line.extend(source.to_arguments());
+        line.extend(medium.to_arguments().into_iter().map(Into::into));
+        line.extend(["--threads".into(), threads.to_string().into()]);
+        line.extend(["--script".into(), script.to_string().into()]);
+        line
+    }
+}
+
+/// Writes until something fails; only a kill ends it otherwise.
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    let universes = args.source.universes()?;
+    let (store, _) = Store::open(&args.pool, args.medium)?;
+    // Not `Stdout`: its buffer would hold acknowledgements back.
+    let pipe = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(CliError::Pipe)?);
+    std::thread::scope(|threads| {
+        let handles: Vec<_> = (0..args.threads)
+            .map(|thread| {
+                let (universes, store, pipe) = (&universes, &store, &pipe);
+                threads.spawn(move || write(universes, store, pipe, thread, args))
+            })
+            .collect();
+        handles.into_iter().try_for_each(|handle| {
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// One thread's script.
+fn write(
+    universes: &Universes,
+    store: &Store,
+    mut pipe: &File,
+    thread: usize,
+    args: &Args,
+) -> Result<(), CliError> {
+    let (words, integers) = (&universes.words, &universes.integers);
+    let name = [u8::try_from(thread).unwrap_or(u8::MAX)];
+    let script = Script::new(args.script, thread, args.threads, words.len(), integers.len());
+    for (side, change) in script {
+        match side {
+            Side::Words => perform(&store.words, words, &change)?,
+            Side::Integers => perform(&store.integers, integers, &change)?,
+        }
+        // Acknowledged: from here on it must survive.
+        pipe.write_all(&name).map_err(CliError::Pipe)?;
+    }
+    Ok(())
+}
+
+fn perform<K: Key, V: Value>(
+    index: &impl Index<K, V>,
+    universe: &Universe<K, V>,
+    change: &Change,
+) -> Result<(), IndexError> {
+    let key = |at: usize| universe.key(at).borrowed();
+    match change {
+        Change::Insert(at, number) => {
+            index.insert(key(*at), universe.value(*number).borrowed())?;
+        }
+        Change::Update(at, number) => {
+            index.update(key(*at), universe.value(*number).borrowed())?;
+        }
+        Change::Upsert(at, number) => {
+            index.upsert(key(*at), universe.value(*number).borrowed())?;
+        }
+        Change::Remove(at) => {
+            index.remove(key(*at))?;
+        }
+        Change::InsertMany(records) => {
+            let record =
+                |&(at, number): &(usize, u64)| (universe.key(at).clone(), universe.value(number));
+            let records: Vec<(K, V)> = records.iter().map(record).collect();
+            if let Some(stopped) = index.insert_many(&records).stopped {
+                return Err(stopped);
+            }
+        }
+    }
+    Ok(())
+}

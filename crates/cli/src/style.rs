@@ -1,0 +1,31 @@
+//! Colours, where standard output is a terminal and nobody asked for none.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+fn coloured() -> bool {
+    static COLOURED: OnceLock<bool> = OnceLock::new();
+    *COLOURED.get_or_init(|| {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        std::io::stdout().is_terminal() && !refused
+    })
+}
+
+fn paint(code: &str, text: &str) -> String {
+    if coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
+}
+
+/// A title.
+pub(crate) fn bold(text: &str) -> String {
+    paint("1", text)
+}
+
+/// Good news.
+pub(crate) fn good(text: &str) -> String {
+    paint("32", text)
+}
+
+/// Bad news.
+pub(crate) fn bad(text: &str) -> String {
+    paint("31", text)
+}
