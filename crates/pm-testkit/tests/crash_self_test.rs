@@ -10,7 +10,9 @@ mod broken {
     pub(crate) mod stream;
 }
 
-use pmindex_testkit::crash::{Config, CrashSubject, Failure, Persistency, explore};
+use pmindex_testkit::crash::{
+    Campaign, Config, CrashSubject, Failure, Persistency, explore, mutants,
+};
 
 use broken::allocator::{self, Slots};
 use broken::log::{self, Log};
@@ -179,4 +181,37 @@ fn failures_replay_and_are_small() {
     // one append is enough to show it
     assert_eq!(failure.plan[0], "setup:    []", "{failure}");
     assert_eq!(failure.plan[1].matches("Append").count(), 1, "{failure}");
+}
+
+#[test]
+fn every_mutant_of_a_correct_program_is_caught() {
+    fn check<S: CrashSubject>() {
+        let config = small();
+        let report = explore::<S>(&config).unwrap_or_else(|f| panic!("{f}"));
+        let mutants = mutants::<S>(&[config], &[report]);
+        assert!(mutants.all.len() >= 4, "{mutants}");
+        assert_eq!(mutants.survivors().count(), 0, "{mutants}");
+    }
+    check::<Log<{ log::CORRECT }>>();
+    check::<Stream<{ stream::CORRECT }>>();
+}
+
+#[test]
+fn a_redundant_flush_survives_as_a_mutant() {
+    let config = small();
+    let report = explore::<Log<{ log::FLUSH_TWICE }>>(&config).unwrap_or_else(|f| panic!("{f}"));
+    let mutants = mutants::<Log<{ log::FLUSH_TWICE }>>(&[config], &[report]);
+    let survivors: Vec<String> = mutants.survivors().map(ToString::to_string).collect();
+    assert!(survivors.iter().any(|s| s.contains("flush at") && s.contains("dropped")), "{mutants}");
+}
+
+#[test]
+fn a_campaign_covers_every_step_of_the_source() {
+    let campaign = Campaign { states: 4000, seed: 1, mutate: false };
+    let findings = campaign.run::<Slots<{ allocator::CORRECT }>>();
+    assert!(findings.hold(), "{findings}");
+    assert!(findings.reports.iter().all(|r| r.nested > 0), "{findings}");
+    // some steps of the log are only in the broken variants
+    let findings = campaign.run::<Log<{ log::CORRECT }>>();
+    assert!(!findings.unreached.is_empty() && !findings.hold(), "{findings}");
 }

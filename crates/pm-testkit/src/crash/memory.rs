@@ -43,6 +43,8 @@ pub(crate) struct Pending {
     pub(crate) loose: bool,
     /// Part of a non-temporal copy.
     stream: bool,
+    /// A mutant: the next fence does not cover it, though it should.
+    late: bool,
 }
 
 /// Stores to one granule that may not be durable yet, in order.
@@ -174,6 +176,9 @@ impl Memory {
         if self.flushed.len() <= thread {
             self.flushed.resize_with(thread + 1, Vec::new);
         }
+        if !event.kind.writes() && !self.delayed.is_empty() {
+            self.complete_delayed_fences(space);
+        }
         self.seq += 1;
         let mut result = Ok(());
         match event.kind {
@@ -189,7 +194,7 @@ impl Memory {
             EventKind::Note => {}
         }
         if event.kind.writes() && !self.delayed.is_empty() {
-            self.release_fences(space, event.thread);
+            self.arm_fences(event.thread);
         }
         result
     }
@@ -219,6 +224,7 @@ impl Memory {
             thread: event.thread,
             loose,
             stream,
+            late: stream && self.mutation.is_some_and(|m| m.delays(event)),
         });
         Ok(())
     }
@@ -248,7 +254,7 @@ impl Memory {
         match self.mutation {
             Some(m) if m.drops(event) => return,
             Some(m) if m.delays(event) => {
-                self.delayed.push(Delayed::Fence { thread: event.thread });
+                self.delayed.push(Delayed::Fence { thread: event.thread, armed: false });
                 return;
             }
             _ => {}
@@ -267,13 +273,25 @@ impl Memory {
         self.delayed = kept;
     }
 
-    /// Completes the fences of `thread` that a mutation has moved past the store just applied.
-    fn release_fences(&mut self, space: &Space, thread: u16) {
-        let of_thread = |d: &Delayed| matches!(d, Delayed::Fence { thread: t } if *t == thread);
-        if self.delayed.iter().any(of_thread) {
-            self.delayed.retain(|d| !of_thread(d));
-            // the store itself comes before the fence now, but nobody flushed it
-            self.complete_fence(space, thread, self.seq - 1);
+    /// A store of `thread` has overtaken its delayed fences.
+    fn arm_fences(&mut self, thread: u16) {
+        for delayed in &mut self.delayed {
+            match delayed {
+                Delayed::Fence { thread: t, armed } if *t == thread => *armed = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Completes the fences that stores have overtaken. The event at hand comes later, so that a
+    /// crash could fall between those stores and the fence.
+    fn complete_delayed_fences(&mut self, space: &Space) {
+        while let Some(i) =
+            self.delayed.iter().position(|d| matches!(d, Delayed::Fence { armed: true, .. }))
+        {
+            if let Delayed::Fence { thread, .. } = self.delayed.remove(i) {
+                self.complete_fence(space, thread, self.seq);
+            }
         }
     }
 
@@ -286,24 +304,34 @@ impl Memory {
                 flushed.push((0, last.seq));
             }
         }
+        let eadr = self.kind == Persistency::Eadr;
         for &(g, seq) in &flushed {
-            let eadr = self.kind == Persistency::Eadr;
             self.settle(space, g, |p| {
-                p.seq <= seq
-                    && (!p.stream || p.thread == thread)
-                    && !(eadr && p.loose && p.thread != thread)
+                let foreign = p.thread != thread && (p.stream || (eadr && p.loose));
+                p.seq <= seq && !foreign && !p.late
             });
         }
-        let loose_ones = self.streams > 0 || self.kind == Persistency::Eadr;
-        for i in (0..if loose_ones { self.dirty.len() } else { 0 }).rev() {
-            let everything = self.kind == Persistency::Eadr;
-            let g = self.dirty[i];
-            self.settle(space, g, |p| {
-                p.thread == thread && p.seq <= before && (p.stream || (everything && p.loose))
-            });
+        if self.streams > 0 || eadr {
+            self.drain_copies(space, thread, before);
         }
         flushed.clear();
         self.flushed[thread as usize] = flushed;
+    }
+
+    /// Makes durable the copies that a fence covers without a flush: non-temporal ones, and with
+    /// persistent caches all.
+    fn drain_copies(&mut self, space: &Space, thread: u16, before: u64) {
+        let eadr = self.kind == Persistency::Eadr;
+        for i in (0..self.dirty.len()).rev() {
+            let g = self.dirty[i];
+            self.settle(space, g, |p| {
+                let covered = p.stream || (eadr && p.loose);
+                p.thread == thread && p.seq <= before && covered && !p.late
+            });
+            for store in &mut self.granules[g as usize].pending {
+                store.late &= store.thread != thread;
+            }
+        }
     }
 
     /// Makes the stores that `durable` picks durable; older ones to the same words are overtaken.

@@ -1,5 +1,6 @@
 //! The crash simulator. See the crate's documentation for how to test an index with it.
 
+mod campaign;
 mod config;
 mod explore;
 mod failure;
@@ -8,21 +9,25 @@ mod memory;
 mod mutate;
 mod oracle;
 mod panics;
+mod pools;
 mod report;
 mod rng;
 mod run;
 mod schedule;
 mod search;
 mod site;
+mod source;
 mod subject;
 mod survivors;
 
+pub use campaign::{Campaign, Findings};
 pub use config::Config;
 pub use explore::Explorer;
 pub use failure::Failure;
 pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
 pub use oracle::{Allowed, Oracle};
+pub use pools::{create_pool, open_pool};
 pub use report::{Covered, Report};
 pub use rng::Rng;
 pub use run::Plan;

@@ -17,7 +17,7 @@ pub enum Change {
     /// It does not happen.
     Drop,
     /// It is swapped with what follows: a flush comes after the thread's next fence, a fence after
-    /// the thread's next store.
+    /// the thread's next stores.
     Delay,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Mutation {
         let change = match (self.change, self.site.fence) {
             (Change::Drop, _) => "dropped",
             (Change::Delay, false) => "moved past the next fence",
-            (Change::Delay, true) => "moved past the next store",
+            (Change::Delay, true) => "moved past the next stores",
         };
         write!(f, "{} {change}", self.site)
     }
@@ -44,8 +44,16 @@ impl fmt::Display for Mutation {
 /// A step that a mutant holds back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Delayed {
-    Flush { thread: u16, granule: u32, seq: u64 },
-    Fence { thread: u16 },
+    Flush {
+        thread: u16,
+        granule: u32,
+        seq: u64,
+    },
+    /// `armed`: the store that it waits for has happened.
+    Fence {
+        thread: u16,
+        armed: bool,
+    },
 }
 
 impl Mutation {

@@ -112,12 +112,11 @@ impl Report {
     pub fn uncovered(&self) -> impl Iterator<Item = &Covered> {
         self.steps.iter().filter(|c| c.states == 0)
     }
-}
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
+    /// One line: how many states of which kind.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!(
             "{}: {:?}, {} thread(s): {} states ({} in creation, {} in recovery or after it), \
              {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
             self.subject,
@@ -132,7 +131,13 @@ impl fmt::Display for Report {
             self.trials,
             self.elapsed.as_secs_f64(),
             self.rate(),
-        )?;
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.summary())?;
         for step in &self.steps {
             writeln!(f, "  {:>9} states {:>7} points  {}", step.states, step.points, step.site)?;
         }

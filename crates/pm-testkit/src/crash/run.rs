@@ -97,7 +97,6 @@ impl<S: CrashSubject> Recording<S> {
                 run_threads(&journal, &subject, &plan.threads, schedule);
             }
             if journal.fault.lock().is_none() {
-                space.record(false);
                 subject.observe().map_err(|fault| format!("after the run: {}", fault.0))?;
                 subject.audit().map_err(|fault| format!("after the run: {}", fault.0))?;
             }

@@ -98,4 +98,11 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
         let _ = site;
         true
     }
+
+    /// The source files that hold the steps it owns, as `(path, text)`, by `include_str!`: each
+    /// flush and fence in them must be executed and crashed at.
+    #[must_use]
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 }

@@ -14,6 +14,8 @@ pub(crate) const NO_COMMIT_FLUSH: usize = 3;
 pub(crate) const NO_COMMIT_FENCE: usize = 4;
 pub(crate) const COMMIT_FIRST: usize = 5;
 pub(crate) const RMW_FOR_FENCE: usize = 6;
+/// Not a bug: a flush that nothing needs.
+pub(crate) const FLUSH_TWICE: usize = 7;
 
 #[derive(Debug)]
 pub(crate) struct Log<const BUG: usize> {
@@ -69,6 +71,9 @@ impl<const BUG: usize> CrashSubject for Log<BUG> {
             pm.store(cell, op.0);
         }
         let flushed = if BUG == NO_RECORD_FLUSH { Flushed::nothing() } else { pm.flush(entry) };
+        if BUG == FLUSH_TWICE {
+            pm.fence(pm.flush(entry))?;
+        }
         match BUG {
             NO_RECORD_FENCE => {}
             RMW_FOR_FENCE => {
@@ -107,5 +112,9 @@ impl<const BUG: usize> CrashSubject for Log<BUG> {
 
     fn ops() -> BoxedStrategy<Append> {
         (1..100u64).prop_map(Append).boxed()
+    }
+
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[("tests/broken/log.rs", include_str!("log.rs"))]
     }
 }

@@ -1,0 +1,145 @@
+//! A campaign: one subject on every medium and with every number of threads it allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::config::Config;
+use super::failure::Failure;
+use super::memory::Persistency;
+use super::report::Report;
+use super::search::explore;
+use super::site::Site;
+use super::source::steps_in;
+use super::subject::CrashSubject;
+use super::survivors::{Mutants, mutants};
+
+/// How much a campaign explores.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// Crash states in all.
+    pub states: u64,
+    /// Where all choices come from.
+    pub seed: u64,
+    /// Whether mutants are explored too.
+    pub mutate: bool,
+}
+
+/// What a campaign found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// One report per configuration that held.
+    pub reports: Vec<Report>,
+    /// The first failure, after which nothing else was explored.
+    pub failure: Option<Box<Failure>>,
+    /// Steps executed, with the crash states just before them.
+    pub covered: BTreeMap<Site, u64>,
+    /// Steps of the subject's sources that no run executed.
+    pub unreached: Vec<String>,
+    /// The mutants, if they were asked for.
+    pub mutants: Option<Mutants>,
+}
+
+/// The most states that are spent on one mutant in one configuration.
+const MUTANT_STATES: u64 = 30_000;
+
+impl Campaign {
+    /// The configurations of a subject, with their shares of the states.
+    fn configs<S: CrashSubject>(&self) -> Vec<Config> {
+        let share =
+            |percent: u64| Config::new().seed(self.seed).states(self.states * percent / 100);
+        let mut configs = vec![
+            share(if S::concurrent() { 40 } else { 75 }),
+            share(12).persistency(Persistency::Eadr),
+            share(13).persistency(Persistency::Pages),
+        ];
+        if S::concurrent() {
+            configs.push(share(25).threads(2));
+            configs.push(share(10).threads(3));
+        }
+        configs
+    }
+
+    /// Explores a subject.
+    #[must_use]
+    pub fn run<S: CrashSubject>(&self) -> Findings {
+        let mut findings = Findings::default();
+        let configs = self.configs::<S>();
+        for config in &configs {
+            match explore::<S>(config) {
+                Ok(report) => findings.reports.push(report),
+                Err(failure) => {
+                    findings.failure = Some(failure);
+                    return findings;
+                }
+            }
+        }
+        for step in findings.reports.iter().flat_map(|r| &r.steps) {
+            *findings.covered.entry(step.site).or_default() += step.states;
+        }
+        findings.unreached = unreached::<S>(&findings.covered);
+        if self.mutate {
+            let on_lines: Vec<Config> = configs
+                .into_iter()
+                .filter(|c| c.persistency == Persistency::Lines)
+                .map(|c| Config { states: c.states.min(MUTANT_STATES), ..c })
+                .collect();
+            findings.mutants = Some(mutants::<S>(&on_lines, &findings.reports));
+        }
+        findings
+    }
+}
+
+fn unreached<S: CrashSubject>(covered: &BTreeMap<Site, u64>) -> Vec<String> {
+    let lines: BTreeSet<(&str, u32)> = covered.keys().map(|s| (s.file, s.line)).collect();
+    let reached = |file: &str, line: u32| {
+        lines.iter().any(|(f, l)| *l == line && (f.ends_with(file) || file.ends_with(f)))
+    };
+    let mut missing = Vec::new();
+    for (file, text) in S::sources() {
+        for (line, code) in steps_in(text) {
+            if !reached(file, line) {
+                missing.push(format!("{file}:{line}: {code}"));
+            }
+        }
+    }
+    missing
+}
+
+impl Findings {
+    /// Whether nothing broke, every step was crashed at, and every mutant was caught.
+    #[must_use]
+    pub fn hold(&self) -> bool {
+        self.failure.is_none()
+            && self.unreached.is_empty()
+            && self.covered.values().all(|&states| states > 0)
+            && self.mutants.as_ref().is_none_or(|m| m.survivors().count() == 0)
+    }
+
+    /// Crash states checked.
+    #[must_use]
+    pub fn states(&self) -> u64 {
+        self.reports.iter().map(|r| r.states).sum()
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for report in &self.reports {
+            writeln!(f, "{}", report.summary())?;
+        }
+        for (site, states) in &self.covered {
+            let mark = if *states == 0 { "  <- NEVER CRASHED HERE" } else { "" };
+            writeln!(f, "  {states:>9} states  {site}{mark}")?;
+        }
+        for step in &self.unreached {
+            writeln!(f, "  NEVER EXECUTED  {step}")?;
+        }
+        if let Some(mutants) = &self.mutants {
+            write!(f, "{mutants}")?;
+        }
+        if let Some(failure) = &self.failure {
+            writeln!(f, "FAILED {failure}")?;
+        }
+        Ok(())
+    }
+}
