@@ -10,7 +10,12 @@
 //! optimistic lookup in a leaf (bounds check, version, fingerprint match, key compare, value,
 //! validation). Under callgrind the difference of the instruction counts of two runs with different
 //! numbers of rounds, divided by the rounds, is the cost of one round.
-#![allow(clippy::print_stdout, reason = "a program for the console")]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_ptr_alignment,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one half is what hand-written code looks like"
+)]
 
 use core::arch::asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

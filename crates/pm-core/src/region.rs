@@ -33,6 +33,9 @@ const HEAP_MAX: usize = 1 << 20;
 /// Alignment of every region, and the size of the page before the base.
 const PAGE: usize = 4096;
 
+/// Bits that no offset within a region has: addresses have 57 bits at most.
+const FAR: u64 = 0xff << 56;
+
 /// Owned memory at a fixed address, zero at first or backed by a file.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -176,8 +179,7 @@ impl Region {
         self.base
     }
 
-    /// The `T` at `offset`, if it is in bounds and aligned.
-    #[inline(always)]
+    /// The `T` at `offset`, if it is in bounds and aligned; offset 0 included.
     pub(crate) fn get<T: PmType>(&self, offset: u64) -> Option<&T> {
         let fits = offset.checked_add(size_of::<T>() as u64).is_some_and(|end| {
             end <= self.len() as u64 && offset.is_multiple_of(align_of::<T>() as u64)
@@ -186,15 +188,46 @@ impl Region {
         fits.then(|| unsafe { self.at::<T>(offset as usize) })
     }
 
-    /// `count` words at `offset`, if they are in bounds and aligned.
+    /// The `T` at `offset`, if it is in bounds, aligned and not null.
+    ///
+    /// Two branches, both predictable: one looks at bits that an aligned offset of a region never
+    /// has, of which null minus the alignment has many; the other compares with the length.
+    #[inline(always)]
+    pub(crate) fn follow<T: PmType>(&self, offset: u64) -> Option<&T> {
+        const { assert!(size_of::<T>() < 1 << 40) };
+        let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
+        let before = offset.wrapping_sub(align);
+        if before & (FAR | (align - 1)) != 0 {
+            return None;
+        }
+        // Read before the length is, whose Acquire makes the compiler read everything again.
+        let base = self.base;
+        // `before` is far from `u64::MAX`: no overflow.
+        if before + (align + size) > self.len() as u64 {
+            return None;
+        }
+        const { T::CHECKED };
+        // SAFETY: in bounds, checked above.
+        let target = unsafe { base.add(offset as usize) }.cast::<T>();
+        // SAFETY: in bounds and aligned, checked above; any bytes are a valid `PmType`; the memory
+        // lives as long as `self` and is never borrowed mutably.
+        Some(unsafe { target.as_ref() })
+    }
+
+    /// `count` words at `offset`, if they are in bounds, aligned and not null.
     #[inline(always)]
     pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[PmU64]> {
-        let end = (count as u64).checked_mul(8).and_then(|bytes| bytes.checked_add(offset))?;
-        if end > self.len() as u64 || !offset.is_multiple_of(8) {
+        let before = offset.wrapping_sub(8);
+        if (before | count as u64) & FAR != 0 || !before.is_multiple_of(8) {
+            return None;
+        }
+        let base = self.base;
+        // Neither is near an overflow.
+        if before + 8 + 8 * count as u64 > self.len() as u64 {
             return None;
         }
         // SAFETY: in bounds, checked above.
-        let start = unsafe { self.base.add(offset as usize) }.cast::<PmU64>();
+        let start = unsafe { base.add(offset as usize) }.cast::<PmU64>();
         // SAFETY: `count` words from `start` are in bounds and aligned; any bytes are valid words.
         Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), count) })
     }

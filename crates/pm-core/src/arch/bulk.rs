@@ -6,29 +6,30 @@ use core::sync::atomic::fence;
 
 use crate::cell::PmU64;
 
+use super::level::Level;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{
-    avx2, avx512,
-    level::{self, Level},
-};
+use super::x86_64::{avx2, avx512, sse2};
 
 /// Strings up to this length are compared word by word: a vector would reach into lines that the
 /// string does not touch.
 const SHORT: usize = 32;
 
 macro_rules! dispatch {
-    ($function:ident($($arg:expr),*)) => {{
+    ($level:ident, $function:ident($($arg:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
-        let result = if level::is(Level::Avx512) {
+        let result = if $level == Level::Avx512 {
             avx512::$function($($arg),*)
-        } else if level::is(Level::Avx2) {
+        } else if $level == Level::Avx2 {
             avx2::$function($($arg),*)
         } else {
-            portable::$function($($arg),*)
+            old::$function($($arg),*)
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let result = portable::$function($($arg),*);
+        let result = {
+            let _ = $level;
+            portable::$function($($arg),*)
+        };
         fence(Acquire);
         result
     }};
@@ -36,54 +37,89 @@ macro_rules! dispatch {
 
 /// Copies words out, as many as both have.
 #[inline(always)]
-pub(crate) fn read_words(src: &[PmU64], dst: &mut [u64]) {
+pub(crate) fn read_words(level: Level, src: &[PmU64], dst: &mut [u64]) {
     if src.len().min(dst.len()) < 8 {
         for (cell, out) in src.iter().zip(dst) {
             *out = cell.atomic().load(Relaxed);
         }
         fence(Acquire);
     } else {
-        dispatch!(read_words(src, dst));
+        dispatch!(level, read_words(src, dst));
     }
 }
 
 /// Which bytes of up to 8 words equal `byte`.
 #[inline(always)]
-pub(crate) fn match_byte(src: &[PmU64], byte: u8) -> u64 {
-    dispatch!(match_byte(src, byte))
+pub(crate) fn match_byte(level: Level, src: &[PmU64], byte: u8) -> u64 {
+    dispatch!(level, match_byte(src, byte))
 }
 
 /// Which of up to 64 words equal `word`.
 #[inline(always)]
-pub(crate) fn match_word(src: &[PmU64], word: u64) -> u64 {
-    dispatch!(match_word(src, word))
+pub(crate) fn match_word(level: Level, src: &[PmU64], word: u64) -> u64 {
+    dispatch!(level, match_word(src, word))
 }
 
 /// How many words are less than `bound`, unsigned.
 #[inline(always)]
-pub(crate) fn count_less(src: &[PmU64], bound: u64) -> usize {
-    dispatch!(count_less(src, bound))
+pub(crate) fn count_less(level: Level, src: &[PmU64], bound: u64) -> usize {
+    dispatch!(level, count_less(src, bound))
 }
 
 /// Compares the first `len` stored bytes with `probe`, lexicographically.
 #[inline(always)]
-pub(crate) fn cmp_bytes(src: &[PmU64], len: usize, probe: &[u8]) -> Ordering {
+pub(crate) fn cmp_bytes(level: Level, src: &[PmU64], len: usize, probe: &[u8]) -> Ordering {
     let common = &probe[..probe.len().min(len).min(8 * src.len())];
-    cmp_prefix(src, common).then(len.cmp(&probe.len()))
+    cmp_prefix(level, src, common).then(len.cmp(&probe.len()))
 }
 
 /// Whether the first `len` stored bytes are `probe`.
 #[inline(always)]
-pub(crate) fn eq_bytes(src: &[PmU64], len: usize, probe: &[u8]) -> bool {
-    len == probe.len() && len <= 8 * src.len() && cmp_prefix(src, probe).is_eq()
+pub(crate) fn eq_bytes(level: Level, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
+    len == probe.len() && len <= 8 * src.len() && cmp_prefix(level, src, probe).is_eq()
 }
 
 #[inline(always)]
-fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
+fn cmp_prefix(level: Level, src: &[PmU64], probe: &[u8]) -> Ordering {
     if probe.len() <= SHORT {
         let ordering = portable::cmp_prefix(src, probe);
         fence(Acquire);
         return ordering;
     }
-    dispatch!(cmp_prefix(src, probe))
+    dispatch!(level, cmp_prefix(src, probe))
+}
+
+/// The portable variant where better ones are the rule: out of line, lest the registers it would
+/// need are saved by every caller.
+#[cfg(target_arch = "x86_64")]
+mod old {
+    use core::cmp::Ordering;
+
+    use super::portable;
+    pub(super) use super::sse2::match_byte;
+    use crate::cell::PmU64;
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_words(src: &[PmU64], dst: &mut [u64]) {
+        portable::read_words(src, dst);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn match_word(src: &[PmU64], word: u64) -> u64 {
+        portable::match_word(src, word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn count_less(src: &[PmU64], bound: u64) -> usize {
+        portable::count_less(src, bound)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
+        portable::cmp_prefix(src, probe)
+    }
 }

@@ -19,14 +19,15 @@
 //!
 //! # Variants
 //!
-//! Three variants (AVX-512, AVX2, portable) are tested against each other. `x86_64::level` holds the one
-//! in use: a relaxed load of a static and a predicted branch, and the AVX-512 blocks are inlined, so
+//! Three variants (AVX-512, AVX2, portable) are tested against each other. Each medium knows the
+//! [`Level`] of its CPU, so dispatch is a predicted branch, and the AVX-512 blocks are inlined, so
 //! there is no call. They use only `zmm16` to `zmm31`, whose upper halves cost legacy SSE code
 //! nothing, so no `vzeroupper` is needed.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 pub(crate) mod bulk;
+mod level;
 mod portable;
 mod rank;
 mod stream;
@@ -35,9 +36,10 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+pub(crate) use level::Level;
 pub use rank::rank_sort;
 pub(crate) use stream::{
-    best_flush, flush_line, has_flush, prefetch_read, prefetch_write, resolve, store_fence,
+    best_flush, flush, flush_words, has_flush, prefetch_read, prefetch_write, store_fence,
     stream_word, stream_words, streams_words, ticks,
 };
 

@@ -6,10 +6,7 @@
 //! are seen by their ranks and left to the standard sort.
 
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{
-    level::{self, Level},
-    rank as avx512,
-};
+use super::{level::Level, x86_64::rank as avx512};
 
 /// The most keys that [`rank_sort`] takes.
 pub(super) const MOST: usize = 64;
@@ -51,7 +48,7 @@ pub fn rank_sort<'a>(keys: &[u64], order: &'a mut [u8; MOST]) -> &'a [u8] {
 /// counts for nothing.
 fn ranks(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     #[cfg(target_arch = "x86_64")]
-    if level::is(Level::Avx512) {
+    if Level::detect() == Level::Avx512 {
         return avx512::ranks(keys, count);
     }
     portable(keys, count)

@@ -9,25 +9,54 @@
 //! AMD's Zen. So lines that a copy covers in part are stored and flushed, and a single word goes
 //! whichever way its CPU prefers. MOVDIR64B was measured too: the same as a 64-byte VMOVNTDQ.
 
-use crate::cell::PmU64;
-use crate::line::LINE;
+use std::sync::OnceLock;
+
+use crate::cell::{PmType, PmU64, words_of};
+use crate::line::{LINE, lines_of};
 use crate::mode::FlushInstruction;
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64 as isa;
+use super::level::Level;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{
-    flush as isa,
-    level::{self, Level},
-    nontemporal,
-};
+use super::x86_64::{flush as isa, nontemporal};
 
-/// Writes back the line at address `line`, which must be one that `words` touches.
+/// Writes back the line of address `line`, which must be one that `words` touches.
 #[inline(always)]
 pub(crate) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
     debug_assert!(line < words.as_ptr_range().end.addr());
     isa::flush_line(instruction, words, line);
+}
+
+/// Writes back every line of `words`.
+#[inline(always)]
+pub(crate) fn flush_words(instruction: FlushInstruction, words: &[PmU64]) {
+    if let [word] = words {
+        flush_line(instruction, words, word.atomic().as_ptr().addr());
+    } else {
+        flush_lines(instruction, words);
+    }
+}
+
+#[inline(never)]
+fn flush_lines(instruction: FlushInstruction, words: &[PmU64]) {
+    for line in lines_of(words.as_ptr().addr(), size_of_val(words)) {
+        flush_line(instruction, words, line);
+    }
+}
+
+/// Writes back every line of `target`.
+#[inline(always)]
+pub(crate) fn flush<T: PmType>(instruction: FlushInstruction, target: &T) {
+    let words = words_of(target);
+    if size_of::<T>() <= 8 * LINE && align_of::<T>().is_multiple_of(LINE) {
+        for offset in (0..size_of::<T>()).step_by(LINE) {
+            flush_line(instruction, words, words.as_ptr().addr() + offset);
+        }
+    } else {
+        flush_words(instruction, words);
+    }
 }
 
 /// Orders every earlier store and flush of this thread before every later one.
@@ -36,15 +65,10 @@ pub(crate) fn store_fence() {
     isa::store_fence();
 }
 
-/// Finds out which vector instructions this CPU has. Each medium does so when it is made.
-pub(crate) fn resolve() {
-    #[cfg(target_arch = "x86_64")]
-    level::resolve();
-}
-
-/// The best flush instruction of this CPU.
+/// The best flush instruction of this CPU. Asked once: a virtual machine traps the question.
 pub(crate) fn best_flush() -> FlushInstruction {
-    isa::best_flush()
+    static BEST: OnceLock<FlushInstruction> = OnceLock::new();
+    *BEST.get_or_init(isa::best_flush)
 }
 
 /// Whether this CPU has the flush instruction.
@@ -60,7 +84,10 @@ pub(crate) fn ticks() -> u64 {
 /// Whether a single non-temporal word is the fastest way to make it durable on this CPU.
 pub(crate) fn streams_words() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return nontemporal::streams_words();
+    {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        *ANSWER.get_or_init(nontemporal::streams_words)
+    }
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
@@ -91,7 +118,13 @@ pub(crate) fn stream_word(instruction: FlushInstruction, cell: &PmU64, word: u64
 
 /// Copies words in, as many as both have, and starts their write-back: whole lines with
 /// non-temporal stores, the rest with ordinary stores and a flush.
-pub(crate) fn stream_words(instruction: FlushInstruction, dst: &[PmU64], src: &[u64]) {
+pub(crate) fn stream_words(
+    level: Level,
+    instruction: FlushInstruction,
+    dst: &[PmU64],
+    src: &[u64],
+) {
+    let _ = level;
     let count = dst.len().min(src.len());
     let (dst, src) = (&dst[..count], &src[..count]);
     let into_line = dst.as_ptr().addr() % LINE;
@@ -103,7 +136,7 @@ pub(crate) fn stream_words(instruction: FlushInstruction, dst: &[PmU64], src: &[
     store_and_flush(instruction, dst_head, src_head);
     for (cells, words) in dst_lines.iter().zip(src_lines) {
         #[cfg(target_arch = "x86_64")]
-        if level::is(Level::Avx512) {
+        if level == Level::Avx512 {
             nontemporal::store_line(cells, words);
         } else {
             cells.iter().zip(words).for_each(|(cell, &word)| nontemporal::store_word(cell, word));
@@ -117,7 +150,5 @@ pub(crate) fn stream_words(instruction: FlushInstruction, dst: &[PmU64], src: &[
 /// Copies words of one line in with ordinary stores and flushes it.
 fn store_and_flush(instruction: FlushInstruction, dst: &[PmU64], src: &[u64]) {
     portable::write_words(dst, src);
-    for line in crate::line::lines_of(dst.as_ptr().addr(), size_of_val(dst)) {
-        flush_line(instruction, dst, line);
-    }
+    flush_words(instruction, dst);
 }

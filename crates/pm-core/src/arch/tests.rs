@@ -4,6 +4,7 @@ use core::cmp::Ordering;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use super::level::Level;
 use super::portable;
 use crate::cell::PmU64;
 
@@ -94,12 +95,17 @@ macro_rules! variant {
 fn variants() -> Vec<Variant> {
     let mut all = vec![variant!(portable)];
     #[cfg(target_arch = "x86_64")]
+    all.push(Variant {
+        name: "sse2",
+        match_byte: |src, byte| super::x86_64::sse2::match_byte(src, byte),
+        ..variant!(portable)
+    });
+    #[cfg(target_arch = "x86_64")]
     {
-        use super::x86_64::level::{Level, detect};
-        if detect() >= Level::Avx2 {
+        if Level::detect() >= Level::Avx2 {
             all.push(variant!(super::x86_64::avx2));
         }
-        if detect() >= Level::Avx512 {
+        if Level::detect() >= Level::Avx512 {
             all.push(variant!(super::x86_64::avx512));
         }
     }
@@ -216,8 +222,7 @@ fn cmp_prefix_compares_as_byte_strings_do() {
 
 #[test]
 fn byte_strings_of_unequal_length_compare_by_prefix_then_length() {
-    super::resolve();
-    let memory = Guarded::new();
+    let (memory, level) = (Guarded::new(), Level::detect());
     let text = [b"persistent memory".repeat(5), b"persist".to_vec(), b"p".to_vec(), vec![]];
     for stored in &text {
         let mut padded = stored.clone();
@@ -226,24 +231,23 @@ fn byte_strings_of_unequal_length_compare_by_prefix_then_length() {
             padded.as_chunks::<8>().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect();
         let cells = memory.place(&words, 0);
         for probe in &text {
-            let got = super::bulk::cmp_bytes(cells, stored.len(), probe);
+            let got = super::bulk::cmp_bytes(level, cells, stored.len(), probe);
             assert_eq!(got, stored.cmp(probe), "{stored:?} {probe:?}");
-            let equal = super::bulk::eq_bytes(cells, stored.len(), probe);
+            let equal = super::bulk::eq_bytes(level, cells, stored.len(), probe);
             assert_eq!(equal, stored == probe, "{stored:?} {probe:?}");
         }
         // A stored length beyond the words that exist (a damaged file) is no panic.
-        assert!(!super::bulk::eq_bytes(cells, 10_000, b"x"));
-        let _ = super::bulk::cmp_bytes(cells, 10_000, &[0xff; 200]);
+        assert!(!super::bulk::eq_bytes(level, cells, 10_000, b"x"));
+        let _ = super::bulk::cmp_bytes(level, cells, 10_000, &[0xff; 200]);
     }
 }
 
 #[test]
 fn stream_words_writes_exactly_the_words_whatever_the_alignment() {
-    super::resolve();
     let instruction = super::best_flush();
     each_case(40, |cells, _, random| {
         let words = random.words(cells.len() + 1);
-        super::stream_words(instruction, cells, &words);
+        super::stream_words(Level::detect(), instruction, cells, &words);
         super::store_fence();
         let mut back = vec![0; cells.len()];
         portable::read_words(cells, &mut back);
@@ -261,7 +265,6 @@ fn stream_words_writes_exactly_the_words_whatever_the_alignment() {
 
 #[test]
 fn rank_sort_agrees_with_the_standard_sort() {
-    super::resolve();
     let mut random = Random(7);
     for count in 0..=64usize {
         for kind in 0..60 {
@@ -283,7 +286,7 @@ fn rank_sort_agrees_with_the_standard_sort() {
             padded[..count].copy_from_slice(&keys);
             let ranks = super::rank::portable(&padded, count);
             #[cfg(target_arch = "x86_64")]
-            if count > 0 && super::x86_64::level::detect() == super::x86_64::level::Level::Avx512 {
+            if count > 0 && Level::detect() == Level::Avx512 {
                 let vector = super::x86_64::rank::ranks(&padded, count);
                 assert_eq!(vector[..count], ranks[..count], "{keys:x?}");
             }

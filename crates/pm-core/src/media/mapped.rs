@@ -4,10 +4,9 @@ use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::fence as cpu_fence;
 
-use crate::arch;
-use crate::cell::PmU64;
+use crate::arch::{self, Level};
+use crate::cell::{PmType, PmU64, words_of};
 use crate::error::DurabilityLost;
-use crate::line::lines_of;
 use crate::mode::{Durability, FlushInstruction};
 
 use super::writeback::WriteBack;
@@ -18,6 +17,7 @@ use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 pub struct Mapped {
     durability: Durability,
     instruction: FlushInstruction,
+    level: Level,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
     /// Present in `Msync` mode.
@@ -26,19 +26,24 @@ pub struct Mapped {
 
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
-        arch::resolve();
         let writeback = (durability == Durability::Msync).then(|| Box::new(WriteBack::new()));
-        Self { durability, instruction, streams_words: arch::streams_words(), writeback }
+        Self {
+            durability,
+            instruction,
+            level: Level::detect(),
+            streams_words: arch::streams_words(),
+            writeback,
+        }
     }
 
     /// The medium of DRAM arenas: never flushed, neither counted nor recorded.
     #[must_use]
     pub fn dram() -> Self {
-        arch::resolve();
         let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find
         Self {
             durability: Durability::Volatile,
             instruction,
+            level: Level::detect(),
             streams_words: false,
             writeback: None,
         }
@@ -116,13 +121,20 @@ impl Medium for Mapped {
     #[inline(always)]
     fn flush_words(&self, words: &[PmU64]) -> Flushed {
         if self.durability == Durability::Flush {
-            for line in lines_of(words.as_ptr().addr(), size_of_val(words)) {
-                arch::flush_line(self.instruction, words, line);
-            }
+            arch::flush_words(self.instruction, words);
         } else if self.durability == Durability::Msync {
             self.note_for_msync(words);
         }
         Flushed::new()
+    }
+
+    #[inline(always)]
+    fn flush<T: PmType>(&self, target: &T) -> Flushed {
+        if self.durability == Durability::Flush {
+            arch::flush(self.instruction, target); // knows the alignment: no loop
+            return Flushed::new();
+        }
+        self.flush_words(words_of(target))
     }
 
     #[inline(always)]
@@ -142,32 +154,32 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
-        arch::bulk::read_words(src, dst);
+        arch::bulk::read_words(self.level, src, dst);
     }
 
     #[inline(always)]
     fn match_byte(&self, src: &[PmU64], byte: u8) -> u64 {
-        arch::bulk::match_byte(src, byte)
+        arch::bulk::match_byte(self.level, src, byte)
     }
 
     #[inline(always)]
     fn match_word(&self, src: &[PmU64], word: u64) -> u64 {
-        arch::bulk::match_word(src, word)
+        arch::bulk::match_word(self.level, src, word)
     }
 
     #[inline(always)]
     fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
-        arch::bulk::count_less(src, bound)
+        arch::bulk::count_less(self.level, src, bound)
     }
 
     #[inline(always)]
     fn cmp_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> Ordering {
-        arch::bulk::cmp_bytes(src, len, probe)
+        arch::bulk::cmp_bytes(self.level, src, len, probe)
     }
 
     #[inline(always)]
     fn eq_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
-        arch::bulk::eq_bytes(src, len, probe)
+        arch::bulk::eq_bytes(self.level, src, len, probe)
     }
 
     #[inline(always)]
@@ -181,7 +193,7 @@ impl Medium for Mapped {
     #[inline(always)]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
         if self.durability == Durability::Flush {
-            arch::stream_words(self.instruction, dst, src);
+            arch::stream_words(self.level, self.instruction, dst, src);
             return Flushed::new();
         }
         self.write_words(dst, src);

@@ -33,9 +33,9 @@ impl<M: Medium> Pool<M> {
     #[inline(always)]
     pub fn get<T: PmType>(&self, ptr: PPtr<T>) -> Result<&T, PmError> {
         let offset = ptr.offset();
-        match self.region.get::<T>(offset) {
-            Some(target) if offset != 0 => Ok(target),
-            _ => Err(self.bad_pointer(offset)),
+        match self.region.follow::<T>(offset) {
+            Some(target) => Ok(target),
+            None => self.bad_pointer(offset),
         }
     }
 
@@ -52,8 +52,8 @@ impl<M: Medium> Pool<M> {
     #[inline(always)]
     pub fn words(&self, offset: u64, count: usize) -> Result<&[PmU64], PmError> {
         match self.region.words(offset, count) {
-            Some(words) if offset != 0 => Ok(words),
-            _ => Err(self.bad_pointer(offset)),
+            Some(words) => Ok(words),
+            None => self.bad_pointer(offset),
         }
     }
 
@@ -69,11 +69,13 @@ impl<M: Medium> Pool<M> {
         PPtr::new(offset as u64)
     }
 
-    #[cold]
-    fn bad_pointer(&self, offset: u64) -> PmError {
+    /// Inlined, so that the compiler sees that there is no way back from it.
+    #[inline(always)]
+    fn bad_pointer<T>(&self, offset: u64) -> Result<T, PmError> {
+        core::hint::cold_path();
         if self.is_forked() {
-            return PmError::Forked;
+            return Err(PmError::Forked);
         }
-        PmError::Corrupt { what: "a pointer that leads nowhere", offset }
+        Err(PmError::Corrupt { what: "a pointer that leads nowhere", offset })
     }
 }

@@ -46,9 +46,11 @@ pub use options::PoolOptions;
 ///
 /// Dropping the last handle closes the pool as [`close`](Self::close) does, but reports no error.
 #[derive(Debug)]
+// What every access reads stands first, on one line, and the counts of `Arc` on another.
+#[repr(C, align(64))]
 pub struct Pool<M: Medium = Mapped> {
-    region: Region,
     medium: M,
+    region: Region,
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
     superblock: Mutex<superblock::Found>,

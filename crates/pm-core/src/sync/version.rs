@@ -22,6 +22,7 @@ use crate::media::Medium;
 pub struct VersionLock(AtomicU64);
 
 // SAFETY: `repr(transparent)` over one atomic word, valid for every bit pattern.
+#[diagnostic::do_not_recommend]
 unsafe impl crate::cell::PmType for VersionLock {}
 
 /// Exclusive ownership of a [`VersionLock`]; unlocks to the next version when dropped.
@@ -147,6 +148,9 @@ impl VersionTable {
     #[inline(always)]
     #[must_use]
     pub fn of(&self, offset: u64) -> &VersionLock {
-        &self.locks[self.index_of(offset)]
+        let index = self.index_of(offset);
+        debug_assert!(index < self.locks.len());
+        // SAFETY: the shift leaves as many bits as `new` made locks for.
+        unsafe { self.locks.get_unchecked(index) }
     }
 }

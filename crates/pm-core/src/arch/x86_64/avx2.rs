@@ -1,4 +1,4 @@
-//! Bulk reads with AVX2. Only called when [`super::level`] says so.
+//! Bulk reads with AVX2. Only called when the CPU's level says so.
 //!
 //! The blocks end with `vzeroupper`, which costs less than what legacy SSE code pays after a dirty
 //! upper half; it changes every vector register, so all are declared clobbered.

@@ -1,4 +1,4 @@
-//! Bulk reads with AVX-512 (F, BW, VL). Only called when [`super::level`] says so.
+//! Bulk reads with AVX-512 (F, BW, VL). Only called when the CPU's level says so.
 //!
 //! Every block names `zmm16` and above and mask registers in its text and declares them clobbered,
 //! so that it needs no target feature and is inlined into code for any x86-64.

@@ -7,22 +7,27 @@ use crate::mode::FlushInstruction;
 
 #[inline(always)]
 pub(in crate::arch) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
+    if instruction != FlushInstruction::Clwb {
+        return evict_line(instruction, words, line);
+    }
     let address = words.as_ptr().with_addr(line);
-    match instruction {
-        // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one
-        // that `words` touches, so the address is mapped. No `nomem`: it must not be moved across
-        // the stores before it.
-        FlushInstruction::Clwb => unsafe {
-            asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags));
-        },
+    // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one that
+    // `words` touches, so the address is mapped. No `nomem`: it must not be moved across the stores
+    // before it.
+    unsafe { asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags)) }
+}
+
+/// What CPUs without CLWB do, out of line.
+#[cold]
+#[inline(never)]
+fn evict_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
+    let address = words.as_ptr().with_addr(line);
+    if instruction == FlushInstruction::ClflushOpt {
         // SAFETY: as above; CLFLUSHOPT also evicts the line.
-        FlushInstruction::ClflushOpt => unsafe {
-            asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags));
-        },
+        unsafe { asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags)) }
+    } else {
         // SAFETY: as above; CLFLUSH is ordered besides, and every x86-64 has it.
-        _ => unsafe {
-            asm!("clflush [{0}]", in(reg) address, options(nostack, preserves_flags));
-        },
+        unsafe { asm!("clflush [{0}]", in(reg) address, options(nostack, preserves_flags)) }
     }
 }
 

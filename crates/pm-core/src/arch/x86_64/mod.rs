@@ -3,6 +3,6 @@
 pub(super) mod avx2;
 pub(super) mod avx512;
 pub(super) mod flush;
-pub(super) mod level;
 pub(super) mod nontemporal;
 pub(super) mod rank;
+pub(super) mod sse2;

@@ -1,4 +1,4 @@
-//! Ranks with AVX-512, on private memory only. Only called when [`super::level`] says so.
+//! Ranks with AVX-512, on private memory only. Only called when the CPU's level says so.
 
 use core::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm512_castsi256_si512, _mm512_cmplt_epi32_mask,
