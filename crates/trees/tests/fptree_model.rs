@@ -18,6 +18,8 @@ enum Step<K, V> {
     Upsert(K, V),
     Remove(K),
     Get(K),
+    InsertMany(Vec<(K, V)>),
+    GetMany(Vec<K>),
     Range(K, K),
     Reopen,
 }
@@ -29,7 +31,9 @@ fn steps<K: Key, V: Value>(
     let step = prop_oneof![
         6 => (keys.clone(), values.clone()).prop_map(|(k, v)| Step::Insert(k, v)),
         1 => (keys.clone(), values.clone()).prop_map(|(k, v)| Step::Update(k, v)),
-        1 => (keys.clone(), values).prop_map(|(k, v)| Step::Upsert(k, v)),
+        1 => (keys.clone(), values.clone()).prop_map(|(k, v)| Step::Upsert(k, v)),
+        1 => proptest::collection::vec((keys.clone(), values), 0..30).prop_map(Step::InsertMany),
+        1 => proptest::collection::vec(keys.clone(), 0..30).prop_map(Step::GetMany),
         5 => keys.clone().prop_map(Step::Remove),
         1 => keys.clone().prop_map(Step::Get),
         1 => (keys.clone(), keys).prop_map(|(a, b)| Step::Range(a, b)),
@@ -66,6 +70,22 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
             Step::Get(k) => {
                 assert_eq!(tree.get(k.borrowed()).unwrap().as_ref(), model.get(&k));
                 assert_eq!(tree.contains_key(k.borrowed()).unwrap(), model.contains_key(&k));
+            }
+            Step::InsertMany(records) => {
+                let done = tree.insert_many(&records);
+                assert_eq!(done.stopped, None);
+                let mut wanted = Vec::new();
+                for (k, v) in records {
+                    wanted.push(!model.contains_key(&k));
+                    model.entry(k).or_insert(v);
+                }
+                assert_eq!(done.inserted, wanted);
+            }
+            Step::GetMany(keys) => {
+                let mut out = vec![None; keys.len()];
+                tree.get_many(&keys, &mut out).unwrap();
+                let wanted: Vec<Option<V>> = keys.iter().map(|k| model.get(k).cloned()).collect();
+                assert_eq!(out, wanted);
             }
             Step::Range(a, b) => {
                 let (a, b) = if a <= b { (a, b) } else { (b, a) };

@@ -18,7 +18,12 @@ pub(super) struct At<'t> {
     pub(super) version: u64,
 }
 
-impl At<'_> {
+impl<'t> At<'t> {
+    /// No leaf.
+    pub(super) fn nowhere(lock: &'t VersionLock) -> Self {
+        Self { leaf: 0, lock, version: 0 }
+    }
+
     #[inline(always)]
     pub(super) fn validate(&self, pm: &impl Medium) -> bool {
         self.lock.validate(pm, self.version)
@@ -54,7 +59,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The offset in a leaf of the line of the probe's preferred slot.
     #[inline(always)]
     pub(super) fn preferred_line(probe: &Probe<'_, K>) -> u64 {
-        let slot = probe.preferred_slot(LEAF);
+        Self::line_of_slot(probe.preferred_slot(LEAF))
+    }
+
+    /// The offset in a leaf of a slot's (first) line.
+    #[inline(always)]
+    pub(super) fn line_of_slot(slot: usize) -> u64 {
         let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
         (8 * word / LINE * LINE) as u64
     }

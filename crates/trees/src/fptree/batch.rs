@@ -1,37 +1,298 @@
 //! Many keys at a time.
+//!
+//! Both operations send up to 64 keys down together, level by level, so that their cache misses
+//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! leaf, under as many leaf locks as it takes, then makes all of them durable at once and commits
+//! them at once:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | all slots (and blocks, with their tickets) | P2 |
+//! | P2 | for each leaf: fingerprints, then the state (LIN of all its records) | return (DUR) |
+//!
+//! A stage ends early at a record that cannot join it (its leaf is full or has changed): what is
+//! staged is committed, the record goes in alone, and the next stage begins after it. So results
+//! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use pmindex_core::Medium;
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
 
+use super::access::At;
+use super::inner::{BATCH, Cursor};
+use super::layout::{LeafPtr, LeafState, bits};
+use super::leaf::{Incoming, Leaf, finish};
 use super::tree::FpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// Looks up many keys; `out[i]` is the value of `keys[i]`.
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
     ///
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
-        for (key, out) in keys.iter().zip(out) {
-            *out = self.get(key.borrowed())?;
+        let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
+        let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
+        let mut candidates = [0u64; BATCH];
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            probes.clear();
+            for key in keys {
+                probes.push(Probe::<K>::new(key.borrowed())?);
+            }
+            self.locate_many(&probes, &mut ways);
+            for ((probe, at), candidates) in probes.iter().zip(&ways).zip(&mut candidates) {
+                *candidates = self.match_and_prefetch(at, probe);
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = match self.read_candidate(&ways[i], &probes[i], candidates[i]) {
+                    Some(found) => found?,
+                    None => self.get(keys[i].borrowed())?,
+                };
+            }
         }
         Ok(())
     }
 
-    /// Inserts many records.
+    /// The leaves of up to [`BATCH`] keys, each at a version; nowhere if one has just changed.
+    #[inline(always)]
+    fn locate_many<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+        let pm = self.pm();
+        let mut cursors = [Cursor::default(); BATCH];
+        let cursors = &mut cursors[..probes.len()];
+        self.inner.find_many(pm, probes, cursors, |probe, leaf| {
+            self.pool.prefetch(LeafPtr::new(leaf));
+            self.pool.prefetch(LeafPtr::new(leaf + Self::preferred_line(probe)));
+        });
+        for (cursor, at) in cursors.iter().zip(ways) {
+            let lock = self.lock_of(cursor.leaf);
+            let version = lock.begin_read(pm);
+            let leaf = if self.inner.is_valid(pm, cursor) { cursor.leaf } else { 0 };
+            *at = At { leaf, lock, version };
+        }
+    }
+
+    /// The slots whose fingerprints match; the first one's line is on its way.
+    #[inline(always)]
+    fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
+        let Ok(leaf) = self.leaf(at.leaf) else { return 0 };
+        let candidates = leaf.matches(self.pm(), leaf.state(self.pm()), probe);
+        if let Some(slot) = bits(candidates).next() {
+            self.pool.prefetch(LeafPtr::new(at.leaf + Self::line_of_slot(slot)));
+        }
+        candidates
+    }
+
+    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    #[inline(always)]
+    fn read_candidate(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        candidates: u64,
+    ) -> Option<Result<Option<V>, PmError>> {
+        let read = || -> Result<Option<V>, PmError> {
+            let leaf = self.leaf(at.leaf)?;
+            for slot in bits(candidates) {
+                if slot < LEAF && Slot::<K, V>::key_is(&self.pool, leaf.slot(slot), probe)? {
+                    return Slot::<K, V>::value(&self.pool, leaf.slot(slot)).map(Some);
+                }
+            }
+            Ok(None)
+        };
+        let found = read();
+        (at.leaf != 0 && at.validate(self.pm())).then_some(found)
+    }
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
-        for (key, value) in records {
-            match self.insert(key.borrowed(), value.borrowed()) {
-                Ok(inserted) => result.inserted.push(inserted),
+        result.inserted.reserve(records.len());
+        for records in records.chunks(BATCH) {
+            if let Err(error) = self.insert_chunk(records, &mut result.inserted) {
+                result.stopped = Some(error);
+                break;
+            }
+        }
+        result
+    }
+
+    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        let mut probes = Vec::with_capacity(records.len());
+        let mut refused = None;
+        for (key, _) in records {
+            match Probe::<K>::new(key.borrowed()) {
+                Ok(probe) => probes.push(probe),
                 Err(error) => {
-                    result.stopped = Some(error);
+                    refused = Some(error);
                     break;
                 }
             }
         }
-        result
+        let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
+        self.locate_many(&probes, &mut ways);
+        let mut next = 0;
+        while next < probes.len() {
+            let mut stage = Stage::new(self);
+            let mut results = Vec::with_capacity(probes.len() - next);
+            while next < probes.len() {
+                let Some(new) = stage.add(&probes[next], &records[next].1, &ways[next]) else {
+                    break;
+                };
+                results.push(new);
+                next += 1;
+            }
+            stage.commit()?;
+            inserted.append(&mut results);
+            if let Some((key, value)) = records[..probes.len()].get(next) {
+                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                next += 1;
+                // Leaves that have changed, by our own hand mostly.
+                for (probe, at) in probes.iter().zip(&mut ways).skip(next) {
+                    if !at.validate(self.pm()) {
+                        *at = self.locate_probe(probe);
+                    }
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+/// A leaf with staged records.
+struct Staged<'t, K, V, const LEAF: usize> {
+    leaf: Leaf<'t, K, V, LEAF>,
+    /// The state to be committed.
+    state: LeafState,
+    /// Staged records.
+    records: u64,
+    /// The version at which it was located.
+    version: u64,
+    /// The lock, unless another staged leaf shares it.
+    guard: Option<VersionGuard<'t>>,
+}
+
+/// Records that will be committed together.
+///
+/// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
+struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t FpTree<K, V, M, LEAF, INNER>,
+    op: Option<Op<'t, M>>,
+    flushed: Flushed,
+    leaves: Vec<Staged<'t, K, V, LEAF>>,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Stage<'t, K, V, M, LEAF, INNER>
+{
+    fn new(tree: &'t FpTree<K, V, M, LEAF, INNER>) -> Self {
+        let leaves = Vec::with_capacity(BATCH);
+        Self { tree, op: None, flushed: Flushed::nothing(), leaves }
+    }
+
+    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
+    /// whatever reason, and nothing was changed.
+    #[inline(always)]
+    fn add(&mut self, probe: &Probe<'_, K>, value: &V, at: &At<'t>) -> Option<bool> {
+        let tree = self.tree;
+        let datum = Datum::new(value.borrowed()).ok()?;
+        let index = self.hold(at)?;
+        let Staged { leaf, state, .. } = self.leaves[index];
+        if leaf.find(&tree.pool, state, probe).ok()?.is_some() {
+            return Some(false);
+        }
+        let slot = state.free_slot(probe.preferred_slot(LEAF), LEAF)?;
+        self.write(&leaf, slot, &Incoming { probe, datum: &datum })?;
+        let staged = &mut self.leaves[index];
+        staged.state = state.with(slot);
+        staged.records += 1;
+        Some(true)
+    }
+
+    /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
+    #[inline(always)]
+    fn hold(&mut self, at: &At<'t>) -> Option<usize> {
+        if at.leaf == 0 {
+            return None;
+        }
+        let pm = self.tree.pm();
+        let leaf = self.tree.leaf(at.leaf).ok()?;
+        let guard = at.lock.try_upgrade(pm, at.version);
+        if guard.is_none() {
+            // Perhaps it is this stage that holds the lock, since this very version.
+            let holds = |s: &Staged<'_, K, V, LEAF>| {
+                s.version == at.version && s.guard.as_ref().is_some_and(|g| g.is_of(at.lock))
+            };
+            self.leaves.iter().position(holds)?;
+            let same = |s: &Staged<'_, K, V, LEAF>| s.leaf.offset() == at.leaf;
+            if let Some(index) = self.leaves.iter().position(same) {
+                return Some(index);
+            }
+        }
+        let state = leaf.state(pm);
+        self.leaves.push(Staged { leaf, state, records: 0, version: at.version, guard });
+        Some(self.leaves.len() - 1)
+    }
+
+    /// Writes and flushes a record and its fingerprint.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        leaf: &Leaf<'t, K, V, LEAF>,
+        slot: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Option<()> {
+        let Incoming { probe, datum } = *record;
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let mut flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
+        let mut offset = 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(pool.op().ok()?);
+            }
+            let op = self.op.as_mut()?;
+            let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
+            offset = block.ptr().offset();
+            flushed = flushed.and(Slot::<K, V>::write_block(pool, block.ptr(), probe, datum).ok()?);
+            op.allocate(&block, leaf.owner(slot)).ok()?;
+        }
+        let written = Slot::<K, V>::write(pm, leaf.slot(slot), probe, datum, offset);
+        leaf.put_fingerprint(pm, slot, probe.fingerprint());
+        self.flushed = flushed.and(written);
+        Some(())
+    }
+
+    /// Makes what is staged durable and visible (end of P1, and P2).
+    fn commit(self) -> Result<(), PmError> {
+        let Self { tree, op, flushed, leaves } = self;
+        let (pool, pm) = (&*tree.pool, tree.pm());
+        if leaves.iter().all(|staged| staged.records == 0) {
+            return Ok(());
+        }
+        let Some(mut op) = op else {
+            pm.fence(flushed)?;
+            let committed = Self::commit_states(tree, &leaves);
+            pm.fence(committed)?; // DUR
+            return Ok(());
+        };
+        op.prepare(flushed)?;
+        let committed = Self::commit_states(tree, &leaves);
+        finish(pool, op, committed)?; // DUR
+        Ok(())
+    }
+
+    /// Step P2.
+    #[track_caller]
+    fn commit_states(
+        tree: &FpTree<K, V, M, LEAF, INNER>,
+        leaves: &[Staged<'t, K, V, LEAF>],
+    ) -> Flushed {
+        leaves.iter().filter(|staged| staged.records > 0).fold(Flushed::nothing(), |all, staged| {
+            tree.count(staged.leaf.offset(), staged.records);
+            all.and(staged.leaf.commit(tree.pm(), staged.state)) // LIN
+        })
     }
 }

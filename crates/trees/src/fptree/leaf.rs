@@ -105,6 +105,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pm.load_word(&self.words[1 + i / 8]).to_le_bytes()[i % 8]
     }
 
+    /// The slots whose fingerprints are the probe's. Racing: validate.
+    #[inline(always)]
+    pub(super) fn matches(&self, pm: &impl Medium, state: LeafState, probe: &Probe<'_, K>) -> u64 {
+        // Bytes 0 to 7 of the line are the state itself.
+        (pm.match_byte(self.header(), probe.fingerprint()) >> 8) & state.slots()
+    }
+
     /// The slot of the probe's key. Racing: validate.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
@@ -113,9 +120,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         state: LeafState,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
-        // Bytes 0 to 7 of the line are the state itself.
-        let matches = pool.pm().match_byte(self.header(), probe.fingerprint()) >> 8;
-        for i in bits(matches & state.slots()) {
+        for i in bits(self.matches(pool.pm(), state, probe)) {
             if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }

@@ -22,11 +22,13 @@
 mod build;
 mod check;
 mod find;
+mod find_many;
 mod insert;
 mod node;
 mod remove;
 mod tails;
 
 pub(super) use build::LeafRef;
+pub(super) use find_many::{BATCH, Cursor};
 pub(super) use node::InnerTree;
 pub(super) use tails::{OwnedRoute, Route};
