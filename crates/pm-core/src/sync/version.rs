@@ -71,7 +71,7 @@ impl VersionLock {
         self.0
             .compare_exchange(version, version | 1, AcqRel, Relaxed)
             .is_ok()
-            .then_some(VersionGuard { lock: self, locked: version | 1 })
+            .then(|| VersionGuard { lock: self, locked: version | 1 }) // not eagerly: it unlocks
     }
 
     /// Locks, spinning while another writer holds it.
@@ -152,5 +152,23 @@ impl VersionTable {
         debug_assert!(index < self.locks.len());
         // SAFETY: the shift leaves as many bits as `new` made locks for.
         unsafe { self.locks.get_unchecked(index) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+
+    #[test]
+    fn a_failed_upgrade_leaves_the_holder_alone() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let lock = VersionLock::new();
+        let version = lock.begin_read(pool.pm());
+        let guard = lock.try_upgrade(pool.pm(), version).unwrap();
+        assert!(lock.try_upgrade(pool.pm(), version).is_none());
+        assert!(!lock.validate(pool.pm(), version + 2), "still locked");
+        drop(guard);
+        assert_eq!(lock.begin_read(pool.pm()), version + 2);
     }
 }
