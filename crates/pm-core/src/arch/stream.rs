@@ -50,7 +50,7 @@ fn flush_lines(instruction: FlushInstruction, words: &[PmU64]) {
 #[inline(always)]
 pub(crate) fn flush<T: PmType>(instruction: FlushInstruction, target: &T) {
     let words = words_of(target);
-    if size_of::<T>() <= 8 * LINE && align_of::<T>().is_multiple_of(LINE) {
+    if size_of::<T>() <= 2 * LINE && align_of::<T>().is_multiple_of(LINE) {
         for offset in (0..size_of::<T>()).step_by(LINE) {
             flush_line(instruction, words, words.as_ptr().addr() + offset);
         }

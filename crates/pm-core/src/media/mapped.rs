@@ -12,12 +12,28 @@ use crate::mode::{Durability, FlushInstruction};
 use super::writeback::WriteBack;
 use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 
+/// What a flush and a fence do: one byte, at which each of them looks once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// Neither does anything but keep the compiler's order.
+    Nothing,
+    /// A flush notes pages, a fence writes them back.
+    Msync,
+    /// No flush, a store fence.
+    Fence,
+    /// A flush with the medium's instruction, a store fence.
+    Flush,
+    /// A flush with CLWB, a store fence.
+    Clwb,
+}
+
 /// A mapped file or anonymous memory.
 #[derive(Debug)]
 pub struct Mapped {
+    way: Way,
+    level: Level,
     durability: Durability,
     instruction: FlushInstruction,
-    level: Level,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
     /// Present in `Msync` mode.
@@ -27,10 +43,18 @@ pub struct Mapped {
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         let writeback = (durability == Durability::Msync).then(|| Box::new(WriteBack::new()));
+        let way = match durability {
+            Durability::Volatile | Durability::Process => Way::Nothing,
+            Durability::Msync => Way::Msync,
+            Durability::Fence => Way::Fence,
+            Durability::Flush if instruction == FlushInstruction::Clwb => Way::Clwb,
+            Durability::Flush => Way::Flush,
+        };
         Self {
+            way,
+            level: Level::detect(),
             durability,
             instruction,
-            level: Level::detect(),
             streams_words: arch::streams_words(),
             writeback,
         }
@@ -41,9 +65,10 @@ impl Mapped {
     pub fn dram() -> Self {
         let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find
         Self {
+            way: Way::Nothing,
+            level: Level::detect(),
             durability: Durability::Volatile,
             instruction,
-            level: Level::detect(),
             streams_words: false,
             writeback: None,
         }
@@ -70,12 +95,17 @@ impl Mapped {
         }
     }
 
-    /// `Msync` mode: the flush of `words`.
-    #[cold]
+    /// The flush of the less common ways.
     #[inline(never)]
-    fn note_for_msync(&self, words: &[PmU64]) {
-        if let Some(writeback) = &self.writeback {
-            writeback.note(words);
+    fn flush_otherwise(&self, words: &[PmU64]) {
+        match self.way {
+            Way::Clwb | Way::Flush => arch::flush_words(self.instruction, words),
+            Way::Nothing | Way::Fence => {}
+            Way::Msync => {
+                if let Some(writeback) = &self.writeback {
+                    writeback.note(words);
+                }
+            }
         }
     }
 
@@ -120,29 +150,32 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn flush_words(&self, words: &[PmU64]) -> Flushed {
-        if self.durability == Durability::Flush {
-            arch::flush_words(self.instruction, words);
-        } else if self.durability == Durability::Msync {
-            self.note_for_msync(words);
+        if self.way == Way::Clwb {
+            arch::flush_words(FlushInstruction::Clwb, words);
+        } else if self.way != Way::Nothing {
+            self.flush_otherwise(words);
         }
         Flushed::new()
     }
 
     #[inline(always)]
     fn flush<T: PmType>(&self, target: &T) -> Flushed {
-        if self.durability == Durability::Flush {
-            arch::flush(self.instruction, target); // knows the alignment: no loop
-            return Flushed::new();
+        if self.way == Way::Clwb {
+            arch::flush(FlushInstruction::Clwb, target); // knows the alignment: no loop
+        } else if self.way != Way::Nothing {
+            self.flush_otherwise(words_of(target));
         }
-        self.flush_words(words_of(target))
+        Flushed::new()
     }
 
     #[inline(always)]
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
-        match self.durability {
-            Durability::Flush | Durability::Fence => arch::store_fence(),
-            Durability::Process | Durability::Volatile => cpu_fence(Release),
-            Durability::Msync => return self.msync(),
+        if self.way >= Way::Fence {
+            arch::store_fence();
+        } else if self.way == Way::Msync {
+            return self.msync();
+        } else {
+            cpu_fence(Release);
         }
         Ok(Durable::new())
     }
@@ -192,7 +225,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
-        if self.durability == Durability::Flush {
+        if self.way >= Way::Flush {
             arch::stream_words(self.level, self.instruction, dst, src);
             return Flushed::new();
         }
@@ -202,7 +235,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
-        if self.durability == Durability::Flush && self.streams_words {
+        if self.way >= Way::Flush && self.streams_words {
             arch::stream_word(self.instruction, cell, value);
             return Flushed::new();
         }

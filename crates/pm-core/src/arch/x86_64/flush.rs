@@ -7,21 +7,14 @@ use crate::mode::FlushInstruction;
 
 #[inline(always)]
 pub(in crate::arch) fn flush_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
-    if instruction != FlushInstruction::Clwb {
-        return evict_line(instruction, words, line);
+    let address = words.as_ptr().with_addr(line);
+    if instruction == FlushInstruction::Clwb {
+        // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one
+        // that `words` touches, so the address is mapped. No `nomem`: it must not be moved across
+        // the stores before it.
+        return unsafe { asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags)) };
     }
-    let address = words.as_ptr().with_addr(line);
-    // SAFETY: CLWB writes a cache line back and changes no memory or register; the line is one that
-    // `words` touches, so the address is mapped. No `nomem`: it must not be moved across the stores
-    // before it.
-    unsafe { asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags)) }
-}
-
-/// What CPUs without CLWB do, out of line.
-#[cold]
-#[inline(never)]
-fn evict_line(instruction: FlushInstruction, words: &[PmU64], line: usize) {
-    let address = words.as_ptr().with_addr(line);
+    core::hint::cold_path();
     if instruction == FlushInstruction::ClflushOpt {
         // SAFETY: as above; CLFLUSHOPT also evicts the line.
         unsafe { asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags)) }
