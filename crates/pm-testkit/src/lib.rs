@@ -74,6 +74,7 @@
 pub mod conformance;
 pub mod crash;
 pub mod golden;
+pub mod history;
 mod model;
 
 pub use model::ModelIndex;

@@ -9,6 +9,7 @@
 //! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
 //! | `space` | what deletes give back, churn | memory in the pool |
+//! | `threads` | real threads, histories checked for linearizability | `&self` writes |
 //!
 //! Each property is also a function here, generic over a [`Subject`], that returns a [`Verdict`]:
 //! the suite's own tests run them on a correct index ([`ModelIndex`](crate::ModelIndex)) and on
@@ -16,6 +17,7 @@
 //! seed; the environment variable `PMINDEX_LONG=n` multiplies their number.
 
 mod batches;
+mod calls;
 mod contents;
 mod edges;
 mod naming;
@@ -25,6 +27,7 @@ mod sample;
 mod sequences;
 mod space;
 mod subject;
+mod threads;
 mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
@@ -36,6 +39,7 @@ pub use sample::{SampleKey, SampleValue};
 pub use sequences::{random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
 pub use subject::{Bed, Emulated, MediumOf, Subject};
+pub use threads::{hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
 /// Random sequences that each instance of the suite runs; see [`scaled`].
@@ -82,7 +86,7 @@ macro_rules! conformance {
     (@bed) => { $crate::conformance::Emulated };
     (@bed $bed:ty) => { $bed };
 
-    (@groups) => { $crate::conformance!(@groups model edges naming space); };
+    (@groups) => { $crate::conformance!(@groups model edges naming space threads); };
     (@groups $($group:ident)+) => { $( $crate::conformance!(@group $group); )+ };
 
     (@group model) => {
@@ -102,6 +106,14 @@ macro_rules! conformance {
     };
     (@group space) => {
         $crate::conformance!(@tests { deletes_give_back(); churn_reaches_a_plateau(); });
+    };
+
+    (@group threads) => {
+        $crate::conformance!(@tests {
+            hot_keys($crate::conformance::scaled(8000).into());
+            structure_changes($crate::conformance::scaled(12_000).into());
+            untouched_records($crate::conformance::scaled(40).into());
+        });
     };
 
     (@tests { $( $property:ident($($argument:expr)?); )* }) => { $(

@@ -25,7 +25,7 @@ pub trait Subject: 'static {
 pub type MediumOf<S> = <<S as Subject>::Bed as Bed>::Medium;
 
 /// Makes pools of some medium, and opens them again.
-pub trait Bed: Sized + 'static {
+pub trait Bed: Sized + Sync + 'static {
     /// The medium of its pools.
     type Medium: Medium;
 

@@ -27,6 +27,7 @@ pub use failure::Failure;
 pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
 pub use oracle::{Allowed, Oracle};
+pub(crate) use panics::quietly;
 pub use pools::{create_pool, open_pool};
 pub use report::{Covered, Report};
 pub use rng::Rng;

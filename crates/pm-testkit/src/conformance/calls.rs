@@ -1,0 +1,154 @@
+//! Calls on an index by number: key `i` of the family, value of tag `t`; recorded for the checker
+//! of histories.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use pmindex_index::{Index, Storable};
+
+use super::sample::{SampleKey, SampleValue};
+use super::subject::Subject;
+use super::verdict::{Failure, Verdict, brief, ensure};
+use crate::history::{Call, Log, Outcome, Tag};
+
+/// The tag of a value that the test wrote.
+pub(crate) fn tag_of<V: SampleValue>(value: &V) -> Verdict<Tag> {
+    value.tag().ok_or_else(|| Failure::new(format!("a value nobody wrote: {}", brief(value))))
+}
+
+/// The number of a key of the family, if it is below `count`.
+pub(crate) fn number_of<K: SampleKey>(key: &K, count: u64) -> Verdict<u64> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        match K::nth(middle).cmp(key) {
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Equal => return Ok(middle),
+            std::cmp::Ordering::Greater => high = middle,
+        }
+    }
+    Err(Failure::new(format!("a key nobody wrote: {}", brief(key))))
+}
+
+/// Runs one call.
+pub(crate) fn perform<S: Subject>(index: &S::Index, key: u64, call: Call) -> Verdict<Outcome> {
+    let key = S::Key::nth(key);
+    let key = key.borrowed();
+    let tag = |found: Option<S::Value>| found.as_ref().map(tag_of).transpose();
+    Ok(match call {
+        Call::Get => Outcome::Value(tag(index.get(key)?)?),
+        Call::Contains => Outcome::Done(index.contains_key(key)?),
+        Call::Insert(new) => Outcome::Done(index.insert(key, S::Value::tagged(new).borrowed())?),
+        Call::Update(new) => Outcome::Done(index.update(key, S::Value::tagged(new).borrowed())?),
+        Call::Upsert(new) => Outcome::Done(index.upsert(key, S::Value::tagged(new).borrowed())?),
+        Call::Remove => Outcome::Value(tag(index.remove(key)?)?),
+    })
+}
+
+/// Runs and records one call.
+pub(crate) fn record<S: Subject>(
+    log: &mut Log<'_>,
+    index: &S::Index,
+    key: u64,
+    call: Call,
+) -> Verdict {
+    log.call(key, call, || perform::<S>(index, key, call)).map(drop)
+}
+
+/// Runs and records `get_many`.
+pub(crate) fn record_get_many<S: Subject>(
+    log: &mut Log<'_>,
+    index: &S::Index,
+    numbers: &[u64],
+) -> Verdict {
+    let keys: Vec<S::Key> = numbers.iter().map(|&i| S::Key::nth(i)).collect();
+    log.calls(|| {
+        let mut found = vec![None; keys.len()];
+        index.get_many(&keys, &mut found)?;
+        let outcomes = numbers.iter().zip(&found).map(|(&key, value)| {
+            let tag = value.as_ref().map(tag_of).transpose()?;
+            Ok((key, Call::Get, Outcome::Value(tag)))
+        });
+        outcomes.collect()
+    })
+}
+
+/// Runs and records `insert_many`.
+pub(crate) fn record_insert_many<S: Subject>(
+    log: &mut Log<'_>,
+    index: &S::Index,
+    records: &[(u64, Tag)],
+) -> Verdict {
+    let batch: Vec<(S::Key, S::Value)> =
+        records.iter().map(|&(i, tag)| (S::Key::nth(i), S::Value::tagged(tag))).collect();
+    log.calls(|| {
+        let done = index.insert_many(&batch);
+        if let Some(why) = done.stopped {
+            return Err(why.into());
+        }
+        ensure!(done.inserted.len() == batch.len(), "insert_many: not one result per record");
+        let outcomes = records.iter().zip(done.inserted);
+        Ok(outcomes.map(|(&(i, tag), new)| (i, Call::Insert(tag), Outcome::Done(new))).collect())
+    })
+}
+
+/// A scan of up to `limit` records from key `from` on, upwards or downwards, of a family of `count`
+/// keys; strictly ordered, or it fails.
+pub(crate) fn scan<S: Subject>(
+    index: &S::Index,
+    (from, count): (u64, u64),
+    limit: usize,
+    downwards: bool,
+) -> Verdict<Vec<(u64, Tag)>> {
+    let from = S::Key::nth(from);
+    let bound = Bound::Included(from.borrowed());
+    let mut found: Vec<(S::Key, S::Value)> = Vec::new();
+    if downwards {
+        for item in index.range_bounds(Bound::Unbounded, bound).rev().take(limit) {
+            found.push(item?);
+        }
+        found.reverse();
+    } else {
+        for item in index.range_bounds(bound, Bound::Unbounded).take(limit) {
+            found.push(item?);
+        }
+    }
+    let ordered = found.is_sorted_by(|a, b| a.0 < b.0);
+    ensure!(ordered, "a scan out of order, or a duplicate: {}", brief(&found));
+    found.iter().map(|(key, value)| Ok((number_of(key, count)?, tag_of(value)?))).collect()
+}
+
+/// Runs and records a [`scan`].
+pub(crate) fn record_scan<S: Subject>(
+    log: &mut Log<'_>,
+    index: &S::Index,
+    (from, count): (u64, u64),
+    limit: usize,
+    downwards: bool,
+) -> Verdict {
+    log.calls(|| {
+        let items = scan::<S>(index, (from, count), limit, downwards)?;
+        let complete = items.len() < limit;
+        // The keys it passed: up to its last item, or to the end of the family.
+        let covered = match (downwards, complete) {
+            (false, true) => from..=count - 1,
+            (true, true) => 0..=from,
+            (false, false) => from..=items.last().map_or(from, |item| item.0),
+            (true, false) => items.first().map_or(from, |item| item.0)..=from,
+        };
+        let seen: BTreeMap<u64, Tag> = items.into_iter().collect();
+        let strangers = seen.keys().any(|key| !covered.contains(key));
+        ensure!(!strangers, "a scan from {from} leaves its bounds: {seen:?}");
+        let read = |key| (key, Call::Get, Outcome::Value(seen.get(&key).copied()));
+        Ok(covered.map(read).collect())
+    })
+}
+
+/// Everything in the index, both ways.
+pub(crate) fn everything<S: Subject>(index: &S::Index, count: u64) -> Verdict<BTreeMap<u64, Tag>> {
+    let all = usize::MAX;
+    let upwards = scan::<S>(index, (0, count), all, false)?;
+    let downwards = scan::<S>(index, (count, count), all, true)?;
+    ensure!(upwards == downwards, "upwards {}, downwards {}", brief(&upwards), brief(&downwards));
+    Ok(upwards.into_iter().collect())
+}

@@ -1,0 +1,86 @@
+//! What a history consists of: calls on one key, their outcomes, and when they ran.
+
+use std::fmt;
+
+/// The identity of a value: writers of a history write distinct ones.
+pub type Tag = u64;
+
+/// A call on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named after the methods of `Index`")]
+pub enum Call {
+    Get,
+    Contains,
+    Insert(Tag),
+    Update(Tag),
+    Upsert(Tag),
+    Remove,
+}
+
+/// What a call returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Of `get` and `remove`.
+    Value(Option<Tag>),
+    /// Of the others.
+    Done(bool),
+}
+
+impl Call {
+    /// What the call returns and leaves behind in an index with `state` under the key.
+    #[must_use]
+    pub fn apply(self, state: Option<Tag>) -> (Outcome, Option<Tag>) {
+        use Outcome::{Done, Value};
+        match (self, state) {
+            (Self::Get, _) => (Value(state), state),
+            (Self::Contains, _) => (Done(state.is_some()), state),
+            (Self::Insert(tag), None) | (Self::Update(tag), Some(_)) => (Done(true), Some(tag)),
+            (Self::Insert(_) | Self::Update(_), _) => (Done(false), state),
+            (Self::Upsert(tag), _) => (Done(state.is_none()), Some(tag)),
+            (Self::Remove, _) => (Value(state), None),
+        }
+    }
+
+    /// Whether the call changes nothing, in any state, if this is what it returned.
+    pub(super) fn only_reads(self, outcome: Outcome) -> bool {
+        match (self, outcome) {
+            (Self::Get | Self::Contains, _)
+            | (Self::Insert(_) | Self::Update(_), Outcome::Done(false))
+            | (Self::Remove, Outcome::Value(None)) => true,
+            (Self::Insert(_) | Self::Update(_) | Self::Upsert(_) | Self::Remove, _) => false,
+        }
+    }
+}
+
+/// A call, from its invocation to its return.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Which thread; for messages alone.
+    pub thread: u32,
+    /// Which key: its number in the test's family of keys.
+    pub key: u64,
+    /// The call.
+    pub call: Call,
+    /// What it returned; `None` if it never did (a crash, or the end of the test).
+    pub outcome: Option<Outcome>,
+    /// When it was invoked.
+    pub start: u64,
+    /// When it returned; `u64::MAX` if it never did.
+    pub end: u64,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread, key, call, outcome, start, end } = self;
+        write!(f, "[{start}..")?;
+        if self.outcome.is_some() {
+            write!(f, "{end}")?;
+        }
+        write!(f, "] thread {thread}: {call:?} of key {key}")?;
+        match outcome {
+            Some(Outcome::Value(value)) => write!(f, " -> {value:?}"),
+            Some(Outcome::Done(done)) => write!(f, " -> {done}"),
+            None => f.write_str(" (did not return)"),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Histories of concurrent calls, and whether an order of them explains what they returned.
+//!
+//! Linearizability is local: a history is linearizable if and only if the calls on each key are.
+//! So histories are checked key by key ([`check_key`]), and calls on many keys are taken as one
+//! call for each, all in the same interval; that is all that the contract promises of scans and
+//! batches.
+//!
+//! Durable linearizability is the same question about a history that a crash cut short: calls that
+//! had not returned may have had their effect or not, and what recovery finds is one more read
+//! after everything ([`History::ends_with`]).
+
+mod check;
+mod event;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use check::{Violation, check_key};
+pub use event::{Call, Event, Outcome, Tag};
+pub use record::{Clock, History, Log};
