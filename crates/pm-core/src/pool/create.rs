@@ -181,10 +181,11 @@ impl<M: Medium> Pool<M> {
         if counted != recorded && !was_clean && !opts.accept_dirty_shutdown {
             return Err(OpenFault::DirtyShutdown { recorded, found: counted });
         }
-        let pool = Self::assemble(ground, medium, opts, found, was_clean)?;
+        let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
+        pool.facts.generation = superblock.generation.wrapping_add(1);
         // S3, S4: nothing of the last generation counts any more.
         pool.update_superblock(|next| {
-            next.generation = superblock.generation.wrapping_add(1);
+            next.generation = pool.facts.generation;
             next.clean = false;
             next.dirty_shutdowns = counted;
         })?; // durable before: recovery
@@ -216,6 +217,8 @@ impl<M: Medium> Pool<M> {
         let room = ground.region.capacity() as u64;
         let facts = Facts {
             path: ground.path,
+            uuid: found.superblock.uuid,
+            generation: found.superblock.generation,
             was_clean,
             read_only: opts.read_only,
             grow: opts.grow,

@@ -26,7 +26,7 @@ impl<M: Medium> Pool<M> {
     /// Counts the openings of this pool that could write, from 1. Durable before the pool was
     /// opened: no two openings that changed the file have the same generation.
     pub fn generation(&self) -> u64 {
-        self.superblock.lock().superblock.generation
+        self.facts.generation
     }
 
     /// Whether the pool was closed cleanly before it was opened (true for a new pool).
@@ -36,7 +36,7 @@ impl<M: Medium> Pool<M> {
 
     /// The pool's identity.
     pub fn uuid(&self) -> u128 {
-        self.superblock.lock().superblock.uuid
+        self.facts.uuid
     }
 
     /// The file, or `(memory)`.

@@ -70,6 +70,8 @@ pub struct Pool<M: Medium = Mapped> {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Facts {
     path: PathBuf,
+    uuid: u128,
+    generation: u64,
     was_clean: bool,
     read_only: bool,
     grow: bool,

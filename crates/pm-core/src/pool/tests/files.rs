@@ -174,13 +174,14 @@ fn a_full_file_system_is_an_error_and_changes_nothing() {
 fn many_pools_are_open_at_once() {
     let place = Place::new();
     let path = |i: u64| place.directory.path().join(i.to_string());
-    let pools: Vec<_> = (0..40).map(|i| Pool::create(path(i), &tiny()).unwrap()).collect();
+    let opts = tiny().write_back(false); // the disk has no part in this
+    let pools: Vec<_> = (0..40).map(|i| Pool::create(path(i), &opts).unwrap()).collect();
     for (i, pool) in (0..).zip(&pools) {
         add(pool, "a", i).unwrap();
     }
     drop(pools);
     for i in 0..40 {
-        assert_eq!(value_of(&Pool::open(path(i), &tiny()).unwrap(), "a"), Some(i));
+        assert_eq!(value_of(&Pool::open(path(i), &opts).unwrap(), "a"), Some(i));
     }
 }
 
