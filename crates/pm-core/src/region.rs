@@ -214,16 +214,15 @@ impl Region {
         Some(unsafe { target.as_ref() })
     }
 
-    /// `count` words at `offset`, if they are in bounds, aligned and not null.
+    /// `count` words at `offset`, if they are in bounds and aligned; offset 0 included.
     #[inline(always)]
     pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[PmU64]> {
-        let before = offset.wrapping_sub(8);
-        if (before | count as u64) & FAR != 0 || !before.is_multiple_of(8) {
+        if (offset | count as u64) & FAR != 0 || !offset.is_multiple_of(8) {
             return None;
         }
         let base = self.base;
         // Neither is near an overflow.
-        if before + 8 + 8 * count as u64 > self.len() as u64 {
+        if offset + 8 * count as u64 > self.len() as u64 {
             return None;
         }
         // SAFETY: in bounds, checked above.
@@ -271,4 +270,51 @@ impl Drop for Region {
 
 pub(crate) fn os(what: &'static str, error: rustix::io::Errno) -> PmError {
     PmError::Os { what, source_text: std::io::Error::from(error).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::PmU64;
+
+    #[repr(C, align(64))]
+    struct Line([PmU64; 8]);
+    // SAFETY: nothing but words.
+    #[diagnostic::do_not_recommend]
+    unsafe impl PmType for Line {}
+
+    /// Offsets that matter: small ones, ends, and those that overflow.
+    fn offsets(len: u64) -> impl Iterator<Item = u64> {
+        let edges = [0, len, 1 << 31, 1 << 32, 1 << 56, 1 << 63, u64::MAX, u64::MAX - 63];
+        edges.into_iter().flat_map(|edge| (-130..130i64).map(move |d| edge.wrapping_add_signed(d)))
+    }
+
+    #[test]
+    fn following_an_offset_checks_null_bounds_and_alignment() {
+        let region = Region::heap(3 * PAGE);
+        for len in [3 * PAGE, PAGE, 64, 8, 0] {
+            region.set_len(len);
+            let len = len as u64;
+            for offset in offsets(len) {
+                let fits = |size: u64| offset.checked_add(size).is_some_and(|end| end <= len);
+                let line = offset % 64 == 0 && fits(64);
+                assert_eq!(region.follow::<Line>(offset).is_some(), line && offset != 0);
+                assert_eq!(region.get::<Line>(offset).is_some(), line, "{offset:#x} of {len}");
+                let found = region.follow::<[PmU64; 3]>(offset);
+                assert_eq!(found.is_some(), offset != 0 && offset % 8 == 0 && fits(24));
+                if let Some(found) = found {
+                    let at = core::ptr::from_ref(found).addr() - region.base().addr().get();
+                    assert_eq!(at as u64, offset);
+                }
+                for count in [0, 1, 7, usize::MAX, usize::MAX / 8, 1 << 60] {
+                    let fits = (count as u64).checked_mul(8).is_some_and(fits);
+                    let words = region.words(offset, count);
+                    // A far offset is refused even for no words.
+                    let far = offset >> 56 != 0;
+                    assert_eq!(words.is_some(), offset % 8 == 0 && fits && !far);
+                    assert!(words.is_none_or(|words| words.len() == count));
+                }
+            }
+        }
+    }
 }

@@ -52,8 +52,8 @@ impl<M: Medium> Pool<M> {
     #[inline(always)]
     pub fn words(&self, offset: u64, count: usize) -> Result<&[PmU64], PmError> {
         match self.region.words(offset, count) {
-            Some(words) => Ok(words),
-            None => self.bad_pointer(offset),
+            Some(words) if offset != 0 => Ok(words),
+            _ => self.bad_pointer(offset),
         }
     }
 
