@@ -44,6 +44,12 @@ pub enum PmError {
     /// The pool is open for reading only.
     #[error("the pool is open for reading only")]
     ReadOnly,
+    /// An operation changes more blocks than its slot has tickets for.
+    #[error("one operation can allocate and free {max} blocks in this pool")]
+    TooManyTickets {
+        /// How many tickets a slot has.
+        max: usize,
+    },
     /// Every operation slot of the pool is in use.
     #[error("all {slots} operation slots are busy")]
     Busy {

@@ -22,7 +22,7 @@ mod ptr;
 mod region;
 pub mod sync;
 
-pub use alloc::{MicroLog, Op, Owner, Reserved};
+pub use alloc::{AuditError, AuditReport, Guard, MicroLog, Op, Owner, Reserved};
 pub use arch::rank_sort;
 pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, words_of};

@@ -1,0 +1,170 @@
+//! The audit: proves from the roots that each block is owned exactly once or free.
+//!
+//! It reads the page tables and bitmaps of the medium word by word and shares only their layout with
+//! the code that maintains and recovers them.
+
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::class::{class_bytes, class_start};
+use super::geometry::PAGE;
+use super::head::Run;
+use super::heap::corrupt;
+use super::zone::table_pages;
+
+/// What an audit counted, in blocks and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    /// Live blocks.
+    pub live_blocks: u64,
+    /// Bytes of live blocks.
+    pub live_bytes: u64,
+    /// Bytes of runs (slabs and extents), live or not.
+    pub run_bytes: u64,
+    /// Runs.
+    pub runs: u64,
+}
+
+/// What an audit can find wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// A live block that nobody owns.
+    #[error("leaked: a block of {bytes} bytes at {offset:#x} is live and nobody owns it")]
+    Leaked {
+        /// Where.
+        offset: u64,
+        /// How large.
+        bytes: u64,
+    },
+    /// A block with two owners.
+    #[error("owned twice: the block at {offset:#x}")]
+    OwnedTwice {
+        /// Where.
+        offset: u64,
+    },
+    /// An owner's block that is not live: the next allocation may hand it out.
+    #[error("lost: the block at {offset:#x} is owned, and no live block starts there")]
+    NotLive {
+        /// Where.
+        offset: u64,
+    },
+    /// The metadata contradict themselves.
+    #[error(transparent)]
+    Pool(#[from] PmError),
+}
+
+impl<M: Medium> Pool<M> {
+    /// Checks that `owned`, the offsets of every block that the roots lead to, are the live blocks,
+    /// each once. Call it while no operation is under way.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    ///
+    /// # Cost
+    /// Reads every page table and bitmap; O(n log n) in the number of blocks.
+    pub fn audit(&self, owned: impl Iterator<Item = u64>) -> Result<AuditReport, AuditError> {
+        let mut owned: Vec<u64> = owned.collect();
+        owned.sort_unstable();
+        if let Some(pair) = owned.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(AuditError::OwnedTwice { offset: pair[0] });
+        }
+        let (live, mut report) = self.survey()?;
+        let mut owners = owned.into_iter().peekable();
+        for &(offset, bytes) in &live {
+            match owners.next_if(|&owner| owner <= offset) {
+                Some(owner) if owner == offset => {}
+                Some(owner) => return Err(AuditError::NotLive { offset: owner }),
+                None => return Err(AuditError::Leaked { offset, bytes }),
+            }
+            report.live_blocks += 1;
+            report.live_bytes += bytes;
+        }
+        match owners.next() {
+            Some(offset) => Err(AuditError::NotLive { offset }),
+            None => Ok(report),
+        }
+    }
+
+    /// Every live block as (offset, bytes), by offset. Call it while no operation is under way.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn live_blocks(&self) -> Result<Vec<(u64, u64)>, PmError> {
+        Ok(self.survey()?.0)
+    }
+
+    /// The live blocks, by offset, and the runs counted.
+    fn survey(&self) -> Result<(Vec<(u64, u64)>, AuditReport), PmError> {
+        if self.pm().is_volatile() {
+            self.write_out()?;
+        }
+        let zone_bytes = self.heap.geometry.zone_bytes;
+        let table = table_pages(zone_bytes);
+        let mut live = Vec::new();
+        let mut report = AuditReport::default();
+        for zone in 0..self.heap.zone_count() {
+            let start = self.heap.zone_start(zone);
+            let words = self.words(start, (zone_bytes / PAGE) as usize)?;
+            let mut free_from = table;
+            for page in table..zone_bytes / PAGE {
+                let word = self.pm().load(&words[page as usize]);
+                if word == 0 {
+                    continue;
+                }
+                let base = start + page * PAGE;
+                if page < free_from {
+                    return Err(corrupt("a run of pages inside another", base));
+                }
+                let run = Run::decode(word, base).ok_or(corrupt("the page table", base))?;
+                let pages = self.survey_run(run, base, word, &mut live)?;
+                free_from = page + pages;
+                if free_from > zone_bytes / PAGE {
+                    return Err(corrupt("a run of pages past its zone", base));
+                }
+                report.runs += 1;
+                report.run_bytes += pages * PAGE;
+            }
+        }
+        Ok((live, report))
+    }
+
+    /// Appends the live blocks of a run; returns its pages.
+    fn survey_run(
+        &self,
+        run: Run,
+        base: u64,
+        head: u64,
+        live: &mut Vec<(u64, u64)>,
+    ) -> Result<u64, PmError> {
+        let (class, pages) = match run {
+            Run::None => return Ok(1),
+            Run::Extent { pages } => {
+                live.push((base, u64::from(pages) * PAGE));
+                return Ok(u64::from(pages));
+            }
+            Run::Slab { class, pages } => (class, pages),
+        };
+        let shape = self.heap.shapes[class];
+        let header = self.words(base, 8)?;
+        if self.pm().load(&header[0]) != head || shape.pages != pages {
+            return Err(corrupt("the header of a slab", base));
+        }
+        for (i, cell) in header[1..].iter().enumerate() {
+            let mut bits = self.pm().load(cell);
+            while bits != 0 {
+                let bit = i as u64 * 64 + u64::from(bits.trailing_zeros());
+                if bit >= u64::from(shape.blocks) {
+                    return Err(corrupt("a slab's bitmap", base));
+                }
+                live.push((
+                    base + class_start(class) + bit * class_bytes(class),
+                    class_bytes(class),
+                ));
+                bits &= bits - 1;
+            }
+        }
+        Ok(u64::from(pages))
+    }
+}

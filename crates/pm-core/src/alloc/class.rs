@@ -1,0 +1,192 @@
+//! Size classes, and how many pages a slab of each has.
+//!
+//! Steps of 16 bytes up to 128, then 8 classes per doubling up to 32 KiB, so that no request wastes
+//! more than an eighth. A slab is a run of pages: its header takes the first line, blocks follow at
+//! a multiple of the largest power of two that divides the class, 256 at most. That costs nothing:
+//! a run is a multiple of the same power of two.
+//!
+//! A slab has few pages in a small zone and up to 64 in a large one: the fewest with which it
+//! wastes hardly more than the best number does. A class that wastes least as an extent of whole
+//! pages has no slabs at all.
+
+use super::geometry::PAGE;
+
+/// How many classes there are.
+pub(super) const CLASSES: usize = 72;
+/// The largest class.
+pub(super) const CLASS_MAX: u64 = class_bytes(CLASSES - 1);
+/// The most blocks a slab can have: the bits of seven words.
+pub(super) const BLOCKS_MAX: u32 = 7 * 64;
+/// The strongest alignment on request.
+pub(super) const ALIGN_MAX: u64 = 256;
+/// The most pages a slab can have.
+const PAGES_MAX: u64 = 64;
+
+/// Bytes of a block of the class.
+#[inline(always)]
+pub(super) const fn class_bytes(class: usize) -> u64 {
+    if class < 8 {
+        return (class as u64 + 1) * 16;
+    }
+    let (doubling, step) = ((class - 8) / 8, (class - 8) % 8);
+    (step as u64 + 9) << (doubling + 4)
+}
+
+/// The least class with blocks of `size` bytes; `size` is at most [`CLASS_MAX`].
+#[inline(always)]
+const fn class_for(size: u64) -> usize {
+    if size <= 128 {
+        return (size.saturating_sub(1) / 16) as usize;
+    }
+    let last = size - 1;
+    let doubling = last.ilog2() as usize - 7;
+    8 + doubling * 8 + ((last >> (doubling + 4)) as usize - 8)
+}
+
+/// The least class whose blocks have `size` bytes and stand at multiples of `align`, if there is one.
+#[inline(always)]
+pub(super) fn class_of(size: u64, align: u64) -> Option<usize> {
+    let size = size.max(1).checked_next_multiple_of(align.max(1))?;
+    if size > CLASS_MAX {
+        return None;
+    }
+    (class_for(size)..CLASSES).find(|&class| class_bytes(class).is_multiple_of(align.max(1)))
+}
+
+/// Where the blocks of a slab begin.
+#[inline(always)]
+pub(super) const fn class_start(class: usize) -> u64 {
+    let natural = 1 << class_bytes(class).trailing_zeros();
+    if natural < 64 {
+        64
+    } else if natural > ALIGN_MAX {
+        ALIGN_MAX
+    } else {
+        natural
+    }
+}
+
+/// The slabs of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Pages of a slab; 0 if the class has none, because extents waste less.
+    pub(super) pages: u32,
+    /// Blocks in it.
+    pub(super) blocks: u32,
+}
+
+const fn shape_with(class: usize, pages: u64) -> Shape {
+    let blocks = (pages * PAGE - class_start(class)) / class_bytes(class);
+    let blocks = if blocks > BLOCKS_MAX as u64 { BLOCKS_MAX as u64 } else { blocks };
+    Shape { pages: pages as u32, blocks: blocks as u32 }
+}
+
+/// Used bytes in 2^20 of the slab's.
+const fn usage(class: usize, shape: Shape) -> u64 {
+    ((shape.blocks as u64 * class_bytes(class)) << 20) / (shape.pages as u64 * PAGE)
+}
+
+const fn best_shape(class: usize, pages_max: u64) -> Shape {
+    let size = class_bytes(class);
+    let extent = (size << 20) / (size.div_ceil(PAGE) * PAGE);
+    let mut best = extent;
+    let mut pages = 1;
+    while pages <= pages_max {
+        let used = usage(class, shape_with(class, pages));
+        if used > best {
+            best = used;
+        }
+        pages += 1;
+    }
+    if best == extent {
+        return Shape { pages: 0, blocks: 0 };
+    }
+    let mut pages = 1;
+    while usage(class, shape_with(class, pages)) + (1 << 12) < best {
+        pages += 1;
+    }
+    shape_with(class, pages)
+}
+
+/// The shapes of all classes.
+pub(super) type Shapes = [Shape; CLASSES];
+
+const fn shapes_with(pages_max: u64) -> Shapes {
+    let mut shapes = [Shape { pages: 0, blocks: 0 }; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        shapes[class] = best_shape(class, pages_max);
+        class += 1;
+    }
+    shapes
+}
+
+static SHAPES: [Shapes; 7] = [
+    shapes_with(1),
+    shapes_with(2),
+    shapes_with(4),
+    shapes_with(8),
+    shapes_with(16),
+    shapes_with(32),
+    shapes_with(64),
+];
+
+/// The shapes of slabs in zones of `zone_bytes`. Part of the format.
+pub(super) fn shapes_for(zone_bytes: u64) -> &'static Shapes {
+    let pages_max = (zone_bytes / PAGE / 32).clamp(1, PAGES_MAX);
+    &SHAPES[pages_max.ilog2() as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_ascend_and_hold_what_they_are_asked_for() {
+        assert_eq!(CLASS_MAX, 32 << 10);
+        for class in 1..CLASSES {
+            assert!(class_bytes(class) > class_bytes(class - 1));
+        }
+        for size in 1..=CLASS_MAX {
+            let class = class_for(size);
+            assert!(class_bytes(class) >= size);
+            assert!(class == 0 || class_bytes(class - 1) < size, "size {size}");
+            assert!(class_bytes(class) - size <= (size / 8).max(15), "size {size}");
+        }
+        assert!(class_of(CLASS_MAX + 1, 1).is_none());
+        assert!(class_of(u64::MAX, 256).is_none());
+        assert_eq!(class_bytes(class_of(1152, 64).expect("a class")), 1152);
+    }
+
+    #[test]
+    fn blocks_stand_where_the_request_wants_them() {
+        for align in [1, 8, 16, 64, 128, 256] {
+            for size in (1..CLASS_MAX - 256).step_by(7) {
+                let class = class_of(size, align).expect("a class");
+                assert!(class_bytes(class) >= size);
+                assert!(class_bytes(class).is_multiple_of(align));
+                assert!(class_start(class).is_multiple_of(align));
+            }
+        }
+    }
+
+    #[test]
+    fn slabs_waste_little_and_fit_their_header() {
+        for (row, shapes) in SHAPES.iter().enumerate() {
+            for (class, shape) in shapes.iter().enumerate().filter(|(_, s)| s.pages > 0) {
+                assert!(u64::from(shape.pages) <= 1 << row);
+                assert!((1..=BLOCKS_MAX).contains(&shape.blocks));
+                let end = class_start(class) + u64::from(shape.blocks) * class_bytes(class);
+                assert!(end <= u64::from(shape.pages) * PAGE);
+            }
+        }
+        let large = shapes_for(16 << 20);
+        for class in 0..class_of(4096, 1).expect("a class") {
+            assert!(
+                usage(class, large[class]) > (98 << 20) / 100,
+                "class {class}: {:?}",
+                large[class]
+            );
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The three steps of an operation, and what becomes of it when it is dropped between them.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::error::DurabilityLost;
+use crate::media::{Durable, Flushed, Medium, Rmw};
+use crate::pool::Pool;
+
+use super::geometry::PAGE;
+use super::head::Run;
+use super::heap::Block;
+use super::op::{Op, Step};
+use super::slot::{Entry, LOG_WORDS, Role, SlotState, lines_for};
+use super::ticket::TICKET_WORDS;
+
+/// Empty slabs that one operation gives back at most.
+const EMPTIES_MAX: usize = 4;
+
+impl<M: Medium> Op<'_, M> {
+    /// Flushes the staged tickets (step P1). The fence that follows must come before the commit
+    /// store. [`prepare`](Self::prepare) does both.
+    ///
+    /// # Cost
+    /// A line per two tickets; a line per slab made; now and then a line of another slot's tickets
+    /// (see [`changes`](Self::changes)) or one to give a slab back.
+    pub fn stage(&mut self) -> Flushed {
+        if self.pool.pm().is_volatile() {
+            self.step = Step::Staged;
+            return Flushed::nothing();
+        }
+        let pool = self.pool;
+        // The tickets, and those of the slot's last operation, to be void durably.
+        let lines = lines_for(self.state.tickets).max(self.slot.unsettled_lines());
+        let tickets = Pool::flush_tickets(self.words, pool.pm(), lines);
+        let state = &mut *self.state;
+        let names = state.names | state.changes;
+        let others = pool.flush_met(Some(self.index), names, state.freed_pages, &mut state.settled);
+        let headers = pool.flush_fresh(state);
+        let empties = pool.clear_empties(state);
+        self.step = Step::Staged;
+        tickets.and(others).and(headers).and(empties)
+    }
+
+    /// Flushes the staged tickets and fences, `filled` included: the end of step P1.
+    ///
+    /// # Errors
+    /// [`DurabilityLost`]; drop the operation then.
+    #[track_caller]
+    pub fn prepare(&mut self, filled: Flushed) -> Result<Durable, DurabilityLost> {
+        let staged = self.stage();
+        let durable = self.pool.pm().fence(filled.and(staged))?;
+        self.prepared();
+        Ok(durable)
+    }
+
+    /// P1 is durable, and so is the end of the slot's last operation: what went out with it is free.
+    fn prepared(&mut self) {
+        self.step = Step::Prepared;
+        if !self.pool.pm().is_volatile() {
+            self.pool.settle_slot(self.slot, &mut self.state);
+            self.pool.clear_met(&mut self.state.settled);
+        }
+    }
+
+    /// Updates the allocation bits to what the owners' words say now (step P2, after the commit
+    /// store, under the same fence).
+    ///
+    /// # Cost
+    /// A line per slab with a changed block, a line per extent or slab that begins or ends.
+    pub fn seal(&mut self) -> Flushed {
+        debug_assert!(self.step >= Step::Staged || self.state.entries.is_empty(), "not staged");
+        if self.step == Step::Staged {
+            self.prepared();
+        }
+        let flushed = self.pool.follow_words(&mut self.state);
+        self.step = Step::Sealed;
+        flushed
+    }
+
+    /// Voids the tickets (step P3). Release the locks on the owners' words after it.
+    pub fn finish(mut self, durable: Durable) {
+        let _ = durable;
+        if self.step != Step::Sealed {
+            debug_assert!(self.state.entries.is_empty(), "finished without being sealed");
+            return; // dropped: decided as recovery would
+        }
+        self.void_tickets();
+        let state = &mut *self.state;
+        self.slot.publish(state.names, state.word_pages, state.tickets);
+        let pool = self.pool;
+        let mut entries = core::mem::take(&mut state.entries);
+        for entry in entries.drain(..) {
+            match entry.role {
+                Role::Freed | Role::Retired if entry.live => pool.stay(entry.block),
+                Role::Allocated if entry.live => {}
+                Role::Reserved => pool.give_back(entry.block),
+                role => state.quarantine.push((entry.block, role == Role::Retired)),
+            }
+        }
+        state.entries = entries;
+        if pool.pm().is_volatile() {
+            pool.release_all(&mut state.quarantine);
+        }
+        self.end();
+    }
+
+    fn void_tickets(&self) {
+        for ticket in 0..self.state.tickets as usize {
+            self.pool.pm().store(&self.words[LOG_WORDS + ticket * TICKET_WORDS], 0);
+        }
+    }
+
+    /// Resets the slot for its next operation.
+    fn end(&mut self) {
+        if !self.state.fresh.is_empty() {
+            self.pool.sort_fresh(&mut self.state);
+        }
+        let state = &mut *self.state;
+        (state.tickets, state.names, state.changes) = (0, 0, 0);
+        (state.word_pages, state.freed_pages) = (0, 0);
+        state.settled.clear();
+        if self.logged.get() {
+            let held = self.pool.pm().load(&self.words[0]) != 0;
+            self.slot.log_held.store(held, Release);
+        }
+        self.step = Step::Finished;
+    }
+
+    /// Ends an operation that was dropped: makes durable whatever its words say, decides by it,
+    /// and leaves no ticket.
+    fn roll(&mut self) -> Result<(), DurabilityLost> {
+        let pool = self.pool;
+        if self.state.tickets > 0 {
+            let staged = self.stage();
+            let mut words = Flushed::nothing();
+            for entry in self.state.entries.iter().filter(|e| e.role != Role::Reserved) {
+                words = words.and(pool.pm().flush(pool.meta(entry.condition.word)));
+            }
+            pool.pm().fence(staged.and(words))?;
+            self.prepared();
+            let bits = pool.follow_words(&mut self.state);
+            pool.pm().fence(bits)?;
+            self.void_tickets();
+            let lines = lines_for(self.state.tickets);
+            let void = Pool::flush_tickets(self.words, pool.pm(), lines);
+            pool.pm().fence(void)?;
+        } else {
+            for entry in &mut self.state.entries {
+                decide(pool, entry);
+            }
+        }
+        let mut entries = core::mem::take(&mut self.state.entries);
+        for entry in entries.drain(..) {
+            match entry.role {
+                Role::Freed | Role::Retired if entry.live => pool.stay(entry.block),
+                Role::Allocated if entry.live => {}
+                Role::Retired => pool.heap.limbo.retire(vec![entry.block]),
+                _ => pool.give_back(entry.block),
+            }
+        }
+        self.state.entries = entries;
+        self.end();
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for Op<'_, M> {
+    fn drop(&mut self) {
+        if self.step != Step::Finished && self.roll().is_err() {
+            // The pool acknowledges nothing any more; recovery will decide these tickets.
+            self.state.abandoned = true;
+        }
+    }
+}
+
+/// Decides an entry by its owner's word.
+fn decide<M: Medium>(pool: &Pool<M>, entry: &mut Entry) {
+    if entry.role != Role::Reserved {
+        entry.live = entry.condition.holds(pool.pm().load(pool.meta(entry.condition.word)));
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Decides every entry and lets the allocation bits follow. Flushes each changed line once.
+    fn follow_words(&self, state: &mut SlotState) -> Flushed {
+        let volatile = self.pm().is_volatile();
+        state.touched.clear();
+        for entry in &mut state.entries {
+            decide(self, entry);
+            let changed = match entry.role {
+                Role::Reserved => false,
+                Role::Allocated => entry.live,
+                Role::Freed | Role::Retired => !entry.live,
+            };
+            if changed && !volatile {
+                self.set_bit(entry.block, entry.live, &mut state.touched);
+            }
+        }
+        state.touched.sort_unstable();
+        state.touched.dedup();
+        let mut flushed = Flushed::nothing();
+        for &line in &state.touched {
+            flushed = flushed.and(self.pm().flush(self.meta(line)));
+        }
+        flushed
+    }
+
+    /// Sets or clears a block's allocation bit; for the first block of a slab its page-table word
+    /// too.
+    fn set_bit(&self, block: Block, live: bool, touched: &mut Vec<u64>) {
+        match block {
+            Block::Slab { slab, bit } => {
+                let slab = self.heap.slab(slab);
+                let base = slab.base();
+                let mask = 1 << (bit % 64);
+                let change = if live { Rmw::Or(mask) } else { Rmw::And(!mask) };
+                self.pm().rmw_word(self.meta(base + 8 * (1 + u64::from(bit) / 64)), change);
+                touched.push(base);
+                if live && slab.is_fresh() {
+                    self.set_head(base, self.heap.slab_head(slab.class(), base), touched);
+                    slab.set_established();
+                }
+            }
+            Block::Extent { offset, pages } => {
+                let run = if live { Run::Extent { pages } } else { Run::None };
+                self.set_head(offset, run.encode(offset), touched);
+            }
+        }
+    }
+
+    fn set_head(&self, run: u64, word: u64, touched: &mut Vec<u64>) {
+        if let Some(head) = self.heap.head_of(run) {
+            self.pm().store(self.meta(head), word);
+            touched.push(head & !63);
+        }
+    }
+
+    /// Flushes the headers of slabs that do not exist yet.
+    fn flush_fresh(&self, state: &SlotState) -> Flushed {
+        let mut flushed = Flushed::nothing();
+        for &slab in &state.fresh {
+            flushed = flushed.and(self.pm().flush(self.meta(self.heap.slab(slab).base())));
+        }
+        flushed
+    }
+
+    /// Clears the page-table words of a few empty slabs. Their pages are free after the fence.
+    pub(super) fn clear_empties(&self, state: &mut SlotState) -> Flushed {
+        let heap = &self.heap;
+        // Slabs that an operation cleared and never fenced are cleared again.
+        if !heap.has_empties.load(Acquire) && state.leaving_slabs.is_empty() {
+            return Flushed::nothing();
+        }
+        {
+            let shared = &mut *self.pm().lock(&heap.shared);
+            let keep = shared.empties.len().saturating_sub(EMPTIES_MAX);
+            state.leaving_slabs.extend(shared.empties.drain(keep..));
+            heap.has_empties.store(!shared.empties.is_empty(), Release);
+        }
+        state.touched.clear();
+        for &slab in &state.leaving_slabs {
+            self.set_head(heap.slab(slab).base(), 0, &mut state.touched);
+        }
+        state.touched.sort_unstable();
+        state.touched.dedup();
+        let mut flushed = Flushed::nothing();
+        for &line in &state.touched {
+            flushed = flushed.and(self.pm().flush(self.meta(line)));
+        }
+        flushed
+    }
+
+    /// Sorts the slabs that the slot made: those with a page-table word leave the list, those that
+    /// stayed without blocks and without a slot end.
+    pub(super) fn sort_fresh(&self, state: &mut SlotState) {
+        let heap = &self.heap;
+        let mut fresh = core::mem::take(&mut state.fresh);
+        fresh.retain(|&slab| {
+            let slab_state = heap.slab(slab);
+            let attached = state.attached.get(slab_state.class()) == Some(&(slab + 1));
+            if !slab_state.is_fresh() {
+                if !attached {
+                    self.list(&mut self.pm().lock(&heap.shared), slab);
+                }
+                return false;
+            }
+            if attached || !slab_state.is_empty() {
+                return true;
+            }
+            self.pm().lock(&heap.shared).end_slab(heap, slab);
+            false
+        });
+        state.fresh = fresh;
+    }
+}
+
+const _: () = assert!(PAGE.is_multiple_of(64));

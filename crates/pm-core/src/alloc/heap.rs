@@ -1,0 +1,514 @@
+//! The heap in DRAM: where blocks are, and where there is room.
+//!
+//! Everything here is derived from the medium and built when it is first needed: opening a pool
+//! reads no page table and no bitmap. One lock, [`Shared`], guards the lists and the free pages; an
+//! operation takes it when a slab runs out, not per block. It is taken through the medium, because
+//! its holder reads the pool. Lock order: a slot's state, then `Shared`; never two slots' states by
+//! waiting.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use parking_lot::Mutex;
+
+use crate::cell::PmU64;
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::class::{CLASSES, Shapes, class_bytes, shapes_for};
+use super::geometry::{HeapGeometry, PAGE};
+use super::head::Run;
+use super::limbo::Limbo;
+use super::slab::{BITMAP_WORDS, Phase, Slab};
+use super::slot::Slot;
+use super::table::Table;
+use super::zone::{self, FreePages, Page, Zone, table_pages};
+
+/// How many slabs that were never read are read before a new one is made.
+const UNREAD_TRIES: usize = 8;
+
+/// The allocator of a pool.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    pub(super) geometry: HeapGeometry,
+    pub(super) shapes: &'static Shapes,
+    /// The end of the last zone, raised by growth.
+    end: AtomicU64,
+    zones: Table<Zone>,
+    slabs: Table<Slab>,
+    pub(super) shared: Mutex<Shared>,
+    /// Whether `Shared::empties` has something.
+    pub(super) has_empties: AtomicBool,
+    pub(super) slots: Table<Slot>,
+    /// Slots that were ever claimed are below this.
+    pub(super) slots_used: AtomicUsize,
+    pub(super) limbo: Limbo,
+}
+
+/// What the heap's lock guards.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// By zone; `None` until its page table is read.
+    free: Vec<Option<FreePages>>,
+    /// No zone before it has free pages.
+    first_zone: usize,
+    lists: Vec<Lists>,
+    /// Slabs without blocks, to be given back by the next operation that stages.
+    pub(super) empties: Vec<u32>,
+    spare_slabs: Vec<u32>,
+    slabs: u32,
+}
+
+/// The slabs of a class that wait.
+#[derive(Debug, Default)]
+struct Lists {
+    room: Vec<u32>,
+    unread: Vec<u32>,
+}
+
+/// A block, found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Block `bit` of slab number `slab`.
+    Slab { slab: u32, bit: u32 },
+    /// A run of pages.
+    Extent { offset: u64, pages: u32 },
+}
+
+/// A corrupt-pool error.
+pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}
+
+impl Heap {
+    /// The DRAM side of an allocator; touches no medium.
+    pub(crate) fn new(geometry: HeapGeometry) -> Self {
+        Self {
+            geometry,
+            shapes: shapes_for(geometry.zone_bytes),
+            end: AtomicU64::new(geometry.end),
+            zones: Table::new(),
+            slabs: Table::new(),
+            shared: Mutex::new(Shared {
+                free: Vec::new(),
+                first_zone: 0,
+                lists: Vec::new(),
+                empties: Vec::new(),
+                spare_slabs: Vec::new(),
+                slabs: 0,
+            }),
+            has_empties: AtomicBool::new(false),
+            slots: Table::new(),
+            slots_used: AtomicUsize::new(0),
+            limbo: Limbo::new(),
+        }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end.load(Acquire)
+    }
+
+    pub(super) fn extend(&self, end: u64) {
+        self.end.fetch_max(end, AcqRel);
+    }
+
+    pub(super) fn zone_count(&self) -> usize {
+        ((self.end() - self.geometry.zones_offset) / self.geometry.zone_bytes) as usize
+    }
+
+    pub(super) fn zone_start(&self, zone: usize) -> u64 {
+        self.geometry.zones_offset + zone as u64 * self.geometry.zone_bytes
+    }
+
+    /// Pages of a zone that blocks can have.
+    pub(super) fn usable_pages(&self) -> u64 {
+        self.geometry.zone_bytes / PAGE - table_pages(self.geometry.zone_bytes)
+    }
+
+    /// The zone and page of an offset in the zones.
+    pub(super) fn page_of(&self, offset: u64) -> Option<(usize, usize)> {
+        let within = offset.checked_sub(self.geometry.zones_offset)?;
+        let zone = (within / self.geometry.zone_bytes) as usize;
+        let page = (within % self.geometry.zone_bytes / PAGE) as usize;
+        (offset < self.end()).then_some((zone, page))
+    }
+
+    /// The offset of the page-table word of the run at `offset`.
+    pub(super) fn head_of(&self, offset: u64) -> Option<u64> {
+        let (zone, page) = self.page_of(offset)?;
+        let table = table_pages(self.geometry.zone_bytes) as usize;
+        (page >= table && offset.is_multiple_of(PAGE))
+            .then(|| self.zone_start(zone) + page as u64 * 8)
+    }
+
+    /// The word of the page table for a slab.
+    pub(super) fn slab_head(&self, class: usize, base: u64) -> u64 {
+        Run::Slab { class, pages: self.shapes[class].pages }.encode(base)
+    }
+
+    /// Slab number `slab`.
+    #[inline]
+    pub(super) fn slab(&self, slab: u32) -> &Slab {
+        self.slabs.ensure(slab as usize)
+    }
+
+    fn zone(&self, zone: usize) -> &Zone {
+        self.zones.ensure(zone)
+    }
+
+    /// Bytes of a block.
+    pub(super) fn bytes_of(&self, block: Block) -> u64 {
+        match block {
+            Block::Slab { slab, .. } => class_bytes(self.slab(slab).class()),
+            Block::Extent { pages, .. } => u64::from(pages) * PAGE,
+        }
+    }
+
+    /// Where a block is.
+    pub(super) fn offset_of(&self, block: Block) -> u64 {
+        match block {
+            Block::Slab { slab, bit } => self.slab(slab).offset_of(bit),
+            Block::Extent { offset, .. } => offset,
+        }
+    }
+
+    /// Marks the pages of an extent as `Leaving`, or back.
+    pub(super) fn exchange_extent(&self, offset: u64, from: Page, to: Page) -> bool {
+        self.page_of(offset).is_some_and(|(zone, page)| self.zone(zone).exchange(page, from, to))
+    }
+
+    /// Gives the pages of a run back. Under the heap's lock.
+    pub(super) fn free_pages(&self, shared: &mut Shared, offset: u64, pages: u32) {
+        if let Some((zone, page)) = self.page_of(offset) {
+            self.zone(zone).set_free(page, pages);
+            if let Some(Some(free)) = shared.free.get_mut(zone) {
+                free.add(page, pages);
+            }
+            shared.first_zone = shared.first_zone.min(zone);
+        }
+    }
+}
+
+impl Shared {
+    fn lists(&mut self, class: usize) -> &mut Lists {
+        if self.lists.is_empty() {
+            self.lists.resize_with(CLASSES, Lists::default);
+        }
+        &mut self.lists[class]
+    }
+
+    fn push(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
+        heap.slab(slab).set_place(list.len());
+        list.push(slab);
+    }
+
+    fn remove(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
+        let place = heap.slab(slab).place();
+        list.swap_remove(place);
+        if let Some(&moved) = list.get(place) {
+            heap.slab(moved).set_place(place);
+        }
+    }
+
+    /// A number for a new slab.
+    fn new_slab(&mut self) -> u32 {
+        self.spare_slabs.pop().unwrap_or_else(|| {
+            self.slabs += 1;
+            self.slabs - 1
+        })
+    }
+
+    /// Ends a slab without blocks, its page-table word durably 0 or never written.
+    pub(super) fn end_slab(&mut self, heap: &Heap, slab: u32) {
+        let state = heap.slab(slab);
+        heap.free_pages(self, state.base(), heap.shapes[state.class()].pages);
+        state.set_phase(Phase::Unused);
+        self.spare_slabs.push(slab);
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// A word of the allocator's metadata.
+    pub(super) fn meta(&self, offset: u64) -> &PmU64 {
+        match self.words(offset, 1) {
+            Ok([cell]) => cell,
+            _ => unreachable!("metadata at {offset:#x} is within the pool"),
+        }
+    }
+
+    /// Reads the page table of a zone, if nobody did. Under the heap's lock.
+    fn load_zone(&self, shared: &mut Shared, zone: usize) -> Result<(), PmError> {
+        let heap = &self.heap;
+        if heap.zone(zone).is_loaded() {
+            return Ok(());
+        }
+        let start = heap.zone_start(zone);
+        let bytes = heap.geometry.zone_bytes;
+        let free = zone::load(self, heap.zone(zone), start, bytes, heap.shapes, |found| {
+            let slab = shared.new_slab();
+            let shape = heap.shapes[found.class];
+            heap.slab(slab).start(found.base, found.class, shape, Phase::Unread, false);
+            Shared::push(&mut shared.lists(found.class).unread, heap, slab);
+            slab
+        })?;
+        if shared.free.len() <= zone {
+            shared.free.resize_with(zone + 1, || None);
+        }
+        shared.free[zone] = Some(free);
+        shared.first_zone = shared.first_zone.min(zone);
+        Ok(())
+    }
+
+    /// Reads the bitmap of a slab, if nobody did. Under the heap's lock; in no list afterwards.
+    fn read_slab(&self, shared: &mut Shared, slab: u32) -> Result<(), PmError> {
+        let heap = &self.heap;
+        let state = heap.slab(slab);
+        let base = state.base();
+        let mut header = [0; 1 + BITMAP_WORDS];
+        self.pm().read_words(self.words(base, header.len())?, &mut header);
+        let [head, bitmap @ ..] = header;
+        if head != heap.slab_head(state.class(), base) || !state.read_in(&bitmap) {
+            return Err(corrupt("the header of a slab", base));
+        }
+        Shared::remove(&mut shared.lists(state.class()).unread, heap, slab);
+        state.set_phase(Phase::Full);
+        Ok(())
+    }
+
+    /// Finds the block that starts at `offset`, live or reserved.
+    pub(super) fn locate(&self, offset: u64) -> Result<Block, PmError> {
+        const BAD: &str = "a pointer to no block of the allocator";
+        let heap = &self.heap;
+        let (zone, page) = heap.page_of(offset).ok_or(corrupt(BAD, offset))?;
+        let what = match heap.zones.get(zone).and_then(|zone| zone.page(page)) {
+            Some(what) => what,
+            None => {
+                self.load_zone(&mut self.pm().lock(&heap.shared), zone)?;
+                heap.zone(zone).page(page).ok_or(corrupt(BAD, offset))?
+            }
+        };
+        match what {
+            Page::Slab(slab) => {
+                let state = heap.slab(slab);
+                if state.phase() == Phase::Unread {
+                    let shared = &mut *self.pm().lock(&heap.shared);
+                    if state.phase() == Phase::Unread {
+                        self.read_slab(shared, slab)?;
+                        self.list(shared, slab);
+                    }
+                }
+                match state.bit_of(offset) {
+                    Some(bit) if state.is_taken(bit) => Ok(Block::Slab { slab, bit }),
+                    _ => Err(corrupt(BAD, offset)),
+                }
+            }
+            Page::Extent | Page::Leaving if offset.is_multiple_of(PAGE) => {
+                let pages = self.extent_pages(zone, page).ok_or(corrupt(BAD, offset))?;
+                Ok(Block::Extent { offset, pages })
+            }
+            _ => Err(corrupt(BAD, offset)),
+        }
+    }
+
+    /// How many pages the extent at `page` has.
+    fn extent_pages(&self, zone: usize, page: usize) -> Option<u32> {
+        let zone = self.heap.zone(zone);
+        let is_inside = |&page: &usize| zone.page(page) == Some(Page::Inside);
+        Some(1 + (page + 1..).take_while(is_inside).count() as u32)
+    }
+
+    /// Whether a located block is live on the medium.
+    pub(super) fn is_live(&self, block: Block) -> bool {
+        match block {
+            Block::Slab { slab, bit } => {
+                let word = self.heap.slab(slab).base() + 8 * (1 + u64::from(bit) / 64);
+                self.pm().load(self.meta(word)) & 1 << (bit % 64) != 0
+            }
+            Block::Extent { offset, pages } => self.heap.head_of(offset).is_some_and(|head| {
+                self.pm().load(self.meta(head)) == Run::Extent { pages }.encode(offset)
+            }),
+        }
+    }
+
+    /// Puts a slab that a slot left, or that was read, where it belongs. Under the heap's lock; the
+    /// slab is in no list.
+    pub(super) fn list(&self, shared: &mut Shared, slab: u32) {
+        let heap = &self.heap;
+        let state = heap.slab(slab);
+        state.set_phase(Phase::Full); // before the look: see `Slab::give_back`
+        if state.is_empty() {
+            state.set_phase(Phase::Empty);
+            if state.is_fresh() || self.pm().is_volatile() {
+                shared.end_slab(heap, slab);
+            } else {
+                shared.empties.push(slab);
+                heap.has_empties.store(true, Release);
+            }
+        } else if state.has_room() {
+            state.set_phase(Phase::Listed);
+            Shared::push(&mut shared.lists(state.class()).room, heap, slab);
+        }
+    }
+
+    /// Makes a block free and moves its slab where it belongs. Its tickets are durably void.
+    pub(super) fn give_back(&self, block: Block) {
+        let heap = &self.heap;
+        match block {
+            Block::Extent { offset, pages } => {
+                heap.free_pages(&mut self.pm().lock(&heap.shared), offset, pages);
+            }
+            Block::Slab { slab, bit } => {
+                let state = heap.slab(slab);
+                let emptied = state.give_back(bit);
+                let phase = state.phase();
+                if phase == Phase::Full || phase == Phase::Listed && emptied && state.is_empty() {
+                    let shared = &mut *self.pm().lock(&heap.shared);
+                    match state.phase() {
+                        Phase::Full => self.list(shared, slab),
+                        Phase::Listed if state.is_empty() => {
+                            Shared::remove(&mut shared.lists(state.class()).room, heap, slab);
+                            self.list(shared, slab);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds or makes a slab with room and attaches it. `thorough`: reads every slab there is.
+    /// `Ok(None)`: there is no room.
+    pub(super) fn attach(&self, class: usize, thorough: bool) -> Result<Option<u32>, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let mut tries = if thorough { usize::MAX } else { UNREAD_TRIES };
+        loop {
+            if let Some(slab) = shared.lists(class).room.pop() {
+                heap.slab(slab).set_phase(Phase::Attached);
+                return Ok(Some(slab));
+            }
+            if tries > 0
+                && let Some(&slab) = shared.lists(class).unread.last()
+            {
+                tries -= 1;
+                self.read_slab(shared, slab)?;
+                self.list(shared, slab);
+                continue;
+            }
+            if let Some(slab) = self.new_slab(shared, class)? {
+                return Ok(Some(slab));
+            }
+            if tries == 0 || shared.lists(class).unread.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Makes a slab in free pages. Its header is stored here and flushed when its first blocks are
+    /// staged; its page-table word follows when one of them is sealed.
+    fn new_slab(&self, shared: &mut Shared, class: usize) -> Result<Option<u32>, PmError> {
+        let heap = &self.heap;
+        let shape = heap.shapes[class];
+        let Some((zone, page)) = self.take_pages(shared, shape.pages)? else { return Ok(None) };
+        let base = heap.zone_start(zone) + page as u64 * PAGE;
+        let slab = shared.new_slab();
+        heap.slab(slab).start(base, class, shape, Phase::Attached, true);
+        heap.zone(zone).set_slab(page, shape.pages, slab);
+        if !self.pm().is_volatile() {
+            let [head, bitmap @ ..] = self.words(base, 1 + BITMAP_WORDS)? else {
+                unreachable!("a slab's header has words")
+            };
+            for word in bitmap {
+                self.pm().store(word, 0);
+            }
+            self.pm().store(head, heap.slab_head(class, base));
+        }
+        Ok(Some(slab))
+    }
+
+    /// Reserves an extent. `Ok(None)`: there is no room.
+    pub(super) fn new_extent(&self, pages: u32) -> Result<Option<Block>, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let Some((zone, page)) = self.take_pages(shared, pages)? else { return Ok(None) };
+        heap.zone(zone).set_extent(page, pages);
+        Ok(Some(Block::Extent { offset: heap.zone_start(zone) + page as u64 * PAGE, pages }))
+    }
+
+    /// Takes free pages in a row, from the first zone that has them.
+    fn take_pages(
+        &self,
+        shared: &mut Shared,
+        pages: u32,
+    ) -> Result<Option<(usize, usize)>, PmError> {
+        for zone in shared.first_zone..self.heap.zone_count() {
+            self.load_zone(shared, zone)?;
+            let Some(Some(free)) = shared.free.get_mut(zone) else { continue };
+            if let Some(page) = free.take(pages) {
+                return Ok(Some((zone, page)));
+            }
+            if free.count() == 0 && zone == shared.first_zone {
+                shared.first_zone += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
+    ///
+    /// Counts whole runs: what a slab has left is its class's. Reads every page table once.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if a page table is damaged.
+    pub fn used_bytes(&self) -> Result<u64, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let mut used = heap.end();
+        for zone in 0..heap.zone_count() {
+            self.load_zone(shared, zone)?;
+            if let Some(Some(free)) = shared.free.get(zone) {
+                used -= u64::from(free.count()) * PAGE;
+            }
+        }
+        Ok(used)
+    }
+
+    /// Writes the page tables and bitmaps of a volatile pool, which are kept in DRAM only. Nobody
+    /// but the audit reads them.
+    pub(super) fn write_out(&self) -> Result<(), PmError> {
+        let heap = &self.heap;
+        for zone in 0..heap.zone_count() {
+            let start = heap.zone_start(zone);
+            let map = heap.zone(zone);
+            let words = self.words(start, (heap.geometry.zone_bytes / PAGE) as usize)?;
+            for (page, cell) in words.iter().enumerate() {
+                let base = start + page as u64 * PAGE;
+                let word = match map.page(page) {
+                    Some(Page::Extent) => {
+                        let pages = self.extent_pages(zone, page).unwrap_or(1);
+                        Run::Extent { pages }.encode(base)
+                    }
+                    Some(Page::Slab(slab)) if heap.slab(slab).base() == base => {
+                        let state = heap.slab(slab);
+                        let header = self.words(base, 1 + BITMAP_WORDS)?;
+                        let head = heap.slab_head(state.class(), base);
+                        self.pm().write_words(&header[..1], &[head]);
+                        self.pm().write_words(&header[1..], &state.staying());
+                        head
+                    }
+                    _ => 0,
+                };
+                self.pm().store(cell, word);
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the number of slots that others must look at.
+    pub(super) fn note_slot(&self, index: usize) {
+        if self.heap.slots_used.load(Relaxed) <= index {
+            self.heap.slots_used.fetch_max(index + 1, AcqRel);
+        }
+    }
+}

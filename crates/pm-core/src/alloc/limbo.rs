@@ -1,0 +1,142 @@
+//! Epochs: when a block that readers may still be in is reused.
+//!
+//! A retired block is *dead* on the medium from its operation's commit on: its bit is cleared under
+//! the same fence as the unlink. All that waits for the readers is the reuse, and that is a matter
+//! of this process: the block stays *taken* in DRAM until every thread that was pinned has left. So
+//! there is no limbo on the medium, nothing that can be full, and nothing to recover: after a crash
+//! there are no readers, and the block is free.
+//!
+//! Each pool has its own collector (`crossbeam-epoch`). Deferred functions touch only the list of
+//! expired blocks, never the pool, so they may run anywhere, also after the pool is gone.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crossbeam_epoch::{Collector, LocalHandle};
+use parking_lot::Mutex;
+
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::heap::Block;
+
+/// Proof that this thread is pinned: no block that is retired from now on is reused before the guard
+/// is dropped.
+#[derive(Debug)]
+#[must_use = "the thread is pinned while the guard lives"]
+pub struct Guard<'p> {
+    _pin: crossbeam_epoch::Guard,
+    pool: PhantomData<&'p ()>,
+}
+
+/// The epochs of a pool.
+#[derive(Debug)]
+pub(super) struct Limbo {
+    id: u64,
+    collector: OnceLock<Collector>,
+    expired: Arc<Expired>,
+}
+
+/// Blocks that nobody can be in any more. The lock is never held across an access to a pool.
+#[derive(Debug, Default)]
+struct Expired {
+    some: AtomicBool,
+    waiting: AtomicUsize,
+    blocks: Mutex<Vec<Block>>,
+}
+
+struct Handle {
+    pool: u64,
+    alive: Weak<Expired>,
+    local: LocalHandle,
+}
+
+thread_local! {
+    static HANDLES: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Limbo {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Relaxed), collector: OnceLock::new(), expired: Arc::default() }
+    }
+
+    /// A number that no other pool of this process has.
+    pub(super) fn pool_id(&self) -> u64 {
+        self.id
+    }
+
+    fn pin(&self) -> crossbeam_epoch::Guard {
+        let collector = self.collector.get_or_init(Collector::new);
+        let pin = HANDLES.try_with(|handles| {
+            let handles = &mut *handles.borrow_mut();
+            if let Some(handle) = handles.iter().find(|handle| handle.pool == self.id) {
+                return handle.local.pin();
+            }
+            handles.retain(|handle| handle.alive.strong_count() > 0);
+            let local = collector.register();
+            let pin = local.pin();
+            handles.push(Handle { pool: self.id, alive: Arc::downgrade(&self.expired), local });
+            pin
+        });
+        pin.unwrap_or_else(|_| collector.register().pin()) // the thread is ending
+    }
+
+    /// Hands blocks over: they expire when every thread that is pinned now has left.
+    pub(super) fn retire(&self, blocks: Vec<Block>) {
+        if blocks.is_empty() {
+            return;
+        }
+        self.expired.waiting.fetch_add(blocks.len(), AcqRel);
+        let expired = Arc::clone(&self.expired);
+        self.pin().defer(move || {
+            expired.waiting.fetch_sub(blocks.len(), AcqRel);
+            expired.blocks.lock().extend(blocks);
+            expired.some.store(true, core::sync::atomic::Ordering::Release);
+        });
+    }
+
+    /// The blocks that expired since the last call.
+    #[inline]
+    pub(super) fn expired(&self) -> Vec<Block> {
+        if !self.expired.some.load(Acquire) {
+            return Vec::new();
+        }
+        self.expired.some.store(false, Relaxed);
+        core::mem::take(&mut *self.expired.blocks.lock())
+    }
+
+    /// Moves the epoch on as far as the pinned threads let it.
+    pub(super) fn advance(&self) {
+        for _ in 0..4 {
+            if self.expired.waiting.load(Acquire) == 0 {
+                return;
+            }
+            self.pin().flush();
+        }
+    }
+
+    /// Blocks whose reuse waits for readers.
+    pub(super) fn waiting(&self) -> usize {
+        self.expired.waiting.load(Acquire)
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Pins this thread: blocks that others [`retire`](crate::Op::retire) from now on are not
+    /// reused before the guard is dropped. Point reads need none: they validate versions.
+    ///
+    /// # Cost
+    /// A fence of the CPU; no flush, no durability fence.
+    pub fn pin(&self) -> Guard<'_> {
+        Guard { _pin: self.heap.limbo.pin(), pool: PhantomData }
+    }
+
+    /// How many retired blocks wait for readers to leave. They are free after a crash.
+    pub fn blocks_in_limbo(&self) -> usize {
+        self.heap.limbo.waiting()
+    }
+}

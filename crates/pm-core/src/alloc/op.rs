@@ -1,0 +1,399 @@
+//! Operations: reserving, staging, and the shortcuts for one block.
+
+use core::cell::Cell;
+
+use parking_lot::MutexGuard;
+
+use crate::cell::{PmCell, PmType, PmU64, Word};
+use crate::error::PmError;
+use crate::media::{Flushed, Medium};
+use crate::pool::{IndexId, Pool};
+use crate::ptr::PPtr;
+
+use super::class::{ALIGN_MAX, CLASSES, class_bytes, class_of};
+use super::geometry::PAGE;
+use super::heap::{Block, corrupt};
+use super::slot::{Entry, LOG_WORDS, Role, Slot, SlotState, filter_bit, filter_pages};
+use super::ticket::{self, Condition, Subject, TICKET_WORDS};
+use super::zone::Page;
+use super::{MicroLog, Owner, Reserved};
+
+/// One operation that allocates, frees, or logs: it holds a slot of the pool.
+///
+/// ```text
+/// let mut op = pool.op()?;
+/// let block = op.reserve::<Node>()?;                       // volatile
+/// let filled = ...;                                        // fill it, flush it
+/// op.allocate(&block, Owner::pointer(&parent.child, block.ptr()))?;   // ticket
+/// op.prepare(filled)?;                                     // P1: flush tickets, fence
+/// pm.store(&parent.child, block.ptr());                    // P2, LIN
+/// let f = pm.flush(&parent.child).and(op.seal());          // allocation bits
+/// let durable = pm.fence(f)?;                              // DUR
+/// op.finish(durable);                                      // P3
+/// ```
+///
+/// From staging to [`finish`](Self::finish) nobody else may change the bits that decide. Release
+/// the locks on them after it, or after the operation is dropped.
+///
+/// Dropping an operation in the middle (an error, a panic) decides every ticket by its word, as
+/// recovery would, and gives unallocated reservations back.
+#[derive(Debug)]
+pub struct Op<'p, M: Medium> {
+    pub(super) pool: &'p Pool<M>,
+    pub(super) slot: &'p Slot,
+    pub(super) index: usize,
+    /// The slot's words on the medium.
+    pub(super) words: &'p [PmU64],
+    pub(super) state: MutexGuard<'p, SlotState>,
+    pub(super) step: Step,
+    pub(super) logged: Cell<bool>,
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Reserving and writing tickets.
+    Open,
+    /// Tickets are flushed.
+    Staged,
+    /// Tickets are durable.
+    Prepared,
+    /// Allocation bits follow the words.
+    Sealed,
+    /// Over.
+    Finished,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Starts an operation that allocates, frees or logs.
+    ///
+    /// # Errors
+    /// [`PmError::Busy`] if every slot stays taken, [`PmError::ReadOnly`].
+    ///
+    /// # Cost
+    /// No flush, no fence.
+    pub fn op(&self) -> Result<Op<'_, M>, PmError> {
+        self.check_writable()?;
+        let (index, slot, state) = self.claim()?;
+        let words = self.slot_words(index)?;
+        Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
+    }
+
+    /// Allocates a `T` into `dest`: `init` fills and flushes it.
+    ///
+    /// `dest` must be a word that only this thread changes until this returns.
+    ///
+    /// # Errors
+    /// [`PmError::Full`] and those of [`op`](Self::op); nothing is changed then.
+    ///
+    /// # Cost
+    /// Two fences; beyond what `init` flushes three lines (ticket, `dest`, allocation bit), and two
+    /// more when a slab is made.
+    #[track_caller]
+    pub fn alloc_into<T: PmType>(
+        &self,
+        dest: &PmCell<PPtr<T>>,
+        init: impl FnOnce(&T) -> Flushed,
+    ) -> Result<PPtr<T>, PmError> {
+        let mut op = self.op()?;
+        let block = op.reserve::<T>()?;
+        let filled = init(self.get(block.ptr())?);
+        op.allocate(&block, Owner::pointer(dest, block.ptr()))?;
+        op.prepare(filled)?; // durable before: P2
+        self.pm().store(dest, block.ptr()); // P2, LIN(alloc_into)
+        let flushed = self.pm().flush(dest).and(op.seal());
+        let durable = self.pm().fence(flushed)?; // DUR(alloc_into)
+        op.finish(durable);
+        Ok(block.ptr())
+    }
+
+    /// Frees the block `dest` points to and nulls `dest`. Nothing if it is null.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if `dest` points to no live block; nothing is changed then.
+    ///
+    /// # Cost
+    /// Two fences and three lines (ticket, `dest`, allocation bit).
+    #[track_caller]
+    pub fn free_from<T: PmType>(&self, dest: &PmCell<PPtr<T>>) -> Result<(), PmError> {
+        let ptr = self.pm().load(dest);
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let mut op = self.op()?;
+        op.free(ptr, Owner::pointer(dest, ptr))?;
+        op.prepare(Flushed::nothing())?; // durable before: P2
+        self.pm().store(dest, PPtr::NULL); // P2, LIN(free_from)
+        let flushed = self.pm().flush(dest).and(op.seal());
+        let durable = self.pm().fence(flushed)?; // DUR(free_from)
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// The usable bytes of a block, at least what was asked for.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if `ptr` points to no block.
+    pub fn block_size<T>(&self, ptr: PPtr<T>) -> Result<u64, PmError> {
+        Ok(self.heap.bytes_of(self.locate(ptr.offset())?))
+    }
+}
+
+impl<'p, M: Medium> Op<'p, M> {
+    /// Reserves a block for a `T`. No flush, no fence.
+    ///
+    /// # Errors
+    /// [`PmError::Full`], [`PmError::TooLarge`], [`PmError::Corrupt`].
+    #[inline]
+    pub fn reserve<T: PmType>(&mut self) -> Result<Reserved<T>, PmError> {
+        Ok(self.reserve_bytes(size_of::<T>() as u64, align_of::<T>() as u64)?.cast())
+    }
+
+    /// Reserves `count` blocks for `T`s: neighbours where there is room.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve); what was reserved goes back when the operation ends.
+    pub fn reserve_group<T: PmType>(&mut self, count: usize) -> Result<Vec<Reserved<T>>, PmError> {
+        (0..count).map(|_| self.reserve()).collect()
+    }
+
+    /// Reserves a block of `size` bytes at a multiple of `align` (a power of two, 256 at most; a
+    /// block over 32 KiB stands at a page).
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_bytes(&mut self, size: u64, align: u64) -> Result<Reserved<PmU64>, PmError> {
+        let heap = &self.pool.heap;
+        if align > ALIGN_MAX || !align.is_power_of_two() {
+            return Err(PmError::BadOption { what: "alignment of a block", value: align });
+        }
+        let block = match class_of(size, align) {
+            Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,
+            _ => self.take_extent(size)?,
+        };
+        let offset = heap.offset_of(block);
+        let condition = Condition { word: 0, mask: 0, expect: 0 };
+        let entry = self.state.entries.len() as u32;
+        let role = Role::Reserved;
+        self.state.entries.push(Entry { block, offset, role, condition, live: false });
+        Ok(Reserved::new(PPtr::new(offset), entry))
+    }
+
+    /// A block of the slab that the slot takes from, or of the next one.
+    #[inline]
+    fn take_block(&mut self, class: usize) -> Result<Block, PmError> {
+        if let Some(&attached) = self.state.attached.get(class)
+            && let Some(slab) = attached.checked_sub(1)
+            && let Some(bit) = self.pool.heap.slab(slab).take()
+        {
+            return Ok(Block::Slab { slab, bit });
+        }
+        self.take_from_next_slab(class)
+    }
+
+    #[cold]
+    fn take_from_next_slab(&mut self, class: usize) -> Result<Block, PmError> {
+        if self.state.attached.is_empty() {
+            self.state.attached.resize(CLASSES, 0);
+        }
+        self.detach(class);
+        loop {
+            let slab =
+                self.find_room(class_bytes(class), |pool, thorough| pool.attach(class, thorough))?;
+            let state = self.pool.heap.slab(slab);
+            if state.is_fresh() {
+                self.state.fresh.push(slab);
+            }
+            // A slab from the lists has room, and nobody else takes from it now.
+            if let Some(bit) = state.take() {
+                self.state.attached[class] = slab + 1;
+                return Ok(Block::Slab { slab, bit });
+            }
+            self.pool.list(&mut self.pool.pm().lock(&self.pool.heap.shared), slab);
+        }
+    }
+
+    /// Leaves the slab of a class.
+    fn detach(&mut self, class: usize) {
+        let pool = self.pool;
+        if let Some(slab) = self.state.attached[class].checked_sub(1) {
+            self.state.attached[class] = 0;
+            if !self.state.fresh.contains(&slab) {
+                pool.list(&mut pool.pm().lock(&pool.heap.shared), slab);
+            }
+        }
+    }
+
+    fn take_extent(&mut self, size: u64) -> Result<Block, PmError> {
+        let most = self.pool.heap.usable_pages();
+        let pages = size.div_ceil(PAGE).max(1);
+        if pages > most {
+            return Err(PmError::TooLarge { wanted: size, max: most * PAGE });
+        }
+        self.find_room(size, |pool, _| pool.new_extent(pages as u32))
+    }
+
+    /// Tries `take`; when there is no room, gives back what waits to be given back, reads every
+    /// slab, and grows the pool, in this order.
+    fn find_room<T>(
+        &mut self,
+        wanted: u64,
+        take: impl Fn(&Pool<M>, bool) -> Result<Option<T>, PmError>,
+    ) -> Result<T, PmError> {
+        let pool = self.pool;
+        if let Some(found) = take(pool, false)? {
+            return Ok(found);
+        }
+        if let Some(found) = take(pool, true)? {
+            return Ok(found);
+        }
+        pool.reclaim(Some((self.index, &mut self.state)))?;
+        loop {
+            if let Some(found) = take(pool, true)? {
+                return Ok(found);
+            }
+            if !pool.grow_for(pool.heap.geometry.zone_bytes)? {
+                return Err(PmError::Full { wanted, capacity: pool.len() });
+            }
+        }
+    }
+
+    /// Stages "the block becomes live if and only if `owner` holds" (step P1). The owner does not
+    /// hold yet.
+    ///
+    /// # Errors
+    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if the owner's word says already that
+    /// the block is live; nothing is staged then.
+    pub fn allocate<T>(&mut self, block: &Reserved<T>, owner: Owner<'_>) -> Result<(), PmError> {
+        let at = block.entry as usize;
+        let entry = self.state.entries.get(at).copied();
+        let Some(entry) = entry.filter(|e| e.offset == block.ptr().offset()) else {
+            return Err(corrupt("a reservation of another operation", block.ptr().offset()));
+        };
+        if entry.role != Role::Reserved {
+            return Err(corrupt("a block allocated twice", entry.offset));
+        }
+        let condition = self.condition(owner, false, entry.offset)?;
+        self.write_ticket(entry.block, entry.offset, condition)?;
+        self.state.entries[at] = Entry { role: Role::Allocated, condition, ..entry };
+        Ok(())
+    }
+
+    /// Stages "the live block stays live if and only if `owner` holds" (step P1). The owner holds
+    /// now.
+    ///
+    /// # Errors
+    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if `block` is no live block, or if it
+    /// is not the owner's; nothing is staged then.
+    pub fn free<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<(), PmError> {
+        self.stage_free(block.offset(), owner, Role::Freed)
+    }
+
+    /// As [`free`](Self::free), for a block that readers may still be in: it is reused only when
+    /// every thread pinned at the end of this operation has unpinned.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn retire<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<(), PmError> {
+        self.stage_free(block.offset(), owner, Role::Retired)
+    }
+
+    fn stage_free(&mut self, offset: u64, owner: Owner<'_>, role: Role) -> Result<(), PmError> {
+        const DEAD: &str = "a freed pointer that leads to no live block";
+        let pool = self.pool;
+        let block = pool.locate(offset)?;
+        let condition = self.condition(owner, true, offset)?;
+        if !pool.pm().is_volatile() && !pool.is_live(block) {
+            return Err(corrupt(DEAD, offset));
+        }
+        let first = match block {
+            Block::Slab { slab, bit } => pool.heap.slab(slab).leave(bit),
+            Block::Extent { offset, .. } => {
+                pool.heap.exchange_extent(offset, Page::Extent, Page::Leaving)
+            }
+        };
+        if !first {
+            return Err(corrupt(DEAD, offset));
+        }
+        if let Err(error) = self.write_ticket(block, offset, condition) {
+            pool.stay(block);
+            return Err(error);
+        }
+        self.state.freed_pages |= filter_pages(offset, pool.heap.bytes_of(block));
+        self.state.entries.push(Entry { block, offset, role, condition, live: true });
+        Ok(())
+    }
+
+    /// The condition as recovery will read it; `holds` is what it must say now.
+    fn condition(&self, owner: Owner<'_>, holds: bool, block: u64) -> Result<Condition, PmError> {
+        let word = self.pool.pptr(owner.word).offset();
+        let condition = Condition { word, mask: owner.mask, expect: owner.expect };
+        if condition.holds(self.pool.pm().load(owner.word)) == holds {
+            return Ok(condition);
+        }
+        Err(corrupt("an owner that contradicts its block", block))
+    }
+
+    fn write_ticket(
+        &mut self,
+        block: Block,
+        offset: u64,
+        condition: Condition,
+    ) -> Result<(), PmError> {
+        if self.pool.pm().is_volatile() {
+            return Ok(());
+        }
+        let at = LOG_WORDS + self.state.tickets as usize * TICKET_WORDS;
+        let Some(cells) = self.words.get(at..at + TICKET_WORDS) else {
+            return Err(PmError::TooManyTickets { max: self.state.tickets as usize });
+        };
+        let subject = match block {
+            Block::Extent { offset, pages } => Subject::Extent { offset, pages },
+            Block::Slab { slab, .. } => {
+                let slab = self.pool.heap.slab(slab);
+                let (class, base, fresh) = (slab.class(), slab.base(), slab.is_fresh());
+                Subject::Slab { offset, class, base, fresh }
+            }
+        };
+        ticket::write(self.pool.pm(), cells, subject, condition);
+        self.state.tickets += 1;
+        self.state.names |= filter_bit(offset) | filter_bit(condition.word);
+        self.state.word_pages |= filter_pages(condition.word, 8);
+        self.step = Step::Open;
+        Ok(())
+    }
+
+    /// Announces that the commit of this operation changes `word`, which none of its own tickets
+    /// names: an earlier operation's ticket may, and is then made durably void under P1.
+    pub fn changes<W: Word>(&mut self, word: &PmCell<W>) {
+        self.state.changes |= filter_bit(self.pool.pptr(word.as_word()).offset());
+    }
+
+    /// The micro-log of this operation's slot, for index `index`; idle.
+    ///
+    /// # Errors
+    /// [`PmError::Busy`] if the slot's log still waits for the recovery of another operation.
+    pub fn log(&self, index: IndexId) -> Result<&'p MicroLog, PmError> {
+        let log = self.pool.micro_log(self.index)?;
+        let state = self.pool.pm().load(&log.state);
+        let mine = self.logged.get() && MicroLog::index_of(state) == index;
+        if state != 0 && !mine {
+            let slots = self.pool.heap.geometry.slot_count as usize;
+            return Err(PmError::Busy { slots });
+        }
+        self.logged.set(true);
+        Ok(log)
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// A block that an operation wanted to free stays.
+    pub(super) fn stay(&self, block: Block) {
+        match block {
+            Block::Slab { slab, bit } => self.heap.slab(slab).stay(bit),
+            Block::Extent { offset, .. } => {
+                self.heap.exchange_extent(offset, Page::Leaving, Page::Extent);
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Operation slots: a micro-log and tickets on the medium, and their state in DRAM.
+//!
+//! ```text
+//!  0           128
+//!  | micro-log | tickets, two per line ..
+//! ```
+//!
+//! # Tickets that are over
+//!
+//! A finished operation's tickets are void in the cache, and durably void only when somebody flushes
+//! and fences them. Until then they are *unsettled*, and a crash would decide them once more. What
+//! must not happen meanwhile:
+//!
+//! 1. a store that makes an unsettled ticket's condition change sides while its block does not;
+//! 2. a change of the block's liveness that the unsettled ticket does not follow;
+//! 3. a reuse of the memory its word lies in.
+//!
+//! So each slot publishes what its unsettled tickets *name*: a 64-bit filter of hashed blocks and
+//! words, and one of the pages the words lie in. Whoever is about to do 1, 2 or 3 looks at every
+//! slot's filters, and on a match flushes that slot's tickets under the fence it executes anyway,
+//! *before* its commit: an operation by itself ([`Op::stage`](crate::Op::stage)), with the blocks
+//! and words of its own tickets, the words announced by [`Op::changes`](crate::Op::changes), and the
+//! pages of the blocks it frees. A change outside operations calls
+//! [`Pool::settle`](crate::Pool::settle). The next operation of the same slot settles the slot
+//! entirely. A false match costs a flush.
+//!
+//! The filters are stored before whatever lets another thread reach the words (the lock's release,
+//! the block's return), and read after it; so a matching ticket is never missed.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::cell::Cell;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::cell::PmU64;
+use crate::error::PmError;
+use crate::media::{Flushed, Medium};
+use crate::pool::{IndexId, Pool};
+
+use super::MicroLog;
+use super::geometry::PAGE;
+use super::heap::Block;
+use super::ticket::{TICKET_WORDS, TICKETS_PER_LINE};
+
+/// Words of a slot's micro-log.
+pub(super) const LOG_WORDS: usize = size_of::<MicroLog>() / 8;
+
+/// A slot's state in DRAM; on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Slot {
+    /// Filter of the words and blocks that unsettled tickets name.
+    names: AtomicU64,
+    /// Filter of the pages that these words lie in.
+    pages: AtomicU64,
+    /// Ticket lines that may be unsettled: the first so many.
+    lines: AtomicU32,
+    /// Counts finished operations.
+    round: AtomicU32,
+    /// The micro-log holds what an interrupted operation left.
+    pub(super) log_held: AtomicBool,
+    /// Held by the operation that has the slot.
+    pub(super) state: Mutex<SlotState>,
+}
+
+/// What the holder of a slot works with.
+#[derive(Debug, Default)]
+pub(super) struct SlotState {
+    /// The blocks of this operation.
+    pub(super) entries: Vec<Entry>,
+    /// Tickets written by this operation.
+    pub(super) tickets: u32,
+    /// What this operation names or changes; see the module's head.
+    pub(super) names: u64,
+    pub(super) changes: u64,
+    pub(super) word_pages: u64,
+    pub(super) freed_pages: u64,
+    /// Blocks that went out with the last operation: free when its tickets are settled. The flag
+    /// says that readers may be in them.
+    pub(super) quarantine: Vec<(Block, bool)>,
+    /// By class, the slab this slot takes from, plus 1.
+    pub(super) attached: Vec<u32>,
+    /// Slabs made by this slot whose page-table word is not written, attached or full.
+    pub(super) fresh: Vec<u32>,
+    /// Empty slabs whose page-table word this operation clears.
+    pub(super) leaving_slabs: Vec<u32>,
+    /// Slots whose tickets this operation flushed, and their round then.
+    pub(super) settled: Vec<(u32, u32)>,
+    /// Lines to flush.
+    pub(super) touched: Vec<u64>,
+    /// The pool lost its durability in the middle of an operation: its tickets stay.
+    pub(super) abandoned: bool,
+}
+
+/// What an operation does with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Reserved, and so far nothing more.
+    Reserved,
+    /// Becomes live with the commit.
+    Allocated,
+    /// Stops being live with the commit.
+    Freed,
+    /// As `Freed`, and readers may be in it.
+    Retired,
+}
+
+/// A block of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) block: Block,
+    pub(super) offset: u64,
+    pub(super) role: Role,
+    pub(super) condition: super::ticket::Condition,
+    /// Whether the block is live: decided when the operation is sealed.
+    pub(super) live: bool,
+}
+
+/// The bit of a filter for `value`.
+pub(super) fn filter_bit(value: u64) -> u64 {
+    1 << (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
+}
+
+/// The filter of the pages of `len` bytes from `start`.
+pub(super) fn filter_pages(start: u64, len: u64) -> u64 {
+    let pages = start / PAGE..(start + len).div_ceil(PAGE);
+    if pages.end - pages.start >= 64 {
+        return u64::MAX;
+    }
+    pages.fold(0, |filter, page| filter | filter_bit(page))
+}
+
+/// Ticket lines that `tickets` tickets take.
+pub(super) fn lines_for(tickets: u32) -> u32 {
+    tickets.div_ceil(TICKETS_PER_LINE as u32)
+}
+
+impl Slot {
+    /// Publishes what the finished operation's tickets name. They are void already.
+    pub(super) fn publish(&self, names: u64, pages: u64, tickets: u32) {
+        // The lines of earlier operations are settled: this one's fence covered them.
+        self.lines.store(lines_for(tickets), Release);
+        self.round.fetch_add(1, Release);
+        self.pages.store(pages, Release);
+        self.names.store(names, Release);
+    }
+
+    /// Every ticket of the slot is durably void, but those of the operation that holds it.
+    pub(super) fn clear(&self) {
+        self.names.store(0, Release);
+        self.pages.store(0, Release);
+        self.lines.store(0, Release);
+    }
+
+    pub(super) fn unsettled_lines(&self) -> u32 {
+        self.lines.load(Acquire)
+    }
+
+    pub(super) fn round(&self) -> u32 {
+        self.round.load(Acquire)
+    }
+
+    /// Whether an unsettled ticket may name one of `names`, or a word in one of `pages`.
+    #[inline]
+    pub(super) fn meets(&self, names: u64, pages: u64) -> bool {
+        self.names.load(Acquire) & names != 0 || self.pages.load(Acquire) & pages != 0
+    }
+}
+
+thread_local! {
+    /// The pool and slot this thread used last.
+    static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Rounds of looking for a free slot before giving up.
+const ROUNDS: u32 = 20_000;
+
+impl<M: Medium> Pool<M> {
+    /// The words of a slot.
+    pub(super) fn slot_words(&self, index: usize) -> Result<&[PmU64], PmError> {
+        let geometry = &self.heap.geometry;
+        let offset = geometry.slots_offset + index as u64 * geometry.slot_bytes;
+        self.words(offset, (geometry.slot_bytes / 8) as usize)
+    }
+
+    /// Claims a slot: the one this thread used last, or the first that is free. Waits while all are
+    /// taken, and gives up in the end: an operation may be waiting for one of its own thread.
+    pub(super) fn claim(&self) -> Result<(usize, &Slot, MutexGuard<'_, SlotState>), PmError> {
+        let heap = &self.heap;
+        let count = heap.geometry.slot_count as usize;
+        let id = heap.limbo.pool_id();
+        let last = match LAST.get() {
+            (pool, slot) if pool == id => slot,
+            _ => 0,
+        };
+        for round in 0..ROUNDS {
+            for index in core::iter::once(last).chain(0..count) {
+                let slot = heap.slots.ensure(index);
+                self.pm().yield_point();
+                let Some(state) = slot.state.try_lock() else { continue };
+                // A slot whose log is held does for operations without a log, if need be.
+                if state.abandoned || round == 0 && self.log_is_held(slot, index)? {
+                    continue;
+                }
+                self.note_slot(index);
+                LAST.set((id, index));
+                return Ok((index, slot, state));
+            }
+            self.pm().spin();
+            if round % 16 == 15 {
+                std::thread::yield_now();
+            }
+        }
+        Err(PmError::Busy { slots: count })
+    }
+
+    /// Whether the micro-log of a slot still waits for recovery.
+    fn log_is_held(&self, slot: &Slot, index: usize) -> Result<bool, PmError> {
+        if !slot.log_held.load(Acquire) {
+            return Ok(false);
+        }
+        let held = self.pm().load(&self.slot_words(index)?[0]) != 0;
+        slot.log_held.store(held, Release);
+        Ok(held)
+    }
+
+    /// The micro-log of a slot.
+    pub(super) fn micro_log(&self, index: usize) -> Result<&MicroLog, PmError> {
+        let geometry = &self.heap.geometry;
+        self.get(crate::ptr::PPtr::new(geometry.slots_offset + index as u64 * geometry.slot_bytes))
+    }
+
+    /// Flushes the first `lines` ticket lines of a slot.
+    pub(super) fn flush_tickets(words: &[PmU64], pm: &M, lines: u32) -> Flushed {
+        let end = LOG_WORDS + lines as usize * TICKET_WORDS * TICKETS_PER_LINE;
+        pm.flush_words(&words[LOG_WORDS..end.min(words.len())])
+    }
+
+    /// Flushes the tickets of every slot but `own` whose unsettled tickets meet the filters, and
+    /// notes them in `settled`.
+    pub(super) fn flush_met(
+        &self,
+        own: Option<usize>,
+        names: u64,
+        pages: u64,
+        settled: &mut Vec<(u32, u32)>,
+    ) -> Flushed {
+        let mut flushed = Flushed::nothing();
+        for index in 0..self.heap.slots_used.load(Acquire) {
+            let slot = self.heap.slots.ensure(index);
+            if Some(index) == own || !slot.meets(names, pages) {
+                continue;
+            }
+            let Ok(words) = self.slot_words(index) else { continue };
+            let round = slot.round();
+            let lines = slot.unsettled_lines();
+            flushed = flushed.and(Self::flush_tickets(words, self.pm(), lines));
+            settled.push((index as u32, round));
+        }
+        flushed
+    }
+
+    /// After the fence: forgets the tickets of slots that nobody used meanwhile.
+    pub(super) fn clear_met(&self, settled: &mut Vec<(u32, u32)>) {
+        for (index, round) in settled.drain(..) {
+            let slot = self.heap.slots.ensure(index as usize);
+            if let Some(state) = slot.state.try_lock()
+                && slot.round() == round
+                && !state.abandoned
+            {
+                slot.clear();
+            }
+        }
+    }
+
+    /// Makes it safe to change `word` outside any [`Op`](crate::Op): if a finished operation's
+    /// ticket names the word and is not yet durably void, makes it so.
+    ///
+    /// Call it before the change, with whatever lock keeps others from the word. An index whose
+    /// tickets name only words that operations change needs it never.
+    ///
+    /// # Cost
+    /// Usually nothing: one load per slot in use. Else one fence, and the lines of the tickets.
+    #[track_caller]
+    pub fn settle<W: crate::cell::Word>(
+        &self,
+        word: &crate::cell::PmCell<W>,
+    ) -> Result<(), PmError> {
+        let names = filter_bit(self.pptr(word.as_word()).offset());
+        let mut settled = Vec::new();
+        let flushed = self.flush_met(None, names, 0, &mut settled);
+        if !settled.is_empty() {
+            self.pm().fence(flushed)?;
+            self.clear_met(&mut settled);
+        }
+        Ok(())
+    }
+
+    /// The micro-logs of index `index` that interrupted operations left: those whose state is not
+    /// 0. Tickets are decided already. A log is done when its state is durably 0.
+    pub fn pending_logs(&self, index: IndexId) -> Result<Vec<&MicroLog>, PmError> {
+        let mut found = Vec::new();
+        for slot in 0..self.heap.geometry.slot_count as usize {
+            let log = self.micro_log(slot)?;
+            let state = self.pm().load(&log.state);
+            if state != 0 && MicroLog::index_of(state) == index {
+                found.push(log);
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,293 @@
+//! Zones: a page table on the medium, a map of pages in DRAM.
+//!
+//! A zone is `zone_bytes` long. Its first pages hold one word per page of the zone: the [`Run`] that
+//! starts there, or 0. The pages inside a run are derived: the map in DRAM is built when a zone is
+//! first used, and a table whose runs overlap, or whose words are damaged, is an error then.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::OnceLock;
+
+use crate::cell::PmU64;
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::class::Shapes;
+use super::geometry::PAGE;
+use super::head::Run;
+
+/// What a page is, in one word of DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// Free.
+    Free,
+    /// Part of the page table.
+    Table,
+    /// The first page of an extent.
+    Extent,
+    /// The first page of an extent that is being freed.
+    Leaving,
+    /// A further page of an extent.
+    Inside,
+    /// Part of slab number so.
+    Slab(u32),
+}
+
+impl Page {
+    fn encode(self) -> u32 {
+        match self {
+            Self::Free => 0,
+            Self::Table => 1,
+            Self::Extent => 2,
+            Self::Leaving => 3,
+            Self::Inside => 4,
+            Self::Slab(slab) => slab + 8,
+        }
+    }
+
+    fn decode(word: u32) -> Self {
+        match word {
+            1 => Self::Table,
+            2 => Self::Extent,
+            3 => Self::Leaving,
+            4 => Self::Inside,
+            8.. => Self::Slab(word - 8),
+            _ => Self::Free,
+        }
+    }
+}
+
+/// The map of a zone, read without locks.
+#[derive(Debug, Default)]
+pub(super) struct Zone {
+    pages: OnceLock<Box<[AtomicU32]>>,
+}
+
+impl Zone {
+    pub(super) fn is_loaded(&self) -> bool {
+        self.pages.get().is_some()
+    }
+
+    /// What page `page` is; `None` if the zone was never used, or has no such page.
+    #[inline]
+    pub(super) fn page(&self, page: usize) -> Option<Page> {
+        Some(Page::decode(self.pages.get()?.get(page)?.load(Acquire)))
+    }
+
+    fn set(&self, pages: core::ops::Range<usize>, what: Page) {
+        for entry in self.pages.get().and_then(|all| all.get(pages)).into_iter().flatten() {
+            entry.store(what.encode(), Release);
+        }
+    }
+
+    /// Marks the pages of a slab.
+    pub(super) fn set_slab(&self, first: usize, pages: u32, slab: u32) {
+        self.set(first..first + pages as usize, Page::Slab(slab));
+    }
+
+    /// Marks the pages of an extent.
+    pub(super) fn set_extent(&self, first: usize, pages: u32) {
+        self.set(first + 1..first + pages as usize, Page::Inside);
+        self.set(first..first + 1, Page::Extent);
+    }
+
+    /// Marks pages as free.
+    pub(super) fn set_free(&self, first: usize, pages: u32) {
+        self.set(first..first + pages as usize, Page::Free);
+    }
+
+    /// Changes the first page of an extent between [`Page::Extent`] and [`Page::Leaving`].
+    pub(super) fn exchange(&self, page: usize, from: Page, to: Page) -> bool {
+        self.pages.get().and_then(|all| all.get(page)).is_some_and(|entry| {
+            entry.compare_exchange(from.encode(), to.encode(), Release, Acquire).is_ok()
+        })
+    }
+}
+
+/// Which pages of a zone are free. Under the heap's lock.
+#[derive(Debug)]
+pub(super) struct FreePages {
+    bits: Vec<u64>,
+    count: u32,
+    /// No page before it is free.
+    first: usize,
+}
+
+impl FreePages {
+    fn none(pages: usize) -> Self {
+        Self { bits: vec![0; pages.div_ceil(64)], count: 0, first: 0 }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn add(&mut self, first: usize, pages: u32) {
+        for page in first..first + pages as usize {
+            self.bits[page / 64] |= 1 << (page % 64);
+        }
+        self.count += pages;
+        self.first = self.first.min(first);
+    }
+
+    /// Takes the first `pages` pages in a row, if there are so many.
+    pub(super) fn take(&mut self, pages: u32) -> Option<usize> {
+        if self.count < pages {
+            return None;
+        }
+        let mut start = self.next(self.first, true)?;
+        self.first = start;
+        loop {
+            let end = self.next(start, false).unwrap_or(self.bits.len() * 64);
+            if end - start >= pages as usize {
+                break;
+            }
+            start = self.next(end, true)?;
+        }
+        for page in start..start + pages as usize {
+            self.bits[page / 64] &= !(1 << (page % 64));
+        }
+        self.count -= pages;
+        Some(start)
+    }
+
+    /// The first page from `from` on that is free (or is not).
+    fn next(&self, from: usize, free: bool) -> Option<usize> {
+        let mut mask = u64::MAX << (from % 64);
+        for (i, &bits) in self.bits.iter().enumerate().skip(from / 64) {
+            let found = if free { bits } else { !bits } & mask;
+            if found != 0 {
+                return Some(i * 64 + found.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+}
+
+/// Pages that the page table of a zone takes.
+pub(super) fn table_pages(zone_bytes: u64) -> u64 {
+    (zone_bytes / PAGE * 8).div_ceil(PAGE)
+}
+
+/// A slab found in a page table: first page, class, offset.
+pub(super) struct FoundSlab {
+    pub(super) page: usize,
+    pub(super) pages: u32,
+    pub(super) class: usize,
+    pub(super) base: u64,
+}
+
+/// Reads the page table of the zone at `start`: fills `zone`, asks `number` for the number of each
+/// slab, returns the free pages. Under the heap's lock.
+pub(super) fn load<M: Medium>(
+    pool: &Pool<M>,
+    zone: &Zone,
+    start: u64,
+    zone_bytes: u64,
+    shapes: &Shapes,
+    mut number: impl FnMut(&FoundSlab) -> u32,
+) -> Result<FreePages, PmError> {
+    let count = (zone_bytes / PAGE) as usize;
+    let table = table_pages(zone_bytes) as usize;
+    let cells = pool.words(start, count)?;
+    let map: Box<[AtomicU32]> = (0..count).map(|_| AtomicU32::new(0)).collect();
+    map[..table].iter().for_each(|page| page.store(Page::Table.encode(), Release));
+    let mut free = FreePages::none(count);
+    let mut slabs = Vec::new();
+    let mut page = table;
+    let mut words = Words::new(cells);
+    while page < count {
+        let base = start + page as u64 * PAGE;
+        let damaged = PmError::Corrupt { what: "the page table", offset: start + page as u64 * 8 };
+        let Some(run) = Run::decode(words.get(pool.pm(), page), base) else { return Err(damaged) };
+        let pages = match run {
+            Run::None => {
+                free.add(page, 1);
+                page += 1;
+                continue;
+            }
+            Run::Slab { class, pages } if pages == shapes[class].pages => {
+                slabs.push(FoundSlab { page, pages, class, base });
+                pages
+            }
+            Run::Extent { pages } => pages,
+            Run::Slab { .. } => return Err(damaged),
+        };
+        let end = page + pages as usize;
+        if end > count || (page + 1..end).any(|inner| words.get(pool.pm(), inner) != 0) {
+            return Err(PmError::Corrupt { what: "overlapping runs of pages", offset: base });
+        }
+        if matches!(run, Run::Extent { .. }) {
+            map[page].store(Page::Extent.encode(), Release);
+            map[page + 1..end].iter().for_each(|p| p.store(Page::Inside.encode(), Release));
+        }
+        page = end;
+    }
+    for slab in &slabs {
+        let entry = Page::Slab(number(slab)).encode();
+        map[slab.page..slab.page + slab.pages as usize]
+            .iter()
+            .for_each(|p| p.store(entry, Release));
+    }
+    // A second loader cannot be here: the caller holds the heap's lock.
+    let _ = zone.pages.set(map);
+    Ok(free)
+}
+
+/// Reads words of a page table in blocks.
+struct Words<'p> {
+    cells: &'p [PmU64],
+    block: [u64; 64],
+    at: usize,
+}
+
+impl<'p> Words<'p> {
+    fn new(cells: &'p [PmU64]) -> Self {
+        Self { cells, block: [0; 64], at: usize::MAX }
+    }
+
+    fn get<M: Medium>(&mut self, pm: &M, index: usize) -> u64 {
+        if self.at != index / 64 {
+            self.at = index / 64;
+            let cells = &self.cells[self.at * 64..];
+            let cells = &cells[..cells.len().min(64)];
+            pm.read_words(cells, &mut self.block[..cells.len()]);
+        }
+        self.block[index % 64]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_pages_are_found_in_rows_and_come_back() {
+        let mut free = FreePages::none(300);
+        free.add(8, 292);
+        assert_eq!(free.take(1), Some(8));
+        assert_eq!(free.take(200), Some(9));
+        assert_eq!(free.take(92), None);
+        assert_eq!(free.take(91), Some(209));
+        assert_eq!((free.take(1), free.count()), (None, 0));
+        free.add(100, 3);
+        free.add(110, 64);
+        assert_eq!(free.take(4), Some(110));
+        assert_eq!(free.take(3), Some(100));
+        free.add(100, 10);
+        assert_eq!(free.take(11), Some(114), "110..114 are taken");
+        free.add(110, 4);
+        assert_eq!(free.take(14), Some(100));
+    }
+
+    #[test]
+    fn pages_survive_encoding() {
+        for page in
+            [Page::Free, Page::Table, Page::Extent, Page::Leaving, Page::Inside, Page::Slab(7)]
+        {
+            assert_eq!(Page::decode(page.encode()), page);
+        }
+    }
+}
