@@ -71,17 +71,17 @@ impl<M: Medium> Pool<M> {
             return Err(AuditError::OwnedTwice { offset: pair[0] });
         }
         let (live, mut report) = self.survey()?;
-        let mut owners = owned.into_iter().peekable();
+        let mut claims = owned.into_iter().peekable();
         for &(offset, bytes) in &live {
-            match owners.next_if(|&owner| owner <= offset) {
-                Some(owner) if owner == offset => {}
-                Some(owner) => return Err(AuditError::NotLive { offset: owner }),
+            match claims.next_if(|&claim| claim <= offset) {
+                Some(claim) if claim == offset => {}
+                Some(claim) => return Err(AuditError::NotLive { offset: claim }),
                 None => return Err(AuditError::Leaked { offset, bytes }),
             }
             report.live_blocks += 1;
             report.live_bytes += bytes;
         }
-        match owners.next() {
+        match claims.next() {
             Some(offset) => Err(AuditError::NotLive { offset }),
             None => Ok(report),
         }

@@ -20,13 +20,10 @@ use super::class::{CLASSES, Shapes, class_bytes, shapes_for};
 use super::geometry::{HeapGeometry, PAGE};
 use super::head::Run;
 use super::limbo::Limbo;
-use super::slab::{BITMAP_WORDS, Phase, Slab};
+use super::slab::{Phase, Slab};
 use super::slot::Slot;
 use super::table::Table;
-use super::zone::{self, FreePages, Page, Zone, table_pages};
-
-/// How many slabs that were never read are read before a new one is made.
-const UNREAD_TRIES: usize = 8;
+use super::zone::{FreePages, Page, Zone, table_pages};
 
 /// The allocator of a pool.
 #[derive(Debug)]
@@ -50,9 +47,9 @@ pub(crate) struct Heap {
 #[derive(Debug)]
 pub(super) struct Shared {
     /// By zone; `None` until its page table is read.
-    free: Vec<Option<FreePages>>,
+    pub(super) free: Vec<Option<FreePages>>,
     /// No zone before it has free pages.
-    first_zone: usize,
+    pub(super) first_zone: usize,
     lists: Vec<Lists>,
     /// Slabs without blocks, to be given back by the next operation that stages.
     pub(super) empties: Vec<u32>,
@@ -62,9 +59,9 @@ pub(super) struct Shared {
 
 /// The slabs of a class that wait.
 #[derive(Debug, Default)]
-struct Lists {
-    room: Vec<u32>,
-    unread: Vec<u32>,
+pub(super) struct Lists {
+    pub(super) room: Vec<u32>,
+    pub(super) unread: Vec<u32>,
 }
 
 /// A block, found.
@@ -153,7 +150,7 @@ impl Heap {
         self.slabs.ensure(slab as usize)
     }
 
-    fn zone(&self, zone: usize) -> &Zone {
+    pub(super) fn zone(&self, zone: usize) -> &Zone {
         self.zones.ensure(zone)
     }
 
@@ -191,19 +188,19 @@ impl Heap {
 }
 
 impl Shared {
-    fn lists(&mut self, class: usize) -> &mut Lists {
+    pub(super) fn lists(&mut self, class: usize) -> &mut Lists {
         if self.lists.is_empty() {
             self.lists.resize_with(CLASSES, Lists::default);
         }
         &mut self.lists[class]
     }
 
-    fn push(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
+    pub(super) fn push(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
         heap.slab(slab).set_place(list.len());
         list.push(slab);
     }
 
-    fn remove(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
+    pub(super) fn remove(list: &mut Vec<u32>, heap: &Heap, slab: u32) {
         let place = heap.slab(slab).place();
         list.swap_remove(place);
         if let Some(&moved) = list.get(place) {
@@ -212,7 +209,7 @@ impl Shared {
     }
 
     /// A number for a new slab.
-    fn new_slab(&mut self) -> u32 {
+    pub(super) fn new_slab(&mut self) -> u32 {
         self.spare_slabs.pop().unwrap_or_else(|| {
             self.slabs += 1;
             self.slabs - 1
@@ -237,56 +234,17 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Reads the page table of a zone, if nobody did. Under the heap's lock.
-    fn load_zone(&self, shared: &mut Shared, zone: usize) -> Result<(), PmError> {
-        let heap = &self.heap;
-        if heap.zone(zone).is_loaded() {
-            return Ok(());
-        }
-        let start = heap.zone_start(zone);
-        let bytes = heap.geometry.zone_bytes;
-        let free = zone::load(self, heap.zone(zone), start, bytes, heap.shapes, |found| {
-            let slab = shared.new_slab();
-            let shape = heap.shapes[found.class];
-            heap.slab(slab).start(found.base, found.class, shape, Phase::Unread, false);
-            Shared::push(&mut shared.lists(found.class).unread, heap, slab);
-            slab
-        })?;
-        if shared.free.len() <= zone {
-            shared.free.resize_with(zone + 1, || None);
-        }
-        shared.free[zone] = Some(free);
-        shared.first_zone = shared.first_zone.min(zone);
-        Ok(())
-    }
-
-    /// Reads the bitmap of a slab, if nobody did. Under the heap's lock; in no list afterwards.
-    fn read_slab(&self, shared: &mut Shared, slab: u32) -> Result<(), PmError> {
-        let heap = &self.heap;
-        let state = heap.slab(slab);
-        let base = state.base();
-        let mut header = [0; 1 + BITMAP_WORDS];
-        self.pm().read_words(self.words(base, header.len())?, &mut header);
-        let [head, bitmap @ ..] = header;
-        if head != heap.slab_head(state.class(), base) || !state.read_in(&bitmap) {
-            return Err(corrupt("the header of a slab", base));
-        }
-        Shared::remove(&mut shared.lists(state.class()).unread, heap, slab);
-        state.set_phase(Phase::Full);
-        Ok(())
-    }
-
     /// Finds the block that starts at `offset`, live or reserved.
     pub(super) fn locate(&self, offset: u64) -> Result<Block, PmError> {
         const BAD: &str = "a pointer to no block of the allocator";
         let heap = &self.heap;
         let (zone, page) = heap.page_of(offset).ok_or(corrupt(BAD, offset))?;
-        let what = match heap.zones.get(zone).and_then(|zone| zone.page(page)) {
-            Some(what) => what,
-            None => {
-                self.load_zone(&mut self.pm().lock(&heap.shared), zone)?;
-                heap.zone(zone).page(page).ok_or(corrupt(BAD, offset))?
-            }
+        let known = heap.zones.get(zone).and_then(|zone| zone.page(page));
+        let what = if let Some(what) = known {
+            what
+        } else {
+            self.load_zone(&mut self.pm().lock(&heap.shared), zone)?;
+            heap.zone(zone).page(page).ok_or(corrupt(BAD, offset))?
         };
         match what {
             Page::Slab(slab) => {
@@ -304,18 +262,18 @@ impl<M: Medium> Pool<M> {
                 }
             }
             Page::Extent | Page::Leaving if offset.is_multiple_of(PAGE) => {
-                let pages = self.extent_pages(zone, page).ok_or(corrupt(BAD, offset))?;
-                Ok(Block::Extent { offset, pages })
+                Ok(Block::Extent { offset, pages: self.extent_pages(zone, page) })
             }
             _ => Err(corrupt(BAD, offset)),
         }
     }
 
     /// How many pages the extent at `page` has.
-    fn extent_pages(&self, zone: usize, page: usize) -> Option<u32> {
+    pub(super) fn extent_pages(&self, zone: usize, page: usize) -> u32 {
         let zone = self.heap.zone(zone);
+        let end = (self.heap.geometry.zone_bytes / PAGE) as usize;
         let is_inside = |&page: &usize| zone.page(page) == Some(Page::Inside);
-        Some(1 + (page + 1..).take_while(is_inside).count() as u32)
+        1 + (page + 1..end).take_while(is_inside).count() as u32
     }
 
     /// Whether a located block is live on the medium.
@@ -375,134 +333,6 @@ impl<M: Medium> Pool<M> {
                 }
             }
         }
-    }
-
-    /// Finds or makes a slab with room and attaches it. `thorough`: reads every slab there is.
-    /// `Ok(None)`: there is no room.
-    pub(super) fn attach(&self, class: usize, thorough: bool) -> Result<Option<u32>, PmError> {
-        let heap = &self.heap;
-        let shared = &mut *self.pm().lock(&heap.shared);
-        let mut tries = if thorough { usize::MAX } else { UNREAD_TRIES };
-        loop {
-            if let Some(slab) = shared.lists(class).room.pop() {
-                heap.slab(slab).set_phase(Phase::Attached);
-                return Ok(Some(slab));
-            }
-            if tries > 0
-                && let Some(&slab) = shared.lists(class).unread.last()
-            {
-                tries -= 1;
-                self.read_slab(shared, slab)?;
-                self.list(shared, slab);
-                continue;
-            }
-            if let Some(slab) = self.new_slab(shared, class)? {
-                return Ok(Some(slab));
-            }
-            if tries == 0 || shared.lists(class).unread.is_empty() {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Makes a slab in free pages. Its header is stored here and flushed when its first blocks are
-    /// staged; its page-table word follows when one of them is sealed.
-    fn new_slab(&self, shared: &mut Shared, class: usize) -> Result<Option<u32>, PmError> {
-        let heap = &self.heap;
-        let shape = heap.shapes[class];
-        let Some((zone, page)) = self.take_pages(shared, shape.pages)? else { return Ok(None) };
-        let base = heap.zone_start(zone) + page as u64 * PAGE;
-        let slab = shared.new_slab();
-        heap.slab(slab).start(base, class, shape, Phase::Attached, true);
-        heap.zone(zone).set_slab(page, shape.pages, slab);
-        if !self.pm().is_volatile() {
-            let [head, bitmap @ ..] = self.words(base, 1 + BITMAP_WORDS)? else {
-                unreachable!("a slab's header has words")
-            };
-            for word in bitmap {
-                self.pm().store(word, 0);
-            }
-            self.pm().store(head, heap.slab_head(class, base));
-        }
-        Ok(Some(slab))
-    }
-
-    /// Reserves an extent. `Ok(None)`: there is no room.
-    pub(super) fn new_extent(&self, pages: u32) -> Result<Option<Block>, PmError> {
-        let heap = &self.heap;
-        let shared = &mut *self.pm().lock(&heap.shared);
-        let Some((zone, page)) = self.take_pages(shared, pages)? else { return Ok(None) };
-        heap.zone(zone).set_extent(page, pages);
-        Ok(Some(Block::Extent { offset: heap.zone_start(zone) + page as u64 * PAGE, pages }))
-    }
-
-    /// Takes free pages in a row, from the first zone that has them.
-    fn take_pages(
-        &self,
-        shared: &mut Shared,
-        pages: u32,
-    ) -> Result<Option<(usize, usize)>, PmError> {
-        for zone in shared.first_zone..self.heap.zone_count() {
-            self.load_zone(shared, zone)?;
-            let Some(Some(free)) = shared.free.get_mut(zone) else { continue };
-            if let Some(page) = free.take(pages) {
-                return Ok(Some((zone, page)));
-            }
-            if free.count() == 0 && zone == shared.first_zone {
-                shared.first_zone += 1;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
-    ///
-    /// Counts whole runs: what a slab has left is its class's. Reads every page table once.
-    ///
-    /// # Errors
-    /// [`PmError::Corrupt`] if a page table is damaged.
-    pub fn used_bytes(&self) -> Result<u64, PmError> {
-        let heap = &self.heap;
-        let shared = &mut *self.pm().lock(&heap.shared);
-        let mut used = heap.end();
-        for zone in 0..heap.zone_count() {
-            self.load_zone(shared, zone)?;
-            if let Some(Some(free)) = shared.free.get(zone) {
-                used -= u64::from(free.count()) * PAGE;
-            }
-        }
-        Ok(used)
-    }
-
-    /// Writes the page tables and bitmaps of a volatile pool, which are kept in DRAM only. Nobody
-    /// but the audit reads them.
-    pub(super) fn write_out(&self) -> Result<(), PmError> {
-        let heap = &self.heap;
-        for zone in 0..heap.zone_count() {
-            let start = heap.zone_start(zone);
-            let map = heap.zone(zone);
-            let words = self.words(start, (heap.geometry.zone_bytes / PAGE) as usize)?;
-            for (page, cell) in words.iter().enumerate() {
-                let base = start + page as u64 * PAGE;
-                let word = match map.page(page) {
-                    Some(Page::Extent) => {
-                        let pages = self.extent_pages(zone, page).unwrap_or(1);
-                        Run::Extent { pages }.encode(base)
-                    }
-                    Some(Page::Slab(slab)) if heap.slab(slab).base() == base => {
-                        let state = heap.slab(slab);
-                        let header = self.words(base, 1 + BITMAP_WORDS)?;
-                        let head = heap.slab_head(state.class(), base);
-                        self.pm().write_words(&header[..1], &[head]);
-                        self.pm().write_words(&header[1..], &state.staying());
-                        head
-                    }
-                    _ => 0,
-                };
-                self.pm().store(cell, word);
-            }
-        }
-        Ok(())
     }
 
     /// Raises the number of slots that others must look at.

@@ -31,6 +31,7 @@ mod op;
 mod owner;
 mod reclaim;
 mod recover;
+mod room;
 mod slab;
 mod slot;
 mod table;

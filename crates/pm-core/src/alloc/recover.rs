@@ -51,7 +51,7 @@ impl<M: Medium> Pool<M> {
         if left.is_empty() {
             return Ok(0);
         }
-        self.refuse_contradictions(&mut left)?;
+        Self::refuse_contradictions(&mut left)?;
         let mut touched = Vec::new();
         for ticket in &left {
             self.decide_left(ticket, &mut touched)?;
@@ -93,7 +93,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Tickets for one block must agree: that is what settling is for.
-    fn refuse_contradictions(&self, left: &mut [Left]) -> Result<(), PmError> {
+    fn refuse_contradictions(left: &mut [Left]) -> Result<(), PmError> {
         left.sort_by_key(|ticket| ticket.subject.offset());
         for pair in left.windows(2) {
             let offset = pair[0].subject.offset();

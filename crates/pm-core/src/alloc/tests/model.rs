@@ -67,7 +67,9 @@ impl<M: Medium> World<'_, M> {
         for &(at, size, align) in put {
             let block = op.reserve_bytes(size, align)?;
             let words = self.pool.words(block.ptr().offset(), (size / 8) as usize)?;
-            words.iter().for_each(|word| pm.store(word, u64::MAX)); // garbage everywhere
+            for word in words {
+                pm.store(word, u64::MAX); // garbage everywhere
+            }
             op.allocate(&block, Owner::pointer(&self.places[at], block.ptr()))?;
             blocks.push((at, block.ptr(), size));
         }

@@ -1,0 +1,187 @@
+//! Where there is room: page tables and bitmaps read when they are needed, slabs and extents made in
+//! free pages.
+//!
+//! Reading happens zone by zone and slab by slab, as allocation (or a free) gets there; every table
+//! and bitmap is read at most once.
+
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::geometry::PAGE;
+use super::head::Run;
+use super::heap::{Block, Shared, corrupt};
+use super::slab::{BITMAP_WORDS, Phase};
+use super::zone::{self, Page};
+
+/// How many slabs that were never read are read before a new one is made.
+const UNREAD_TRIES: usize = 8;
+
+impl<M: Medium> Pool<M> {
+    /// Reads the page table of a zone, if nobody did. Under the heap's lock.
+    pub(super) fn load_zone(&self, shared: &mut Shared, zone: usize) -> Result<(), PmError> {
+        let heap = &self.heap;
+        if heap.zone(zone).is_loaded() {
+            return Ok(());
+        }
+        let start = heap.zone_start(zone);
+        let bytes = heap.geometry.zone_bytes;
+        let free = zone::load(self, heap.zone(zone), start, bytes, heap.shapes, |found| {
+            let slab = shared.new_slab();
+            let shape = heap.shapes[found.class];
+            heap.slab(slab).start(found.base, found.class, shape, Phase::Unread, false);
+            Shared::push(&mut shared.lists(found.class).unread, heap, slab);
+            slab
+        })?;
+        if shared.free.len() <= zone {
+            shared.free.resize_with(zone + 1, || None);
+        }
+        shared.free[zone] = Some(free);
+        shared.first_zone = shared.first_zone.min(zone);
+        Ok(())
+    }
+
+    /// Reads the bitmap of a slab, if nobody did. Under the heap's lock; in no list afterwards.
+    pub(super) fn read_slab(&self, shared: &mut Shared, slab: u32) -> Result<(), PmError> {
+        let heap = &self.heap;
+        let state = heap.slab(slab);
+        let base = state.base();
+        let mut header = [0; 1 + BITMAP_WORDS];
+        self.pm().read_words(self.words(base, header.len())?, &mut header);
+        let [first, bitmap @ ..] = header;
+        if first != heap.slab_head(state.class(), base) || !state.read_in(&bitmap) {
+            return Err(corrupt("the header of a slab", base));
+        }
+        Shared::remove(&mut shared.lists(state.class()).unread, heap, slab);
+        state.set_phase(Phase::Full);
+        Ok(())
+    }
+
+    /// Finds or makes a slab with room and attaches it. `thorough`: reads every slab there is.
+    /// `Ok(None)`: there is no room.
+    pub(super) fn attach(&self, class: usize, thorough: bool) -> Result<Option<u32>, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let mut tries = if thorough { usize::MAX } else { UNREAD_TRIES };
+        loop {
+            if let Some(slab) = shared.lists(class).room.pop() {
+                heap.slab(slab).set_phase(Phase::Attached);
+                return Ok(Some(slab));
+            }
+            if tries > 0
+                && let Some(&slab) = shared.lists(class).unread.last()
+            {
+                tries -= 1;
+                self.read_slab(shared, slab)?;
+                self.list(shared, slab);
+                continue;
+            }
+            if let Some(slab) = self.new_slab(shared, class)? {
+                return Ok(Some(slab));
+            }
+            if tries == 0 || shared.lists(class).unread.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Makes a slab in free pages. Its header is stored here and flushed when its first blocks are
+    /// staged; its page-table word follows when one of them is sealed.
+    fn new_slab(&self, shared: &mut Shared, class: usize) -> Result<Option<u32>, PmError> {
+        let heap = &self.heap;
+        let shape = heap.shapes[class];
+        let Some((zone, page)) = self.take_pages(shared, shape.pages)? else { return Ok(None) };
+        let base = heap.zone_start(zone) + page as u64 * PAGE;
+        let slab = shared.new_slab();
+        heap.slab(slab).start(base, class, shape, Phase::Attached, true);
+        heap.zone(zone).set_slab(page, shape.pages, slab);
+        if !self.pm().is_volatile() {
+            let [first, bitmap @ ..] = self.words(base, 1 + BITMAP_WORDS)? else {
+                unreachable!("a slab's header has words")
+            };
+            for word in bitmap {
+                self.pm().store(word, 0);
+            }
+            self.pm().store(first, heap.slab_head(class, base)); // last of its line
+        }
+        Ok(Some(slab))
+    }
+
+    /// Reserves an extent. `Ok(None)`: there is no room.
+    pub(super) fn new_extent(&self, pages: u32) -> Result<Option<Block>, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let Some((zone, page)) = self.take_pages(shared, pages)? else { return Ok(None) };
+        heap.zone(zone).set_extent(page, pages);
+        Ok(Some(Block::Extent { offset: heap.zone_start(zone) + page as u64 * PAGE, pages }))
+    }
+
+    /// Takes free pages in a row, from the first zone that has them.
+    fn take_pages(
+        &self,
+        shared: &mut Shared,
+        pages: u32,
+    ) -> Result<Option<(usize, usize)>, PmError> {
+        for zone in shared.first_zone..self.heap.zone_count() {
+            self.load_zone(shared, zone)?;
+            let Some(Some(free)) = shared.free.get_mut(zone) else { continue };
+            if let Some(page) = free.take(pages) {
+                return Ok(Some((zone, page)));
+            }
+            if free.count() == 0 && zone == shared.first_zone {
+                shared.first_zone += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
+    ///
+    /// Counts whole runs: what a slab has left is its class's. Reads every page table once.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if a page table is damaged.
+    pub fn used_bytes(&self) -> Result<u64, PmError> {
+        let heap = &self.heap;
+        let shared = &mut *self.pm().lock(&heap.shared);
+        let mut used = heap.end();
+        for zone in 0..heap.zone_count() {
+            self.load_zone(shared, zone)?;
+            if let Some(Some(free)) = shared.free.get(zone) {
+                used -= u64::from(free.count()) * PAGE;
+            }
+        }
+        Ok(used)
+    }
+
+    /// Writes the page tables and bitmaps of a volatile pool, which are kept in DRAM only. Nobody
+    /// but the audit reads them.
+    pub(super) fn write_out(&self) -> Result<(), PmError> {
+        let heap = &self.heap;
+        for zone in 0..heap.zone_count() {
+            let start = heap.zone_start(zone);
+            let map = heap.zone(zone);
+            let words = self.words(start, (heap.geometry.zone_bytes / PAGE) as usize)?;
+            for (page, cell) in words.iter().enumerate() {
+                let base = start + page as u64 * PAGE;
+                let word = match map.page(page) {
+                    Some(Page::Extent) => {
+                        let pages = self.extent_pages(zone, page);
+                        Run::Extent { pages }.encode(base)
+                    }
+                    Some(Page::Slab(slab)) if heap.slab(slab).base() == base => {
+                        let state = heap.slab(slab);
+                        let header = self.words(base, 1 + BITMAP_WORDS)?;
+                        let word = heap.slab_head(state.class(), base);
+                        self.pm().write_words(&header[..1], &[word]);
+                        self.pm().write_words(&header[1..], &state.staying());
+                        word
+                    }
+                    _ => 0,
+                };
+                self.pm().store(cell, word);
+            }
+        }
+        Ok(())
+    }
+}
