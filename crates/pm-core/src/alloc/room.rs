@@ -137,21 +137,21 @@ impl<M: Medium> Pool<M> {
 
     /// Bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
     ///
-    /// Counts whole runs: what a slab has left is its class's. Reads every page table once.
-    ///
-    /// # Errors
-    /// [`PmError::Corrupt`] if a page table is damaged.
-    pub fn used_bytes(&self) -> Result<u64, PmError> {
+    /// Counts whole runs: what a slab has left is its class's. A zone whose page table is damaged
+    /// counts in whole. Reads every page table once.
+    pub fn used_bytes(&self) -> u64 {
         let heap = &self.heap;
         let shared = &mut *self.pm().lock(&heap.shared);
         let mut used = heap.end();
         for zone in 0..heap.zone_count() {
-            self.load_zone(shared, zone)?;
-            if let Some(Some(free)) = shared.free.get(zone) {
+            let loaded = self.load_zone(shared, zone);
+            if loaded.is_ok()
+                && let Some(Some(free)) = shared.free.get(zone)
+            {
                 used -= u64::from(free.count()) * PAGE;
             }
         }
-        Ok(used)
+        used
     }
 
     /// Writes the page tables and bitmaps of a volatile pool, which are kept in DRAM only. Nobody
