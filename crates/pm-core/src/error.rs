@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::mode::Durability;
 
-/// A write-back failed (`msync` reported an error): the pool acknowledges nothing any more.
+/// A fence was refused: a write-back failed (`msync` reported an error) and the pool acknowledges
+/// nothing any more, or the pool is open for reading only and somebody wrote without
+/// [asking](crate::Pool::check_writable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a write-back failed: this pool acknowledges no more writes (reads stay possible)")]
+#[error("a write-back failed, or the pool is open for reading only: it acknowledges no write")]
 pub struct DurabilityLost;
 
 /// What an operation on an open pool can fail with.

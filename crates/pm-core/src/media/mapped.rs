@@ -2,14 +2,15 @@
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::fence as cpu_fence;
+use core::sync::atomic::{AtomicU32, fence as cpu_fence};
+use std::sync::Arc;
 
 use crate::arch::{self, Level};
 use crate::cell::{PmType, PmU64, words_of};
 use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 
-use super::writeback::WriteBack;
+use super::writeback::{Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 
 /// What a flush and a fence do: one byte, at which each of them looks once.
@@ -17,8 +18,8 @@ use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 enum Way {
     /// Neither does anything but keep the compiler's order.
     Nothing,
-    /// A flush notes pages, a fence writes them back.
-    Msync,
+    /// What [`Slow`] says: a flush notes pages, a fence writes them back; or a fence is refused.
+    Slow,
     /// No flush, a store fence.
     Fence,
     /// A flush with the medium's instruction, a store fence.
@@ -36,16 +37,17 @@ pub struct Mapped {
     instruction: FlushInstruction,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
-    /// Present in `Msync` mode.
-    writeback: Option<Box<WriteBack>>,
+    /// Present in `Msync` mode, and where writes are refused.
+    slow: Option<Box<Slow>>,
 }
 
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
-        let writeback = (durability == Durability::Msync).then(|| Box::new(WriteBack::new()));
+        let msync = durability == Durability::Msync;
+        let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new())));
         let way = match durability {
             Durability::Volatile | Durability::Process => Way::Nothing,
-            Durability::Msync => Way::Msync,
+            Durability::Msync => Way::Slow,
             Durability::Fence => Way::Fence,
             Durability::Flush if instruction == FlushInstruction::Clwb => Way::Clwb,
             Durability::Flush => Way::Flush,
@@ -56,7 +58,7 @@ impl Mapped {
             durability,
             instruction,
             streams_words: arch::streams_words(),
-            writeback,
+            slow,
         }
     }
 
@@ -70,7 +72,7 @@ impl Mapped {
             durability: Durability::Volatile,
             instruction,
             streams_words: false,
-            writeback: None,
+            slow: None,
         }
     }
 
@@ -86,11 +88,17 @@ impl Mapped {
         self.instruction
     }
 
+    /// The medium of a private copy of a file: fences fail but while `recovering` is not 0.
+    pub(crate) fn private(instruction: FlushInstruction, recovering: Arc<AtomicU32>) -> Self {
+        let slow = Some(Box::new(Slow::Private { recovering }));
+        Self { slow, ..Self::new(Durability::Msync, instruction) }
+    }
+
     /// Makes a write-back fail after `succeed` more that do not, as if the device had failed. For
     /// tests; nothing in modes other than `Msync`.
     #[doc(hidden)]
     pub fn fail_write_back_after(&self, succeed: u64) {
-        if let Some(writeback) = &self.writeback {
+        if let Some(Slow::Msync(writeback)) = self.slow.as_deref() {
             writeback.fail_after(succeed);
         }
     }
@@ -98,23 +106,19 @@ impl Mapped {
     /// The flush of the less common ways.
     #[inline(never)]
     fn flush_otherwise(&self, words: &[PmU64]) {
-        match self.way {
-            Way::Clwb | Way::Flush => arch::flush_words(self.instruction, words),
-            Way::Nothing | Way::Fence => {}
-            Way::Msync => {
-                if let Some(writeback) = &self.writeback {
-                    writeback.note(words);
-                }
-            }
+        match (self.way, &self.slow) {
+            (Way::Clwb | Way::Flush, _) => arch::flush_words(self.instruction, words),
+            (Way::Slow, Some(slow)) => slow.flush(words),
+            (Way::Nothing | Way::Fence | Way::Slow, _) => {}
         }
     }
 
-    /// `Msync` mode: the fence.
+    /// The fence of a mode that needs more than an instruction.
     #[cold]
     #[inline(never)]
-    fn msync(&self) -> Result<Durable, DurabilityLost> {
-        if let Some(writeback) = &self.writeback {
-            writeback.fence()?;
+    fn slow_fence(&self) -> Result<Durable, DurabilityLost> {
+        if let Some(slow) = &self.slow {
+            slow.fence()?;
         }
         Ok(Durable::new())
     }
@@ -172,8 +176,8 @@ impl Medium for Mapped {
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
         if self.way >= Way::Fence {
             arch::store_fence();
-        } else if self.way == Way::Msync {
-            return self.msync();
+        } else if self.way == Way::Slow {
+            return self.slow_fence();
         } else {
             cpu_fence(Release);
         }

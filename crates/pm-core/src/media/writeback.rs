@@ -7,8 +7,9 @@
 
 use core::cell::RefCell;
 use core::ops::Range;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::mm::MsyncFlags;
@@ -22,6 +23,42 @@ const PAGE: usize = 4096;
 thread_local! {
     /// Pages this thread flushed and has not fenced, with the identity of their medium.
     static FLUSHED: RefCell<Vec<(u64, Range<usize>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a fence does on a medium that needs more than an instruction.
+#[derive(Debug)]
+pub(crate) enum Slow {
+    /// An ordinary file: see [`WriteBack`].
+    Msync(WriteBack),
+    /// A private copy of a file that is open for reading only: order alone while somebody recovers,
+    /// a refusal at any other time, so that no write is acknowledged and lost.
+    Private {
+        /// Recoveries under way.
+        recovering: Arc<AtomicU32>,
+    },
+}
+
+impl Slow {
+    /// The flush of `words`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn flush(&self, words: &[PmU64]) {
+        match self {
+            Self::Msync(writeback) => writeback.note(words),
+            Self::Private { .. } => {}
+        }
+    }
+
+    /// The fence.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
+        match self {
+            Self::Msync(writeback) => writeback.fence(),
+            Self::Private { recovering } if recovering.load(Acquire) > 0 => Ok(()),
+            Self::Private { .. } => Err(DurabilityLost),
+        }
+    }
 }
 
 /// The write-back of one medium.
@@ -52,8 +89,7 @@ impl WriteBack {
     }
 
     /// Notes the pages of `words` for this thread's next fence.
-    #[cold]
-    pub(crate) fn note(&self, words: &[PmU64]) {
+    fn note(&self, words: &[PmU64]) {
         if words.is_empty() {
             return;
         }
@@ -73,8 +109,7 @@ impl WriteBack {
     }
 
     /// Writes back what this thread noted.
-    #[cold]
-    pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
+    fn fence(&self) -> Result<(), DurabilityLost> {
         let ranges = self.take();
         let mut state = self.state.lock();
         if state.poisoned {

@@ -15,8 +15,10 @@
 //! A crash within creation leaves no pool or a good empty one. Opening may crash anywhere and be
 //! repeated: the generation grows once more, and recovery is idempotent.
 
+use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -48,13 +50,17 @@ pub(super) struct Ground {
     pub(super) dirty_shutdowns: u64,
     pub(super) origin: Origin,
     pub(super) backing: Option<Backing>,
+    /// Starts at 1: opening is recovery.
+    pub(super) recovering: Arc<AtomicU32>,
 }
 
 impl Ground {
     fn memory(region: Region, emulated: bool) -> Self {
         let durability = if emulated { Durability::Flush } else { Durability::Volatile };
         let (path, origin) = (MEMORY.into(), Origin::Memory);
-        Self { region, path, durability, emulated, dirty_shutdowns: 0, origin, backing: None }
+        let (dirty_shutdowns, backing) = (0, None);
+        let recovering = Arc::new(AtomicU32::new(1));
+        Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, recovering }
     }
 }
 
@@ -166,6 +172,7 @@ impl<M: Medium> Pool<M> {
         let magic = Superblock::write_magic(&pool.medium, &pool.region, durable)?;
         pool.medium.fence(magic)?; // DUR(create)
         pool.load_directory()?;
+        pool.recovering.store(0, Release);
         Ok(pool)
     }
 
@@ -191,6 +198,7 @@ impl<M: Medium> Pool<M> {
         })?; // durable before: recovery
         pool.recover_heap()?;
         pool.load_directory()?;
+        pool.recovering.store(0, Release);
         Ok(pool)
     }
 
@@ -235,7 +243,7 @@ impl<M: Medium> Pool<M> {
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,
-            recovering: AtomicU32::new(0),
+            recovering: ground.recovering,
             ended: AtomicBool::new(false),
             backing: ground.backing,
         })

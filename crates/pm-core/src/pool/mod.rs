@@ -28,6 +28,7 @@ mod superblock;
 
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -58,7 +59,7 @@ pub struct Pool<M: Medium = Mapped> {
     growing: Mutex<()>,
     facts: Facts,
     /// Index recoveries under way: they may write to the private copy of a read-only pool.
-    recovering: AtomicU32,
+    recovering: Arc<AtomicU32>,
     /// Whether the pool was closed, or is to end without a clean mark.
     ended: AtomicBool,
     /// The file, if there is one. Last, so that the lock goes when the mapping is gone.

@@ -1,6 +1,8 @@
 //! Pools in files: create, open, grow.
 
+use core::sync::atomic::AtomicU32;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -211,11 +213,13 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         return Err(fault(OpenFault::BadOption { what, value }));
     }
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
-    let (durability, mode) = match medium.durability {
-        // Nothing that this opening stores reaches the file; recovery needs order, not flushes.
-        _ if opts.read_only => (Durability::Volatile, Durability::Process),
-        _ if emulated => (Durability::Flush, Durability::Flush),
-        found => (found, found),
+    let recovering = Arc::new(AtomicU32::new(1));
+    let (durability, mapped) = if opts.read_only {
+        // Nothing that this opening stores reaches the file.
+        (Durability::Volatile, Mapped::private(instruction, Arc::clone(&recovering)))
+    } else {
+        let durability = if emulated { Durability::Flush } else { medium.durability };
+        (durability, Mapped::new(durability, instruction))
     };
     let ground = Ground {
         region,
@@ -225,8 +229,9 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         dirty_shutdowns: detect::dirty_shutdowns(&medium),
         origin: Origin::File(medium),
         backing: Some(Backing { file, kind, huge: opts.huge_pages }),
+        recovering,
     };
-    Ok((ground, Mapped::new(mode, instruction)))
+    Ok((ground, mapped))
 }
 
 /// Maps the first `size` bytes in the best way the kernel grants.

@@ -121,6 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
     fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        self.pool.check_writable()?;
         let mut probes = Vec::with_capacity(records.len());
         let mut refused = None;
         for (key, _) in records {

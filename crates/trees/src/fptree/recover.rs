@@ -76,6 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
         let started = Instant::now();
+        let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
         let head = Self::head(pool, root)?;
         let limit = Self::leaf_limit(pool);

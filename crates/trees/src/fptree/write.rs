@@ -29,6 +29,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         probe: &Probe<'_, K>,
         wanted: impl Fn(bool) -> bool,
     ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
+        self.pool.check_writable()?;
         loop {
             let at = self.locate_probe(probe);
             match self.hold_at(&at, probe, &wanted) {

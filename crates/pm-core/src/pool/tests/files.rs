@@ -79,10 +79,12 @@ fn reading_only_never_writes_the_file_not_even_to_recover() {
     assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
     {
         let _recovering = pool.recovery();
+        assert!(pool.pm().fence(crate::Flushed::nothing()).is_ok());
         add(&pool, "b", 2).unwrap(); // in the private copy
         assert_eq!(value_of(&pool, "b"), Some(2));
     }
     assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
+    assert!(pool.pm().fence(crate::Flushed::nothing()).is_err(), "who did not ask is refused");
     pool.close().unwrap();
     assert!(fs::read(place.path()).unwrap() == before, "the file was written");
 }

@@ -1,0 +1,35 @@
+//! A tree in a pool that is open for reading only: readable, recovered, never written.
+
+use std::sync::Arc;
+
+use pmindex_core::{PmError, Pool, PoolOptions};
+use pmindex_index::IndexError;
+use pmindex_trees::FpTree;
+
+#[test]
+fn a_tree_is_read_and_recovered_but_never_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    let opts = PoolOptions::new().size(1 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&path, &opts).expect("created"));
+    let tree = FpTree::<u64, u64>::create(&pool, "t").expect("created");
+    for key in 0..500 {
+        assert!(tree.insert(&key, &key).expect("inserted"));
+    }
+    drop(tree);
+    Arc::into_inner(pool).expect("the last").kill(); // not closed: opening recovers
+    let before = std::fs::read(&path).expect("read");
+
+    let pool = Arc::new(Pool::open(&path, &opts.read_only(true)).expect("opened"));
+    let tree = FpTree::<u64, u64>::open(&pool, "t").expect("recovered");
+    assert_eq!(tree.get(&77).expect("read"), Some(77));
+    let refused = IndexError::Pool(PmError::ReadOnly);
+    assert_eq!(tree.insert(&1000, &1), Err(refused.clone()));
+    assert_eq!(tree.update(&77, &1), Err(refused.clone()));
+    assert_eq!(tree.upsert(&77, &1), Err(refused.clone()));
+    assert_eq!(tree.remove(&77), Err(refused.clone()));
+    assert_eq!(tree.insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
+    assert_eq!(FpTree::<u64, u64>::create(&pool, "u").err(), Some(refused));
+    assert_eq!(tree.get(&77).expect("read"), Some(77));
+    assert!(std::fs::read(&path).expect("read") == before, "the file was written");
+}
