@@ -85,6 +85,15 @@ impl<K: Key, V: Value> Slot<K, V> {
         pm.flush_words(slot)
     }
 
+    /// Fills the private copy of a slot without a block.
+    #[inline(always)]
+    pub fn encode(slot: &mut [u64], probe: &Probe<'_, K>, datum: &Datum<'_, V>) {
+        let (keys, values) = slot.split_at_mut(Self::KEY_WORDS);
+        keys.copy_from_slice(&probe.words()[..Self::KEY_WORDS]);
+        let words = values.len();
+        values.copy_from_slice(&datum.words()[..words]);
+    }
+
     /// Whether the slot's key is the probe's.
     #[inline(always)]
     pub fn key_is<M: Medium>(

@@ -1,31 +1,359 @@
-//! Filling an empty index from sorted records.
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the first leaf's records; full leaves behind it, group by group, each group linked by one store | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
+//! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
+//! is the only one that the inner nodes know until P3, so nobody sees any of it.
 
-use pmindex_core::Medium;
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
+use pmindex_index::{IndexError, Key, Shape, Value, Words};
+use pmindex_record::{Datum, Probe, Slot, separator_between};
 
+use super::image::LeafImage;
+use super::inner::{LeafRef, Route};
+use super::layout::{Geometry, LeafPtr, LeafState, Root, bits};
+use super::leaf::{Incoming, Leaf, finish};
 use super::tree::FpTree;
+use super::unlink::unlink_between;
+
+/// Leaves that are linked by one store.
+const GROUP: usize = 32;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
+    /// Leaves are filled to the last slot. Operations of other threads wait until it returns, and
+    /// so would operations of `records` on this index: for ever.
+    ///
     /// # Errors
-    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`]; the index stays as it was.
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let pm = self.pm();
+        let root = self.root()?;
+        let head = self.leaf(pm.load(&root.head).offset())?;
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        let mut last: Option<K> = None;
-        let mut loaded = 0;
-        for (key, value) in records {
-            if last.as_ref().is_some_and(|last| *last >= key) {
-                return Err(IndexError::NotSorted { at: loaded });
-            }
-            self.insert(key.borrowed(), value.borrowed())?;
-            last = Some(key);
-            loaded += 1;
+        self.unlink(&Route::GREATEST)?;
+        let guard = self.lock_of(head.offset()).lock(pm);
+        if head.state(pm).len() > 0 || head.next(pm) != 0 {
+            return Err(IndexError::NotEmpty);
         }
+        mark(&self.pool, root, 1)?; // P1
+        let mut load = Load::new(self, root, head);
+        load.run(records)?;
+        let loaded = load.finish()?;
+        drop(guard);
         Ok(loaded)
+    }
+}
+
+/// Sets or clears the mark, durably.
+#[track_caller]
+fn mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store(&root.bulk_load, mark);
+    pm.persist(&root.bulk_load)?;
+    Ok(())
+}
+
+/// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+pub(super) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+    head: &Leaf<'_, K, V, LEAF>,
+    limit: u64,
+) -> Result<bool, PmError> {
+    let pm = pool.pm();
+    if pm.load(&root.bulk_load) == 0 {
+        return Ok(false);
+    }
+    for _ in 0..limit {
+        let next = head.next(pm);
+        if next == 0 {
+            discard_records(pool, head)?;
+            mark(pool, root, 0)?; // durable before: nothing, the leaf is empty
+            return Ok(true);
+        }
+        let leaf = Leaf::<K, V, LEAF>::at(pool, next)?;
+        if Slot::<K, V>::HAS_BLOCK {
+            discard_records(pool, &leaf)?;
+        }
+        unlink_between(pool, head, &leaf)?;
+    }
+    Err(PmError::Corrupt { what: "the list of leaves has no end", offset: head.offset() })
+}
+
+/// Empties a leaf that nobody sees, as many records at a time as an operation can free.
+fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    leaf: &Leaf<'_, K, V, LEAF>,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    if !leaf.state(pm).is_valid(LEAF) {
+        return Err(PmError::Corrupt { what: "a leaf's state", offset: leaf.offset() });
+    }
+    if !Slot::<K, V>::HAS_BLOCK {
+        let committed = leaf.commit(pm, LeafState::default());
+        pm.fence(committed)?;
+        return Ok(());
+    }
+    loop {
+        let mut left = leaf.state(pm);
+        if left.len() == 0 {
+            return Ok(());
+        }
+        let mut op = pool.op()?;
+        let all = left.len();
+        for i in bits(left.slots()) {
+            let cell = &leaf.slot(i)[Slot::<K, V>::BLOCK_WORD];
+            match op.free(LeafPtr::new(pm.load_word(cell)), leaf.owner(i)) {
+                Ok(()) => left = left.without(i),
+                Err(error) if left.len() == all => return Err(error),
+                Err(_) => break, // the operation is full
+            }
+            op.changes(cell);
+        }
+        op.prepare(Flushed::nothing())?;
+        let committed = leaf.commit(pm, left);
+        finish(pool, op, committed)?;
+    }
+}
+
+/// A load under way. Dropping it unfinished discards it.
+struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t FpTree<K, V, M, LEAF, INNER>,
+    root: &'t Root,
+    head: Leaf<'t, K, V, LEAF>,
+    /// The last leaf of the list.
+    tail: Leaf<'t, K, V, LEAF>,
+    /// Leaves not yet linked, and what separates each from the one before.
+    group: Vec<(LeafImage<K, V, LEAF>, Words)>,
+    leaves: Vec<LeafRef>,
+    last: Option<K>,
+    loaded: u64,
+    finished: bool,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Load<'t, K, V, M, LEAF, INNER>
+{
+    fn new(
+        tree: &'t FpTree<K, V, M, LEAF, INNER>,
+        root: &'t Root,
+        head: Leaf<'t, K, V, LEAF>,
+    ) -> Self {
+        Self {
+            tree,
+            root,
+            head,
+            tail: head,
+            group: Vec::new(),
+            leaves: Vec::new(),
+            last: None,
+            loaded: 0,
+            finished: false,
+        }
+    }
+
+    /// Step P2.
+    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
+        let inner = &self.tree.inner;
+        self.leaves.push(inner.leaf_ref(&Route::LEAST, self.head.offset())?);
+        let mut part = Vec::with_capacity(LEAF);
+        loop {
+            part.clear();
+            for (key, value) in records.take(LEAF) {
+                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
+                if before.is_some_and(|before| *before >= key) {
+                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
+                }
+                part.push((key, value));
+            }
+            if part.is_empty() {
+                return Ok(self.link_group()?);
+            }
+            self.add_leaf(&part)?;
+            self.loaded += part.len() as u64;
+            self.last = part.pop().map(|(key, _)| key);
+        }
+    }
+
+    /// Puts the records of one leaf into the first leaf, or into a new one.
+    fn add_leaf(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let first = self.loaded == 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if !first {
+                self.group.push((LeafImage::new(), self.fence()));
+                self.link_group()?;
+                self.note_leaf(&part[0].0, self.tail.offset())?;
+            }
+            return self.fill_tail(part);
+        }
+        let mut image = LeafImage::<K, V, LEAF>::new();
+        for (key, value) in part {
+            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+        }
+        if first {
+            let pm = self.tree.pm();
+            let written = pm.stream_words(self.head.words(), &image.finish(0, &[0; 4]));
+            pm.fence(written)?;
+            return Ok(());
+        }
+        self.group.push((image, self.fence()));
+        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    /// The fence of a leaf after the last record: that record's key, if keys are inline.
+    fn fence(&self) -> Words {
+        match (&self.last, K::SHAPE) {
+            (Some(last), Shape::Inline(_)) => K::to_words(last.borrowed()),
+            _ => [0; 4],
+        }
+    }
+
+    /// Allocates, fills and links the leaves of the group, as many at a time as an operation can
+    /// allocate.
+    fn link_group(&mut self) -> Result<(), PmError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let pool = &*tree.pool;
+        while !self.group.is_empty() {
+            let mut op = pool.op()?;
+            let mut blocks = Vec::with_capacity(self.group.len());
+            for _ in 0..self.group.len() {
+                let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
+                // One store links them all, and it names the first.
+                let expect = blocks.first().copied().unwrap_or(block.ptr().offset());
+                let owner = Owner { word: self.tail.next_cell(), mask: u64::MAX, expect };
+                match op.allocate(&block, owner) {
+                    Ok(()) => blocks.push(block.ptr().offset()),
+                    Err(error) if blocks.is_empty() => return Err(error),
+                    Err(_) => break, // the operation is full
+                }
+            }
+            let mut filled = Flushed::nothing();
+            let images = self.group.drain(..blocks.len());
+            for (i, (image, fence)) in images.enumerate() {
+                let next = blocks.get(i + 1).copied().unwrap_or(0);
+                let leaf = tree.leaf(blocks[i])?;
+                filled = filled.and(pm.stream_words(leaf.words(), &image.finish(next, &fence)));
+                if K::SHAPE != Shape::Bytes && !Slot::<K, V>::HAS_BLOCK {
+                    let low = tree.inner.leaf_ref(&Route::to_words(fence), blocks[i])?;
+                    self.leaves.push(low);
+                }
+            }
+            op.prepare(filled)?; // durable before: the link
+            pm.store_word(self.tail.next_cell(), blocks[0]);
+            let linked = pm.flush_words(core::slice::from_ref(self.tail.next_cell()));
+            finish(pool, op, linked)?;
+            self.tail = tree.leaf(blocks[blocks.len() - 1])?;
+        }
+        Ok(())
+    }
+
+    /// Notes a leaf that starts with `key` for the inner nodes.
+    fn note_leaf(&mut self, key: &K, leaf: u64) -> Result<(), PmError> {
+        let Some(last) = &self.last else { return Ok(()) };
+        let inner = &self.tree.inner;
+        let low = match K::SHAPE {
+            Shape::Inline(_) => {
+                inner.leaf_ref(&Route::to_words(K::to_words(last.borrowed())), leaf)
+            }
+            Shape::Bytes => {
+                let left = K::to_bytes(last.borrowed());
+                let separator = separator_between(&left, &K::to_bytes(key.borrowed())).into_owned();
+                inner.leaf_ref(&Route::to_bytes(&separator), leaf)
+            }
+        }?;
+        self.leaves.push(low);
+        Ok(())
+    }
+
+    /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
+    fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let (pool, pm, leaf) = (&*self.tree.pool, self.tree.pm(), self.tail);
+        let mut rest = part;
+        while !rest.is_empty() {
+            let mut op = pool.op()?;
+            let mut filled = Flushed::nothing();
+            let before = leaf.state(pm);
+            let mut state = before;
+            while let Some((key, value)) = rest.first() {
+                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let record = Incoming { probe: &probe, datum: &datum };
+                match leaf.stage(pool, &mut op, state, &record) {
+                    Ok((slot, flushed)) => {
+                        filled = filled.and(flushed);
+                        state = state.with(slot);
+                    }
+                    Err(error) if state == before => return Err(error.into()),
+                    Err(_) => break, // the operation is full
+                }
+                rest = &rest[1..];
+            }
+            op.prepare(filled)?; // durable before: the bits
+            let committed = leaf.commit(pm, state);
+            finish(pool, op, committed)?;
+        }
+        Ok(())
+    }
+
+    /// Step P3.
+    fn finish(mut self) -> Result<u64, IndexError> {
+        let tree = self.tree;
+        let inner = tree.inner.prepare(std::mem::take(&mut self.leaves))?;
+        self.finished = true; // what follows decides
+        mark(&tree.pool, self.root, 0)?; // LIN, DUR
+        tree.inner.install(tree.pm(), &inner);
+        tree.count(self.head.offset(), self.loaded);
+        Ok(self.loaded)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
+    for Load<'_, K, V, M, LEAF, INNER>
+{
+    fn drop(&mut self) {
+        if !self.finished {
+            self.tree.inner.forget(self.leaves.drain(..));
+            let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
+            // If this fails (the medium does), the mark stands and the next opening discards.
+            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+        }
+    }
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
+    /// Stages a record with a block in a free slot (step P1): block, slot, fingerprint, ticket.
+    pub(super) fn stage<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        op: &mut Op<'_, M>,
+        state: LeafState,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(usize, Flushed), PmError> {
+        let Incoming { probe, datum } = *record;
+        let Some(slot) = state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+            return Err(PmError::Corrupt {
+                what: "more records than slots",
+                offset: self.offset(),
+            });
+        };
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        let offset = block.ptr().offset();
+        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+        op.allocate(&block, self.owner(slot))?;
+        let written = Slot::<K, V>::write(pool.pm(), self.slot(slot), probe, datum, offset);
+        self.put_fingerprint(pool.pm(), slot, probe.fingerprint());
+        Ok((slot, filled.and(written)))
     }
 }

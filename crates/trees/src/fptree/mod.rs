@@ -31,6 +31,7 @@ mod access;
 mod batch;
 mod bulk;
 mod check;
+mod image;
 mod inner;
 mod layout;
 mod leaf;

@@ -17,10 +17,11 @@ use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Shape, Value};
 use pmindex_record::separator_between;
 
+use super::bulk::discard_unfinished;
+use super::image::LeafImage;
 use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Geometry, KIND, LeafState, Root};
 use super::leaf::{Leaf, finish};
-use super::split::LeafImage;
 use super::tree::FpTree;
 use super::unlink::unlink_between;
 
@@ -80,18 +81,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let root = pool.get(entry.root::<Root>())?;
         let head = Self::head(pool, root)?;
         let limit = Self::leaf_limit(pool);
+        let first = Leaf::<K, V, LEAF>::at(pool, head)?;
+        let discarded = discard_unfinished(pool, root, &first, limit)?;
         let inner = InnerTree::<K, INNER>::new(limit, head)?;
         let mut walk = Walk::<K, V, M, LEAF, INNER> {
             pool,
             inner: &inner,
             leaves: Vec::new(),
-            report: RecoveryReport { threads: 1, ..RecoveryReport::default() },
+            report: RecoveryReport {
+                threads: 1,
+                repaired: u64::from(discarded),
+                ..RecoveryReport::default()
+            },
             last_key: None,
             value: std::marker::PhantomData,
         };
         walk.run(head, limit)?;
         let Walk { leaves, mut report, .. } = walk;
-        inner.build(pool.pm(), leaves)?;
+        let prepared = inner.prepare(leaves)?;
+        inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let locks = VersionTable::new(limit.ilog2().clamp(4, 13));
         let counts: Box<[AtomicU64]> = (0..locks.len()).map(|_| AtomicU64::new(0)).collect();

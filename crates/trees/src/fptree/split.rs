@@ -19,6 +19,7 @@ use pmindex_core::{Medium, Owner, PmError};
 use pmindex_index::{IndexError, Key, Shape, Value};
 use pmindex_record::{Probe, Slot, separator_between};
 
+use super::image::LeafImage;
 use super::inner::Route;
 use super::layout::{Geometry, LeafState};
 use super::leaf::Leaf;
@@ -159,48 +160,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             image.push(&Probe::<K>::of_stored(key), |slot| pm.read_words(words, slot))?;
         }
         Ok(image.finish(left.next(pm), &plan.words))
-    }
-}
-
-/// A leaf in the making, in private memory.
-pub(super) struct LeafImage<K, V, const LEAF: usize> {
-    words: Vec<u64>,
-    state: LeafState,
-    record: std::marker::PhantomData<fn() -> (K, V)>,
-}
-
-impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
-    pub(super) fn new() -> Self {
-        let words = vec![0; Geometry::<K, V, LEAF>::WORDS];
-        Self { words, state: LeafState::default(), record: std::marker::PhantomData }
-    }
-
-    /// Puts a record in: `fill` writes its slot.
-    ///
-    /// # Errors
-    /// [`PmError::Corrupt`] if the leaf is full.
-    pub(super) fn push(
-        &mut self,
-        probe: &Probe<'_, K>,
-        fill: impl FnOnce(&mut [u64]),
-    ) -> Result<(), PmError> {
-        let Some(i) = self.state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
-            return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
-        };
-        let words = Slot::<K, V>::WORDS;
-        fill(&mut self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]);
-        self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
-        self.state = self.state.with(i);
-        Ok(())
-    }
-
-    /// The words, complete.
-    pub(super) fn finish(mut self, next: u64, fence: &[u64]) -> Vec<u64> {
-        let at = Geometry::<K, V, LEAF>::NEXT;
-        self.words[0] = self.state.slots();
-        self.words[at] = next;
-        let fence_words = Geometry::<K, V, LEAF>::FENCE_WORDS;
-        self.words[at + 1..][..fence_words].copy_from_slice(&fence[..fence_words]);
-        self.words
     }
 }

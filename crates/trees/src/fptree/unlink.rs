@@ -11,7 +11,7 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Slot;
 
 use super::inner::Route;
 use super::layout::LeafPtr;
@@ -21,21 +21,21 @@ use super::tree::FpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// Gives the leaf of the probe's key back, if it is (still) empty and not the first.
+    /// Gives the leaf of a key back, if it is (still) empty and not the first.
     #[cold]
     #[inline(never)]
-    pub(super) fn unlink(&self, probe: &Probe<'_, K>) -> Result<(), PmError> {
-        let (pm, route) = (self.pm(), Route::to(probe));
+    pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {
+        let pm = self.pm();
         loop {
-            let empty = self.locate(&route).leaf;
-            let Some(low) = self.inner.find_low(pm, &route) else { return Ok(()) };
+            let empty = self.locate(route).leaf;
+            let Some(low) = self.inner.find_low(pm, route) else { return Ok(()) };
             let left = self.inner.find(pm, &low.route::<K>()).leaf;
             let guards = self.lock_both(left, empty);
             // The ways to a leaf change only under its lock: what holds now stays so.
-            let settled = self.inner.find(pm, &route).leaf == empty
+            let settled = self.inner.find(pm, route).leaf == empty
                 && self
                     .inner
-                    .find_low(pm, &route)
+                    .find_low(pm, route)
                     .is_some_and(|low| self.inner.find(pm, &low.route::<K>()).leaf == left);
             if !settled {
                 drop(guards);
@@ -45,7 +45,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let (left, empty) = (self.leaf(left)?, self.leaf(empty)?);
             if empty.state(pm).len() == 0 {
                 unlink_between(&self.pool, &left, &empty)?;
-                self.inner.remove(pm, &route, empty.offset());
+                self.inner.remove(pm, route, empty.offset());
             }
             drop(guards);
             return Ok(());

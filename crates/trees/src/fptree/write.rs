@@ -6,6 +6,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
+use super::inner::Route;
 use super::layout::LeafState;
 use super::leaf::{Incoming, Leaf};
 use super::tree::FpTree;
@@ -167,7 +168,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.count(leaf.offset(), u64::MAX);
         drop(guard);
         if state.len() == 1 {
-            self.unlink(&probe)?;
+            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
+            // stays, empty, until it empties again or the index is opened.
+            let _ = self.unlink(&Route::to(&probe));
         }
         Ok(Some(value))
     }

@@ -13,8 +13,13 @@ pub(in crate::fptree) struct LeafRef {
     child: Child,
 }
 
+/// Nodes that are ready to take their place: the root's contents.
+#[derive(Debug)]
+#[must_use]
+pub(in crate::fptree) struct Built(Contents);
+
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// What [`build`](Self::build) takes.
+    /// What [`prepare`](Self::prepare) takes.
     pub(in crate::fptree) fn leaf_ref(
         &self,
         low: &Route<'_>,
@@ -24,16 +29,15 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(LeafRef { low, child: Child::leaf(leaf) })
     }
 
-    /// Replaces the tree, which has one leaf, by nodes over `leaves`, each nearly full.
-    pub(in crate::fptree) fn build(
-        &self,
-        pm: &impl Medium,
-        mut leaves: Vec<LeafRef>,
-    ) -> Result<(), PmError> {
-        let _writer = pm.lock(&self.writer);
-        if leaves.is_empty() {
-            return Ok(());
+    /// Gives references back that will not be used.
+    pub(in crate::fptree) fn forget(&self, leaves: impl IntoIterator<Item = LeafRef>) {
+        for leaf in leaves {
+            self.tails.free(leaf.low.tail);
         }
+    }
+
+    /// Fills nodes over `leaves`, in order, each nearly full; all but the root.
+    pub(in crate::fptree) fn prepare(&self, mut leaves: Vec<LeafRef>) -> Result<Built, PmError> {
         let fill = F + 1 - F / 8;
         while leaves.len() > F + 1 {
             let nodes = leaves.len().div_ceil(fill);
@@ -48,10 +52,15 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             }
             leaves = level;
         }
+        Ok(Built(contents(&leaves)))
+    }
+
+    /// Replaces the tree, which has one leaf, by what was prepared.
+    pub(in crate::fptree) fn install(&self, pm: &impl Medium, built: &Built) {
+        let _writer = pm.lock(&self.writer);
         let guard = self.nodes.get(ROOT).lock.lock(pm);
-        self.write(ROOT, &contents(&leaves));
+        self.write(ROOT, &built.0);
         drop(guard);
-        Ok(())
     }
 }
 
