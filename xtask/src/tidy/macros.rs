@@ -1,9 +1,9 @@
 //! Rule: pm-core's macros never place a caller's code inside `unsafe`.
 //!
 //! `forbid(unsafe_code)` does not see through macros, so an exported macro that pasted a caller's
-//! expression into an `unsafe` block would break the promise of every crate above. Inside the
-//! braces of any `unsafe` in a `macro_rules!` of pm-core no metavariable may stand; in the head of
-//! an `unsafe impl` names, types and bounds may.
+//! expression into an `unsafe` block would break the promise of every crate above. In a
+//! `macro_rules!` of pm-core no metavariable may stand inside an `unsafe` block or function, and
+//! inside an `unsafe impl` only names, types and literals, each parsed as such.
 
 use super::File;
 
@@ -14,7 +14,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         for (start, _) in code.match_indices("macro_rules!") {
             let body = braces(&code[start..]).unwrap_or_default();
             for (at, _) in body.match_indices("unsafe") {
-                if braces(&body[at..]).is_some_and(|inner| inner.contains('$')) {
+                if braces(&body[at..]).is_some_and(|inner| breaks(&body[at..], inner, body)) {
                     let name = code[start + "macro_rules!".len()..].split('{').next();
                     complaints.push(format!(
                         "{}: macro {} puts a caller's tokens inside `unsafe`",
@@ -26,6 +26,27 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Whether what stands in the braces of the `unsafe` that `text` begins with breaks the rule.
+fn breaks(text: &str, inner: &str, body: &str) -> bool {
+    let is_impl = text.starts_with("unsafe impl");
+    metavariables(inner).any(|name| {
+        let declared = format!("${name}:");
+        let harmless = ["ident", "ty", "literal"]
+            .iter()
+            .any(|kind| body.replace(' ', "").contains(&format!("{declared}{kind}")));
+        !(is_impl && harmless)
+    })
+}
+
+/// The names of the metavariables in `text`; `$crate` is none.
+fn metavariables(text: &str) -> impl Iterator<Item = &str> {
+    text.split('$').skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = &rest[..end];
+        (!name.is_empty() && name != "crate").then_some(name)
+    })
 }
 
 fn without_comments(text: &str) -> String {
@@ -70,11 +91,13 @@ mod tests {
     fn a_callers_expression_inside_unsafe_is_found() {
         assert_eq!(complaints("unsafe { read($e) }"), 1);
         assert_eq!(complaints("unsafe impl X for Y { const Z: u8 = $e; }"), 1);
+        assert_eq!(complaints("unsafe { read::<$t>() }"), 1);
     }
 
     #[test]
     fn names_and_bounds_outside_the_braces_are_allowed() {
         assert_eq!(complaints("unsafe impl PmType for $t where $t: Word {}"), 0);
+        assert_eq!(complaints("unsafe impl X for $t { const Z: usize = $crate::of::<$t>(); }"), 0);
         assert_eq!(complaints("let e = $e; unsafe { read(e) }"), 0);
         assert_eq!(complaints("// SAFETY: unsafe { $e }\n safe($e)"), 0);
     }

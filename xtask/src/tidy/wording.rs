@@ -17,7 +17,6 @@ const STORY: &[&str] = &[
     "as instructed",
     "language model",
     "subagent",
-    "in this pr",
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

@@ -186,3 +186,72 @@ fn look_up<K: Key, V: Value>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pmindex::{FpTree, Pool};
+
+    use super::super::universe;
+    use super::*;
+
+    /// An index of integers that holds every other key of a universe, and what it should hold.
+    fn sample() -> (FpTree<u64, u64>, Universe<u64, u64>, Expected) {
+        let pool = Arc::new(Pool::volatile(4 << 20).expect("memory"));
+        let index = FpTree::create(&pool, "integers").expect("room");
+        let universe = universe::integers(500, 1);
+        let mut expected = Expected::empty(universe.len());
+        for at in (0..universe.len()).step_by(2) {
+            index.insert(universe.key(at), &7).expect("room");
+            expected.set(at, Some(7));
+        }
+        (index, universe, expected)
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_nothing_else_holds() {
+        let (index, universe, mut expected) = sample();
+        let verdict = verify(&index, &universe, &mut expected).expect("readable");
+        assert!(verdict.holds());
+        assert_eq!(verdict.records, 500);
+    }
+
+    #[test]
+    fn a_lost_a_foreign_and_a_changed_record_are_found() {
+        let (index, universe, mut expected) = sample();
+        index.remove(universe.key(10)).expect("room"); // lost
+        index.insert(universe.key(11), &7).expect("room"); // never acknowledged
+        index.update(universe.key(12), &8).expect("room"); // another value
+        let foreign = (0..1_000_000).find(|key| universe.find(key).is_none()).expect("few keys");
+        index.insert(&foreign, &7).expect("room"); // of no script
+        let verdict = verify(&index, &universe, &mut expected).expect("readable");
+        assert!(!verdict.holds());
+        assert_eq!((verdict.lost, verdict.ghosts, verdict.wrong), (1, 2, 1));
+        assert_eq!(verdict.examples.len(), 4);
+    }
+
+    #[test]
+    fn a_change_in_flight_may_be_done_or_not_but_nothing_between() {
+        for (done, value, holds) in [(false, 7, true), (true, 8, true), (true, 9, false)] {
+            let (index, universe, mut expected) = sample();
+            expected.attempt(&Change::Update(20, 8));
+            expected.attempt(&Change::Remove(22));
+            expected.attempt(&Change::Insert(23, 8));
+            if done {
+                index.update(universe.key(20), &value).expect("room");
+                index.remove(universe.key(22)).expect("room");
+                index.insert(universe.key(23), &8).expect("room");
+            }
+            let verdict = verify(&index, &universe, &mut expected).expect("readable");
+            assert_eq!(verdict.holds(), holds, "{value}: {verdict:?}");
+            if holds {
+                assert_eq!(verdict.in_flight, 3);
+                assert_eq!(verdict.in_flight_done, if done { 3 } else { 0 });
+                // What was found is from now on what must be there.
+                let again = verify(&index, &universe, &mut expected).expect("readable");
+                assert!(again.holds(), "{again:?}");
+            }
+        }
+    }
+}

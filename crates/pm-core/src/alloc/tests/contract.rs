@@ -1,3 +1,5 @@
+//! What operations promise: blocks, tickets, steps, and what happens when they end early.
+
 use super::*;
 use crate::alloc::{AuditError, MicroLog, Owner};
 use crate::error::PmError;

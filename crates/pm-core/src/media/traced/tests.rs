@@ -1,3 +1,5 @@
+//! The traced medium records what happened, in the order it happened.
+
 use super::*;
 use crate::cell::words_of;
 use crate::ptr::PPtr;

@@ -1,0 +1,166 @@
+//! The commands as a person runs them: output, exit codes, errors.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn pmindex<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pmindex")).args(arguments).output().expect("it starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Runs, expects success, returns standard output.
+fn works<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let output = pmindex(arguments);
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    stdout(&output)
+}
+
+/// Runs, expects exit code 1, returns standard error.
+fn fails<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let output = pmindex(arguments);
+    assert_eq!(output.status.code(), Some(1), "{}\n{}", stdout(&output), stderr(&output));
+    stderr(&output)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// A command line on a pool.
+fn line<'a>(command: &'a str, pool: &'a Path, rest: &'a [&'a str]) -> Vec<&'a OsStr> {
+    let mut line = vec![OsStr::new(command), pool.as_os_str()];
+    line.extend(rest.iter().map(OsStr::new));
+    line
+}
+
+#[test]
+fn records_come_back_from_another_process() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("fruit.pm");
+    let put = |key, value| works(line("put", &pool, &[key, value, "--durability", "process"]));
+    assert_eq!(put("pear", "green"), "added pear\n");
+    assert_eq!(put("apple", "red"), "added apple\n");
+    assert_eq!(put("apple", "yellow"), "replaced apple\n");
+    assert_eq!(put("fig", "blue"), "added fig\n");
+
+    assert_eq!(works(line("get", &pool, &["apple"])), "yellow\n");
+    assert_eq!(works(line("scan", &pool, &[])), "apple\tyellow\nfig\tblue\npear\tgreen\n");
+    let part = works(line("scan", &pool, &["--from", "b", "--to", "pear"]));
+    assert_eq!(part, "fig\tblue\n");
+    let last = works(line("scan", &pool, &["--reverse", "--limit", "1", "--json"]));
+    assert_eq!(json(&last), json(r#"{ "key": "pear", "value": "green" }"#));
+
+    let del = |key| pmindex(line("del", &pool, &[key, "--durability", "process"]));
+    assert_eq!(stdout(&del("fig")), "removed fig\n");
+    assert_eq!(del("fig").status.code(), Some(1));
+    assert!(fails(line("get", &pool, &["fig"])).contains("no key \"fig\""));
+}
+
+#[test]
+fn info_and_check_say_what_is_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    works(line("put", &pool, &["k", "v", "--durability", "process", "--json"]));
+    let info = json(&works(line("info", &pool, &["--json"])));
+    assert_eq!(info["clean"], true);
+    assert_eq!(info["indexes"][0]["name"], "main");
+    assert_eq!(info["indexes"][0]["type"], "fptree");
+    assert_eq!(info["indexes"][0]["keys"], "bytes");
+    assert_eq!(info["indexes"][0]["records"], 1);
+    assert!(works(line("info", &pool, &[])).contains("main"));
+
+    let check = json(&works(line("check", &pool, &["--json"])));
+    assert_eq!(check["whole"], true);
+    assert_eq!(check["indexes"][0]["records"], 1);
+    assert!(works(line("check", &pool, &[])).contains("main: whole, 1 records"));
+}
+
+#[test]
+fn errors_say_what_to_do_next() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let missing = dir.path().join("missing.pm");
+    let error = fails(line("get", &missing, &["k"]));
+    assert!(error.contains("no such file") && error.contains("hint: "), "{error}");
+
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "these are notes, not a pool\n".repeat(1000)).expect("written");
+    assert!(fails(line("info", &text, &[])).contains("not a pmindex pool"));
+    assert!(fails(line("put", &text, &["k", "v"])).contains("not a pmindex pool"));
+    assert!(std::fs::read_to_string(&text).is_ok_and(|t| t.starts_with("these are notes")));
+
+    let pool = dir.path().join("a.pm");
+    for index in ["one", "two"] {
+        works(line("put", &pool, &["k", "v", "--index", index, "--durability", "process"]));
+    }
+    let error = fails(line("get", &pool, &["k"]));
+    assert!(error.contains("--index: one, two"), "{error}");
+    assert!(fails(line("get", &pool, &["k", "--index", "three"])).contains("one, two"));
+    assert_eq!(works(line("get", &pool, &["k", "--index", "two"])), "v\n");
+
+    let error = fails(["bench", "--index", "dbtree"]);
+    assert!(error.contains("dbtree") && error.contains("btreemap"), "{error}");
+    assert!(fails(["quickstart", "--dir", "no/such/folder"]).contains("not a folder"));
+}
+
+#[test]
+fn a_damaged_pool_is_an_error_and_never_a_panic() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    let whole = std::fs::read(&pool).expect("readable");
+    let cut = dir.path().join("cut.pm");
+    for len in [0, 1, 4095, 4096, 8192, 12_288, whole.len() / 2] {
+        std::fs::write(&cut, &whole[..len]).expect("written");
+        let error = fails(line("check", &cut, &[]));
+        assert!(error.starts_with("error: "), "{len}: {error}");
+    }
+}
+
+#[test]
+fn bench_measures_and_its_json_keeps_its_form() {
+    let report = works([
+        "bench",
+        "--index",
+        "fptree,btreemap",
+        "--records",
+        "20000",
+        "--ops",
+        "4000",
+        "--json",
+        "--durability",
+        "flush",
+    ]);
+    let report = json(&report);
+    let runs = report["runs"].as_array().expect("runs");
+    let names: Vec<&str> = runs.iter().filter_map(|run| run["index"].as_str()).collect();
+    assert_eq!(names, ["fptree", "btreemap"]);
+    let tree = &runs[0];
+    assert_eq!(tree["durability"], "flush");
+    assert_eq!(tree["records"], 20_000);
+    assert!(tree["recovery_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+    assert!(tree["pm_bytes_per_record"].as_f64().is_some_and(|bytes| bytes > 16.0));
+    assert!(runs[1]["recovery_ms"].is_null());
+    for phase in tree["phases"].as_array().expect("phases") {
+        let writes = !matches!(
+            phase["op"].as_str().expect("a name"),
+            "get" | "get_miss" | "get_many" | "scan"
+        );
+        let fences = phase["fences_per_op"].as_f64().expect("counted");
+        assert_eq!(fences > 0.0, writes, "{phase}");
+        assert!(phase["mops"].as_f64().is_some_and(|mops| mops > 0.0), "{phase}");
+    }
+    let table = works(["bench", "--records", "5000", "--phases", "get,scan", "--threads", "2"]);
+    assert!(table.contains("fptree x2") && table.contains("ratio"), "{table}");
+    assert!(!table.contains("\n  delete"), "only the chosen phases are rows:\n{table}");
+}

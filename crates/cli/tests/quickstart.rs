@@ -1,0 +1,94 @@
+//! Real kills: a child process writes, dies by SIGKILL, and everything acknowledged is there.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn quickstart(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pmindex"))
+        .arg("quickstart")
+        .arg("--dir")
+        .arg(dir)
+        .args(arguments)
+        .output()
+        .expect("it starts")
+}
+
+fn report(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// A file of a few thousand keys, so that a round is short.
+fn few_keys(dir: &Path) -> String {
+    let keys: Vec<String> = (0..3000).map(|i| format!("key {}", i * 7919 % 10_007)).collect();
+    let path = dir.join("keys.txt");
+    std::fs::write(&path, keys.join("\n")).expect("written");
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn twelve_kills_lose_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    let report = report(&quickstart(
+        dir.path(),
+        &[
+            "--rounds",
+            "12",
+            "--integers",
+            "5000",
+            "--keys",
+            &keys,
+            "--durability",
+            "process",
+            "--threads",
+            "3",
+            "--json",
+        ],
+    ));
+    assert_eq!(report["holds"], true);
+    let rounds = report["rounds"].as_array().expect("rounds");
+    assert_eq!(rounds.len(), 12);
+    let acknowledged: u64 = rounds.iter().filter_map(|round| round["acknowledged"].as_u64()).sum();
+    assert!(acknowledged > 0, "no child ever wrote");
+    for round in rounds {
+        for bad in ["lost", "ghosts", "wrong"] {
+            assert_eq!(round[bad], 0, "{round}");
+        }
+    }
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").collect();
+    assert_eq!(left.len(), 1, "the pool is removed, the keys stay: {left:?}");
+}
+
+#[test]
+fn one_kill_in_the_middle_of_writing_is_told_in_a_table() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    let output = quickstart(
+        dir.path(),
+        &["--integers", "5000", "--keys", &keys, "--durability", "flush", "--keep"],
+    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for expected in ["3 000 words", "SIGKILL", "every acknowledged write is there", "flush"] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "no colours outside a terminal");
+    let pools = std::fs::read_dir(dir.path()).expect("readable").flatten();
+    let kept = pools.filter(|entry| entry.path().extension().is_some_and(|e| e == "pm")).count();
+    assert_eq!(kept, 1);
+}
+
+#[test]
+fn a_pool_that_cannot_be_made_is_an_error_with_its_path() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    let missing = dir.path().join("nowhere");
+    let output = quickstart(&missing, &["--keys", &keys]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nowhere"));
+}
