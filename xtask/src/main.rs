@@ -3,6 +3,7 @@
 
 mod bless;
 mod ci;
+mod crash;
 mod shell;
 mod tidy;
 
@@ -24,6 +25,8 @@ enum Command {
     Bless,
     /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
     Ci(ci::Args),
+    /// Explores crash states: every image that a crash may leave must recover
+    Crash(crash::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
     Tidy,
 }
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bless => bless::run(),
         Command::Ci(args) => ci::run(&args),
+        Command::Crash(args) => crash::run(&args),
         Command::Tidy => tidy::run(),
     };
     match outcome {

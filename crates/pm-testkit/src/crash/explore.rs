@@ -105,7 +105,7 @@ impl<S: CrashSubject> Explorer<S> {
         let schedule = self.rng.next_u64();
         let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
         if let Some(fault) = &run.fault {
-            return Err(self.failure(plan, seed).without_crash(fault));
+            return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
         let operations: usize = plan.threads.iter().map(Vec::len).sum();
         let mut walk = Walk {
@@ -120,11 +120,13 @@ impl<S: CrashSubject> Explorer<S> {
         };
         let from = if seed.is_multiple_of(16) { 0 } else { start_of_crashes(&run) };
         let result = self.walk(&mut walk, from, 0);
-        result.map_err(|broken| self.failure(plan, seed).broken(broken))
+        result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
-    fn failure(&self, plan: &Plan<S::Op>, seed: u64) -> Failure {
-        Failure::new(S::NAME, &self.config, seed, plan)
+    fn failure(&self, plan: &Plan<S::Op>, seed: u64, run: &Recording<S>) -> Failure {
+        let ready = run.history.iter().position(|s| matches!(s, Step::Ready)).unwrap_or(0);
+        let history = run.history[ready..].iter().map(ToString::to_string).collect();
+        Failure { history, ..Failure::new(S::NAME, &self.config, seed, plan) }
     }
 
     /// Walks a trace, crashing at its crash points from event `from` on. `hash` identifies what the
@@ -273,7 +275,13 @@ impl<S: CrashSubject> Walk<'_, S> {
             Step::Ready => {}
             Step::Invoke { thread, op } => self.oracle.invoke(*thread, op),
             Step::Return { thread, ret } => self.oracle.respond(*thread, ret)?,
-            Step::Observed { model } => self.oracle = Oracle::from_state(model.clone(), 1),
+            Step::Observed { model } => {
+                let allowed = self.oracle.allowed().models;
+                if !allowed.contains(model) {
+                    return Err(format!("observed {model:?}, expected one of {allowed:?}"));
+                }
+                self.oracle = Oracle::from_state(model.clone(), 1);
+            }
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ pub struct Failure {
     pub path: Vec<String>,
     /// The operations.
     pub plan: Vec<String>,
+    /// What was invoked and returned after the setup, in the order of the run.
+    pub history: Vec<String>,
 }
 
 impl Failure {
@@ -36,7 +38,8 @@ impl Failure {
             lines.push(format!("thread {i}: {ops:?}"));
         }
         let config = config.clone();
-        Self { subject, config, seed, what: String::new(), path: Vec::new(), plan: lines }
+        let (what, path, history) = (String::new(), Vec::new(), Vec::new());
+        Self { subject, config, seed, what, path, plan: lines, history }
     }
 
     pub(crate) fn without_crash(mut self, what: &str) -> Box<Self> {
@@ -57,6 +60,9 @@ impl fmt::Display for Failure {
         writeln!(f, "{}: {}", self.subject, self.what)?;
         for line in self.path.iter().chain(&self.plan) {
             writeln!(f, "  {line}")?;
+        }
+        if self.config.threads > 1 {
+            writeln!(f, "  the run: {}", self.history.join("; "))?;
         }
         let Config { persistency, threads, ops, setup, mutation, .. } = &self.config;
         if let Some(mutation) = mutation {

@@ -1,5 +1,6 @@
 //! Runs of the program under test: what it did (the trace) and what it promised (the history).
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
@@ -38,6 +39,18 @@ pub(crate) enum Step<S: CrashSubject> {
     Observed {
         model: S::Model,
     },
+}
+
+impl<S: CrashSubject> fmt::Display for Step<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Created => f.write_str("created"),
+            Self::Ready => f.write_str("set up"),
+            Self::Invoke { thread, op } => write!(f, "thread {thread}: {op:?} .."),
+            Self::Return { thread, ret } => write!(f, "thread {thread}: .. {ret:?}"),
+            Self::Observed { model } => write!(f, "observed {model:?}"),
+        }
+    }
 }
 
 /// A finished run.
@@ -97,7 +110,8 @@ impl<S: CrashSubject> Recording<S> {
                 run_threads(&journal, &subject, &plan.threads, schedule);
             }
             if journal.fault.lock().is_none() {
-                subject.observe().map_err(|fault| format!("after the run: {}", fault.0))?;
+                let model = subject.observe().map_err(|f| format!("after the run: {}", f.0))?;
+                journal.note(Step::Observed { model });
                 subject.audit().map_err(|fault| format!("after the run: {}", fault.0))?;
             }
             Ok(())

@@ -60,8 +60,9 @@ fn tree<S: CrashSubject>(config: &Config, seed: u64) -> Tree<S::Op> {
 }
 
 fn plans<S: CrashSubject>(setup: usize, ops: usize, threads: usize) -> BoxedStrategy<Plan<S::Op>> {
-    let thread = vec(S::ops(), 0..=ops).prop_filter("no operation", |ops| !ops.is_empty());
-    (vec(S::ops(), 0..=setup), vec(thread, threads), vec(S::ops(), 8))
+    let op = || S::ops_for(threads);
+    let thread = vec(op(), 0..=ops).prop_filter("no operation", |ops| !ops.is_empty());
+    (vec(op(), 0..=setup), vec(thread, threads), vec(op(), 8))
         .prop_map(|(setup, threads, tail)| Plan { setup, threads, tail })
         .boxed()
 }

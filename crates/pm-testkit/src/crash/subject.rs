@@ -85,6 +85,14 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
     /// Operations for random runs.
     fn ops() -> BoxedStrategy<Self::Op>;
 
+    /// Operations for random runs with so many threads. Operations that are not linearizable (a
+    /// scan, several inserts in one call) belong in runs of one thread.
+    #[must_use]
+    fn ops_for(threads: usize) -> BoxedStrategy<Self::Op> {
+        let _ = threads;
+        Self::ops()
+    }
+
     /// Whether several threads may run operations at once.
     #[must_use]
     fn concurrent() -> bool {

@@ -1,0 +1,351 @@
+//! Any index as a subject: [`CrashIndex`] says which, [`Indexed`] is the subject.
+//!
+//! ```text
+//! struct Tree;
+//! impl CrashIndex for Tree {
+//!     type Key = u64;
+//!     type Value = u64;
+//!     type Index = FpTree<u64, u64, Traced>;
+//!     const NAME: &'static str = "fptree";
+//!     fn key(n: u64) -> u64 { n }
+//!     fn value(n: u64) -> u64 { n }
+//!     fn owns(site: &Location<'static>) -> bool { site.file().contains("trees/src/fptree/") }
+//! }
+//! let findings = Campaign { states: 50_000, seed: 1, mutate: false }.run::<Indexed<Tree>>();
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::Hash;
+use std::ops::Bound;
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use pmindex_core::trace::Space;
+use pmindex_core::{Pool, PoolOptions, Traced};
+use pmindex_index::{Index, IndexError, Key, PmIndex, Storable, Value};
+use proptest::prelude::*;
+
+use super::pools::{create_pool, open_pool};
+use super::subject::{CrashSubject, Fault, Geometry};
+
+/// An index to crash.
+pub trait CrashIndex: Send + Sync + 'static {
+    /// Its keys.
+    type Key: Key + Hash;
+    /// Its values.
+    type Value: Value + Eq + Hash;
+    /// The type. Take small nodes, so that a few operations split and merge them.
+    type Index: PmIndex<Self::Key, Self::Value, Traced>;
+
+    /// The name that `cargo xtask crash --index` knows it by.
+    const NAME: &'static str;
+    /// How many different keys there are.
+    const KEYS: u64 = 20;
+
+    /// Key number `n`; ascending with `n`.
+    fn key(n: u64) -> Self::Key;
+    /// Value number `n`.
+    fn value(n: u64) -> Self::Value;
+
+    /// The pool: small is fast, but large enough never to be full.
+    fn options() -> PoolOptions {
+        PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(1024)
+    }
+
+    /// Whether several threads may use it at once.
+    #[must_use]
+    fn concurrent() -> bool {
+        true
+    }
+
+    /// One step of its background work, if it has any.
+    fn background(index: &Self::Index) -> Result<(), Fault> {
+        let _ = index;
+        Ok(())
+    }
+
+    /// See [`CrashSubject::owns`].
+    fn owns(site: &Location<'static>) -> bool;
+
+    /// See [`CrashSubject::sources`].
+    #[must_use]
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}
+
+/// An operation on an index, by numbers of keys and values.
+#[derive(Clone, Debug)]
+pub enum IndexOp {
+    /// Inserts value under key.
+    Insert(u64, u64),
+    /// Updates key to value.
+    Update(u64, u64),
+    /// Upserts value under key.
+    Upsert(u64, u64),
+    /// Removes key.
+    Remove(u64),
+    /// Gets key.
+    Get(u64),
+    /// Inserts many records, each by itself. One thread only.
+    InsertMany(Vec<(u64, u64)>),
+    /// Reads up to so many records from key on. One thread only.
+    Scan(u64, usize),
+    /// Closes the index and the pool, and opens them again. One thread only.
+    Reopen,
+    /// A step of background work.
+    Background,
+}
+
+/// What an operation on an index returns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum IndexRet<K, V> {
+    /// Whether it did something.
+    Did(bool),
+    /// The value before, or found.
+    Found(Option<V>),
+    /// What each of several did.
+    Many(Vec<bool>),
+    /// Records.
+    Records(Vec<(K, V)>),
+}
+
+/// An index in a pool of its own: the subject made from a [`CrashIndex`].
+pub struct Indexed<C: CrashIndex> {
+    space: Space,
+    open: RwLock<Option<Open<C>>>,
+}
+
+struct Open<C: CrashIndex> {
+    // Dropped first: it uses the pool.
+    index: C::Index,
+    pool: Arc<Pool<Traced>>,
+}
+
+impl<C: CrashIndex> fmt::Debug for Indexed<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(C::NAME)
+    }
+}
+
+const INDEX: &str = "index";
+
+impl<C: CrashIndex> Indexed<C> {
+    fn with<R>(&self, body: impl FnOnce(&Open<C>) -> Result<R, Fault>) -> Result<R, Fault> {
+        match &*self.open.read_recursive() {
+            Some(open) => body(open),
+            None => Err(Fault::new("the index is closed")),
+        }
+    }
+
+    fn opened(space: &Space) -> Result<Option<Open<C>>, Fault> {
+        let Some(pool) = open_pool(space, &C::options())? else { return Ok(None) };
+        match C::Index::open(&pool, INDEX) {
+            Ok(index) => Ok(Some(Open { index, pool })),
+            Err(IndexError::NoSuchIndex { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    fn reopen(&self) -> Result<(), Fault> {
+        let mut open = self.open.write();
+        if let Some(Open { index, pool }) = open.take() {
+            index.close()?;
+            match Arc::try_unwrap(pool) {
+                Ok(pool) => pool.close()?,
+                Err(_) => return Err(Fault::new("a closed index keeps its pool alive")),
+            }
+        }
+        *open = Self::opened(&self.space)?;
+        Ok(())
+    }
+}
+
+type RetOf<C> = IndexRet<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
+type ModelOf<C> = BTreeMap<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
+
+impl<C: CrashIndex> CrashSubject for Indexed<C> {
+    type Op = IndexOp;
+    type Ret = RetOf<C>;
+    type Model = ModelOf<C>;
+    const NAME: &'static str = C::NAME;
+
+    fn geometry() -> Geometry {
+        let len = C::options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = create_pool(space, &C::options())?;
+        let index = C::Index::create(&pool, INDEX)?;
+        Ok(Self { space: space.clone(), open: RwLock::new(Some(Open { index, pool })) })
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let open = Self::opened(space)?;
+        Ok(open.map(|open| Self { space: space.clone(), open: RwLock::new(Some(open)) }))
+    }
+
+    fn apply(&self, op: &IndexOp) -> Result<RetOf<C>, Fault> {
+        if matches!(op, IndexOp::Reopen) {
+            self.reopen()?;
+            return Ok(IndexRet::Did(true));
+        }
+        self.with(|open| {
+            let index = &open.index;
+            Ok(match op {
+                IndexOp::Insert(k, v) => {
+                    IndexRet::Did(index.insert(C::key(*k).borrowed(), C::value(*v).borrowed())?)
+                }
+                IndexOp::Update(k, v) => {
+                    IndexRet::Did(index.update(C::key(*k).borrowed(), C::value(*v).borrowed())?)
+                }
+                IndexOp::Upsert(k, v) => {
+                    IndexRet::Did(index.upsert(C::key(*k).borrowed(), C::value(*v).borrowed())?)
+                }
+                IndexOp::Remove(k) => IndexRet::Found(index.remove(C::key(*k).borrowed())?),
+                IndexOp::Get(k) => IndexRet::Found(index.get(C::key(*k).borrowed())?),
+                IndexOp::InsertMany(records) => {
+                    let records: Vec<_> =
+                        records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect();
+                    let done = index.insert_many(&records);
+                    match done.stopped {
+                        None => IndexRet::Many(done.inserted),
+                        Some(error) => return Err(error.into()),
+                    }
+                }
+                IndexOp::Scan(from, limit) => {
+                    let mut records = Vec::new();
+                    index.scan(C::key(*from).borrowed(), *limit, &mut records)?;
+                    IndexRet::Records(records)
+                }
+                IndexOp::Background => {
+                    C::background(index)?;
+                    IndexRet::Did(true)
+                }
+                IndexOp::Reopen => IndexRet::Did(true),
+            })
+        })
+    }
+
+    fn observe(&self) -> Result<ModelOf<C>, Fault> {
+        self.with(|open| {
+            let index = &open.index;
+            let count = index.check()?;
+            let mut records = BTreeMap::new();
+            for item in index.range_bounds(Bound::Unbounded, Bound::Unbounded) {
+                let (key, value) = item?;
+                if records.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                    return Err(Fault::new(format!("a scan gives {key:?} out of order")));
+                }
+                let got = index.get(key.borrowed())?;
+                if got.as_ref() != Some(&value) {
+                    return Err(Fault::new(format!("{key:?}: scan {value:?}, get {got:?}")));
+                }
+                records.insert(key, value);
+            }
+            let (scanned, len) = (records.len() as u64, index.len()?);
+            if count != scanned || len != scanned {
+                return Err(Fault::new(format!("check {count}, len {len}, scan {scanned}")));
+            }
+            Ok(records)
+        })
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.with(|open| {
+            open.pool.audit(open.index.blocks()?.into_iter())?;
+            Ok(())
+        })
+    }
+
+    fn model(model: &mut ModelOf<C>, op: &IndexOp) -> RetOf<C> {
+        let insert = |model: &mut ModelOf<C>, k: u64, v: u64| {
+            let new = !model.contains_key(&C::key(k));
+            model.entry(C::key(k)).or_insert_with(|| C::value(v));
+            new
+        };
+        match op {
+            IndexOp::Insert(k, v) => IndexRet::Did(insert(model, *k, *v)),
+            IndexOp::Update(k, v) => {
+                let old = model.get_mut(&C::key(*k));
+                IndexRet::Did(old.map(|old| *old = C::value(*v)).is_some())
+            }
+            IndexOp::Upsert(k, v) => {
+                IndexRet::Did(model.insert(C::key(*k), C::value(*v)).is_none())
+            }
+            IndexOp::Remove(k) => IndexRet::Found(model.remove(&C::key(*k))),
+            IndexOp::Get(k) => IndexRet::Found(model.get(&C::key(*k)).cloned()),
+            IndexOp::InsertMany(records) => {
+                IndexRet::Many(records.iter().map(|&(k, v)| insert(model, k, v)).collect())
+            }
+            IndexOp::Scan(from, limit) => {
+                let records = model.range(C::key(*from)..).take(*limit);
+                IndexRet::Records(records.map(|(k, v)| (k.clone(), v.clone())).collect())
+            }
+            IndexOp::Reopen | IndexOp::Background => IndexRet::Did(true),
+        }
+    }
+
+    /// A crash may leave any part of several inserts.
+    fn outcomes(model: &ModelOf<C>, op: &IndexOp) -> Vec<(ModelOf<C>, RetOf<C>)> {
+        let mut whole = model.clone();
+        let ret = Self::model(&mut whole, op);
+        let mut outcomes = vec![(whole, ret)];
+        if let IndexOp::InsertMany(records) = op {
+            for part in 0..(1u32 << records.len()) - 1 {
+                let mut after = model.clone();
+                for (i, &(k, v)) in records.iter().enumerate() {
+                    // of equal keys the first one is the one that is inserted
+                    let first = records.iter().position(|r| r.0 == k) == Some(i);
+                    if part >> i & 1 == 1 && first {
+                        Self::model(&mut after, &IndexOp::Insert(k, v));
+                    }
+                }
+                outcomes.push((after, IndexRet::Did(false))); // no call returns this
+            }
+        }
+        outcomes
+    }
+
+    fn ops() -> BoxedStrategy<IndexOp> {
+        let (key, value) = (0..C::KEYS, 1..1000u64);
+        prop_oneof![
+            6 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Insert(k, v)),
+            2 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Update(k, v)),
+            2 => (key.clone(), value).prop_map(|(k, v)| IndexOp::Upsert(k, v)),
+            5 => key.clone().prop_map(IndexOp::Remove),
+            2 => key.prop_map(IndexOp::Get),
+            1 => Just(IndexOp::Background),
+        ]
+        .boxed()
+    }
+
+    fn ops_for(threads: usize) -> BoxedStrategy<IndexOp> {
+        if threads > 1 {
+            return Self::ops();
+        }
+        let many = proptest::collection::vec((0..C::KEYS, 1..1000u64), 1..5);
+        prop_oneof![
+            12 => Self::ops(),
+            1 => many.prop_map(IndexOp::InsertMany),
+            1 => (0..C::KEYS, 0..8usize).prop_map(|(from, limit)| IndexOp::Scan(from, limit)),
+            1 => Just(IndexOp::Reopen),
+        ]
+        .boxed()
+    }
+
+    fn concurrent() -> bool {
+        C::concurrent()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        C::owns(site)
+    }
+
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        C::sources()
+    }
+}

@@ -1,0 +1,80 @@
+//! The crash explorer's command: `cargo xtask crash --index NAME --states N [--seed S] [--mutate]`.
+//!
+//! Under plain `cargo test` every registered structure is explored with a small number of states.
+
+mod list;
+mod pools;
+mod registry;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use pmindex_testkit::crash::Campaign;
+
+use registry::{Entry, registry};
+
+/// Explores crash states of the persistent structures of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask crash")]
+struct Args {
+    /// Which structure; all of them if not given
+    #[arg(long)]
+    index: Option<String>,
+    /// How many different crash states to check, per structure
+    #[arg(long, default_value_t = 30_000)]
+    states: u64,
+    /// Where all choices come from; a failure prints the seed that replays it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also drop and move every flush and fence, one at a time: each mutant must be caught
+    #[arg(long)]
+    mutate: bool,
+    /// Print the names of the structures
+    #[arg(long)]
+    list: bool,
+    /// Parts of names, as for any test binary
+    filters: Vec<String>,
+    /// Ignored: the test runner passes it to every binary
+    #[arg(long, hide = true)]
+    test_threads: Option<usize>,
+    /// Ignored, as above
+    #[arg(long, hide = true)]
+    nocapture: bool,
+    /// Ignored, as above
+    #[arg(long, short, hide = true)]
+    quiet: bool,
+    /// Ignored, as above
+    #[arg(long, hide = true)]
+    format: Option<String>,
+}
+
+impl Args {
+    fn wants(&self, name: &str) -> bool {
+        let named = self.index.as_ref().is_none_or(|index| index == name);
+        let test = format!("crash {name}");
+        named && (self.filters.is_empty() || self.filters.iter().any(|f| test.contains(f.as_str())))
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list {
+        registry().iter().for_each(|entry| println!("{}: test", entry.name));
+        return ExitCode::SUCCESS;
+    }
+    let entries: Vec<Entry> = registry().into_iter().filter(|e| args.wants(e.name)).collect();
+    if entries.is_empty() && args.filters.is_empty() {
+        let names: Vec<&str> = registry().iter().map(|entry| entry.name).collect();
+        eprintln!("no such structure; there are: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let campaign = Campaign { states: args.states, seed: args.seed, mutate: args.mutate };
+    let mut all_hold = true;
+    for entry in entries {
+        let findings = (entry.run)(&campaign);
+        let verdict = if findings.hold() { "holds" } else { "BROKEN" };
+        println!("{findings}{}: {} states, {verdict}\n", entry.name, findings.states());
+        all_hold &= findings.hold();
+    }
+    if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

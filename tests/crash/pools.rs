@@ -1,0 +1,157 @@
+//! The pool itself: creation, the directory of indexes, growth, clean shutdown and reopening.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex::core::trace::Space;
+use pmindex::core::{Medium, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, open_pool};
+use proptest::prelude::*;
+
+type Block = [PmU64; 8];
+
+/// A pool; `None` only within [`Op::Reopen`].
+pub(crate) struct Pools {
+    space: Space,
+    pool: Mutex<Option<Arc<Pool<Traced>>>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Creates the index of this name, with this value in its root block.
+    Create(u8, u64),
+    /// Drops the index of this name.
+    Drop(u8),
+    /// Grows by one zone.
+    Grow,
+    /// Closes the pool and opens it again.
+    Reopen,
+}
+
+/// What a user sees of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Contents {
+    indexes: BTreeMap<String, u64>,
+    grown: u64,
+}
+
+const ZONE: u64 = 16 << 10;
+const ZONES_MORE: u64 = 2;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(32 << 10).zone_bytes(ZONE).slots(2).slot_bytes(256)
+}
+
+fn name(n: u8) -> String {
+    format!("index {n}")
+}
+
+impl Pools {
+    fn with<R>(&self, body: impl FnOnce(&Pool<Traced>) -> Result<R, Fault>) -> Result<R, Fault> {
+        match &*self.pool.lock() {
+            Some(pool) => body(pool),
+            None => Err(Fault::new("the pool is closed")),
+        }
+    }
+}
+
+impl CrashSubject for Pools {
+    type Op = Op;
+    type Ret = bool;
+    type Model = Contents;
+    const NAME: &'static str = "pool";
+
+    fn geometry() -> Geometry {
+        let len = options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len + (ZONES_MORE * ZONE) as usize }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = Pool::create_traced(space, &options())?;
+        Ok(Self { space: space.clone(), pool: Mutex::new(Some(Arc::new(pool))) })
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let pool = open_pool(space, &options())?;
+        Ok(pool.map(|pool| Self { space: space.clone(), pool: Mutex::new(Some(pool)) }))
+    }
+
+    fn apply(&self, op: &Op) -> Result<bool, Fault> {
+        match op {
+            Op::Create(n, value) => self.with(|pool| {
+                if pool.find_index(&name(*n))?.is_some() {
+                    return Ok(false);
+                }
+                pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
+                    pool.pm().store(&block[0], *value);
+                    pool.pm().flush(block)
+                })?;
+                Ok(true)
+            }),
+            Op::Drop(n) => self.with(|pool| Ok(pool.drop_index(&name(*n))?)),
+            Op::Grow => self.with(|pool| match pool.grow(pool.len() + 1) {
+                Ok(_) => Ok(true),
+                Err(PmError::Full { .. }) => Ok(false),
+                Err(other) => Err(other.into()),
+            }),
+            Op::Reopen => {
+                let mut pool = self.pool.lock();
+                drop(pool.take());
+                *pool = Some(Arc::new(Pool::open_traced(&self.space, &options())?));
+                Ok(true)
+            }
+        }
+    }
+
+    fn observe(&self) -> Result<Contents, Fault> {
+        self.with(|pool| {
+            let mut indexes = BTreeMap::new();
+            for entry in pool.indexes()? {
+                let value = pool.pm().load(&pool.get(entry.root::<Block>())?[0]);
+                indexes.insert(entry.name, value);
+            }
+            let grown = (pool.len() - options().created_size()?) / ZONE;
+            Ok(Contents { indexes, grown })
+        })
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.with(|pool| {
+            pool.audit(pool.indexes()?.iter().map(|entry| entry.root))?;
+            Ok(())
+        })
+    }
+
+    fn model(model: &mut Contents, op: &Op) -> bool {
+        match op {
+            Op::Create(n, value) => {
+                let new = !model.indexes.contains_key(&name(*n));
+                model.indexes.entry(name(*n)).or_insert(*value);
+                new
+            }
+            Op::Drop(n) => model.indexes.remove(&name(*n)).is_some(),
+            Op::Grow => {
+                let room = model.grown < ZONES_MORE;
+                model.grown += u64::from(room);
+                room
+            }
+            Op::Reopen => true,
+        }
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        prop_oneof![
+            4 => (0..4u8, 1..100u64).prop_map(|(n, value)| Op::Create(n, value)),
+            3 => (0..4u8).prop_map(Op::Drop),
+            1 => Just(Op::Grow),
+            1 => Just(Op::Reopen),
+        ]
+        .boxed()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("pm-core/src/pool/")
+    }
+}

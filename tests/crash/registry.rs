@@ -1,0 +1,20 @@
+//! The structures that `cargo xtask crash` knows. A new index adds a line here.
+
+use pmindex_testkit::crash::{Campaign, CrashSubject, Findings};
+
+use super::{list::List, pools::Pools};
+
+/// A structure and how to explore it.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Campaign) -> Findings,
+}
+
+fn entry<S: CrashSubject>() -> Entry {
+    Entry { name: S::NAME, run: |campaign| campaign.run::<S>() }
+}
+
+/// All of them.
+pub(crate) fn registry() -> Vec<Entry> {
+    vec![entry::<List>(), entry::<Pools>()]
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask crash`: explores crash states of one structure, or all.
+//!
+//! The work is done by the test binary `crash` of the root package, which knows the structures; this
+//! command only runs it, in the optimised profile with debug assertions that all tests use.
+
+use crate::shell::run_cargo;
+
+/// What to explore.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which structure; all of them if not given
+    #[arg(long)]
+    index: Option<String>,
+    /// How many different crash states to check, per structure
+    #[arg(long, default_value_t = 1_000_000)]
+    states: u64,
+    /// Where all choices come from; a failure prints the seed that replays it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also drop and move every flush and fence, one at a time: each mutant must be caught
+    #[arg(long)]
+    mutate: bool,
+}
+
+/// Fails if a state breaks the contract, a persistence step has no state, or a mutant survives.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let (states, seed) = (args.states.to_string(), args.seed.to_string());
+    let mut command = vec!["test", "--test", "crash", "--", "--states", &states, "--seed", &seed];
+    if let Some(index) = &args.index {
+        command.extend(["--index", index]);
+    }
+    if args.mutate {
+        command.push("--mutate");
+    }
+    run_cargo(&command, &[]).map(|_| ())
+}
