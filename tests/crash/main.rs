@@ -1,10 +1,12 @@
 //! The crash explorer's command: `cargo xtask crash --index NAME --states N [--seed S] [--mutate]`.
 //!
 //! Under plain `cargo test` every registered structure is explored with a small number of states.
+//! A new index is added in `registry.rs`.
 
 mod list;
 mod pools;
 mod registry;
+mod trees;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,7 @@ use registry::{Entry, registry};
 /// Explores crash states of the persistent structures of this workspace.
 #[derive(Parser)]
 #[command(name = "cargo xtask crash")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 struct Args {
     /// Which structure; all of them if not given
     #[arg(long)]
@@ -59,7 +62,9 @@ impl Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.list {
-        registry().iter().for_each(|entry| println!("{}: test", entry.name));
+        for entry in registry() {
+            println!("{}: test", entry.name);
+        }
         return ExitCode::SUCCESS;
     }
     let entries: Vec<Entry> = registry().into_iter().filter(|e| args.wants(e.name)).collect();

@@ -152,6 +152,6 @@ impl CrashSubject for Pools {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("pm-core/src/pool/")
+        site.file().contains("pm-core/src/pool/") || site.file().ends_with("crash/pools.rs")
     }
 }

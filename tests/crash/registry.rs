@@ -1,8 +1,8 @@
 //! The structures that `cargo xtask crash` knows. A new index adds a line here.
 
-use pmindex_testkit::crash::{Campaign, CrashSubject, Findings};
+use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
-use super::{list::List, pools::Pools};
+use super::{list::List, pools::Pools, trees::FpTreeWords};
 
 /// A structure and how to explore it.
 pub(crate) struct Entry {
@@ -16,5 +16,5 @@ fn entry<S: CrashSubject>() -> Entry {
 
 /// All of them.
 pub(crate) fn registry() -> Vec<Entry> {
-    vec![entry::<List>(), entry::<Pools>()]
+    vec![entry::<List>(), entry::<Pools>(), entry::<Indexed<FpTreeWords>>()]
 }

@@ -87,7 +87,6 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
 
     /// Operations for random runs with so many threads. Operations that are not linearizable (a
     /// scan, several inserts in one call) belong in runs of one thread.
-    #[must_use]
     fn ops_for(threads: usize) -> BoxedStrategy<Self::Op> {
         let _ = threads;
         Self::ops()
