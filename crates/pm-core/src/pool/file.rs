@@ -163,6 +163,11 @@ impl PoolFile {
         retry(|| rustix::fs::fsync(&self.fd))
     }
 
+    /// Makes durable whatever stores a dead process left in the caches.
+    pub(super) fn settle(&self) -> Result<(), Errno> {
+        retry(|| rustix::fs::fdatasync(&self.fd))
+    }
+
     /// Reads bytes from the start of the file; fewer if it is shorter.
     pub(super) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;

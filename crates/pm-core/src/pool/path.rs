@@ -19,7 +19,7 @@ use super::detect;
 use super::file::{FileKind, PoolFile, is_full};
 use super::layout::SUPERBLOCKS;
 use super::options::PoolOptions;
-use super::superblock::{Superblock, WORDS};
+use super::superblock::{Found, Superblock, WORDS};
 
 /// Addresses reserved for a pool that may grow, unless the caller says how many.
 const RESERVE: u64 = 64 << 30;
@@ -46,6 +46,12 @@ impl Pool<Mapped> {
     }
 
     /// Opens the pool in an existing file. Recovery is part of it.
+    ///
+    /// If the last user died without closing it, but the system lived on, what it stored and had
+    /// not flushed is still in the caches, and would be read here as if it were durable. The kernel
+    /// is asked to write it back first (`fdatasync`: as much work as pages were changed since the
+    /// file was last synchronised, none after a restart). A device-DAX device has no such call: there
+    /// a store that a killed process left in a CPU cache counts as durable too early.
     ///
     /// # Errors
     /// [`OpenError`]: one for each thing that can be wrong. The file stays as it was.
@@ -110,7 +116,13 @@ impl<M: Medium> Pool<M> {
         let file = PoolFile::open(path, opts.read_only)?;
         let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
         let size = match file.kind {
-            FileKind::Regular => pool_size(&file, len)?,
+            FileKind::Regular => {
+                let found = check_head(&file, len)?;
+                if !found.superblock.clean && opts.write_back {
+                    file.settle().map_err(|e| file.error("making what was left durable", e))?;
+                }
+                found.superblock.size
+            }
             FileKind::Device => len,
         };
         let (ground, mapped) = prepare(file, size, opts)?;
@@ -168,8 +180,8 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
     Ok((ground, mapped))
 }
 
-/// The size of the pool in a regular file of `len` bytes, checked against the file.
-fn pool_size(file: &PoolFile, len: u64) -> Result<u64, OpenError> {
+/// The superblock of the pool in a regular file of `len` bytes, checked against the file.
+fn check_head(file: &PoolFile, len: u64) -> Result<Found, OpenError> {
     let mut head = [0u8; 8192];
     file.read_head(&mut head).map_err(|e| file.error("reading the superblock", e))?;
     let mut copies = [[0; WORDS]; 2];
@@ -184,7 +196,7 @@ fn pool_size(file: &PoolFile, len: u64) -> Result<u64, OpenError> {
         if size > len {
             return Err(OpenFault::Truncated { len, expected: size });
         }
-        Ok(size)
+        Ok(found)
     });
     checked.map_err(|fault| fault.at(&file.path))
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+use crate::cell::PmU64;
 use crate::error::{OpenError, PmError};
 use crate::media::Medium;
 use crate::pool::Pool;
+use crate::ptr::{PPtr, PmPtr};
 
 use super::{Block, Place, add, tiny, value_of};
 
@@ -194,4 +196,86 @@ fn a_counting_medium_works_on_a_file() {
     let pool = Pool::create_with(place.path(), &opts, crate::Counting::new).unwrap();
     assert!(pool.pm().counts().fences > 0);
     assert_eq!(pool.durability(), crate::Durability::Flush);
+}
+
+#[test]
+fn the_allocator_grows_the_file_from_many_threads() {
+    type Large = [PmU64; 512];
+    type Cells = [PmPtr<Large>; 128];
+    let place = Place::new();
+    let opts = tiny().write_back(false).max_size(8 << 20); // the disk has no part in this
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    let cells = pool
+        .create_index::<Cells>("cells", *b"cells   ", 0, |cells| {
+            for cell in cells {
+                pool.pm().store(cell, PPtr::NULL);
+            }
+            pool.pm().flush(cells)
+        })
+        .unwrap();
+    let (old, cells) = (pool.len(), pool.get(cells.root::<Cells>()).unwrap());
+    std::thread::scope(|scope| {
+        for part in cells.chunks(32) {
+            let pool = &pool;
+            scope.spawn(move || {
+                for cell in part {
+                    let fill = |block: &Large| {
+                        pool.pm().store(&block[511], pool.pptr(cell).offset());
+                        pool.pm().flush(block)
+                    };
+                    pool.alloc_into(cell, fill).unwrap();
+                }
+            });
+        }
+    });
+    let grown = pool.len();
+    assert!(grown >= old + 128 * 4096 && grown < old + 3 * 128 * 4096, "{old} -> {grown}");
+    pool.kill();
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!(pool.len(), grown);
+    let root = pool.find_index("cells").unwrap().unwrap().root::<Cells>();
+    for cell in pool.get(root).unwrap() {
+        let block = pool.get(pool.pm().load(cell)).unwrap();
+        assert_eq!(pool.pm().load(&block[511]), pool.pptr(cell).offset());
+    }
+}
+
+#[test]
+fn a_full_file_system_stops_the_allocator_and_nothing_else() {
+    let Some(place) = Place::tmpfs() else { return };
+    let small = place.directory.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=256k", "none"])
+        .arg(&small)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("skipped: only the superuser can mount a small file system");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let pool = Pool::create(small.join("pool"), &tiny()).unwrap();
+        let mut last = 0;
+        let error = (0..64).find_map(|i| {
+            let name = format!("{i}");
+            let filled = pool.create_index::<[PmU64; 1024]>(&name, *b"large   ", 0, |block| {
+                pool.pm().flush(block)
+            });
+            last = i;
+            filled.err()
+        });
+        assert!(matches!(error, Some(PmError::NoSpace { .. })), "{error:?}");
+        assert_eq!(pool.indexes().unwrap().len(), last);
+        assert!(pool.drop_index("0").unwrap());
+        add(&pool, "small", 7).unwrap();
+        pool.kill();
+        let pool = Pool::open(small.join("pool"), &tiny()).unwrap();
+        assert_eq!(value_of(&pool, "small"), Some(7));
+        let error = Pool::create(small.join("other"), &tiny().size(1 << 20)).unwrap_err();
+        assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    });
+    let unmounted = std::process::Command::new("umount").arg(&small).status();
+    assert!(outcome.is_ok() && unmounted.is_ok_and(|status| status.success()));
 }
