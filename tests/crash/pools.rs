@@ -28,6 +28,8 @@ pub(crate) enum Op {
     Grow,
     /// Closes the pool and opens it again.
     Reopen,
+    /// Ends without closing, and opens again.
+    Kill,
 }
 
 /// What a user sees of a pool.
@@ -49,6 +51,18 @@ fn name(n: u8) -> String {
 }
 
 impl Pools {
+    /// What this opening finds was made by earlier ones: their generations were lower.
+    fn check_generation(pool: &Pool<Traced>) -> Result<(), Fault> {
+        for entry in pool.indexes()? {
+            let made_by = pool.pm().load(&pool.get(entry.root::<Block>())?[1]);
+            if made_by >= pool.generation() {
+                let now = pool.generation();
+                return Err(Fault::new(format!("generation {now} after generation {made_by}")));
+            }
+        }
+        Ok(())
+    }
+
     fn with<R>(&self, body: impl FnOnce(&Pool<Traced>) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.pool.lock() {
             Some(pool) => body(pool),
@@ -75,6 +89,7 @@ impl CrashSubject for Pools {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let pool = open_pool(space, &options())?;
+        pool.as_deref().map_or(Ok(()), Self::check_generation)?;
         Ok(pool.map(|pool| Self { space: space.clone(), pool: Mutex::new(Some(pool)) }))
     }
 
@@ -86,6 +101,7 @@ impl CrashSubject for Pools {
                 }
                 pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
                     pool.pm().store(&block[0], *value);
+                    pool.pm().store(&block[1], pool.generation());
                     pool.pm().flush(block)
                 })?;
                 Ok(true)
@@ -99,7 +115,25 @@ impl CrashSubject for Pools {
             Op::Reopen => {
                 let mut pool = self.pool.lock();
                 drop(pool.take());
-                *pool = Some(Arc::new(Pool::open_traced(&self.space, &options())?));
+                let opened = Pool::open_traced(&self.space, &options())?;
+                if !opened.was_clean() {
+                    return Err(Fault::new("a closed pool is not clean"));
+                }
+                Self::check_generation(&opened)?;
+                *pool = Some(Arc::new(opened));
+                Ok(true)
+            }
+            Op::Kill => {
+                let mut pool = self.pool.lock();
+                if let Some(pool) = pool.take().and_then(Arc::into_inner) {
+                    pool.kill();
+                }
+                let opened = Pool::open_traced(&self.space, &options())?;
+                if opened.was_clean() {
+                    return Err(Fault::new("a pool that was not closed is clean"));
+                }
+                Self::check_generation(&opened)?;
+                *pool = Some(Arc::new(opened));
                 Ok(true)
             }
         }
@@ -137,7 +171,7 @@ impl CrashSubject for Pools {
                 model.grown += u64::from(room);
                 room
             }
-            Op::Reopen => true,
+            Op::Reopen | Op::Kill => true,
         }
     }
 
@@ -147,6 +181,7 @@ impl CrashSubject for Pools {
             3 => (0..4u8).prop_map(Op::Drop),
             1 => Just(Op::Grow),
             1 => Just(Op::Reopen),
+            1 => Just(Op::Kill),
         ]
         .boxed()
     }

@@ -184,6 +184,10 @@ impl Medium for Mapped {
         Ok(Durable::new())
     }
 
+    fn is_poisoned(&self) -> bool {
+        self.slow.as_ref().is_some_and(|slow| slow.is_poisoned())
+    }
+
     #[inline(always)]
     fn is_volatile(&self) -> bool {
         self.durability == Durability::Volatile

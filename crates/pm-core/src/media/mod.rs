@@ -119,6 +119,11 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.stream_words(core::slice::from_ref(cell), &[value])
     }
 
+    /// Whether a fence failed, so that no later one succeeds.
+    fn is_poisoned(&self) -> bool {
+        false
+    }
+
     /// A point where a deterministic scheduler may run another thread. Nothing in production.
     #[inline(always)]
     fn yield_point(&self) {}

@@ -49,6 +49,14 @@ impl Slow {
         }
     }
 
+    /// Whether a fence failed.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        match self {
+            Self::Msync(writeback) => writeback.state.lock().poisoned,
+            Self::Private { .. } => false,
+        }
+    }
+
     /// The fence.
     #[cold]
     #[inline(never)]

@@ -250,7 +250,6 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Changes the superblock. Two fences, and the second copy is written when the first is durable.
-    #[track_caller]
     pub(super) fn update_superblock(
         &self,
         change: impl FnOnce(&mut Superblock),

@@ -167,7 +167,6 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Cost
     /// Two fences.
-    #[track_caller]
     pub fn create_index<T: PmType>(
         &self,
         name: &str,
@@ -216,7 +215,6 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Cost
     /// Two fences.
-    #[track_caller]
     pub fn drop_index(&self, name: &str) -> Result<bool, PmError> {
         let pm = self.pm();
         let mut places = pm.lock(&self.directory.0);

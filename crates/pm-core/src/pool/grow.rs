@@ -15,7 +15,6 @@ use crate::media::Medium;
 use super::Pool;
 
 /// Growth by itself adds an eighth of the pool, but no more than this.
-#[allow(dead_code, reason = "for the allocator")]
 const STEP_MAX: u64 = 256 << 20;
 
 impl<M: Medium> Pool<M> {
@@ -28,7 +27,6 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Cost
     /// Two fences, and for a file a system call or four.
-    #[track_caller]
     pub fn grow(&self, size: u64) -> Result<u64, PmError> {
         self.check_writable()?;
         let growing = self.pm().lock(&self.growing);
@@ -52,8 +50,6 @@ impl<M: Medium> Pool<M> {
 
     /// Grows the pool by at least `bytes` bytes of zones, if it may grow: the allocator calls this
     /// when no zone has room, and is told of the new end by `extend_heap` before it returns `true`.
-    #[allow(dead_code, reason = "for the allocator")]
-    #[track_caller]
     pub(crate) fn grow_for(&self, bytes: u64) -> Result<bool, PmError> {
         if !self.facts.grow {
             return Ok(false);

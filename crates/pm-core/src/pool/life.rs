@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
 
-use crate::error::PmError;
-use crate::media::{Flushed, Medium};
+use crate::error::{DurabilityLost, PmError};
+use crate::media::Medium;
 use crate::mode::Durability;
 
 use super::Pool;
@@ -101,7 +101,7 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::DurabilityLost`], [`PmError::Forked`]. The pool then opens with recovery.
     ///
     /// # Cost
-    /// Three fences, and what the allocator has to put in order.
+    /// Two fences, and what the allocator has to put in order.
     pub fn close(self) -> Result<(), PmError> {
         self.end()
     }
@@ -114,7 +114,6 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Once: puts everything in order and sets the clean flag.
-    #[track_caller]
     fn end(&self) -> Result<(), PmError> {
         if self.ended.swap(true, AcqRel) || self.facts.read_only {
             return Ok(());
@@ -123,8 +122,9 @@ impl<M: Medium> Pool<M> {
             return Err(PmError::Forked);
         }
         self.close_heap()?;
-        // Durable before: the clean flag. A poisoned pool stops here.
-        self.medium.fence(Flushed::nothing())?;
+        if self.medium.is_poisoned() {
+            return Err(DurabilityLost.into()); // not even the flag may be stored
+        }
         self.update_superblock(|next| next.clean = true) // DUR(close)
     }
 }

@@ -130,7 +130,6 @@ impl<M: Medium> Pool<M> {
     }
 
     /// G1: makes the first `len` bytes of the region usable.
-    #[track_caller]
     pub(super) fn extend_region(&self, len: u64) -> Result<(), PmError> {
         let Some(backing) = &self.backing else { return self.region.grow_memory(len as usize) };
         let old = self.len();

@@ -183,9 +183,25 @@ impl Superblock {
     }
 }
 
+impl Superblock {
+    /// Overwrites one copy.
+    #[track_caller]
+    fn write_copy<M: Medium>(
+        &self,
+        pm: &M,
+        region: &Region,
+        copy: usize,
+    ) -> Result<Flushed, UpdateFault> {
+        let page = page(region, SUPERBLOCKS[copy]).map_err(|_| UpdateFault::Gone)?;
+        let mut words = [MAGIC; WORDS];
+        words[1..].copy_from_slice(&self.encode());
+        pm.write_words(words_of(page), &words);
+        Ok(pm.flush(page))
+    }
+}
+
 impl Found {
     /// S3, S4: makes `next` the superblock. Two fences.
-    #[track_caller]
     pub(crate) fn update<M: Medium>(
         &mut self,
         pm: &M,
@@ -193,15 +209,12 @@ impl Found {
         mut next: Superblock,
     ) -> Result<(), UpdateFault> {
         next.sequence = self.superblock.sequence.wrapping_add(1);
-        // S3: the copy that does not hold the present state. S4: the one that does.
-        for copy in [1 - self.copy, self.copy] {
-            let page = page(region, SUPERBLOCKS[copy]).map_err(|_| UpdateFault::Gone)?;
-            let mut words = [MAGIC; WORDS];
-            words[1..].copy_from_slice(&next.encode());
-            pm.write_words(words_of(page), &words);
-            let flushed = pm.flush(page);
-            pm.fence(flushed).map_err(UpdateFault::Lost)?; // durable before: the other copy is touched
-        }
+        // S3: the copy that does not hold the present state.
+        let first = next.write_copy(pm, region, 1 - self.copy)?;
+        pm.fence(first)?; // durable before: S4
+        // S4: the one that does.
+        let second = next.write_copy(pm, region, self.copy)?;
+        pm.fence(second)?;
         *self = Self { superblock: next, copy: self.copy, damaged: false };
         Ok(())
     }
@@ -214,6 +227,12 @@ pub(crate) enum UpdateFault {
     Gone,
     /// See [`DurabilityLost`].
     Lost(DurabilityLost),
+}
+
+impl From<DurabilityLost> for UpdateFault {
+    fn from(lost: DurabilityLost) -> Self {
+        Self::Lost(lost)
+    }
 }
 
 fn page(region: &Region, offset: u64) -> Result<&SuperblockPage, OpenFault> {

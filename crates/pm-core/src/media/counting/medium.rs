@@ -181,6 +181,10 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.store_nt_word(cell, value)
     }
 
+    fn is_poisoned(&self) -> bool {
+        self.inner.is_poisoned()
+    }
+
     fn is_volatile(&self) -> bool {
         self.inner.is_volatile()
     }

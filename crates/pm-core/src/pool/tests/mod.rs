@@ -70,7 +70,7 @@ impl Place {
 
     /// A closed tiny pool with index `a` = 1.
     fn with_pool(self) -> Self {
-        let pool = Pool::create(self.path(), &tiny()).unwrap();
+        let pool = Pool::create(self.path(), &tiny().uuid(7)).unwrap(); // the same bytes each time
         add(&pool, "a", 1).unwrap();
         pool.close().unwrap();
         self
