@@ -37,6 +37,7 @@ mod tests;
 mod x86_64;
 
 pub(crate) use level::Level;
+pub(crate) use portable::write_words;
 pub use rank::rank_sort;
 pub(crate) use stream::{
     best_flush, flush, flush_words, has_flush, prefetch_read, prefetch_write, store_fence,

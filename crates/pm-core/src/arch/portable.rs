@@ -1,7 +1,8 @@
 //! Bulk accesses as what they mean: relaxed loads and stores of words.
 
 use core::cmp::Ordering;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::fence;
 
 use crate::cell::PmU64;
 
@@ -75,9 +76,11 @@ fn short(bytes: &[u8]) -> u64 {
     number
 }
 
-/// Copies words in, as many as both have: relaxed stores.
+/// Copies words in, as many as both have: a release fence, then relaxed stores. The fence keeps
+/// them behind whatever lock the writer took (see `sync::protocol`).
 #[inline(always)]
 pub(crate) fn write_words(dst: &[PmU64], src: &[u64]) {
+    fence(Release);
     for (cell, &word) in dst.iter().zip(src) {
         cell.atomic().store(word, Relaxed);
     }

@@ -1,7 +1,7 @@
 //! The production medium: a mapping, in whichever durability mode it really has.
 
 use core::cmp::Ordering;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use core::sync::atomic::{AtomicU32, fence as cpu_fence};
 use std::sync::Arc;
 
@@ -225,10 +225,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn write_words(&self, dst: &[PmU64], src: &[u64]) {
-        for (cell, &word) in dst.iter().zip(src) {
-            cell.atomic().store(word, Relaxed);
-        }
-        cpu_fence(Release);
+        arch::write_words(dst, src);
     }
 
     #[inline(always)]

@@ -5,13 +5,15 @@
 //! it executes no locked instruction and no fence (on x86-64), so successive reads overlap in the
 //! out-of-order window.
 //!
+//! The memory orders, and why they suffice, are in `protocol`, which a model checker tests.
+//!
 //! Invariants: the word is odd exactly while a guard lives; every guard's end moves it to a value
 //! it never had before. A panic drops the guard, so it leaves no lock behind.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU64, fence};
-
 use crate::media::Medium;
+
+use super::primitive::AtomicU64;
+use super::protocol::VersionWord;
 
 /// A version lock: one word of DRAM.
 ///
@@ -19,7 +21,7 @@ use crate::media::Medium;
 /// a pool, where a crash would leave it locked.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct VersionLock(AtomicU64);
+pub struct VersionLock(VersionWord);
 
 // SAFETY: `repr(transparent)` over one atomic word, valid for every bit pattern.
 #[diagnostic::do_not_recommend]
@@ -37,7 +39,7 @@ impl VersionLock {
     /// An unlocked lock at version 0.
     #[must_use]
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self(VersionWord(AtomicU64::new(0)))
     }
 
     /// Starts an optimistic read: waits while a writer holds the lock, returns the version.
@@ -45,11 +47,8 @@ impl VersionLock {
     pub fn begin_read(&self, pm: &impl Medium) -> u64 {
         loop {
             pm.yield_point();
-            // Acquire: pairs with the Release in the guard's drop, so the reads that follow see
-            // everything the last writer did.
-            let word = self.0.load(Acquire);
-            if word & 1 == 0 {
-                return word;
+            if let Some(version) = self.0.version() {
+                return version;
             }
             pm.spin();
         }
@@ -60,18 +59,14 @@ impl VersionLock {
     #[must_use]
     pub fn validate(&self, pm: &impl Medium, version: u64) -> bool {
         pm.yield_point();
-        fence(Acquire); // the reads before stay before the load of the version
-        self.0.load(Relaxed) == version
+        self.0.is_still(version)
     }
 
     /// Locks if the version is still `version`.
     #[inline(always)]
     pub fn try_upgrade(&self, pm: &impl Medium, version: u64) -> Option<VersionGuard<'_>> {
         pm.yield_point();
-        self.0
-            .compare_exchange(version, version | 1, AcqRel, Relaxed)
-            .is_ok()
-            .then(|| VersionGuard { lock: self, locked: version | 1 }) // not eagerly: it unlocks
+        self.0.try_lock(version).then(|| VersionGuard { lock: self, locked: version | 1 }) // not eagerly: it unlocks
     }
 
     /// Locks, spinning while another writer holds it.
@@ -104,8 +99,7 @@ impl VersionGuard<'_> {
 impl Drop for VersionGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `begin_read`.
-        self.lock.0.store(self.locked + 1, Release);
+        self.lock.0.unlock(self.locked);
     }
 }
 
