@@ -23,6 +23,7 @@ impl<M: Medium> Op<'_, M> {
     /// # Cost
     /// A line per two tickets; a line per slab made; now and then a line of another slot's tickets
     /// (see [`changes`](Self::changes)) or one to give a slab back.
+    #[track_caller]
     pub fn stage(&mut self) -> Flushed {
         if self.pool.pm().is_volatile() {
             self.step = Step::Staged;
@@ -34,7 +35,7 @@ impl<M: Medium> Op<'_, M> {
         let tickets = Pool::flush_tickets(self.words, pool.pm(), lines);
         let state = &mut *self.state;
         let names = state.names | state.changes;
-        let others = pool.flush_met(Some(self.index), names, state.freed_pages, &mut state.settled);
+        let others = pool.flush_others(self.index, names, state);
         let headers = pool.flush_fresh(state);
         let empties = pool.clear_empties(state);
         self.step = Step::Staged;
@@ -67,8 +68,9 @@ impl<M: Medium> Op<'_, M> {
     ///
     /// # Cost
     /// A line per slab with a changed block, a line per extent or slab that begins or ends.
+    #[track_caller]
     pub fn seal(&mut self) -> Flushed {
-        debug_assert!(self.step >= Step::Staged || self.state.entries.is_empty(), "not staged");
+        debug_assert!(self.step >= Step::Staged || self.state.tickets == 0, "not staged");
         if self.step == Step::Staged {
             self.prepared();
         }
@@ -80,14 +82,20 @@ impl<M: Medium> Op<'_, M> {
     /// Voids the tickets (step P3). Release the locks on the owners' words after it.
     pub fn finish(mut self, durable: Durable) {
         let _ = durable;
-        if self.step != Step::Sealed {
-            debug_assert!(self.state.entries.is_empty(), "finished without being sealed");
-            return; // dropped: decided as recovery would
-        }
-        self.void_tickets();
-        let state = &mut *self.state;
-        self.slot.publish(state.names, state.word_pages, state.tickets);
+        if self.step == Step::Sealed {
+            self.complete();
+        } // else dropped: decided as recovery would
+    }
+
+    /// The words and bits are durable: voids the tickets and sorts the blocks. What is not live any
+    /// more is free when the tickets are durably void.
+    fn complete(&mut self) {
         let pool = self.pool;
+        let state = &mut *self.state;
+        for ticket in 0..state.tickets as usize {
+            pool.pm().store(&self.words[LOG_WORDS + ticket * TICKET_WORDS], 0);
+        }
+        self.slot.publish(state.names, state.word_pages, state.tickets);
         let mut entries = core::mem::take(&mut state.entries);
         for entry in entries.drain(..) {
             match entry.role {
@@ -101,65 +109,41 @@ impl<M: Medium> Op<'_, M> {
         if pool.pm().is_volatile() {
             pool.release_all(&mut state.quarantine);
         }
-        self.end();
-    }
-
-    fn void_tickets(&self) {
-        for ticket in 0..self.state.tickets as usize {
-            self.pool.pm().store(&self.words[LOG_WORDS + ticket * TICKET_WORDS], 0);
+        if !state.fresh.is_empty() {
+            pool.sort_fresh(state);
         }
-    }
-
-    /// Resets the slot for its next operation.
-    fn end(&mut self) {
-        if !self.state.fresh.is_empty() {
-            self.pool.sort_fresh(&mut self.state);
-        }
-        let state = &mut *self.state;
         (state.tickets, state.names, state.changes) = (0, 0, 0);
         (state.word_pages, state.freed_pages) = (0, 0);
         state.settled.clear();
         if self.logged.get() {
-            let held = self.pool.pm().load(&self.words[0]) != 0;
+            let held = pool.pm().load(&self.words[0]) != 0;
             self.slot.log_held.store(held, Release);
         }
         self.step = Step::Finished;
     }
 
-    /// Ends an operation that was dropped: makes durable whatever its words say, decides by it,
-    /// and leaves no ticket.
+    /// Ends an operation that was dropped before its end, as its words say.
+    ///
+    /// Before it is staged nothing can be committed: its tickets change nothing, durable or not.
+    /// Later the commit may be stored or not, durable or not: it is made durable as it is, with the
+    /// bits that follow it.
     fn roll(&mut self) -> Result<(), DurabilityLost> {
         let pool = self.pool;
-        if self.state.tickets > 0 {
-            let staged = self.stage();
+        let volatile = pool.pm().is_volatile();
+        if self.step > Step::Open && !volatile {
             let mut words = Flushed::nothing();
             for entry in self.state.entries.iter().filter(|e| e.role != Role::Reserved) {
                 words = words.and(pool.pm().flush(pool.meta(entry.condition.word)));
             }
-            pool.pm().fence(staged.and(words))?;
-            self.prepared();
-            let bits = pool.follow_words(&mut self.state);
-            pool.pm().fence(bits)?;
-            self.void_tickets();
-            let lines = lines_for(self.state.tickets);
-            let void = Pool::flush_tickets(self.words, pool.pm(), lines);
-            pool.pm().fence(void)?;
+            let bits = pool.follow_words_here(&mut self.state);
+            pool.pm().fence(words.and(bits))?;
+            if self.step == Step::Staged {
+                self.prepared();
+            }
         } else {
-            for entry in &mut self.state.entries {
-                decide(pool, entry);
-            }
+            self.state.entries.iter_mut().for_each(|entry| decide(pool, entry));
         }
-        let mut entries = core::mem::take(&mut self.state.entries);
-        for entry in entries.drain(..) {
-            match entry.role {
-                Role::Freed | Role::Retired if entry.live => pool.stay(entry.block),
-                Role::Allocated if entry.live => {}
-                Role::Retired => pool.heap.limbo.retire(vec![entry.block]),
-                _ => pool.give_back(entry.block),
-            }
-        }
-        self.state.entries = entries;
-        self.end();
+        self.complete();
         Ok(())
     }
 }
@@ -182,6 +166,7 @@ fn decide<M: Medium>(pool: &Pool<M>, entry: &mut Entry) {
 
 impl<M: Medium> Pool<M> {
     /// Decides every entry and lets the allocation bits follow. Flushes each changed line once.
+    #[track_caller]
     fn follow_words(&self, state: &mut SlotState) -> Flushed {
         let volatile = self.pm().is_volatile();
         state.touched.clear();
@@ -233,6 +218,17 @@ impl<M: Medium> Pool<M> {
             self.pm().store(self.meta(head), word);
             touched.push(head & !63);
         }
+    }
+
+    /// As [`follow_words`](Self::follow_words), a step of the allocator's own.
+    fn follow_words_here(&self, state: &mut SlotState) -> Flushed {
+        self.follow_words(state)
+    }
+
+    /// Flushes what an operation meets of other slots' tickets. A step of the allocator's own, not
+    /// of its caller.
+    fn flush_others(&self, own: usize, names: u64, state: &mut SlotState) -> Flushed {
+        self.flush_met(Some(own), names, state.freed_pages, &mut state.settled)
     }
 
     /// Flushes the headers of slabs that do not exist yet.

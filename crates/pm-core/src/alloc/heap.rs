@@ -37,6 +37,8 @@ pub(crate) struct Heap {
     pub(super) shared: Mutex<Shared>,
     /// Whether `Shared::empties` has something.
     pub(super) has_empties: AtomicBool,
+    /// Page tables of zones before it may hold stores that are not durable.
+    doubtful: AtomicUsize,
     pub(super) slots: Table<Slot>,
     /// Slots that were ever claimed are below this.
     pub(super) slots_used: AtomicUsize,
@@ -96,6 +98,7 @@ impl Heap {
                 slabs: 0,
             }),
             has_empties: AtomicBool::new(false),
+            doubtful: AtomicUsize::new(0),
             slots: Table::new(),
             slots_used: AtomicUsize::new(0),
             limbo: Limbo::new(),
@@ -108,6 +111,16 @@ impl Heap {
 
     pub(super) fn extend(&self, end: u64) {
         self.end.fetch_max(end, AcqRel);
+    }
+
+    /// The page tables of the first `zones` zones are to be flushed when they are read.
+    pub(super) fn flush_tables(&self, zones: usize) {
+        self.doubtful.store(zones, Relaxed);
+    }
+
+    /// Whether the page table of a zone is to be flushed when it is read.
+    pub(super) fn is_doubtful(&self, zone: usize) -> bool {
+        zone < self.doubtful.load(Relaxed)
     }
 
     pub(super) fn zone_count(&self) -> usize {

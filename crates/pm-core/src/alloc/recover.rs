@@ -8,6 +8,11 @@
 //!
 //! It reads the tickets and what they name, nothing else, and changes no owner's word: so it comes to
 //! the same decisions however often it is interrupted.
+//!
+//! The process may have died alone and left stores in the caches, which a power failure could still
+//! take. So what recovery finds is not durable for being there: it flushes the words that it decides
+//! by, and tickets that are void already (they might count again, after their words have changed).
+//! For the same reason a page table is flushed when it is read.
 
 use core::sync::atomic::Ordering::Release;
 
@@ -42,39 +47,49 @@ impl<M: Medium> Pool<M> {
     /// Returns how many tickets were decided.
     ///
     /// # Cost
-    /// Reads the slots. Two fences if there were tickets.
+    /// Reads the slots. A fence and the lines of all tickets that were ever written, one more if some
+    /// are not void.
     pub(crate) fn recover_heap(&self) -> Result<u64, PmError> {
-        let mut left = Vec::new();
+        let (mut left, mut used) = (Vec::new(), Vec::new());
         for slot in 0..self.heap.geometry.slot_count as usize {
-            self.read_slot(slot, &mut left)?;
+            self.read_slot(slot, &mut left, &mut used)?;
         }
-        if left.is_empty() {
-            return Ok(0);
+        self.heap.flush_tables(self.heap.zone_count());
+        if !left.is_empty() {
+            Self::refuse_contradictions(&mut left)?;
+            let mut touched = Vec::new();
+            for ticket in &left {
+                self.decide_left(ticket, &mut touched)?;
+            }
+            touched.sort_unstable();
+            touched.dedup();
+            let mut decided = Flushed::nothing();
+            for &line in &touched {
+                decided = decided.and(self.pm().flush(self.meta(line)));
+            }
+            self.pm().fence(decided)?; // R1, durable before: R2
+            for ticket in &left {
+                self.pm().store(&self.slot_words(ticket.slot)?[ticket.word], 0);
+            }
         }
-        Self::refuse_contradictions(&mut left)?;
-        let mut touched = Vec::new();
-        for ticket in &left {
-            self.decide_left(ticket, &mut touched)?;
+        if !used.is_empty() {
+            let mut void = Flushed::nothing();
+            for &line in &used {
+                void = void.and(self.pm().flush(self.meta(line)));
+            }
+            self.pm().fence(void)?; // R2
         }
-        touched.sort_unstable();
-        touched.dedup();
-        let mut decided = Flushed::nothing();
-        for &line in &touched {
-            decided = decided.and(self.pm().flush(self.meta(line)));
-        }
-        self.pm().fence(decided)?; // R1, durable before: R2
-        let mut void = Flushed::nothing();
-        for ticket in &left {
-            let cell = &self.slot_words(ticket.slot)?[ticket.word];
-            self.pm().store(cell, 0);
-            void = void.and(self.pm().flush(cell));
-        }
-        self.pm().fence(void)?; // R2
         Ok(left.len() as u64)
     }
 
-    /// Collects the tickets of a slot, and notes whether its micro-log is pending.
-    fn read_slot(&self, slot: usize, left: &mut Vec<Left>) -> Result<(), PmError> {
+    /// Collects the tickets of a slot that are not void and the lines that ever had one, and notes
+    /// whether its micro-log is pending.
+    fn read_slot(
+        &self,
+        slot: usize,
+        left: &mut Vec<Left>,
+        used: &mut Vec<u64>,
+    ) -> Result<(), PmError> {
         let geometry = &self.heap.geometry;
         let words = self.slot_words(slot)?;
         if self.pm().load(&words[0]) != 0 {
@@ -84,6 +99,13 @@ impl<M: Medium> Pool<M> {
         for word in (LOG_WORDS..words.len()).step_by(TICKET_WORDS) {
             let cells = &words[word..word + TICKET_WORDS];
             let at = offset + word as u64 * 8;
+            // A ticket that was ever written names a word, and the first of a line comes first.
+            if at.is_multiple_of(64) {
+                if self.pm().load(&cells[1]) == 0 {
+                    break;
+                }
+                used.push(at);
+            }
             let Some((subject, condition)) = ticket::read(self.pm(), cells, at)? else { continue };
             let owner = self.words(condition.word, 1)?;
             let live = condition.holds(self.pm().load(&owner[0]));

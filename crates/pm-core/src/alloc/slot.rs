@@ -27,7 +27,7 @@
 //! The filters are stored before whatever lets another thread reach the words (the lock's release,
 //! the block's return), and read after it; so a matching ticket is never missed.
 
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::cell::Cell;
 
@@ -137,13 +137,14 @@ pub(super) fn lines_for(tickets: u32) -> u32 {
 }
 
 impl Slot {
-    /// Publishes what the finished operation's tickets name. They are void already.
+    /// Publishes what the finished operation's tickets name, void as they are, beside what is
+    /// unsettled already (nothing, unless the operation was dropped before its first fence). Only
+    /// the holder of the slot's state.
     pub(super) fn publish(&self, names: u64, pages: u64, tickets: u32) {
-        // The lines of earlier operations are settled: this one's fence covered them.
-        self.lines.store(lines_for(tickets), Release);
-        self.round.fetch_add(1, Release);
-        self.pages.store(pages, Release);
-        self.names.store(names, Release);
+        self.lines.store(self.lines.load(Relaxed).max(lines_for(tickets)), Release);
+        self.round.store(self.round.load(Relaxed).wrapping_add(1), Release);
+        self.pages.store(self.pages.load(Relaxed) | pages, Release);
+        self.names.store(self.names.load(Relaxed) | names, Release);
     }
 
     /// Every ticket of the slot is durably void, but those of the operation that holds it.
@@ -232,6 +233,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Flushes the first `lines` ticket lines of a slot.
+    #[track_caller]
     pub(super) fn flush_tickets(words: &[PmU64], pm: &M, lines: u32) -> Flushed {
         let end = LOG_WORDS + lines as usize * TICKET_WORDS * TICKETS_PER_LINE;
         pm.flush_words(&words[LOG_WORDS..end.min(words.len())])
@@ -239,6 +241,7 @@ impl<M: Medium> Pool<M> {
 
     /// Flushes the tickets of every slot but `own` whose unsettled tickets meet the filters, and
     /// notes them in `settled`.
+    #[track_caller]
     pub(super) fn flush_met(
         &self,
         own: Option<usize>,

@@ -1,0 +1,82 @@
+//! Crashes at every step of the allocator: one block, batches, frees, retired blocks, slabs that
+//! begin and end, extents, a pool that is full and one that grows, operations dropped in the middle
+//! and processes that die there; with nested recoveries, with two and three threads. Every flush and
+//! fence is needed.
+
+mod blocks;
+
+use std::collections::BTreeSet;
+
+use blocks::{Blocks, Step};
+use pmindex_testkit::crash::{
+    Change, Config, CrashSubject, Explorer, Mutation, Persistency, Plan, Report, explore,
+};
+
+#[track_caller]
+fn passes<S: CrashSubject>(config: &Config) -> Report {
+    match explore::<S>(config) {
+        Ok(report) => {
+            assert!(report.states > 1000, "hardly anything explored:\n{report}");
+            report
+        }
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn allocator_with_persistent_caches() {
+    passes::<Blocks>(&Config::new().states(10_000).persistency(Persistency::Eadr));
+}
+
+#[test]
+fn allocator_written_back_by_pages() {
+    passes::<Blocks>(&Config::new().states(10_000).persistency(Persistency::Pages));
+}
+
+#[test]
+fn allocator_three_threads() {
+    passes::<Blocks>(&Config::new().states(20_000).threads(3).ops(2));
+}
+
+/// Sequences that show what random ones seldom do: a word that tickets name changes outside
+/// operations, and nothing but settling made the tickets durably void.
+fn directed() -> Vec<Plan<Step>> {
+    let batch = |mask| Step::Batch { mask, size: 0, tag: 7 };
+    let die = |how_far| Step::Die { at: 1, size: 0, how_far, tag: 9 };
+    let sequences = [
+        vec![batch(1), Step::Shift { at: 0 }],
+        vec![batch(3), Step::Trim, Step::Shift { at: 0 }],
+        vec![batch(1), die(0), Step::Shift { at: 0 }],
+        vec![die(2), batch(2), Step::Shift { at: 1 }],
+        vec![die(4), Step::Shift { at: 1 }],
+    ];
+    let plan = |ops| Plan { setup: vec![], threads: vec![ops], tail: vec![] };
+    sequences.into_iter().map(plan).collect()
+}
+
+/// Whether some crash state betrays the mutant (or the program, if it is none).
+fn is_caught(random: &[Config], mutation: Option<Mutation>) -> bool {
+    let with = |config: &Config| Config { mutation, shrink: false, ..config.clone() };
+    let mut explorer = Explorer::<Blocks>::new(with(&Config::new().states(50_000)));
+    directed().iter().any(|plan| explorer.explore(plan, 0).is_err())
+        || random.iter().any(|config| explore::<Blocks>(&with(config)).is_err())
+}
+
+#[test]
+fn every_flush_and_fence_of_the_allocator_is_needed() {
+    let random = [Config::new().states(40_000), Config::new().states(40_000).threads(2).ops(3)];
+    let reports = random.each_ref().map(passes::<Blocks>);
+    assert!(!is_caught(&[], None), "a directed sequence breaks without any mutation");
+    let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
+    assert!(sites.len() > 30, "the steps are there: {sites:?}");
+    let mut survivors = Vec::new();
+    for site in sites {
+        for change in [Change::Drop, Change::Delay] {
+            let mutation = Mutation { site, change };
+            if !is_caught(&random, Some(mutation)) {
+                survivors.push(mutation.to_string());
+            }
+        }
+    }
+    assert!(survivors.is_empty(), "redundant, or not tested:\n{}", survivors.join("\n"));
+}
