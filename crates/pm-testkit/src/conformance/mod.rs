@@ -9,7 +9,10 @@
 //! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
 //! | `space` | what deletes give back, churn | memory in the pool |
-//! | `threads` | real threads, histories checked for linearizability | `&self` writes |
+//! | `threads` | real threads, histories checked for linearizability | |
+//! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation | [`Simulated`] |
+//! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
+//! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
 //!
 //! Each property is also a function here, generic over a [`Subject`], that returns a [`Verdict`]:
 //! the suite's own tests run them on a correct index ([`ModelIndex`](crate::ModelIndex)) and on
@@ -17,13 +20,17 @@
 //! seed; the environment variable `PMINDEX_LONG=n` multiplies their number.
 
 mod batches;
+mod bed;
 mod calls;
 mod contents;
+mod crashes;
 mod edges;
 mod naming;
 mod operation;
+mod panics;
 mod ranges;
 mod sample;
+mod schedules;
 mod sequences;
 mod space;
 mod subject;
@@ -31,14 +38,18 @@ mod threads;
 mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
+pub use bed::{Bed, Emulated, InFiles, Simulated};
+pub use crashes::{CrashOp, CrashRet, IndexCrash, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
+pub use panics::panics_at_any_access;
 pub use ranges::{all_bounds, changes_during_iteration, panicking_bounds};
 pub use sample::{SampleKey, SampleValue};
+pub use schedules::{replay_schedule, schedules};
 pub use sequences::{random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
-pub use subject::{Bed, Emulated, MediumOf, Subject};
+pub use subject::{MediumOf, Subject};
 pub use threads::{hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
@@ -113,6 +124,21 @@ macro_rules! conformance {
             hot_keys($crate::conformance::scaled(8000).into());
             structure_changes($crate::conformance::scaled(12_000).into());
             untouched_records($crate::conformance::scaled(40).into());
+        });
+    };
+
+    (@group schedules) => {
+        $crate::conformance!(@tests {
+            schedules($crate::conformance::scaled(400));
+            panics_at_any_access(7);
+        });
+    };
+    (@group crashes) => {
+        $crate::conformance!(@tests { crashes($crate::conformance::scaled(20_000)); });
+    };
+    (@group concurrent_crashes) => {
+        $crate::conformance!(@tests {
+            concurrent_crashes($crate::conformance::scaled(4000));
         });
     };
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Bed, MediumOf, NAME, Rig, Subject};
+use super::bed::Bed;
+use super::subject::{MediumOf, NAME, Rig, Subject};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 
 pm_struct! {

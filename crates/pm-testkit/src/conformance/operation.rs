@@ -260,7 +260,7 @@ fn family_head<S: Subject>(model: &Model<S::Key, S::Value>) -> Vec<(S::Key, S::V
 
 /// `stats` counts what is there, and no more memory than the pool has given away.
 pub(crate) fn stats_are_sane<S: Subject>(rig: &Rig<S>, records: u64) -> Verdict {
-    use super::subject::Bed;
+    use super::bed::Bed;
     let stats = rig.index().stats()?;
     ensure_eq!(stats.records, records, "records in stats");
     let used = rig.bed.pool().used_bytes();

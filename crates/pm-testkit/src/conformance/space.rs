@@ -3,7 +3,8 @@
 use pmindex_index::{Index, Storable};
 
 use super::sample::{SampleKey, SampleValue};
-use super::subject::{Bed, Rig, Subject};
+use super::bed::Bed;
+use super::subject::{Rig, Subject};
 use super::verdict::{Verdict, ensure, ensure_eq};
 
 fn put<S: Subject>(rig: &Rig<S>, i: u64, tag: u64) -> Verdict {

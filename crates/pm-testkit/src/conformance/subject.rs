@@ -1,10 +1,8 @@
 //! What is tested, and where it lives.
 
-use std::sync::Arc;
+use pmindex_index::{PmIndex, Storable};
 
-use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_index::PmIndex;
-
+use super::bed::Bed;
 use super::sample::{SampleKey, SampleValue};
 use super::verdict::{Verdict, Within};
 
@@ -19,52 +17,17 @@ pub trait Subject: 'static {
     type Bed: Bed;
     /// The index type.
     type Index: PmIndex<Self::Key, Self::Value, <Self::Bed as Bed>::Medium>;
+    /// Bytes of the pools in which schedules and crashes are simulated.
+    const SIMULATED_BYTES: u64 = 256 << 10;
 }
 
 /// The medium of a subject.
 pub type MediumOf<S> = <<S as Subject>::Bed as Bed>::Medium;
 
-/// Makes pools of some medium, and opens them again.
-pub trait Bed: Sized + Sync + 'static {
-    /// The medium of its pools.
-    type Medium: Medium;
-
-    /// A bed with a fresh pool of `bytes`.
-    fn new(bytes: usize) -> Verdict<Self>;
-
-    /// The pool.
-    fn pool(&self) -> &Arc<Pool<Self::Medium>>;
-
-    /// Ends the pool, after a clean shutdown or by dropping it, and opens it again, if the bed
-    /// keeps what is in it. No index of the pool is open.
-    fn cycle(&mut self, clean: bool) -> Verdict;
-}
-
-/// Pools in anonymous memory with every flush and fence executed. They live as long as the bed, so
-/// [`Bed::cycle`] does nothing and only indexes are opened again.
-#[derive(Debug)]
-pub struct Emulated(Arc<Pool<Mapped>>);
-
-impl Bed for Emulated {
-    type Medium = Mapped;
-
-    fn new(bytes: usize) -> Verdict<Self> {
-        Ok(Self(Arc::new(Pool::emulated(bytes)?)))
-    }
-
-    fn pool(&self) -> &Arc<Pool<Mapped>> {
-        &self.0
-    }
-
-    fn cycle(&mut self, _clean: bool) -> Verdict {
-        Ok(())
-    }
-}
-
 /// Enough for any test of inline types.
-const SMALL_POOL: usize = 32 << 20;
+const SMALL_POOL: u64 = 32 << 20;
 /// Enough for any test with large byte strings.
-const LARGE_POOL: usize = 256 << 20;
+const LARGE_POOL: u64 = 256 << 20;
 
 /// The name of the index under test.
 pub(crate) const NAME: &str = "subject";
@@ -77,11 +40,15 @@ pub(crate) struct Rig<S: Subject> {
 }
 
 impl<S: Subject> Rig<S> {
-    /// An empty index in a fresh pool.
+    /// An empty index in a fresh pool that is large enough for anything.
     pub(crate) fn new() -> Verdict<Self> {
-        use pmindex_index::Storable;
         let bytes = S::Key::SHAPE.is_bytes() || S::Value::SHAPE.is_bytes();
-        let bed = S::Bed::new(if bytes { LARGE_POOL } else { SMALL_POOL })?;
+        Self::with_pool(if bytes { LARGE_POOL } else { SMALL_POOL })
+    }
+
+    /// An empty index in a fresh pool of so many bytes.
+    pub(crate) fn with_pool(bytes: u64) -> Verdict<Self> {
+        let bed = S::Bed::new(bytes)?;
         let index = S::Index::create(bed.pool(), NAME).within("create")?;
         Ok(Self { index: Some(index), bed })
     }

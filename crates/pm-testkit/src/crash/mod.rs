@@ -29,7 +29,7 @@ pub use index::{CrashIndex, IndexOp, IndexRet, Indexed};
 pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
 pub use oracle::{Allowed, Oracle};
-pub(crate) use panics::quietly;
+pub(crate) use panics::{last_message, quietly};
 pub use pools::{create_pool, open_pool};
 pub use report::{Covered, Report};
 pub use rng::Rng;

@@ -1,0 +1,175 @@
+//! Beds: where the pools of a suite are, and how they are opened again.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmindex_core::trace::Space;
+use pmindex_core::{Mapped, Medium, Pool, PoolOptions, Traced};
+
+use super::verdict::{Failure, Verdict, Within};
+
+/// Makes pools of some medium, and opens them again.
+pub trait Bed: Sized + Sync + 'static {
+    /// The medium of its pools.
+    type Medium: Medium;
+
+    /// A bed with a fresh pool of `bytes`.
+    fn new(bytes: u64) -> Verdict<Self>;
+
+    /// The pool.
+    fn pool(&self) -> &Arc<Pool<Self::Medium>>;
+
+    /// Ends the pool, after a clean shutdown or as if the process were killed, and opens it again,
+    /// if the bed keeps what is in it. No index of the pool is open.
+    fn cycle(&mut self, clean: bool) -> Verdict;
+}
+
+/// Pools in anonymous memory with every flush and fence executed. They live as long as the bed, so
+/// [`Bed::cycle`] does nothing and only indexes are opened again.
+#[derive(Debug)]
+pub struct Emulated(Arc<Pool<Mapped>>);
+
+impl Bed for Emulated {
+    type Medium = Mapped;
+
+    fn new(bytes: u64) -> Verdict<Self> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(Self(Arc::new(Pool::emulated(bytes)?)))
+    }
+
+    fn pool(&self) -> &Arc<Pool<Mapped>> {
+        &self.0
+    }
+
+    fn cycle(&mut self, _clean: bool) -> Verdict {
+        Ok(())
+    }
+}
+
+/// The pool of a bed, which is gone only while [`Bed::cycle`] runs.
+#[derive(Debug)]
+struct Held<M: Medium>(Option<Arc<Pool<M>>>);
+
+impl<M: Medium> Held<M> {
+    fn new(pool: Pool<M>) -> Self {
+        Self(Some(Arc::new(pool)))
+    }
+
+    fn get(&self) -> &Arc<Pool<M>> {
+        self.0.as_ref().expect("a bed has a pool between its methods")
+    }
+
+    /// Ends the pool; every index of it was dropped, so nothing else may hold it.
+    fn end(&mut self, clean: bool) -> Verdict {
+        let Some(pool) = self.0.take() else { return Ok(()) };
+        let held = || Failure::new("something keeps the pool alive after its index was dropped");
+        let pool = Arc::into_inner(pool).ok_or_else(held)?;
+        if clean {
+            pool.close().within("closing the pool")?;
+        } else {
+            pool.kill();
+        }
+        Ok(())
+    }
+}
+
+/// Pools in files on tmpfs, which grow; closed or killed, they are opened from the file.
+#[derive(Debug)]
+pub struct InFiles {
+    pool: Held<Mapped>,
+    directory: tempfile::TempDir,
+}
+
+/// A pool in a file starts small and grows.
+const FILE_BYTES: u64 = 1 << 20;
+
+impl InFiles {
+    fn options(bytes: u64) -> PoolOptions {
+        PoolOptions::new().size(bytes.min(FILE_BYTES)).write_back(false)
+    }
+
+    fn file(directory: &tempfile::TempDir) -> std::path::PathBuf {
+        directory.path().join("pool")
+    }
+}
+
+impl Bed for InFiles {
+    type Medium = Mapped;
+
+    fn new(bytes: u64) -> Verdict<Self> {
+        let memory = Path::new("/dev/shm");
+        let place =
+            if fs::metadata(memory).is_ok() { memory.into() } else { std::env::temp_dir() };
+        let directory = tempfile::tempdir_in(place)
+            .map_err(|error| Failure::new(format!("no directory for pools: {error}")))?;
+        let pool = Pool::create(Self::file(&directory), &Self::options(bytes))
+            .map_err(|error| Failure::new(format!("creating a pool: {error}")))?;
+        Ok(Self { pool: Held::new(pool), directory })
+    }
+
+    fn pool(&self) -> &Arc<Pool<Mapped>> {
+        self.pool.get()
+    }
+
+    fn cycle(&mut self, clean: bool) -> Verdict {
+        self.pool.end(clean)?;
+        let opened = Pool::open(Self::file(&self.directory), &Self::options(FILE_BYTES));
+        self.pool =
+            Held::new(opened.map_err(|error| Failure::new(format!("opening the pool: {error}")))?);
+        Ok(())
+    }
+}
+
+/// Pools in the crash simulator's memory, under its scheduler if a test says so.
+#[derive(Debug)]
+pub struct Simulated {
+    // Dropped first: the pool uses the space.
+    pool: Held<Traced>,
+    space: Space,
+    options: PoolOptions,
+}
+
+impl Simulated {
+    /// The simulated memory.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Options of a simulated pool that fills a space of `bytes`.
+    pub(crate) fn options(bytes: u64) -> PoolOptions {
+        PoolOptions::new().size(bytes).grow(false)
+    }
+
+    /// Bytes of a space for [`options`](Self::options).
+    pub(crate) fn space_bytes(bytes: u64) -> usize {
+        let size = Self::options(bytes).created_size().unwrap_or(bytes);
+        usize::try_from(size).unwrap_or(usize::MAX)
+    }
+}
+
+impl Bed for Simulated {
+    type Medium = Traced;
+
+    fn new(bytes: u64) -> Verdict<Self> {
+        let options = Self::options(bytes);
+        let len = Self::space_bytes(bytes);
+        let space = Space::new(len, len);
+        let pool = Pool::create_traced(&space, &options)
+            .map_err(|error| Failure::new(format!("creating a pool: {error}")))?;
+        Ok(Self { pool: Held::new(pool), space, options })
+    }
+
+    fn pool(&self) -> &Arc<Pool<Traced>> {
+        self.pool.get()
+    }
+
+    fn cycle(&mut self, clean: bool) -> Verdict {
+        self.pool.end(clean)?;
+        let opened = Pool::open_traced(&self.space, &self.options);
+        self.pool =
+            Held::new(opened.map_err(|error| Failure::new(format!("opening the pool: {error}")))?);
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Many short histories under the deterministic scheduler, each interleaved as its seed says.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use pmindex_index::Index;
+
+use super::bed::Simulated;
+use super::calls::{
+    everything, perform, record, record_get_many, record_insert_many, record_scan,
+};
+use super::subject::{Rig, Subject};
+use super::verdict::{Failure, Verdict, Within, ensure_eq};
+use crate::crash::{Rng, interleave};
+use crate::history::{Call, Clock, History, Log, Outcome, Tag};
+
+/// Accesses after which a schedule counts as endless.
+const STEPS: u64 = 3_000_000;
+
+/// A short program: what is there before, and what each thread calls.
+struct Program {
+    keys: u64,
+    before: BTreeMap<u64, Tag>,
+    threads: Vec<Vec<Act>>,
+}
+
+enum Act {
+    One(u64, Call),
+    GetMany(Vec<u64>),
+    InsertMany(Vec<(u64, Tag)>),
+    Scan { from: u64, limit: usize, downwards: bool },
+}
+
+impl Program {
+    fn random(rng: &mut Rng) -> Self {
+        // Few records, or about as many as one to four leaves hold.
+        let records = [0, 1, 3, 6, 9, 15, 31, 60, 62, 64, 66, 130][rng.below(12)];
+        let keys = 2 * records + 6;
+        let before = (0..records).map(|i| (2 * i + 1, 2 * i + 1)).collect();
+        let hot = rng.next_u64() % keys;
+        let count = 2 + rng.below(2);
+        let threads = (0..count)
+            .map(|thread| {
+                let acts = 2 + rng.below(3);
+                (0..acts).map(|at| Act::random(rng, keys, hot, 1000 * (10 * thread + at + 1))).collect()
+            })
+            .collect();
+        Self { keys, before, threads }
+    }
+}
+
+impl Act {
+    fn random(rng: &mut Rng, keys: u64, hot: u64, tag: usize) -> Self {
+        let tag = tag as u64;
+        let near = |rng: &mut Rng| {
+            let reach = if rng.one_in(4) { keys } else { 3.min(keys) };
+            (hot + rng.next_u64() % reach) % keys
+        };
+        let key = near(rng);
+        match rng.below(20) {
+            0..4 => Self::One(key, Call::Get),
+            4 => Self::One(key, Call::Contains),
+            5..9 => Self::One(key, Call::Insert(tag)),
+            9 | 10 => Self::One(key, Call::Update(tag)),
+            11 | 12 => Self::One(key, Call::Upsert(tag)),
+            13..17 => Self::One(key, Call::Remove),
+            17 => Self::GetMany((0..4).map(|_| near(rng)).collect()),
+            18 => Self::InsertMany((0..4).map(|i| (near(rng), tag + i)).collect()),
+            _ => Self::Scan { from: key, limit: 1 + rng.below(8), downwards: rng.one_in(2) },
+        }
+    }
+
+    fn run<S: Subject>(&self, log: &mut Log<'_>, index: &S::Index, keys: u64) -> Verdict {
+        match self {
+            Self::One(key, call) => record::<S>(log, index, *key, *call),
+            Self::GetMany(keys) => record_get_many::<S>(log, index, keys),
+            Self::InsertMany(records) => record_insert_many::<S>(log, index, records),
+            Self::Scan { from, limit, downwards } => {
+                record_scan::<S>(log, index, (*from, keys), *limit, *downwards)
+            }
+        }
+    }
+}
+
+fn run<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
+    let program = Program::random(&mut Rng::new(seed));
+    let rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
+    for &key in program.before.keys() {
+        let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
+        ensure_eq!(done, Outcome::Done(true), "insert, before the threads start");
+    }
+    let clock = Clock::default();
+    let done = Mutex::new((Vec::new(), None));
+    rig.bed.space().limit_steps(STEPS);
+    let panics = interleave(program.threads.len(), seed, |thread| {
+        let mut log = Log::new(&clock, u32::try_from(thread).unwrap_or(u32::MAX));
+        let acts = &program.threads[thread];
+        let result =
+            acts.iter().try_for_each(|act| act.run::<S>(&mut log, rig.index(), program.keys));
+        let mut done = done.lock();
+        done.0.extend(log.into_events());
+        done.1 = done.1.take().or(result.err());
+    });
+    rig.bed.space().limit_steps(u64::MAX);
+    if let Some(message) = panics.into_iter().flatten().next() {
+        return Err(Failure::new(message));
+    }
+    let (events, failure) = done.into_inner();
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let mut history = History::new(program.before);
+    history.add(events);
+    let left = everything::<S>(rig.index(), program.keys)?;
+    ensure_eq!(rig.index().check().within("check")?, left.len() as u64, "check");
+    ensure_eq!(rig.index().len()?, left.len() as u64, "len");
+    history.ends_with(0..program.keys, &left);
+    history.check().map_err(|violation| Failure::new(violation.to_string()))
+}
+
+/// `count` short programs of two or three threads, each interleaved in one way; each history must
+/// be linearizable. The failure names the seed, which replays it.
+pub fn schedules<S: Subject<Bed = Simulated>>(count: u32) -> Verdict {
+    (0..u64::from(count)).try_for_each(|seed| run::<S>(seed).within(format_args!("schedule {seed}")))
+}
+
+/// The schedule of one seed.
+pub fn replay_schedule<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
+    run::<S>(seed).within(format_args!("schedule {seed}"))
+}
