@@ -99,8 +99,7 @@ impl Bed for InFiles {
 
     fn new(bytes: u64) -> Verdict<Self> {
         let memory = Path::new("/dev/shm");
-        let place =
-            if fs::metadata(memory).is_ok() { memory.into() } else { std::env::temp_dir() };
+        let place = if fs::metadata(memory).is_ok() { memory.into() } else { std::env::temp_dir() };
         let directory = tempfile::tempdir_in(place)
             .map_err(|error| Failure::new(format!("no directory for pools: {error}")))?;
         let pool = Pool::create(Self::file(&directory), &Self::options(bytes))

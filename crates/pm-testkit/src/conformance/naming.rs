@@ -4,10 +4,10 @@ use pmindex_core::{Medium, PmU64, Pool, pm_struct};
 use pmindex_index::{Index, IndexError, PmIndex, Storable};
 use std::sync::Arc;
 
+use super::bed::Bed;
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
-use super::bed::Bed;
 use super::subject::{MediumOf, NAME, Rig, Subject};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 

@@ -6,9 +6,7 @@ use parking_lot::Mutex;
 use pmindex_index::Index;
 
 use super::bed::Simulated;
-use super::calls::{
-    everything, perform, record, record_get_many, record_insert_many, record_scan,
-};
+use super::calls::{everything, perform, record, record_get_many, record_insert_many, record_scan};
 use super::subject::{Rig, Subject};
 use super::verdict::{Failure, Verdict, Within, ensure_eq};
 use crate::crash::{Rng, interleave};
@@ -42,7 +40,9 @@ impl Program {
         let threads = (0..count)
             .map(|thread| {
                 let acts = 2 + rng.below(3);
-                (0..acts).map(|at| Act::random(rng, keys, hot, 1000 * (10 * thread + at + 1))).collect()
+                (0..acts)
+                    .map(|at| Act::random(rng, keys, hot, 1000 * (10 * thread + at + 1)))
+                    .collect()
             })
             .collect();
         Self { keys, before, threads }
@@ -121,7 +121,8 @@ fn run<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
 /// `count` short programs of two or three threads, each interleaved in one way; each history must
 /// be linearizable. The failure names the seed, which replays it.
 pub fn schedules<S: Subject<Bed = Simulated>>(count: u32) -> Verdict {
-    (0..u64::from(count)).try_for_each(|seed| run::<S>(seed).within(format_args!("schedule {seed}")))
+    (0..u64::from(count))
+        .try_for_each(|seed| run::<S>(seed).within(format_args!("schedule {seed}")))
 }
 
 /// The schedule of one seed.

@@ -2,8 +2,8 @@
 
 use pmindex_index::{Index, Storable};
 
-use super::sample::{SampleKey, SampleValue};
 use super::bed::Bed;
+use super::sample::{SampleKey, SampleValue};
 use super::subject::{Rig, Subject};
 use super::verdict::{Verdict, ensure, ensure_eq};
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -144,22 +144,31 @@ const KEYS: u64 = 1000;
 
 /// Every fourth key stays; writers insert and remove all the others. Readers find each record that
 /// stays, and scans in either direction show all of them, in order, and nothing that was never
-/// written.
+/// written. Lasts for `rounds` of the writers and as many scans at least.
 pub fn untouched_records<S: Subject>(rounds: u64) -> Verdict {
     let _watchdog = Watchdog::new("untouched_records");
     let rig = Rig::<S>::new()?;
     for key in (0..KEYS).step_by(4) {
         perform::<S>(rig.index(), key, Call::Insert(key))?;
     }
-    let writing = AtomicBool::new(true);
+    let (writing, scans) = (AtomicBool::new(true), AtomicU64::new(0));
     together(4, |thread| {
         let result = match thread {
             0 | 1 => {
                 let _done = Done(&writing);
-                (0..rounds).try_for_each(|round| wave::<S>(&rig, thread, round))
+                let mut round = 0;
+                let enough = |round| round >= rounds && scans.load(Relaxed) >= rounds;
+                while writing.load(Relaxed) && !enough(round) {
+                    wave::<S>(&rig, thread, round).within(format_args!("thread {thread}"))?;
+                    round += 1;
+                }
+                Ok(())
             }
             2 => reads_of_untouched::<S>(&rig, &writing),
-            _ => scans_of_untouched::<S>(&rig, &writing),
+            _ => {
+                let _done = Done(&writing);
+                scans_of_untouched::<S>(&rig, &writing, &scans)
+            }
         };
         result.within(format_args!("thread {thread}"))
     })?;
@@ -169,7 +178,7 @@ pub fn untouched_records<S: Subject>(rounds: u64) -> Verdict {
     Ok(())
 }
 
-/// Says that writing is over, even if the writer panics.
+/// Says that the test is over, even if its thread panics.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -210,9 +219,14 @@ fn reads_of_untouched<S: Subject>(rig: &Rig<S>, writing: &AtomicBool) -> Verdict
     Ok(())
 }
 
-fn scans_of_untouched<S: Subject>(rig: &Rig<S>, writing: &AtomicBool) -> Verdict {
+fn scans_of_untouched<S: Subject>(
+    rig: &Rig<S>,
+    writing: &AtomicBool,
+    scans: &AtomicU64,
+) -> Verdict {
     let mut rng = Rng::new(3);
     while writing.load(Relaxed) {
+        scans.fetch_add(1, Relaxed);
         let low = rng.next_u64() % KEYS;
         let high = low + rng.next_u64() % (KEYS - low);
         let bounds = (Bound::Included(S::Key::nth(low)), Bound::Excluded(S::Key::nth(high)));

@@ -3,36 +3,57 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
-use pmindex_core::{Mapped, Pool};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, PmIndex, RangeIter, RecoveryReport, Stats,
     Value,
 };
 use pmindex_testkit::ModelIndex;
 
-use crate::Fault;
+use crate::{Fault, fault};
 
-/// [`ModelIndex`] with the fault `FAULT as u8`.
-pub(crate) struct Faulty<K: Key, V: Value, const FAULT: u8> {
-    inner: ModelIndex<K, V>,
+/// [`ModelIndex`] with the fault that its thread was given when it was created or opened.
+pub(crate) struct Faulty<K: Key, V: Value, M: Medium = Mapped> {
+    inner: ModelIndex<K, V, M>,
+    fault: Fault,
     /// What `get` returned, by the key's `Debug` form.
     seen: Mutex<HashMap<String, Option<V>>>,
     /// How many records `len` counts too many.
     drift: Mutex<u64>,
     /// What the last writes did, for iterators that notice changes.
     changes: Arc<Mutex<u64>>,
+    /// A lock that a panic leaves locked.
+    locked: AtomicBool,
 }
 
-impl<K: Key, V: Value, const FAULT: u8> Faulty<K, V, FAULT> {
-    fn has(fault: Fault) -> bool {
-        FAULT == fault as u8
+impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
     }
 
-    fn wrap(inner: ModelIndex<K, V>) -> Self {
-        let (seen, drift, changes) = <(Mutex<_>, Mutex<_>, Arc<_>)>::default();
-        Self { inner, seen, drift, changes }
+    fn wrap(inner: ModelIndex<K, V, M>) -> Self {
+        let (seen, drift, changes, locked) = <(Mutex<_>, Mutex<_>, Arc<_>, AtomicBool)>::default();
+        Self { inner, fault: fault(), seen, drift, changes, locked }
+    }
+
+    /// A moment in which other threads may run.
+    fn pause(&self) {
+        self.inner.pm().yield_point();
+        std::thread::yield_now();
+    }
+
+    /// Runs `body` under a lock that nobody releases if `body` panics.
+    fn under_lock<T>(&self, body: impl FnOnce() -> T) -> T {
+        while self.locked.swap(true, SeqCst) {
+            self.inner.pm().spin();
+        }
+        let done = body();
+        self.locked.store(false, SeqCst);
+        done
     }
 
     fn everything(&self) -> Result<Vec<(K, V)>, IndexError> {
@@ -50,15 +71,15 @@ impl<K: Key, V: Value, const FAULT: u8> Faulty<K, V, FAULT> {
     }
 }
 
-impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
+impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        if Self::has(Fault::GetSeesPrefixOnly)
+        if self.has(Fault::GetSeesPrefixOnly)
             && let Some(alias) = self.alias(key)?
         {
             return self.inner.get(alias.borrowed());
         }
         let found = self.inner.get(key)?;
-        if Self::has(Fault::StaleGet) {
+        if self.has(Fault::StaleGet) {
             return Ok(self.seen.lock().entry(format!("{key:?}")).or_insert(found).clone());
         }
         Ok(found)
@@ -66,28 +87,35 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let found = self.inner.contains_key(key)?;
-        Ok(found || Self::has(Fault::ContainsAll) && !self.inner.is_empty()?)
+        Ok(found || self.has(Fault::ContainsAll) && !self.inner.is_empty()?)
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         *self.changes.lock() += 1;
-        if Self::has(Fault::GreatestKeyIsSentinel) && Self::is_greatest(key) {
+        if self.has(Fault::GreatestKeyIsSentinel) && Self::is_greatest(key) {
             return Ok(true);
         }
-        if Self::has(Fault::LongKeyTruncated) && K::to_bytes(key).len() > MAX_KEY_BYTES {
+        if self.has(Fault::LongKeyTruncated) && K::to_bytes(key).len() > MAX_KEY_BYTES {
             let cut = K::from_bytes(&K::to_bytes(key)[..MAX_KEY_BYTES]).expect("bytes");
             return self.inner.insert(cut.borrowed(), value);
         }
-        if Self::has(Fault::LongValueTruncated) && V::to_bytes(value).len() > 65_535 {
+        if self.has(Fault::LongValueTruncated) && V::to_bytes(value).len() > 65_535 {
             let cut = V::from_bytes(&V::to_bytes(value)[..65_535]).expect("bytes");
             return self.inner.insert(key, cut.borrowed());
         }
         let found = self.inner.contains_key(key)?;
-        if found && Self::has(Fault::DuplicateAccepted) {
+        if self.has(Fault::CheckThenAct) {
+            self.pause();
+            return Ok(!found && self.inner.upsert(key, value).is_ok());
+        }
+        if self.has(Fault::PanicLeavesLock) {
+            return self.under_lock(|| self.inner.insert(key, value));
+        }
+        if found && self.has(Fault::DuplicateAccepted) {
             self.inner.upsert(key, value)?;
             return Ok(true);
         }
-        if found && Self::has(Fault::RefusedInsertOverwrites) {
+        if found && self.has(Fault::RefusedInsertOverwrites) {
             self.inner.update(key, value)?;
             return Ok(false);
         }
@@ -95,20 +123,25 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        if Self::has(Fault::LostUpdate) {
+        if self.has(Fault::LostUpdate) {
             return self.inner.contains_key(key);
         }
-        if Self::has(Fault::UpdateInserts) {
+        if self.has(Fault::UpdateInTwoSteps) {
+            let found = self.inner.remove(key)?.is_some();
+            self.pause();
+            return Ok(found && self.inner.upsert(key, value).is_ok());
+        }
+        if self.has(Fault::UpdateInserts) {
             return Ok(!self.inner.upsert(key, value)?);
         }
         self.inner.update(key, value)
     }
 
     fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        if Self::has(Fault::UpsertKeepsOld) {
+        if self.has(Fault::UpsertKeepsOld) {
             return self.inner.insert(key, value);
         }
-        if Self::has(Fault::UpsertAlwaysNew) {
+        if self.has(Fault::UpsertAlwaysNew) {
             self.inner.upsert(key, value)?;
             return Ok(true);
         }
@@ -119,44 +152,65 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         *self.changes.lock() += 1;
-        if Self::has(Fault::RemoveOnlyHides) && self.inner.len()? % 7 == 3 {
+        if self.has(Fault::RemoveOnlyHides) && self.inner.len()? % 7 == 3 {
             return self.inner.get(key);
         }
         let removed = self.inner.remove(key)?;
-        Ok(removed.filter(|_| !Self::has(Fault::RemoveSaysMissing)))
+        Ok(removed.filter(|_| !self.has(Fault::RemoveSaysMissing)))
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         let (mut lower, mut upper) = (lower, upper);
-        if let (true, Bound::Excluded(key)) = (Self::has(Fault::LowerBoundIncluded), lower) {
+        if let (true, Bound::Excluded(key)) = (self.has(Fault::LowerBoundIncluded), lower) {
             lower = Bound::Included(key);
         }
-        if let (true, Bound::Included(key)) = (Self::has(Fault::UpperBoundExcluded), upper) {
+        if let (true, Bound::Included(key)) = (self.has(Fault::UpperBoundExcluded), upper) {
             let one = matches!(lower, Bound::Included(l) if format!("{l:?}") == format!("{key:?}"));
             upper = if one { upper } else { Bound::Excluded(key) };
         }
-        if Self::has(Fault::InvertedRangeIsEmpty) {
+        if self.has(Fault::ScanByPosition) {
+            let count = self.inner.range_bounds(lower, upper).count();
+            let item = move |at| self.everything().map(|all| all.into_iter().nth(at)).transpose();
+            let first = self.everything().expect("no fault");
+            let bounds = |key: &K::Ref| {
+                self.inner.range_bounds(Bound::Unbounded, Bound::Excluded(key)).count()
+            };
+            let skipped = match lower {
+                Bound::Unbounded => 0,
+                Bound::Included(key) => bounds(key),
+                Bound::Excluded(key) => {
+                    bounds(key)
+                        + usize::from(
+                            first
+                                .iter()
+                                .any(|(k, _)| format!("{:?}", k.borrowed()) == format!("{key:?}")),
+                        )
+                }
+            };
+            return Box::new((skipped..skipped + count).filter_map(item));
+        }
+        if self.has(Fault::InvertedRangeIsEmpty) {
             let range = || self.inner.range_bounds(lower, upper);
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(range));
             return caught.unwrap_or_else(|_| Box::new(std::iter::empty()));
         }
         let items: Result<Vec<_>, _> = self.inner.range_bounds(lower, upper).collect();
         let mut items = items.expect("the reference does not fail");
-        if Self::has(Fault::BackwardsSkips) && items.len() > 64 {
+        if self.has(Fault::BackwardsSkips) && items.len() > 64 {
             let (count, front) = (items.len(), items.clone());
             items.remove(count - 64);
             return Box::new(Ends::apart(front, items, count));
         }
-        if Self::has(Fault::EndsPassEachOther) {
+        if self.has(Fault::EndsPassEachOther) {
             let twice = 2 * items.len();
             return Box::new(Ends::apart(items.clone(), items, twice));
         }
-        if Self::has(Fault::ChangeEndsIteration) {
+        if self.has(Fault::ChangeEndsIteration) {
             let (changes, start) = (self.changes.clone(), *self.changes.lock());
             let items = items.into_iter().filter(move |_| *changes.lock() < start + 9);
             return Box::new(items.map(Ok));
         }
-        if Self::has(Fault::ChangeRepeatsItem) {
+        if self.has(Fault::ChangeRepeatsItem) {
             let (changes, start) = (self.changes.clone(), *self.changes.lock());
             let twice = move |item: (K, V)| {
                 let times = if *changes.lock() == start + 5 { 2 } else { 1 };
@@ -168,43 +222,43 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-        if Self::has(Fault::ScanClearsOutput) {
+        if self.has(Fault::ScanClearsOutput) {
             out.clear();
         }
-        let limit = limit + usize::from(Self::has(Fault::ScanOneTooMany));
+        let limit = limit + usize::from(self.has(Fault::ScanOneTooMany));
         self.inner.scan(from, limit, out)
     }
 
     fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        if Self::has(Fault::FirstSkipsLeast) {
+        if self.has(Fault::FirstSkipsLeast) {
             return Ok(self.everything()?.into_iter().nth(1));
         }
         self.inner.first()
     }
 
     fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        if Self::has(Fault::LastIsFirst) { self.inner.first() } else { self.inner.last() }
+        if self.has(Fault::LastIsFirst) { self.inner.first() } else { self.inner.last() }
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        let drift = if Self::has(Fault::LenCountsUpserts) { *self.drift.lock() } else { 0 };
+        let drift = if self.has(Fault::LenCountsUpserts) { *self.drift.lock() } else { 0 };
         Ok(self.inner.len()? + drift)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let mut records: Vec<_> = records.collect();
-        if Self::has(Fault::BulkLoadSorts) {
+        if self.has(Fault::BulkLoadSorts) {
             records.sort_by(|a, b| a.0.cmp(&b.0));
             records.dedup_by(|a, b| a.0 == b.0);
         }
-        if Self::has(Fault::BulkLoadMerges) {
+        if self.has(Fault::BulkLoadMerges) {
             for (key, value) in &records {
                 self.inner.upsert(key.borrowed(), value.borrowed())?;
             }
             return Ok(records.len() as u64);
         }
         let result = self.inner.bulk_load(&mut records.clone().into_iter());
-        if Self::has(Fault::BulkLoadKeepsPrefix)
+        if self.has(Fault::BulkLoadKeepsPrefix)
             && let Err(IndexError::NotSorted { at }) = result
         {
             records.truncate(usize::try_from(at).expect("small"));
@@ -216,12 +270,12 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         let before = out.to_vec();
         self.inner.get_many(keys, out)?;
-        if Self::has(Fault::GetManyKeepsOldPlaces) {
+        if self.has(Fault::GetManyKeepsOldPlaces) {
             for (place, old) in out.iter_mut().zip(before) {
                 *place = place.take().or(old);
             }
         }
-        if Self::has(Fault::GetManyMissesTheTail) && keys.len() > 8 {
+        if self.has(Fault::GetManyMissesTheTail) && keys.len() > 8 {
             let tail = keys.len() / 8 * 8;
             out[tail..].fill(None);
         }
@@ -229,14 +283,14 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        if Self::has(Fault::BatchIgnoresItsDuplicates) {
+        if self.has(Fault::BatchIgnoresItsDuplicates) {
             let present = |(key, _): &(K, V)| self.inner.contains_key(key.borrowed());
             let known: Result<Vec<bool>, _> = records.iter().map(present).collect();
             let mut done = self.inner.insert_many(records);
             done.inserted = known.expect("no fault").into_iter().map(|known| !known).collect();
             return done;
         }
-        if Self::has(Fault::BatchLastDuplicateWins) {
+        if self.has(Fault::BatchLastDuplicateWins) {
             let mut done = InsertMany::default();
             let before = self.everything().expect("no fault");
             for (key, value) in records {
@@ -255,7 +309,7 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
 
     fn stats(&self) -> Result<Stats, IndexError> {
         let mut stats = self.inner.stats()?;
-        if Self::has(Fault::StatsOverstateMemory) {
+        if self.has(Fault::StatsOverstateMemory) {
             stats.pm_bytes = 1 << 40;
         }
         Ok(stats)
@@ -270,36 +324,38 @@ impl<K: Key, V: Value, const FAULT: u8> Index<K, V> for Faulty<K, V, FAULT> {
     }
 }
 
-impl<K: Key, V: Value, const FAULT: u8> PmIndex<K, V, Mapped> for Faulty<K, V, FAULT> {
+impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
     const NAME: &'static str = "faulty";
 
-    fn create(pool: &Arc<Pool<Mapped>>, name: &str) -> Result<Self, IndexError> {
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let has = |wanted| fault() == wanted;
         match ModelIndex::create(pool, name) {
-            Err(IndexError::IndexExists { .. }) if Self::has(Fault::CreateOpens) => {
+            Err(IndexError::IndexExists { .. }) if has(Fault::CreateOpens) => {
                 Self::open(pool, name)
             }
-            Ok(_) if Self::has(Fault::NeighboursShareRecords) && name != "subject" => {
+            Ok(_) if has(Fault::NeighboursShareRecords) && name != "subject" => {
                 Self::open(pool, "subject")
             }
             created => created.map(Self::wrap),
         }
     }
 
-    fn open(pool: &Arc<Pool<Mapped>>, name: &str) -> Result<Self, IndexError> {
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let has = |wanted| fault() == wanted;
         let opened = match ModelIndex::open(pool, name) {
-            Err(IndexError::WrongType { .. }) if Self::has(Fault::AnyTypeOpens) => {
+            Err(IndexError::WrongType { .. }) if has(Fault::AnyTypeOpens) => {
                 ModelIndex::open(pool, "subject")
             }
-            Err(IndexError::WrongLayout { .. }) if Self::has(Fault::AnyLayoutOpens) => {
+            Err(IndexError::WrongLayout { .. }) if has(Fault::AnyLayoutOpens) => {
                 ModelIndex::open(pool, "subject")
             }
-            Err(IndexError::NoSuchIndex { .. }) if Self::has(Fault::OpenCreates) => {
+            Err(IndexError::NoSuchIndex { .. }) if has(Fault::OpenCreates) => {
                 ModelIndex::create(pool, name)
             }
             opened => opened,
         }
         .map(Self::wrap)?;
-        if Self::has(Fault::OpenLosesARecord)
+        if has(Fault::OpenLosesARecord)
             && let Some((key, _)) = opened.inner.last()?
         {
             opened.inner.remove(key.borrowed())?;
@@ -308,7 +364,7 @@ impl<K: Key, V: Value, const FAULT: u8> PmIndex<K, V, Mapped> for Faulty<K, V, F
     }
 
     fn close(self) -> Result<(), IndexError> {
-        if Self::has(Fault::CloseLosesARecord)
+        if self.has(Fault::CloseLosesARecord)
             && let Some((key, _)) = self.inner.first()?
         {
             self.inner.remove(key.borrowed())?;
@@ -318,7 +374,7 @@ impl<K: Key, V: Value, const FAULT: u8> PmIndex<K, V, Mapped> for Faulty<K, V, F
 
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = self.inner.blocks()?;
-        if Self::has(Fault::BlockOwnedTwice) {
+        if self.has(Fault::BlockOwnedTwice) {
             blocks.extend_from_within(..);
         }
         Ok(blocks)

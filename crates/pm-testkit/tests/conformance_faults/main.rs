@@ -5,13 +5,13 @@ mod faulty;
 
 use faulty::Faulty;
 use pmindex_testkit::conformance::{
-    self as suite, Emulated, SampleKey, SampleValue, Subject, Verdict,
+    self as suite, Bed, Emulated, SampleKey, SampleValue, Simulated, Subject, Verdict,
 };
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// What is wrong with an index.
-#[derive(Clone, Copy, Debug)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     StaleGet,
@@ -56,16 +56,30 @@ pub(crate) enum Fault {
     OpenCreates,
     OpenLosesARecord,
     CloseLosesARecord,
+    CheckThenAct,
+    UpdateInTwoSteps,
+    ScanByPosition,
+    PanicLeavesLock,
+}
+
+thread_local! {
+    static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
+}
+
+/// The fault of the indexes that this thread creates and opens. (Not a parameter of the type: the
+/// suite would be compiled for each fault.)
+pub(crate) fn fault() -> Fault {
+    FAULT.get()
 }
 
 /// A faulty index as the suite's subject.
-struct Broken<K, V, const FAULT: u8>(PhantomData<(K, V)>);
+struct Broken<K, V, B = Emulated>(PhantomData<(K, V, B)>);
 
-impl<K: SampleKey, V: SampleValue, const FAULT: u8> Subject for Broken<K, V, FAULT> {
+impl<K: SampleKey, V: SampleValue, B: Bed> Subject for Broken<K, V, B> {
     type Key = K;
     type Value = V;
-    type Bed = Emulated;
-    type Index = Faulty<K, V, FAULT>;
+    type Bed = B;
+    type Index = Faulty<K, V, B::Medium>;
 }
 
 #[track_caller]
@@ -78,24 +92,25 @@ fn assert_found(verdict: Verdict, says: &str) {
 
 macro_rules! found {
     ($( $test:ident: $fault:ident, $property:ident($($cases:literal)?) says $says:literal
-        $(, keys $key:ty)? $(, values $value:ty)?; )*) => { $(
+        $(, keys $key:ty)? $(, values $value:ty)? $(, on $bed:ty)?; )*) => { $(
         #[test]
         fn $test() {
             type Key = found!(@or $($key)?);
             type Value = found!(@or $($value)?);
-            assert_found(
-                suite::$property::<Broken<Key, Value, { Fault::$fault as u8 }>>($($cases)?),
-                $says,
-            );
+            type On = found!(@bed $($bed)?);
+            FAULT.set(Fault::$fault);
+            assert_found(suite::$property::<Broken<Key, Value, On>>($($cases)?), $says);
         }
     )* };
+    (@bed) => { Emulated };
+    (@bed $type:ty) => { $type };
     (@or) => { u64 };
     (@or $type:ty) => { $type };
 }
 
 #[test]
 fn the_wrapper_without_a_fault_passes() {
-    suite::random_sequences::<Broken<u64, u64, { Fault::None as u8 }>>(20).expect("no fault");
+    suite::random_sequences::<Broken<u64, u64>>(20).expect("no fault");
 }
 
 // What random sequences find.
@@ -179,4 +194,41 @@ found! {
     names_find_another_layout: AnyLayoutOpens, refused_names() says "open of another layout";
     neighbours_find_shared_records: NeighboursShareRecords, neighbours() says "wanted";
     opening_often_finds_a_loss_at_close: CloseLosesARecord, opened_often() says "opened";
+}
+
+// What real threads find.
+found! {
+    threads_find_a_check_that_is_not_atomic: CheckThenAct, hot_keys(4000) says "linearizable";
+    threads_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
+        hot_keys(4000) says "linearizable";
+    threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
+    threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
+    threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
+}
+
+// What the deterministic scheduler finds.
+found! {
+    schedules_find_a_check_that_is_not_atomic: CheckThenAct,
+        schedules(200) says "linearizable", on Simulated;
+    schedules_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
+        schedules(200) says "linearizable", on Simulated;
+    schedules_find_a_scan_by_position: ScanByPosition,
+        schedules(200) says "linearizable", on Simulated;
+    panics_find_a_lock_left_behind: PanicLeavesLock,
+        panics_at_any_access(1) says "the next thread", on Simulated;
+    panics_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
+        panics_at_any_access(1) says "linearizable", on Simulated;
+}
+
+/// A schedule that failed fails again, in the same way.
+#[test]
+fn schedules_replay() {
+    type Subject = Broken<u64, u64, Simulated>;
+    FAULT.set(Fault::CheckThenAct);
+    let failure = suite::schedules::<Subject>(200).expect_err("the fault is found");
+    let seed = failure.what().strip_prefix("schedule ").and_then(|t| t.split(':').next());
+    let seed = seed.and_then(|seed| seed.parse().ok()).expect("the failure names its seed");
+    for _ in 0..3 {
+        assert_eq!(suite::replay_schedule::<Subject>(seed), Err(failure.clone()));
+    }
 }
