@@ -2,7 +2,11 @@
 
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
-use super::{list::List, pools::Pools, trees::FpTreeWords};
+use super::{
+    list::List,
+    pools::Pools,
+    trees::{FpTreeBytes, FpTreeValues, FpTreeWords},
+};
 
 /// A structure and how to explore it.
 pub(crate) struct Entry {
@@ -16,5 +20,11 @@ fn entry<S: CrashSubject>() -> Entry {
 
 /// All of them.
 pub(crate) fn registry() -> Vec<Entry> {
-    vec![entry::<List>(), entry::<Pools>(), entry::<Indexed<FpTreeWords>>()]
+    vec![
+        entry::<List>(),
+        entry::<Pools>(),
+        entry::<Indexed<FpTreeWords>>(),
+        entry::<Indexed<FpTreeBytes>>(),
+        entry::<Indexed<FpTreeValues>>(),
+    ]
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use pmindex_core::trace::Space;
-use pmindex_core::{Pool, PoolOptions, Traced};
+use pmindex_core::{Medium, Pool, PoolOptions, Traced};
 use pmindex_index::{Index, IndexError, Key, PmIndex, Storable, Value};
 use proptest::prelude::*;
 
@@ -132,6 +132,23 @@ impl<C: CrashIndex> fmt::Debug for Indexed<C> {
 
 const INDEX: &str = "index";
 
+/// Leaves garbage in free memory, durably: what an index takes for zero without writing it shows.
+fn soil(pool: &Pool<Traced>) -> Result<(), Fault> {
+    let pm = pool.pm();
+    let mut op = pool.op()?;
+    for size in [64, 64, 128, 192, 192, 256, 320] {
+        let words = pool.words(op.reserve_bytes(size, 64)?.ptr().offset(), size as usize / 8)?;
+        for line in words.chunks(8) {
+            for word in line {
+                pm.store(word, u64::MAX);
+            }
+            let soiled = pm.flush_words(line);
+            pm.fence(soiled)?; // line by line: fewer images to explore
+        }
+    }
+    Ok(())
+}
+
 impl<C: CrashIndex> Indexed<C> {
     fn with<R>(&self, body: impl FnOnce(&Open<C>) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.open.read_recursive() {
@@ -179,6 +196,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
 
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_pool(space, &C::options())?;
+        soil(&pool)?;
         let index = C::Index::create(&pool, INDEX)?;
         Ok(Self { space: space.clone(), open: RwLock::new(Some(Open { index, pool })) })
     }

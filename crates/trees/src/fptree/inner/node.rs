@@ -111,7 +111,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             dram: Mapped::dram(),
             nodes: Arena::new(nodes)?,
             node_tails: Arena::new(if Self::ONE_WORD { 1 } else { nodes })?,
-            tails: Tails::new::<K>(tails)?,
+            tails: Tails::new(tails),
             writer: Mutex::new(Writer::default()),
             key: PhantomData,
         };

@@ -1,8 +1,9 @@
 //! Separators of keys longer than a word.
 
 use std::cmp::Ordering;
+use std::sync::OnceLock;
 
-use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64};
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmType, PmU64, words_of};
 use pmindex_index::{Key, MAX_KEY_BYTES, Shape, Words};
 use pmindex_record::Probe;
 
@@ -102,35 +103,53 @@ impl Tail {
 /// The rests of separators, in type-stable chunks of four sizes. A reader that holds a stale
 /// [`Tail`] compares with some other bytes and fails its validation.
 pub(super) struct Tails {
-    short: Arena<[PmU64; 4]>,
-    medium: Arena<[PmU64; 16]>,
-    long: Arena<[PmU64; 64]>,
-    longest: Arena<[PmU64; MAX_KEY_BYTES / 8]>,
+    /// Of each size, so many.
+    capacity: u32,
+    // Made when first needed.
+    short: OnceLock<Arena<[PmU64; 4]>>,
+    medium: OnceLock<Arena<[PmU64; 16]>>,
+    long: OnceLock<Arena<[PmU64; 64]>>,
+    longest: OnceLock<Arena<[PmU64; MAX_KEY_BYTES / 8]>>,
+}
+
+/// A chunk of an arena, which is made if need be.
+fn take<T: PmType>(arena: &OnceLock<Arena<T>>, capacity: u32) -> Result<u32, PmError> {
+    if let Some(arena) = arena.get() {
+        return arena.alloc();
+    }
+    let made = Arena::new(capacity)?;
+    arena.get_or_init(|| made).alloc()
+}
+
+fn give<T: PmType>(arena: &OnceLock<Arena<T>>, index: u32) {
+    if let Some(arena) = arena.get() {
+        arena.free(index);
+    }
+}
+
+fn words<T: PmType>(arena: &OnceLock<Arena<T>>, index: u32) -> &[PmU64] {
+    arena.get().map_or(&[], |arena| words_of(arena.get(index)))
 }
 
 impl Tails {
-    /// Room for `capacity` separators; none if a prefix is the whole key.
-    pub(super) fn new<K: Key>(capacity: u32) -> Result<Self, PmError> {
-        let (inline, bytes) = match K::SHAPE {
-            Shape::Inline(1) => (1, 1),
-            Shape::Inline(_) => (capacity, 1),
-            Shape::Bytes => (capacity, capacity),
-        };
-        Ok(Self {
-            short: Arena::new(inline)?,
-            medium: Arena::new(bytes)?,
-            long: Arena::new(bytes)?,
-            longest: Arena::new(bytes)?,
-        })
+    /// Room for `capacity` separators with tails of each size.
+    pub(super) fn new(capacity: u32) -> Self {
+        Self {
+            capacity,
+            short: OnceLock::new(),
+            medium: OnceLock::new(),
+            long: OnceLock::new(),
+            longest: OnceLock::new(),
+        }
     }
 
     fn chunk(&self, tail: Tail) -> &[PmU64] {
         let index = tail.index();
         match tail.class() {
-            0 => self.short.get(index),
-            1 => self.medium.get(index),
-            2 => self.long.get(index),
-            _ => self.longest.get(index),
+            0 => words(&self.short, index),
+            1 => words(&self.medium, index),
+            2 => words(&self.long, index),
+            _ => words(&self.longest, index),
         }
     }
 
@@ -144,7 +163,7 @@ impl Tails {
         let tail = match K::SHAPE {
             Shape::Inline(1) => Tail::default(),
             Shape::Inline(n) => {
-                let tail = Tail::new(8 * n, 0, self.short.alloc()?);
+                let tail = Tail::new(8 * n, 0, take(&self.short, self.capacity)?);
                 dram.write_words(&self.chunk(tail)[..n - 1], &route.words[1..n]);
                 tail
             }
@@ -152,10 +171,10 @@ impl Tails {
                 let rest = route.rest();
                 let (class, index) = match rest.len() {
                     0 => (0, 0),
-                    1..=32 => (0, self.short.alloc()?),
-                    33..=128 => (1, self.medium.alloc()?),
-                    129..=512 => (2, self.long.alloc()?),
-                    _ => (3, self.longest.alloc()?),
+                    1..=32 => (0, take(&self.short, self.capacity)?),
+                    33..=128 => (1, take(&self.medium, self.capacity)?),
+                    129..=512 => (2, take(&self.long, self.capacity)?),
+                    _ => (3, take(&self.longest, self.capacity)?),
                 };
                 let tail = Tail::new(route.bytes.len(), class, index);
                 if tail.has_chunk() {
@@ -171,10 +190,10 @@ impl Tails {
     pub(super) fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {
-                0 => self.short.free(tail.index()),
-                1 => self.medium.free(tail.index()),
-                2 => self.long.free(tail.index()),
-                _ => self.longest.free(tail.index()),
+                0 => give(&self.short, tail.index()),
+                1 => give(&self.medium, tail.index()),
+                2 => give(&self.long, tail.index()),
+                _ => give(&self.longest, tail.index()),
             }
         }
     }
@@ -226,7 +245,9 @@ impl Tails {
 
     /// DRAM in use.
     pub(super) fn bytes(&self) -> usize {
-        let Self { short, medium, long, longest } = self;
-        short.bytes() + medium.bytes() + long.bytes() + longest.bytes()
+        fn bytes<T: PmType>(arena: &OnceLock<Arena<T>>) -> usize {
+            arena.get().map_or(0, Arena::bytes)
+        }
+        bytes(&self.short) + bytes(&self.medium) + bytes(&self.long) + bytes(&self.longest)
     }
 }
