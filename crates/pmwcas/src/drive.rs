@@ -118,8 +118,16 @@ impl<M: Medium> Mwcas<M> {
     pub(crate) fn finish(&self, action: &Action<'_>) -> Result<(), PmError> {
         let pm = self.pool.pm();
         for (i, entry) in action.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
+            let word = self.word_at(entry.target)?;
             let full = Pointer::full(action.number, action.seq, i).word();
-            let _ = pm.cas(self.word_at(entry.target)?, full, entry.new);
+            let Err(found) = pm.cas(word, full, entry.new) else { continue };
+            // A late tentative pointer, long after the new value came and went again: its installer
+            // may be delayed, and nobody must wait for it.
+            if let Content::Pointer(p) = Content::of(found)
+                && p.names(action.number, action.seq, i)
+            {
+                let _ = pm.cas(word, found, entry.old);
+            }
         }
         Ok(())
     }

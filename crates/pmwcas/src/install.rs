@@ -10,8 +10,9 @@
 //!   last pass over the word took this very pointer away (a successful outcome needs the pointer to
 //!   be full before), and no tentative pointer comes back: each names its installer, and a thread
 //!   that put one there looks at the outcome before it would try again.
-//! * A late tentative pointer is taken away by its installer, who also makes that durable before it
-//!   leaves the descriptor: recovery finds no pointer into a descriptor that was reused.
+//! * A late tentative pointer is taken away by its installer or by whoever meets it first. The
+//!   installer makes that durable before it leaves the descriptor: recovery finds no pointer into a
+//!   descriptor that was reused.
 //! * The owner's very first pointer goes in at once: nobody else can know the operation.
 
 use pmindex_core::{Medium, PmError, PmU64};

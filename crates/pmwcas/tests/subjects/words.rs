@@ -1,12 +1,12 @@
-//! Six words that operations of one to four words change: every word flips between 0 and 1, so
-//! that old values come back all the time.
+//! Six words that operations of one to four words change. Most only flip between 0 and 1, so that
+//! old values come back all the time.
 
 use std::panic::Location;
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, PmU64, Pool, PoolOptions, Traced};
-use pmindex_pmwcas::{Config, Mwcas};
+use pmindex_pmwcas::{Config, MAX_VALUE, Mwcas};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry};
 use proptest::prelude::*;
 
@@ -38,6 +38,8 @@ pub(crate) enum Op {
     SetGuarded(u8),
     /// One attempt with fixed expectations: (mask, expected).
     Cas(u8, u8),
+    /// Adds a number to all words of the mask at once; returns what the first one was.
+    Add(u8, u64),
     Read(u8),
     Quiesce,
 }
@@ -45,6 +47,20 @@ pub(crate) enum Op {
 impl Words {
     fn word(&self, i: usize) -> Result<&PmU64, Fault> {
         Ok(&self.mwcas.pool().words(self.base, 64)?[AT[i]])
+    }
+
+    /// The target words, as numbers of words.
+    #[allow(dead_code, reason = "not every test program asks")]
+    pub(crate) fn targets(&self) -> Vec<u32> {
+        AT.iter().map(|at| (self.base / 8) as u32 + *at as u32).collect()
+    }
+
+    /// The descriptors: the first one's place, the distance to the next, both in words, and how many.
+    #[allow(dead_code, reason = "not every test program asks")]
+    pub(crate) fn descriptors(&self) -> (u64, u64, u64) {
+        let words = (2 + 3 * u64::from(CONFIG.words)).next_multiple_of(8);
+        let count = CONFIG.partitions * CONFIG.per_partition;
+        (self.mwcas.table_offset() / 8 + 16, words, u64::from(count))
     }
 
     fn read(&self, i: usize) -> Result<u64, Fault> {
@@ -60,16 +76,17 @@ impl Words {
         Ok(d.execute()?)
     }
 
-    fn flip(&self, mask: u8) -> Result<u64, Fault> {
+    /// Changes all words of the mask at once; returns what they were.
+    fn update(&self, mask: u8, new: impl Fn(u64) -> u64) -> Result<Vec<u64>, Fault> {
         loop {
             let mut changes = Vec::new();
             for i in members(mask) {
                 let old = self.read(i)?;
-                changes.push((i, old, old ^ 1));
+                changes.push((i, old, new(old)));
             }
             changes.reverse(); // the order in which words are added must not matter
             if self.attempt(&changes)? {
-                return Ok(changes.iter().map(|&(i, old, _)| old << i).sum());
+                return Ok(changes.iter().rev().map(|&(_, old, _)| old).collect());
             }
         }
     }
@@ -91,6 +108,11 @@ impl Words {
     }
 }
 
+/// Old values as one number.
+fn bits(values: Vec<u64>) -> u64 {
+    values.into_iter().fold(0, |bits, value| bits << 10 ^ value)
+}
+
 pub(crate) fn members(mask: u8) -> impl Iterator<Item = usize> {
     (0..WORDS).filter(move |i| mask >> i & 1 == 1).take(CONFIG.words as usize)
 }
@@ -98,7 +120,7 @@ pub(crate) fn members(mask: u8) -> impl Iterator<Item = usize> {
 impl CrashSubject for Words {
     type Op = Op;
     type Ret = u64;
-    type Model = [u8; WORDS];
+    type Model = [u64; WORDS];
 
     const NAME: &'static str = "pmwcas";
 
@@ -133,7 +155,8 @@ impl CrashSubject for Words {
 
     fn apply(&self, op: &Op) -> Result<u64, Fault> {
         match op {
-            Op::Flip(mask) => self.flip(*mask),
+            Op::Flip(mask) => Ok(bits(self.update(*mask, |old| old ^ 1)?)),
+            Op::Add(mask, n) => Ok(self.update(*mask, |old| old + n)?[0]),
             Op::SetGuarded(mask) => self.set_guarded(*mask).map(u64::from),
             Op::Cas(mask, expected) => {
                 let changes: Vec<_> = members(*mask)
@@ -153,10 +176,10 @@ impl CrashSubject for Words {
         let mut model = [0; WORDS];
         for (i, value) in model.iter_mut().enumerate() {
             let raw = self.mwcas.pool().pm().load(self.word(i)?);
-            if raw > 1 {
+            if raw > MAX_VALUE {
                 return Err(Fault::new(format!("word {i} holds {raw:#x} when nothing runs")));
             }
-            *value = self.read(i)? as u8;
+            *value = self.read(i)?;
         }
         Ok(model)
     }
@@ -164,8 +187,13 @@ impl CrashSubject for Words {
     fn model(model: &mut Self::Model, op: &Op) -> u64 {
         match op {
             Op::Flip(mask) => {
-                let old = members(*mask).map(|i| u64::from(model[i]) << i).sum();
+                let old = bits(members(*mask).map(|i| model[i]).collect());
                 members(*mask).for_each(|i| model[i] ^= 1);
+                old
+            }
+            Op::Add(mask, n) => {
+                let old = members(*mask).next().map_or(0, |i| model[i]);
+                members(*mask).for_each(|i| model[i] += n);
                 old
             }
             Op::SetGuarded(mask) => {
@@ -176,13 +204,13 @@ impl CrashSubject for Words {
                 u64::from(free)
             }
             Op::Cas(mask, expected) => {
-                let matches = members(*mask).all(|i| model[i] == expected >> i & 1);
+                let matches = members(*mask).all(|i| model[i] == u64::from(expected >> i & 1));
                 if matches {
                     members(*mask).for_each(|i| model[i] ^= 1);
                 }
                 u64::from(matches)
             }
-            Op::Read(i) => u64::from(model[usize::from(*i)]),
+            Op::Read(i) => model[usize::from(*i)],
             Op::Quiesce => 0,
         }
     }
@@ -191,6 +219,7 @@ impl CrashSubject for Words {
         let mask = 1u8..64;
         prop_oneof![
             6 => mask.clone().prop_map(Op::Flip),
+            1 => (mask.clone(), 1u64..1000).prop_map(|(mask, n)| Op::Add(mask, n)),
             2 => mask.clone().prop_map(Op::SetGuarded),
             2 => (mask, 0u8..64).prop_map(|(mask, expected)| Op::Cas(mask, expected)),
             3 => (0..WORDS as u8).prop_map(Op::Read),
