@@ -62,7 +62,7 @@
 //! 4. The new (or old) values replace the pointers. They are not flushed either: the durable
 //!    descriptor stands for them.
 //! 5. Later, for many operations at once, the words are made durable and the *horizon* moves over
-//!    the stamps of these operations ([`settle`](Mwcas::quiesce)). Only then may the descriptors be
+//!    the stamps of these operations (`settle`). Only then may the descriptors be
 //!    reused.
 //!
 //! Any thread that meets a pointer can do all of the steps 2 to 5. Two operations that are in each

@@ -14,7 +14,9 @@
 use core::mem::take;
 
 use parking_lot::MutexGuard;
-use pmindex_core::{DurabilityLost, Durable, Flushed, Medium, Op, PPtr, PmError, PmU64, Reserved};
+use pmindex_core::{
+    DurabilityLost, Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved,
+};
 
 use crate::descriptor::Descriptor;
 use crate::drive::{Action, Driver, Progress};
@@ -29,14 +31,17 @@ use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
 ///
-/// Claiming takes one atomic instruction; keep a session for as long as convenient, but at most one
-/// or two a thread, since there are only so many partitions. Reading needs none.
+/// While a session lives its thread is pinned: memory that operations free is not reused. Read
+/// pointers and build the operation that depends on them in one session, and end it soon: it holds
+/// back the reuse of memory, and there are only so many partitions. Reading words of memory that
+/// stays needs no session.
 #[derive(Debug)]
 pub struct Session<'m, M: Medium> {
     pub(crate) mwcas: &'m Mwcas<M>,
     pub(crate) me: usize,
     pub(crate) local: MutexGuard<'m, Local>,
     pub(crate) driver: Driver,
+    _pin: Guard<'m>,
 }
 
 /// What a descriptor brings to be executed.
@@ -69,7 +74,7 @@ impl<M: Medium> Mwcas<M> {
                 && !local.decided.is_empty()
             {
                 let mut session = Session::new(self, me, local);
-                session.settle()?;
+                session.move_horizon()?;
                 session.reclaim()?;
             }
         }
@@ -80,7 +85,7 @@ impl<M: Medium> Mwcas<M> {
 impl<'m, M: Medium> Session<'m, M> {
     fn new(mwcas: &'m Mwcas<M>, me: usize, local: MutexGuard<'m, Local>) -> Self {
         let driver = Driver { installer: me as u32, private: false, fences: 0 };
-        Self { mwcas, me, local, driver }
+        Self { mwcas, me, local, driver, _pin: mwcas.pool.pin() }
     }
 
     /// The descriptor pool.
@@ -233,7 +238,7 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     /// S1 and S2 with fences of their own.
-    pub(crate) fn settle(&mut self) -> Result<(), PmError> {
+    pub(crate) fn move_horizon(&mut self) -> Result<(), PmError> {
         if self.mwcas.pool.pm().is_volatile() {
             return Ok(());
         }
@@ -252,7 +257,7 @@ impl<'m, M: Medium> Session<'m, M> {
             if let Some(slot) = self.local.free.pop() {
                 return Ok(slot);
             }
-            self.settle()?;
+            self.move_horizon()?;
             self.reclaim()?;
             if self.local.free.is_empty() {
                 // Every descriptor has another thread in it.

@@ -1,8 +1,10 @@
 //! Crashes at every step, with one to three threads.
 
+#[path = "subjects/mod.rs"]
 mod subjects;
 
 use pmindex_testkit::crash::{Config, CrashSubject, Persistency, explore};
+use subjects::blocks::Blocks;
 use subjects::words::Words;
 
 #[track_caller]
@@ -38,4 +40,19 @@ fn words_with_persistent_caches() {
 fn words_written_back_by_pages() {
     passes::<Words>(&Config::new().states(2000).persistency(Persistency::Pages));
     passes::<Words>(&Config::new().states(2000).threads(2).persistency(Persistency::Pages));
+}
+
+#[test]
+fn blocks_one_thread() {
+    passes::<Blocks>(&Config::new().states(5000));
+}
+
+#[test]
+fn blocks_two_threads() {
+    passes::<Blocks>(&Config::new().states(5000).threads(2).ops(3).setup(6));
+}
+
+#[test]
+fn blocks_three_threads() {
+    passes::<Blocks>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }

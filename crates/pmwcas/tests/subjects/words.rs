@@ -2,12 +2,11 @@
 //! old values come back all the time.
 
 use std::panic::Location;
-use std::sync::Arc;
 
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, PmU64, Pool, PoolOptions, Traced};
 use pmindex_pmwcas::{Config, MAX_VALUE, Mwcas};
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
 use proptest::prelude::*;
 
 /// How many words there are. The first two share a line.
@@ -108,6 +107,11 @@ impl Words {
     }
 }
 
+/// The blocks that the directory leads to.
+pub(crate) fn owned_by_pool(pool: &Pool<Traced>) -> Result<Vec<u64>, Fault> {
+    Ok(pool.indexes()?.iter().map(|entry| entry.root).collect())
+}
+
 /// Old values as one number.
 fn bits(values: Vec<u64>) -> u64 {
     values.into_iter().fold(0, |bits, value| bits << 10 ^ value)
@@ -130,8 +134,7 @@ impl CrashSubject for Words {
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = Arc::new(Pool::create_traced(space, &options())?);
-        let mwcas = Mwcas::create(&pool, "pmwcas", CONFIG)?.with_patience(0);
+        let pool = create_pool(space, &options())?;
         let words = pool.create_index::<[PmU64; 64]>("words", *b"words   ", 0, |words| {
             let pm = pool.pm();
             for word in words {
@@ -139,16 +142,16 @@ impl CrashSubject for Words {
             }
             pm.flush(words)
         })?;
+        let mwcas = Mwcas::create(&pool, "pmwcas", CONFIG)?.with_patience(0);
         Ok(Self { mwcas, base: words.root })
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
-        let pool = match Pool::open_traced(space, &options()) {
-            Ok(pool) => Arc::new(pool),
-            Err(pmindex_core::OpenError::NotAPool { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
         let Some(words) = pool.find_index("words")? else { return Ok(None) };
+        if pool.find_index("pmwcas")?.is_none() {
+            return Ok(None);
+        }
         let mwcas = Mwcas::open(&pool, "pmwcas")?.with_patience(0);
         Ok(Some(Self { mwcas, base: words.root }))
     }
@@ -230,6 +233,13 @@ impl CrashSubject for Words {
 
     fn concurrent() -> bool {
         true
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.mwcas.quiesce()?;
+        let owned = owned_by_pool(self.mwcas.pool())?;
+        self.mwcas.pool().audit(owned.into_iter().chain([self.mwcas.table_offset()]))?;
+        Ok(())
     }
 
     fn owns(site: &Location<'static>) -> bool {

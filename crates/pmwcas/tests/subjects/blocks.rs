@@ -1,0 +1,344 @@
+//! Four slots that point to nodes, each with a child of its own or none: operations allocate, swap
+//! and free them, under every recycling policy and with a recycler that frees the children.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use pmindex_core::trace::Space;
+use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, Traced, pm_struct};
+use pmindex_pmwcas::{Memory, Mwcas, MwcasError, Policy, Recycler, RecyclerId, Session};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
+use proptest::prelude::*;
+
+use super::words::{CONFIG, is_own, owned_by_pool};
+
+/// How many slots there are.
+const SLOTS: usize = 4;
+
+pm_struct! {
+    /// The root block: the slots, each on a line of its own, then the descriptors.
+    #[align(64)]
+    pub(crate) struct Root: size 320 {
+        slots: [[PmPtr<Node>; 8]; SLOTS],
+        table: PmPtr<u64>,
+        reserved: [PmU64; 7],
+    }
+
+    /// | value | child | reserved |
+    #[align(16)]
+    pub(crate) struct Node: size 32 {
+        value: PmU64,
+        child: PmPtr<Node>,
+        reserved: [PmU64; 2],
+    }
+}
+
+/// A node goes with its child.
+struct WithChild;
+
+impl Recycler<Traced> for WithChild {
+    fn blocks(
+        &self,
+        memory: &Memory<'_, Traced>,
+        value: u64,
+        blocks: &mut Vec<u64>,
+    ) -> Result<(), PmError> {
+        blocks.push(value);
+        let node = memory.pool().get(PPtr::<Node>::new(value))?;
+        let child = memory.read(&node.child)?;
+        blocks.extend((!child.is_null()).then_some(child.offset()));
+        Ok(())
+    }
+}
+
+pub(crate) struct Blocks {
+    mwcas: Mwcas<Traced>,
+    root: PPtr<Root>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// A new node in a slot; the old one goes. With a child or without.
+    Put(u8, u64, bool),
+    /// Empties a slot.
+    Clear(u8),
+    /// Exchanges two slots.
+    Swap(u8, u8),
+    /// New nodes in two slots at once.
+    PutTwo(u8, u8, u64),
+    /// Empties one slot and moves its node to another, whose old node goes.
+    Move(u8, u8),
+    Read(u8),
+    Quiesce,
+}
+
+/// What a slot holds: the value of its node, and that of the child.
+type Content = Option<(u64, Option<u64>)>;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(640).grow(false)
+}
+
+fn ret(content: Content) -> u64 {
+    content.map_or(0, |(value, child)| value * 1_000_000 + child.unwrap_or(0))
+}
+
+impl Blocks {
+    fn slot(&self, i: u8) -> Result<&PmPtr<Node>, Fault> {
+        Ok(&self.mwcas.pool().get(self.root)?.slots[usize::from(i)][0])
+    }
+
+    fn content(&self, node: PPtr<Node>) -> Result<Content, Fault> {
+        if node.is_null() {
+            return Ok(None);
+        }
+        let pool = self.mwcas.pool();
+        let node = pool.get(node)?;
+        let child = pool.pm().load(&node.child);
+        let child =
+            if child.is_null() { None } else { Some(pool.pm().load(&pool.get(child)?.value)) };
+        Ok(Some((pool.pm().load(&node.value), child)))
+    }
+
+    /// Repeats `attempt` until it takes place; it returns what the operation returns and whether
+    /// it took place.
+    fn until_done(
+        &self,
+        attempt: impl Fn(&mut Session<'_, Traced>) -> Result<(Content, bool), Fault>,
+    ) -> Result<Content, Fault> {
+        loop {
+            let (content, done) = attempt(&mut self.mwcas.session()?)?;
+            if done {
+                return Ok(content);
+            }
+        }
+    }
+
+    fn fill(&self, node: &Node, value: u64, child: PPtr<Node>) -> pmindex_core::Flushed {
+        let pm = self.mwcas.pool().pm();
+        pm.store(&node.value, value);
+        pm.store(&node.child, child);
+        pm.flush(node) // crash: of the test
+    }
+
+    fn put(&self, i: u8, value: u64, with_child: bool) -> Result<Content, Fault> {
+        self.until_done(|session| {
+            let old = self.mwcas.read(self.slot(i)?)?;
+            let before = self.content(old)?;
+            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            let mut child = PPtr::NULL;
+            if with_child {
+                child = d.allocate_extra(|node| self.fill(node, value + 500, PPtr::NULL))?;
+            }
+            d.reserve_entry(self.slot(i)?, old, Policy::FreeOne)?;
+            d.allocate(self.slot(i)?, |node| self.fill(node, value, child))?;
+            Ok((before, d.execute()?))
+        })
+    }
+
+    fn put_two(&self, i: u8, j: u8, value: u64) -> Result<Content, Fault> {
+        self.until_done(|session| {
+            let (a, b) = (self.slot(i)?, self.slot(j)?);
+            let (old_a, old_b) = (self.mwcas.read(a)?, self.mwcas.read(b)?);
+            let before = self.content(old_a)?;
+            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            d.reserve_entry(a, old_a, Policy::FreeOne)?;
+            d.allocate(a, |node| self.fill(node, value, PPtr::NULL))?;
+            if i != j {
+                d.reserve_entry(b, old_b, Policy::FreeOne)?;
+                d.allocate(b, |node| self.fill(node, value + 1, PPtr::NULL))?;
+            }
+            Ok((before, d.execute()?))
+        })
+    }
+
+    fn clear(&self, i: u8) -> Result<Content, Fault> {
+        self.until_done(|session| {
+            let old = self.mwcas.read(self.slot(i)?)?;
+            let before = self.content(old)?;
+            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            d.reserve_entry(self.slot(i)?, old, Policy::FreeOldOnSuccess)?;
+            d.set(self.slot(i)?, PPtr::NULL)?;
+            Ok((before, d.execute()?))
+        })
+    }
+
+    fn exchange(&self, i: u8, j: u8) -> Result<Content, Fault> {
+        self.until_done(|session| {
+            let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
+            let before = self.content(a)?;
+            let mut d = session.descriptor();
+            d.add_word(self.slot(i)?, a, b)?;
+            match d.add_word(self.slot(j)?, b, a) {
+                Err(MwcasError::Duplicate { .. }) if i == j => {}
+                other => other?,
+            }
+            // With itself: a comparison, if nobody came in between.
+            Ok((before, (i != j || a == b) && d.execute()?))
+        })
+    }
+
+    fn shift(&self, i: u8, j: u8) -> Result<Content, Fault> {
+        self.until_done(|session| {
+            let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
+            let before = self.content(a)?;
+            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            if i == j {
+                d.add_word(self.slot(i)?, a, a)?;
+            } else {
+                d.add_word(self.slot(i)?, a, PPtr::NULL)?;
+                d.reserve_entry(self.slot(j)?, b, Policy::FreeOldOnSuccess)?;
+                d.set(self.slot(j)?, a)?;
+            }
+            Ok((before, d.execute()?))
+        })
+    }
+
+    fn read(&self, i: u8) -> Result<Content, Fault> {
+        let _pinned = self.mwcas.pool().pin();
+        self.content(self.mwcas.read(self.slot(i)?)?)
+    }
+}
+
+impl CrashSubject for Blocks {
+    type Op = Op;
+    type Ret = u64;
+    type Model = [Content; SLOTS];
+
+    const NAME: &'static str = "pmwcas-blocks";
+
+    fn geometry() -> Geometry {
+        let len = options().created_size().expect("valid options") as usize;
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = create_pool(space, &options())?;
+        let entry = pool.create_index::<Root>("blocks", *b"blocks  ", 0, |root| {
+            let pm = pool.pm();
+            for slot in &root.slots {
+                pm.store(&slot[0], PPtr::NULL);
+            }
+            pm.store(&root.table, PPtr::NULL);
+            pm.flush(root)
+        })?;
+        Self::with_table(&pool, entry.root::<Root>())
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
+        let Some(entry) = pool.find_index("blocks")? else { return Ok(None) };
+        Self::with_table(&pool, entry.root::<Root>()).map(Some)
+    }
+
+    fn apply(&self, op: &Op) -> Result<u64, Fault> {
+        match *op {
+            Op::Put(i, value, child) => self.put(i, value, child),
+            Op::Clear(i) => self.clear(i),
+            Op::Swap(i, j) => self.exchange(i, j),
+            Op::PutTwo(i, j, value) => self.put_two(i, j, value),
+            Op::Move(i, j) => self.shift(i, j),
+            Op::Read(i) => self.read(i),
+            Op::Quiesce => {
+                self.mwcas.quiesce()?;
+                Ok(None)
+            }
+        }
+        .map(ret)
+    }
+
+    fn observe(&self) -> Result<Self::Model, Fault> {
+        let mut model = [None; SLOTS];
+        for (i, content) in model.iter_mut().enumerate() {
+            *content = self.read(i as u8)?;
+        }
+        Ok(model)
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.mwcas.quiesce()?;
+        let pool = self.mwcas.pool();
+        let mut owned = owned_by_pool(pool)?;
+        owned.push(self.mwcas.table_offset());
+        for i in 0..SLOTS as u8 {
+            let node = pool.pm().load(self.slot(i)?);
+            if !node.is_null() {
+                owned.push(node.offset());
+                let child = pool.pm().load(&pool.get(node)?.child);
+                owned.extend((!child.is_null()).then_some(child.offset()));
+            }
+        }
+        pool.audit(owned.into_iter())?;
+        Ok(())
+    }
+
+    fn model(model: &mut Self::Model, op: &Op) -> u64 {
+        let slot = |i: u8| usize::from(i);
+        let before = |model: &Self::Model, i: u8| model[slot(i)];
+        ret(match *op {
+            Op::Put(i, value, child) => {
+                let old = before(model, i);
+                model[slot(i)] = Some((value, child.then_some(value + 500)));
+                old
+            }
+            Op::Clear(i) => model[slot(i)].take(),
+            Op::Swap(i, j) => {
+                let old = before(model, i);
+                model.swap(slot(i), slot(j));
+                old
+            }
+            Op::PutTwo(i, j, value) => {
+                let old = before(model, i);
+                model[slot(i)] = Some((value, None));
+                if i != j {
+                    model[slot(j)] = Some((value + 1, None));
+                }
+                old
+            }
+            Op::Move(i, j) => {
+                let old = before(model, i);
+                if i != j {
+                    model[slot(j)] = model[slot(i)].take();
+                }
+                old
+            }
+            Op::Read(i) => before(model, i),
+            Op::Quiesce => None,
+        })
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        let slot = || 0..SLOTS as u8;
+        prop_oneof![
+            4 => (slot(), 1u64..400, any::<bool>()).prop_map(|(i, v, c)| Op::Put(i, v, c)),
+            2 => slot().prop_map(Op::Clear),
+            2 => (slot(), slot()).prop_map(|(i, j)| Op::Swap(i, j)),
+            2 => (slot(), slot(), 1u64..400).prop_map(|(i, j, v)| Op::PutTwo(i, j, v)),
+            2 => (slot(), slot()).prop_map(|(i, j)| Op::Move(i, j)),
+            2 => slot().prop_map(Op::Read),
+            1 => Just(Op::Quiesce),
+        ]
+        .boxed()
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        is_own(site)
+    }
+}
+
+impl Blocks {
+    /// Opens the descriptors, which are allocated on first use.
+    fn with_table(pool: &Arc<Pool<Traced>>, root: PPtr<Root>) -> Result<Self, Fault> {
+        let table = &pool.get(root)?.table;
+        if pool.pm().load(table).is_null() {
+            Mwcas::allocate_table(pool, table, CONFIG)?;
+        }
+        let offset = pool.pm().load(table).offset();
+        let mwcas = Mwcas::open_at(pool, offset, vec![Box::new(WithChild)])?.with_patience(0);
+        Ok(Self { mwcas, root })
+    }
+}
