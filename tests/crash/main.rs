@@ -4,6 +4,8 @@
 //! A new index is added in `registry.rs`.
 
 mod list;
+#[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
+mod pmwcas;
 mod pools;
 mod registry;
 mod trees;

@@ -2,6 +2,7 @@
 
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
+use super::pmwcas::{blocks::Blocks, words::Words};
 use super::{
     list::List,
     pools::Pools,
@@ -23,6 +24,8 @@ pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),
         entry::<Pools>(),
+        entry::<Words>(),
+        entry::<Blocks>(),
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),

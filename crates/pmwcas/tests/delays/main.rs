@@ -7,8 +7,8 @@
 
 mod medium;
 mod script;
-#[path = "../subjects/mod.rs"]
-mod subjects;
+#[path = "../subjects/words.rs"]
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use pmindex_core::trace::{Event, EventKind, Space, ThreadControl, run_as};
 use pmindex_testkit::crash::{CrashSubject, Oracle, Rng};
 use script::{ALL, Script};
-use subjects::words::{Op, WORDS, Words};
+use words::{Op, WORDS, Words};
 
 enum Step {
     Invoke(usize, Op),

@@ -125,14 +125,14 @@ impl Blocks {
         self.until_done(|session| {
             let old = self.mwcas.read(self.slot(i)?)?;
             let before = self.content(old)?;
-            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            let mut change = session.descriptor_with(RecyclerId::custom(0));
             let mut child = PPtr::NULL;
             if with_child {
-                child = d.allocate_extra(|node| self.fill(node, value + 500, PPtr::NULL))?;
+                child = change.allocate_extra(|node| self.fill(node, value + 500, PPtr::NULL))?;
             }
-            d.reserve_entry(self.slot(i)?, old, Policy::FreeOne)?;
-            d.allocate(self.slot(i)?, |node| self.fill(node, value, child))?;
-            Ok((before, d.execute()?))
+            change.reserve_entry(self.slot(i)?, old, Policy::FreeOne)?;
+            change.allocate(self.slot(i)?, |node| self.fill(node, value, child))?;
+            Ok((before, change.execute()?))
         })
     }
 
@@ -141,14 +141,14 @@ impl Blocks {
             let (a, b) = (self.slot(i)?, self.slot(j)?);
             let (old_a, old_b) = (self.mwcas.read(a)?, self.mwcas.read(b)?);
             let before = self.content(old_a)?;
-            let mut d = session.descriptor_with(RecyclerId::custom(0));
-            d.reserve_entry(a, old_a, Policy::FreeOne)?;
-            d.allocate(a, |node| self.fill(node, value, PPtr::NULL))?;
+            let mut change = session.descriptor_with(RecyclerId::custom(0));
+            change.reserve_entry(a, old_a, Policy::FreeOne)?;
+            change.allocate(a, |node| self.fill(node, value, PPtr::NULL))?;
             if i != j {
-                d.reserve_entry(b, old_b, Policy::FreeOne)?;
-                d.allocate(b, |node| self.fill(node, value + 1, PPtr::NULL))?;
+                change.reserve_entry(b, old_b, Policy::FreeOne)?;
+                change.allocate(b, |node| self.fill(node, value + 1, PPtr::NULL))?;
             }
-            Ok((before, d.execute()?))
+            Ok((before, change.execute()?))
         })
     }
 
@@ -156,10 +156,10 @@ impl Blocks {
         self.until_done(|session| {
             let old = self.mwcas.read(self.slot(i)?)?;
             let before = self.content(old)?;
-            let mut d = session.descriptor_with(RecyclerId::custom(0));
-            d.reserve_entry(self.slot(i)?, old, Policy::FreeOldOnSuccess)?;
-            d.set(self.slot(i)?, PPtr::NULL)?;
-            Ok((before, d.execute()?))
+            let mut change = session.descriptor_with(RecyclerId::custom(0));
+            change.reserve_entry(self.slot(i)?, old, Policy::FreeOldOnSuccess)?;
+            change.set(self.slot(i)?, PPtr::NULL)?;
+            Ok((before, change.execute()?))
         })
     }
 
@@ -167,14 +167,14 @@ impl Blocks {
         self.until_done(|session| {
             let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
             let before = self.content(a)?;
-            let mut d = session.descriptor();
-            d.add_word(self.slot(i)?, a, b)?;
-            match d.add_word(self.slot(j)?, b, a) {
+            let mut change = session.descriptor();
+            change.add_word(self.slot(i)?, a, b)?;
+            match change.add_word(self.slot(j)?, b, a) {
                 Err(MwcasError::Duplicate { .. }) if i == j => {}
                 other => other?,
             }
             // With itself: a comparison, if nobody came in between.
-            Ok((before, (i != j || a == b) && d.execute()?))
+            Ok((before, (i != j || a == b) && change.execute()?))
         })
     }
 
@@ -182,15 +182,15 @@ impl Blocks {
         self.until_done(|session| {
             let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
             let before = self.content(a)?;
-            let mut d = session.descriptor_with(RecyclerId::custom(0));
+            let mut change = session.descriptor_with(RecyclerId::custom(0));
             if i == j {
-                d.add_word(self.slot(i)?, a, a)?;
+                change.add_word(self.slot(i)?, a, a)?;
             } else {
-                d.add_word(self.slot(i)?, a, PPtr::NULL)?;
-                d.reserve_entry(self.slot(j)?, b, Policy::FreeOldOnSuccess)?;
-                d.set(self.slot(j)?, a)?;
+                change.add_word(self.slot(i)?, a, PPtr::NULL)?;
+                change.reserve_entry(self.slot(j)?, b, Policy::FreeOldOnSuccess)?;
+                change.set(self.slot(j)?, a)?;
             }
-            Ok((before, d.execute()?))
+            Ok((before, change.execute()?))
         })
     }
 
@@ -327,6 +327,16 @@ impl CrashSubject for Blocks {
 
     fn owns(site: &Location<'static>) -> bool {
         is_own(site)
+    }
+
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("pmwcas/src/drive.rs", include_str!("../../src/drive.rs")),
+            ("pmwcas/src/reclaim.rs", include_str!("../../src/reclaim.rs")),
+            ("pmwcas/src/recover.rs", include_str!("../../src/recover.rs")),
+            ("pmwcas/src/session.rs", include_str!("../../src/session.rs")),
+            ("pmwcas/src/settle.rs", include_str!("../../src/settle.rs")),
+        ]
     }
 }
 
