@@ -9,7 +9,7 @@ use crate::cell::PmU64;
 use super::level::Level;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{avx2, avx512, sse2};
+use super::x86_64::{avx2, avx512, baseline};
 
 /// Strings up to this length are compared word by word: a vector would reach into lines that the
 /// string does not touch.
@@ -23,7 +23,7 @@ macro_rules! dispatch {
         } else if $level == Level::Avx2 {
             avx2::$function($($arg),*)
         } else {
-            old::$function($($arg),*)
+            baseline::$function($($arg),*)
         };
         #[cfg(not(target_arch = "x86_64"))]
         let result = {
@@ -87,39 +87,4 @@ fn cmp_prefix(level: Level, src: &[PmU64], probe: &[u8]) -> Ordering {
         return ordering;
     }
     dispatch!(level, cmp_prefix(src, probe))
-}
-
-/// The portable variant where better ones are the rule: out of line, lest the registers it would
-/// need are saved by every caller.
-#[cfg(target_arch = "x86_64")]
-mod old {
-    use core::cmp::Ordering;
-
-    use super::portable;
-    pub(super) use super::sse2::match_byte;
-    use crate::cell::PmU64;
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn read_words(src: &[PmU64], dst: &mut [u64]) {
-        portable::read_words(src, dst);
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn match_word(src: &[PmU64], word: u64) -> u64 {
-        portable::match_word(src, word)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn count_less(src: &[PmU64], bound: u64) -> usize {
-        portable::count_less(src, bound)
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
-        portable::cmp_prefix(src, probe)
-    }
 }

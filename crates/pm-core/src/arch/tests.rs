@@ -95,13 +95,8 @@ macro_rules! variant {
 fn variants() -> Vec<Variant> {
     let mut all = vec![variant!(portable)];
     #[cfg(target_arch = "x86_64")]
-    all.push(Variant {
-        name: "sse2",
-        match_byte: |src, byte| super::x86_64::sse2::match_byte(src, byte),
-        ..variant!(portable)
-    });
-    #[cfg(target_arch = "x86_64")]
     {
+        all.push(variant!(super::x86_64::baseline));
         if Level::detect() >= Level::Avx2 {
             all.push(variant!(super::x86_64::avx2));
         }

@@ -7,6 +7,7 @@ use core::arch::asm;
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::baseline;
 use crate::arch::portable;
 use crate::cell::PmU64;
 
@@ -24,7 +25,7 @@ macro_rules! avx2 {
     };
 }
 
-#[inline(never)]
+#[inline(always)]
 pub(in crate::arch) fn read_words(src: &[PmU64], dst: &mut [u64]) {
     let (cells, _) = src.as_chunks::<8>();
     let (words, _) = dst.as_chunks_mut::<8>();
@@ -43,7 +44,7 @@ pub(in crate::arch) fn read_words(src: &[PmU64], dst: &mut [u64]) {
             );
         }
     }
-    portable::read_words(&src[whole..], &mut dst[whole..]);
+    baseline::read_words(&src[whole..], &mut dst[whole..]);
 }
 
 #[inline(always)]
@@ -73,51 +74,72 @@ pub(in crate::arch) fn match_byte(src: &[PmU64], byte: u8) -> u64 {
     low | high << (8 * (count - 4))
 }
 
-/// Which of 4 words equal `word` (low half of the result) and are less than it (high half).
 #[inline(always)]
-fn compare4(cells: &[PmU64; 4], word: u64) -> (u64, u64) {
-    let (equal, less): (u64, u64);
-    // SAFETY: `cells` are 4 words. Their racing read is what the block stands for.
-    unsafe {
-        avx2!([preserves_flags, readonly]
-            "vmovq xmm0, {word}",
-            "vpbroadcastq ymm0, xmm0",
-            "vmovq xmm1, {sign}",
-            "vpbroadcastq ymm1, xmm1",
-            "vmovdqu ymm2, [{cells}]",
-            "vpcmpeqq ymm3, ymm0, ymm2",
-            "vpxor ymm2, ymm2, ymm1", // unsigned order as signed order
-            "vpxor ymm0, ymm0, ymm1",
-            "vpcmpgtq ymm2, ymm0, ymm2",
-            "vmovmskpd {equal:e}, ymm3",
-            "vmovmskpd {less:e}, ymm2",
-            "vzeroupper",
-            word = in(reg) word, sign = in(reg) 1u64 << 63, cells = in(reg) cells.as_ptr(),
-            equal = lateout(reg) equal, less = lateout(reg) less,
-        );
-    }
-    (equal, less)
-}
-
-#[inline(never)]
 pub(in crate::arch) fn match_word(src: &[PmU64], word: u64) -> u64 {
     let src = &src[..src.len().min(64)];
     let (groups, rest) = src.as_chunks::<4>();
-    let mut mask = 0;
-    for (i, group) in groups.iter().enumerate() {
-        mask |= compare4(group, word).0 << (4 * i);
+    let rest = baseline::match_word(rest, word);
+    if groups.is_empty() {
+        return rest;
     }
-    if rest.is_empty() {
-        return mask;
+    let mask: u64;
+    // SAFETY: reads the words of `groups`, last group to first. Their racing read is what the block
+    // stands for.
+    unsafe {
+        avx2!([readonly]
+            "vmovq xmm0, {word}",
+            "vpbroadcastq ymm0, xmm0",
+            "2:",
+            "sub {at}, 32",
+            "vpcmpeqq ymm1, ymm0, [{at}]",
+            "vmovmskpd {equal:e}, ymm1",
+            "shl {mask}, 4",
+            "or {mask}, {equal}",
+            "cmp {at}, {start}",
+            "jne 2b",
+            "vzeroupper",
+            at = inout(reg) groups.as_ptr_range().end => _, start = in(reg) groups.as_ptr(),
+            word = in(reg) word, equal = out(reg) _, mask = inout(reg) 0u64 => mask,
+        );
     }
-    mask | portable::match_word(rest, word) << (4 * groups.len())
+    mask | rest.unbounded_shl(4 * groups.len() as u32)
 }
 
-#[inline(never)]
+#[inline(always)]
 pub(in crate::arch) fn count_less(src: &[PmU64], bound: u64) -> usize {
     let (groups, rest) = src.as_chunks::<4>();
-    let whole: u32 = groups.iter().map(|group| compare4(group, bound).1.count_ones()).sum();
-    whole as usize + portable::count_less(rest, bound)
+    let rest = baseline::count_less(rest, bound);
+    if groups.is_empty() {
+        return rest;
+    }
+    let count: usize;
+    // SAFETY: reads the words of `groups`. Their racing read is what the block stands for.
+    unsafe {
+        avx2!([readonly]
+            "vmovq xmm1, {sign}", // unsigned order as signed order
+            "vpbroadcastq ymm1, xmm1",
+            "vmovq xmm0, {bound}",
+            "vpbroadcastq ymm0, xmm0",
+            "vpxor ymm0, ymm0, ymm1",
+            "vpxor xmm2, xmm2, xmm2",
+            "2:",
+            "vpxor ymm3, ymm1, [{at}]",
+            "vpcmpgtq ymm3, ymm0, ymm3",
+            "vpsubq ymm2, ymm2, ymm3",
+            "add {at}, 32",
+            "cmp {at}, {end}",
+            "jne 2b",
+            "vextracti128 xmm3, ymm2, 1",
+            "vpaddq xmm2, xmm2, xmm3",
+            "vpshufd xmm3, xmm2, 0xee",
+            "vpaddq xmm2, xmm2, xmm3",
+            "vmovq {count}, xmm2",
+            "vzeroupper",
+            at = inout(reg) groups.as_ptr() => _, end = in(reg) groups.as_ptr_range().end,
+            sign = in(reg) 1u64 << 63, bound = in(reg) bound, count = out(reg) count,
+        );
+    }
+    count + rest
 }
 
 pub(in crate::arch) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
