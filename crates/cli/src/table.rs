@@ -50,6 +50,21 @@ impl Table {
     }
 }
 
+/// Text in lines of at most 76 characters, each indented by two.
+pub(crate) fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= 76 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    lines.join("\n")
+}
+
 /// A number with as many digits as a reader can use.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
@@ -111,6 +126,13 @@ mod tests {
             table.render(),
             "  op         a  bcd\n  ─────────────────\n  get_many  12    3\n"
         );
+    }
+
+    #[test]
+    fn long_text_is_wrapped_between_words() {
+        let text = wrapped(&"seven letters ".repeat(20));
+        assert!(text.lines().all(|line| line.starts_with("  ") && line.len() <= 76));
+        assert_eq!(text.split_whitespace().count(), 40);
     }
 
     #[test]

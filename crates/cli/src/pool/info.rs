@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::error::CliError;
 use crate::medium::Promise;
 use crate::style;
-use crate::table::{Table, bytes, millis, thousands};
+use crate::table::{Table, bytes, millis, thousands, wrapped};
 
 use super::{handle, open};
 
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     } else {
         println!("  not closed cleanly; the next opening recovers");
     }
-    println!("  durability here: {}: {}", promise.title(), promise.words);
+    println!("  durability here: {}", promise.title());
+    println!("{}", wrapped(&promise.words));
     if indexes.is_empty() {
         println!("  no index yet");
         return Ok(());

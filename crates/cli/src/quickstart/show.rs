@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::style;
-use crate::table::{Table, bytes, digits, millis, rate, thousands};
+use crate::table::{Table, bytes, digits, millis, rate, thousands, wrapped};
 
 use super::exercise::{Both, Op, Spent};
 use super::model::Verdict;
@@ -121,7 +121,7 @@ fn promise(summary: &Summary) {
     let promise = &summary.promise;
     let yes = |survives| if survives { style::good("survives") } else { style::bad("lost") };
     println!("\n{}  {}", style::bold("Durability"), promise.title());
-    println!("  {}", promise.words);
+    println!("{}", wrapped(&promise.words));
     println!("  kill -9 or crash of the process        {}", yes(promise.survives_process_crash));
     println!("  crash of the operating system, power   {}", yes(promise.survives_power_failure));
 }
