@@ -11,7 +11,8 @@ use crate::tidy;
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also the slow half: release builds, longer crash exploration
+    /// Also the slow half: the main job in a release build, ten million crash states an index,
+    /// every mutant
     #[arg(long)]
     long: bool,
 }
@@ -22,6 +23,10 @@ pub(crate) const TEST: &[&str] = &["test", "--workspace"];
 const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
+/// Beyond the few states that the tests explore: ten to twenty seconds an index.
+const CRASH: &[&str] = &["test", "--workspace", "--test", "crash", "--", "--states", "200000"];
+const CRASH_LONG: &[&str] =
+    &["test", "--workspace", "--test", "crash", "--", "--states", "10000000", "--mutate"];
 const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
 
 /// Runs every step and prints what each cost.
@@ -32,7 +37,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("lint", run_cargo(CLIPPY, &[])?));
     times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
     times.push(("tests", run_cargo(TEST, &[])?));
+    times.push(("crashes", run_cargo(CRASH, &[])?));
     if args.long {
+        times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
     }
     println!("\nall of it holds");

@@ -25,7 +25,9 @@ pub(crate) struct Args {
 /// Fails if a state breaks the contract, a persistence step has no state, or a mutant survives.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (states, seed) = (args.states.to_string(), args.seed.to_string());
-    let mut command = vec!["test", "--test", "crash", "--", "--states", &states, "--seed", &seed];
+    // The whole workspace, as `cargo test` builds it: other features would build it all again.
+    let mut command =
+        vec!["test", "--workspace", "--test", "crash", "--", "--states", &states, "--seed", &seed];
     if let Some(index) = &args.index {
         command.extend(["--index", index]);
     }

@@ -194,11 +194,13 @@ fn crash_round(
     bar: &indicatif::ProgressBar,
 ) -> Result<Round, CliError> {
     let script = random.random();
-    // A single round is to show a crash in the middle of writing; of many, some may hit opening.
+    // A single round is to show a crash in the middle of writing; of many, some hit opening.
     let moment = if args.rounds == 1 {
         Moment::AfterFirstWrite(Duration::from_micros(200_000 + random.below(1_300_000)))
-    } else {
+    } else if random.below(4) == 0 {
         Moment::AfterStart(Duration::from_micros(random.below(700_000)))
+    } else {
+        Moment::AfterFirstWrite(Duration::from_micros(random.below(300_000)))
     };
     let (words, integers) = (universes.words.len(), universes.integers.len());
     let acknowledged = crash::write_and_kill(
