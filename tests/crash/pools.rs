@@ -186,6 +186,16 @@ impl CrashSubject for Pools {
         .boxed()
     }
 
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[
+            ("pool/create.rs", include_str!("../../crates/pm-core/src/pool/create.rs")),
+            ("pool/directory.rs", include_str!("../../crates/pm-core/src/pool/directory.rs")),
+            ("pool/grow.rs", include_str!("../../crates/pm-core/src/pool/grow.rs")),
+            ("pool/life.rs", include_str!("../../crates/pm-core/src/pool/life.rs")),
+            ("pool/superblock.rs", include_str!("../../crates/pm-core/src/pool/superblock.rs")),
+        ]
+    }
+
     fn owns(site: &Location<'static>) -> bool {
         site.file().contains("pm-core/src/pool/") || site.file().ends_with("crash/pools.rs")
     }
