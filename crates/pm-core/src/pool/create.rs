@@ -55,7 +55,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    fn memory(region: Region, emulated: bool) -> Self {
+    pub(super) fn memory(region: Region, emulated: bool) -> Self {
         let durability = if emulated { Durability::Flush } else { Durability::Volatile };
         let (path, origin) = (MEMORY.into(), Origin::Memory);
         let (dirty_shutdowns, backing) = (0, None);

@@ -37,6 +37,8 @@ pub(crate) const NAME_MAX: usize = 64;
 pub(crate) const SLOTS: core::ops::RangeInclusive<u64> = 1..=4096;
 /// The largest pool.
 pub(crate) const SIZE_MAX: u64 = 1 << 46;
+/// The most zones: what DRAM an allocator may need for them is bounded, whatever a file claims.
+pub(crate) const ZONES_MAX: u64 = 1 << 20;
 
 pm_struct! {
     /// One copy of the superblock. Two lines; `checksum` commits: a copy counts only if its magic,
@@ -140,7 +142,7 @@ impl Shape {
     /// Where the allocator's parts lie in a pool of `size` bytes, which must end on a zone.
     pub(crate) fn geometry(&self, size: u64) -> Result<HeapGeometry, BadNumber> {
         self.check()?;
-        if self.fit(size) != size || size == 0 || size > SIZE_MAX {
+        if self.fit(size) != size || size == 0 {
             return Err(BadNumber { what: "pool size", value: size });
         }
         Ok(HeapGeometry {
@@ -159,10 +161,11 @@ impl Shape {
         self.zones_offset().saturating_add(zones.saturating_mul(self.zone_bytes))
     }
 
-    /// The greatest size that is at most `limit` bytes and ends on a zone, or 0. The shape is in
-    /// range.
+    /// The greatest size that is at most `limit` bytes, ends on a zone and has no more zones than
+    /// there may be, or 0. The shape is in range.
     pub(crate) fn fit(&self, limit: u64) -> u64 {
-        let zones = limit.saturating_sub(self.zones_offset()) / self.zone_bytes;
+        let zones = limit.min(SIZE_MAX).saturating_sub(self.zones_offset()) / self.zone_bytes;
+        let zones = zones.min(ZONES_MAX);
         if zones == 0 { 0 } else { self.zones_offset() + zones * self.zone_bytes }
     }
 
@@ -216,6 +219,8 @@ mod tests {
         for size in [0, size - 1, size + 8, u64::MAX] {
             assert!(good.geometry(size).is_err(), "{size}");
         }
+        let many = good.zones_offset() + (ZONES_MAX + 1) * good.zone_bytes;
+        assert!(good.geometry(many).is_err() && good.geometry(many - good.zone_bytes).is_ok());
         for zone_bytes in [0, 3, 48 << 10, 8 << 30] {
             assert!(Shape { zone_bytes, ..good }.geometry(size).is_err(), "{zone_bytes}");
         }

@@ -2,16 +2,33 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`layout`] | where everything lies: the only description of the fixed parts |
-//! | [`options`] | what a caller asks for |
-//! | [`superblock`] | identity, size, generation, clean flag; two copies |
-//! | [`create`] | formatting and opening on any medium |
-//! | [`path`], [`file`] | pools in files |
-//! | [`detect`], [`describe`] | what the medium gives, in a word and in sentences |
-//! | [`access`] | following pointers |
-//! | [`grow`] | growth in place |
-//! | [`directory`] | named indexes |
-//! | [`life`] | facts about a pool, closing it |
+//! | `layout` | where everything lies: the only description of the fixed parts |
+//! | `options` | what a caller asks for |
+//! | `superblock` | identity, size, generation, clean flag; two copies |
+//! | `create` | formatting and opening on any medium |
+//! | `path`, `file` | pools in files |
+//! | `detect`, `describe` | what the medium gives, in a word and in sentences |
+//! | `access` | following pointers |
+//! | `grow` | growth in place |
+//! | `directory` | named indexes |
+//! | `life` | facts about a pool, closing it |
+//!
+//! # What a pool promises, and what it cannot
+//!
+//! * A process that dies, at whatever instruction, leaves a pool that opens. So does a system that
+//!   dies, or loses power, in the modes that survive it ([`Pool::describe`] says which).
+//! * A file is read as if an enemy had written it: metadata are checked, pointers are checked when
+//!   they are followed, and what a damaged file can cause is an error.
+//! * Space is allocated when a pool is created and when it grows: a full disk is an error there.
+//!   **SIGBUS** remains possible where the kernel has no page to give: another program truncates the
+//!   file, the device reports a bad block, a copy-on-write file system (btrfs, a snapshot, a reflink)
+//!   finds no room for the copy, tmpfs is swapped out and cannot come back.
+//! * One process writes, or several read. The lock is advisory: it keeps out other users of this
+//!   library, not a program that writes the file in other ways.
+//! * After `fork` the pool belongs to the parent. The child finds it empty (the kernel zeroes the page
+//!   with its length), so every access is [`PmError::Forked`](crate::PmError::Forked); nothing the child does or how it ends
+//!   changes the file. The lock stays until both have let go of it.
+//! * A device-DAX device holds one pool, which does not grow.
 
 mod access;
 mod create;

@@ -75,7 +75,8 @@ impl PoolOptions {
     }
 
     /// Bytes of an allocator zone: the unit of growth, a power of two from 16 KiB to 1 GiB
-    /// (default: an eighth of the size, 32 KiB to 4 MiB).
+    /// (default: an eighth of the size, 32 KiB to 4 MiB). A pool has at most 2^20 zones, and a block
+    /// is smaller than a zone.
     pub fn zone_bytes(mut self, bytes: u64) -> Self {
         self.zone_bytes = Some(bytes);
         self

@@ -190,6 +190,26 @@ fn many_pools_are_open_at_once() {
 }
 
 #[test]
+fn of_many_creators_one_gets_the_pool_and_nobody_a_half_made_one() {
+    let place = Place::new();
+    let opts = tiny().write_back(false); // the disk has no part in this
+    for _ in 0..20 {
+        let winners = std::thread::scope(|scope| {
+            let open = || Pool::open_or_create(place.path(), &opts);
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            let results = threads.into_iter().map(|thread| thread.join().unwrap());
+            let (pools, errors): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
+            for error in errors.into_iter().filter_map(Result::err) {
+                assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+            }
+            pools.len()
+        });
+        assert_eq!(winners, 1);
+        fs::remove_file(place.path()).unwrap();
+    }
+}
+
+#[test]
 fn a_counting_medium_works_on_a_file() {
     let place = Place::new();
     let opts = tiny().emulate_pm(true);

@@ -1,9 +1,10 @@
 //! Formatting, opening and the directory, on memory.
 
 use crate::cell::words_of;
-use crate::error::{OpenError, PmError};
+use crate::error::{OpenError, OpenFault, PmError};
 use crate::media::{Medium, Traced};
-use crate::pool::Pool;
+use crate::pool::create::Ground;
+use crate::pool::{Pool, PoolOptions};
 use crate::trace::Space;
 
 use super::{Block, add, space, tiny};
@@ -191,4 +192,21 @@ fn options_no_pool_can_have_are_refused() {
         let error = Pool::create_in_memory(&opts, |mapped| mapped).unwrap_err();
         assert!(matches!(error, PmError::BadOption { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_dirty_shutdown_of_a_pool_in_use_is_refused_unless_accepted() {
+    let space = space();
+    let counted = |dirty_shutdowns, opts: &PoolOptions| {
+        let ground = Ground { dirty_shutdowns, ..Ground::memory(space.region(), true) };
+        Pool::open_on(ground, space.medium(), opts)
+    };
+    create(&space).close().unwrap();
+    counted(3, &tiny()).unwrap().close().unwrap(); // closed before the power failed: harmless
+    counted(4, &tiny()).unwrap().kill();
+    counted(4, &tiny()).unwrap().kill(); // no power failure
+    let refused = counted(5, &tiny());
+    assert!(matches!(refused, Err(OpenFault::DirtyShutdown { recorded: 4, found: 5 })));
+    counted(5, &tiny().accept_dirty_shutdown(true)).unwrap().kill();
+    counted(5, &tiny()).unwrap().kill();
 }
