@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::cross;
 use crate::shell::run_cargo;
 use crate::tidy;
 
@@ -27,6 +28,8 @@ const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
 const CRASH: &[&str] = &["test", "--workspace", "--test", "crash", "--", "--states", "200000"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--test", "crash", "--", "--states", "10000000", "--mutate"];
+/// Each benchmark once, to see that it runs.
+const BENCHES: &[&str] = &["test", "--package", "pmindex", "--benches"];
 const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
 
 /// Runs every step and prints what each cost.
@@ -35,9 +38,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("format", run_cargo(FMT, &[])?));
     tidy::run()?;
     times.push(("lint", run_cargo(CLIPPY, &[])?));
+    times.push(("aarch64", cross::run()?));
     times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
     times.push(("tests", run_cargo(TEST, &[])?));
     times.push(("crashes", run_cargo(CRASH, &[])?));
+    times.push(("benches", run_cargo(BENCHES, &[])?));
     if args.long {
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));

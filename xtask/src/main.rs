@@ -4,6 +4,7 @@
 mod bless;
 mod ci;
 mod crash;
+mod cross;
 mod shell;
 mod tidy;
 

@@ -56,7 +56,7 @@ pub use verdict::{Failure, Verdict};
 /// Random sequences that each instance of the suite runs; see [`scaled`].
 pub const SEQUENCES: u32 = 96;
 
-/// Instantiates the suite for index types; see [the module](crate::conformance).
+/// Instantiates the suite for index types; see [the module](mod@crate::conformance).
 ///
 /// ```
 /// use pmindex_testkit::ModelIndex;

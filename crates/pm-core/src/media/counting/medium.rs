@@ -15,9 +15,21 @@ use super::counts::{Counts, Registry};
 use super::delay::Delay;
 use super::xpline::Buffer;
 
-/// Counts what passes through it to `M`; see the [module](self).
+/// Executes every access on `M` and counts, per thread: words stored, lines flushed, those of them
+/// that were non-temporal, and fences. The counts are the same on every machine:
 ///
-/// Counting takes a lock per flush, so times measured over it are not those of `M`.
+/// * a line counts as flushed each time it is, by a flush or a non-temporal store, on whichever
+///   thread, even where a flush is a no-op (persistent caches), and twice if flushed twice;
+/// * every word of a copy is a store; a compare-and-exchange counts if it succeeds; no
+///   read-modify-write counts as a fence;
+/// * loads and prefetches cost nothing: they are private to the cache.
+///
+/// Flushed lines then pass a model of the medium's internal access unit (256-byte units behind a
+/// 16 KiB write-combining buffer, least recently written first), which tells bytes written to and
+/// read from the medium itself. Lines the cache would evict on its own are not modelled.
+///
+/// Counting takes a lock per flush, so times measured over it are not those of `M`. A delay per
+/// flushed line ([`with_delay`](Self::with_delay)) emulates slower media.
 #[derive(Debug)]
 pub struct Counting<M = Mapped> {
     inner: M,
