@@ -31,6 +31,7 @@ mod access;
 mod batch;
 mod bulk;
 mod check;
+mod copy;
 mod image;
 mod inner;
 mod layout;

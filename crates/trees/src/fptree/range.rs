@@ -5,40 +5,46 @@
 //! leaf has not changed since, or descends again; to the left it descends to the separator on the
 //! leaf's left. Either way the next leaf starts exactly where the last one ended, whatever split or
 //! vanished in between: nothing is seen twice, nothing that stayed is missed.
+//!
+//! The two ends share the bounds: each leaf that one end copies moves its bound past the records
+//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
+//! the other has copied and not given out.
 
+use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Probe;
 
 use super::access::At;
-use super::inner::{OwnedRoute, Route};
-use super::layout::bits;
-use super::leaf::Leaf;
+use super::copy::Scratch;
+use super::inner::{OwnedRoute, Route, Siblings};
 use super::tree::FpTree;
 
 /// Items of a range scan, from both ends.
 pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER: usize = 30> {
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
-    /// Nothing below is left: moved up by every item taken from the front.
+    /// What is below has been copied by the front.
     lower: Bound<K>,
-    /// Nothing above is left: moved down by every item taken from the back.
+    /// What is above has been copied by the back.
     upper: Bound<K>,
     front: Front<'t>,
     back: Back,
-    /// Items of the front's leaf, the next one last.
-    front_items: Vec<(K, V)>,
-    /// Items of the back's leaf, the next one last.
-    back_items: Vec<(K, V)>,
+    /// What the front has copied, ascending.
+    front_items: VecDeque<(K, V)>,
+    /// What the back has copied, ascending, all greater.
+    back_items: VecDeque<(K, V)>,
+    scratch: Scratch,
 }
 
 /// Which leaf the front reads next.
 enum Front<'t> {
     /// That of the lower bound.
     Bound,
-    /// The one after this, if this has not changed; else that of the lower bound.
-    After(At<'t>),
+    /// The one after this, if this has not changed; else that of the lower bound. With the place of
+    /// this among its siblings, to prefetch by.
+    After(At<'t>, Siblings),
     /// None.
     End,
 }
@@ -51,12 +57,6 @@ enum Back {
     Below(OwnedRoute),
     /// None.
     End,
-}
-
-/// Which records of a leaf a scan did not take.
-struct Outside {
-    below: bool,
-    above: bool,
 }
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -92,14 +92,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             upper,
             front: Front::Bound,
             back: Back::Bound,
-            front_items: Vec::new(),
-            back_items: Vec::new(),
+            front_items: VecDeque::new(),
+            back_items: VecDeque::new(),
+            scratch: Scratch::default(),
         }
     }
 
     /// All records, in order.
     pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
         self.range(..)
+    }
+
+    /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    pub fn scan(
+        &self,
+        from: &K::Ref,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
+        self.range(K::owned(from)..).append_to(limit, out)
     }
 
     /// The least record.
@@ -116,88 +127,50 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first()?.is_none())
     }
-
-    /// Appends the records of a leaf that lie between the bounds. Racing: validate.
-    fn copy_out(
-        &self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut Vec<(K, V)>,
-    ) -> Result<Outside, PmError> {
-        let mut outside = Outside { below: false, above: false };
-        for i in bits(leaf.state(self.pm()).slots()).filter(|&i| i < LEAF) {
-            let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
-            if above(&key, upper) {
-                outside.above = true;
-            } else if below(&key, lower) {
-                outside.below = true;
-            } else {
-                items.push((key, Slot::<K, V>::value(&self.pool, leaf.slot(i))?));
-            }
-        }
-        Ok(outside)
-    }
-}
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Range<'t, K, V, M, LEAF, INNER>
 {
     /// The leaf to read next at the front, or `None` after the last.
-    fn front_leaf(&self) -> Result<Option<At<'t>>, PmError> {
+    fn front_leaf(&self) -> Result<Option<(At<'t>, Siblings)>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         match &self.front {
             Front::End => return Ok(None),
-            Front::After(last) => {
+            Front::After(last, siblings) => {
                 let leaf = tree.leaf(last.leaf)?.next(pm);
                 let lock = tree.lock_of(leaf);
                 let version = lock.begin_read(pm);
                 if last.validate(pm) {
-                    return Ok((leaf != 0).then_some(At { leaf, lock, version }));
+                    let siblings = siblings.next();
+                    tree.prefetch_leaf(tree.inner.sibling(siblings, 1));
+                    return Ok((leaf != 0).then_some((At { leaf, lock, version }, siblings)));
                 }
             }
             Front::Bound => {}
         }
         Ok(Some(match &self.lower {
             Bound::Included(key) | Bound::Excluded(key) => {
-                tree.locate(&Route::to(&Probe::of_stored(key)))
+                tree.locate_to_scan(&Route::to(&Probe::of_stored(key)))
             }
-            Bound::Unbounded => tree.locate(&Route::LEAST),
+            Bound::Unbounded => tree.locate_to_scan(&Route::LEAST),
         }))
     }
 
     fn fill_front(&mut self) -> Result<(), IndexError> {
+        let tree = self.tree;
         while self.front_items.is_empty() {
-            let Some(at) = self.front_leaf()? else {
+            let Some((at, siblings)) = self.front_leaf()? else {
                 self.front = Front::End;
                 return Ok(());
             };
             let bounds = (&self.lower, &self.upper);
-            let items = &mut self.front_items;
-            let copied =
-                self.tree.leaf(at.leaf).and_then(|leaf| self.tree.copy_out(&leaf, bounds, items));
-            if !at.validate(self.tree.pm()) {
-                self.front_items.clear();
-                self.tree.pm().spin();
-                continue;
+            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
+            let Some(outside) = copied else { continue };
+            self.front = if outside?.above { Front::End } else { Front::After(at, siblings) };
+            if let Some((greatest, _)) = self.front_items.back() {
+                self.lower = Bound::Excluded(greatest.clone());
             }
-            self.front = if copied?.above { Front::End } else { Front::After(at) };
-            self.front_items.sort_unstable_by(|a, b| b.0.cmp(&a.0));
         }
         Ok(())
     }
@@ -219,32 +192,52 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     fn fill_back(&mut self) -> Result<(), IndexError> {
+        let tree = self.tree;
         while self.back_items.is_empty() {
             let Some((at, low)) = self.back_leaf() else { return Ok(()) };
             let bounds = (&self.lower, &self.upper);
-            let items = &mut self.back_items;
-            let copied =
-                self.tree.leaf(at.leaf).and_then(|leaf| self.tree.copy_out(&leaf, bounds, items));
             // The separator on a leaf's left is the same all its life, so it belongs to the copy.
-            if !at.validate(self.tree.pm()) {
-                self.back_items.clear();
-                self.tree.pm().spin();
-                continue;
-            }
+            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.back_items);
+            let Some(outside) = copied else { continue };
             self.back = match low {
-                Some(low) if !copied?.below => Back::Below(low),
+                Some(low) if !outside?.below => Back::Below(low),
                 _ => Back::End,
             };
-            self.back_items.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            if let Some((least, _)) = self.back_items.front() {
+                self.upper = Bound::Excluded(least.clone());
+            }
         }
         Ok(())
     }
 
-    fn end(&mut self) {
+    /// Appends up to `limit` records.
+    pub(super) fn append_to(
+        &mut self,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
+        let mut left = limit;
+        while left > 0 {
+            if self.front_items.is_empty() {
+                self.fill_front()?;
+            }
+            let taken = left.min(self.front_items.len());
+            if taken == 0 {
+                break;
+            }
+            out.extend(self.front_items.drain(..taken));
+            left -= taken;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
         self.front = Front::End;
         self.back = Back::End;
         self.front_items.clear();
         self.back_items.clear();
+        Err(error)
     }
 }
 
@@ -253,40 +246,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterato
 {
     type Item = Result<(K, V), IndexError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.front_items.is_empty()
-            && let Err(error) = self.fill_front()
-        {
-            self.end();
-            return Some(Err(error));
+        if let Some(item) = self.front_items.pop_front() {
+            return Some(Ok(item));
         }
-        let item = self.front_items.pop()?;
-        if above(&item.0, &self.upper) {
-            self.end(); // the back has been here
-            return None;
+        if let Err(error) = self.fill_front() {
+            return Some(self.fail(error));
         }
-        self.lower = Bound::Excluded(item.0.clone());
-        Some(Ok(item))
+        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
     }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
     for Range<'_, K, V, M, LEAF, INNER>
 {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.back_items.is_empty()
-            && let Err(error) = self.fill_back()
-        {
-            self.end();
-            return Some(Err(error));
+        if let Some(item) = self.back_items.pop_back() {
+            return Some(Ok(item));
         }
-        let item = self.back_items.pop()?;
-        if below(&item.0, &self.lower) {
-            self.end(); // the front has been here
-            return None;
+        if let Err(error) = self.fill_back() {
+            return Some(self.fail(error));
         }
-        self.upper = Bound::Excluded(item.0.clone());
-        Some(Ok(item))
+        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
     }
 }
 

@@ -41,6 +41,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
     }
 
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        FpTree::scan(self, from, limit, out)
+    }
+
     fn first(&self) -> Result<Option<(K, V)>, IndexError> {
         FpTree::first(self)
     }

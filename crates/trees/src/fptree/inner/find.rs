@@ -14,9 +14,29 @@ pub(in crate::fptree) struct Place<'t> {
     pub(in crate::fptree) leaf: u64,
     lock: &'t VersionLock,
     version: u64,
+    siblings: Siblings,
+}
+
+/// Where a leaf stands among its siblings: a hint, for prefetches.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fptree) struct Siblings {
+    node: u32,
+    at: usize,
+}
+
+impl Siblings {
+    /// The place of the right neighbour.
+    pub(in crate::fptree) fn next(self) -> Self {
+        Self { at: self.at + 1, ..self }
+    }
 }
 
 impl Place<'_> {
+    /// See [`Siblings`].
+    pub(in crate::fptree) fn siblings(&self) -> Siblings {
+        self.siblings
+    }
+
     /// Whether the leaf is still the one for the route.
     #[inline(always)]
     pub(in crate::fptree) fn validate(&self, pm: &impl Medium) -> bool {
@@ -35,7 +55,10 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             loop {
                 let at = self.child_index(index, node, route);
                 match self.child(node, at).target() {
-                    Target::Leaf(leaf) => return Place { leaf, lock: &node.lock, version },
+                    Target::Leaf(leaf) => {
+                        let siblings = Siblings { node: index, at };
+                        return Place { leaf, lock: &node.lock, version, siblings };
+                    }
                     Target::Node(child) => {
                         let next = self.nodes.get(child);
                         let next_version = next.lock.begin_read(pm);
@@ -46,6 +69,19 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                     }
                 }
             }
+        }
+    }
+
+    /// The leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
+    pub(in crate::fptree) fn sibling(&self, siblings: Siblings, distance: usize) -> Option<u64> {
+        let node = self.nodes.get(siblings.node);
+        let at = siblings.at + distance;
+        if at >= self.count(node) {
+            return None;
+        }
+        match self.child(node, at).target() {
+            Target::Leaf(leaf) => Some(leaf),
+            Target::Node(_) => None,
         }
     }
 

@@ -29,6 +29,7 @@ mod remove;
 mod tails;
 
 pub(super) use build::LeafRef;
+pub(super) use find::Siblings;
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use node::InnerTree;
 pub(super) use tails::{OwnedRoute, Route};
