@@ -8,6 +8,7 @@ mod bench;
 mod error;
 mod medium;
 mod memory;
+mod output;
 mod place;
 mod pool;
 mod progress;

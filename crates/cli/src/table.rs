@@ -88,6 +88,11 @@ pub(crate) fn thousands(count: u64) -> String {
     text
 }
 
+/// A count and what is counted.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(count), if count == 1 { one } else { many })
+}
+
 /// Bytes, in the unit a person would choose.
 #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn bytes(count: u64) -> String {

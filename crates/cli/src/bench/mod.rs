@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::place::Place;
 use crate::registry::{Bench, Entry};
-use crate::{memory, progress, registry};
+use crate::{memory, output, progress, registry};
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -99,11 +99,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         report.runs.push(run);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::print_json(&serde_json::to_value(&report)?)
     } else {
-        print::print(&report);
+        output::print(&print::text(&report))
     }
-    Ok(())
 }
 
 /// Bytes a record of the hungriest index takes, about.

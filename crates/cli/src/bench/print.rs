@@ -5,16 +5,18 @@ use pmindex_pibench::{Phase, Report, Run, Yardstick};
 use crate::style;
 use crate::table::{Table, digits, thousands};
 
-/// Prints the report.
-pub(super) fn print(report: &Report) {
-    let Some(first) = report.runs.first() else { return };
-    println!("\n{} records, million operations a second\n", thousands(first.records));
-    print!("{}", throughput(report).render());
-    println!(
-        "\n{}\n",
-        style::bold("Lines flushed and fences per operation, and what a record takes")
-    );
-    print!("{}", sizes(report).render());
+/// The report.
+pub(super) fn text(report: &Report) -> String {
+    let records = report.runs.first().map_or(0, |run| run.records);
+    let title = format!("{} records, million operations a second", thousands(records));
+    let sizes_title = "Lines flushed and fences per operation, and what a record takes";
+    format!(
+        "\n{}\n\n{}\n{}\n\n{}",
+        style::bold(&title),
+        throughput(report).render(),
+        style::bold(sizes_title),
+        sizes(report).render()
+    )
 }
 
 fn threads(run: &Run) -> String {

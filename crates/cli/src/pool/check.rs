@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::style;
-use crate::table::thousands;
+use crate::table::counted;
+use crate::{output, style};
 
 use super::{handle, open};
 
@@ -41,19 +41,24 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             })
             .collect();
         let report = json!({ "pool": args.pool, "whole": bad == 0, "indexes": indexes });
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::print_json(&report)?;
+    } else if results.is_empty() {
+        output::print("the pool is whole; it has no index yet\n")?;
     } else {
-        for (name, outcome) in &results {
-            match outcome {
-                Ok(records) => {
-                    println!("{name}: {}, {} records", style::good("whole"), thousands(*records));
-                }
-                Err(error) => println!("{name}: {}: {error}", style::bad("damaged")),
-            }
-        }
-        if results.is_empty() {
-            println!("the pool is whole; it has no index yet");
-        }
+        output::print(&results.iter().map(line).collect::<String>())?;
     }
     if bad == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: bad }) }
+}
+
+fn line((name, outcome): &(String, Result<u64, CliError>)) -> String {
+    match outcome {
+        Ok(records) => {
+            format!(
+                "{name}: {}, {}\n",
+                style::good("whole"),
+                counted(*records, "record", "records")
+            )
+        }
+        Err(error) => format!("{name}: {}: {error}\n", style::bad("damaged")),
+    }
 }

@@ -1,13 +1,13 @@
 //! `pmindex info`: what a pool is, what it promises, what is in it.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::medium::Promise;
-use crate::style;
 use crate::table::{Table, bytes, millis, thousands, wrapped};
+use crate::{output, style};
 
 use super::{handle, open};
 
@@ -26,7 +26,6 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let pool = open::read_only(&args.pool)?;
-    let promise = Promise::of(&*pool);
     let mut indexes = Vec::new();
     for entry in pool.indexes()? {
         let kind = handle::kind_of(&entry);
@@ -62,25 +61,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "clean": pool.was_clean(),
             "generation": pool.generation(),
             "uuid": format!("{:032x}", pool.uuid()),
-            "durability": promise,
+            "medium": pool.describe(),
             "indexes": indexes,
         });
-        println!("{}", serde_json::to_string_pretty(&info)?);
-        return Ok(());
+        return output::print_json(&info);
     }
-    println!("{}", style::bold(&args.pool.display().to_string()));
-    println!("  {} in use of {}", bytes(pool.used_bytes()), bytes(pool.len()));
-    println!("  opened for writing {} times", thousands(pool.generation()));
-    if pool.was_clean() {
-        println!("  closed cleanly");
+    let mut text = format!("{}\n", style::bold(&args.pool.display().to_string()));
+    let used = format!("{} in use of {}", bytes(pool.used_bytes()), bytes(pool.len()));
+    let end = if pool.was_clean() {
+        "closed cleanly"
     } else {
-        println!("  not closed cleanly; the next opening recovers");
-    }
-    println!("  durability here: {}", promise.title());
-    println!("{}", wrapped(&promise.words));
+        "not closed cleanly: the next opening recovers"
+    };
+    let _ = writeln!(text, "  {used}; {end}\n{}", wrapped(&pool.describe()));
     if indexes.is_empty() {
-        println!("  no index yet");
-        return Ok(());
+        return output::print(&(text + "  no index yet\n"));
     }
     let mut table =
         Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
@@ -99,6 +94,5 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             None => table.row([name, kind, "?".into(), "?".into()]),
         }
     }
-    print!("\n{}", table.render());
-    Ok(())
+    output::print(&format!("{text}\n{}", table.render()))
 }

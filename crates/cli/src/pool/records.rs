@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
+use crate::output;
 
 use super::handle::Scan;
 use super::open::{self, Which};
@@ -89,9 +90,12 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
     let index = open::index_to_read(&args.which)?;
     let value = index.get(&args.key)?;
     if args.json {
-        println!("{}", json!({ "key": args.key, "found": value.is_some(), "value": value }));
+        output::print(&format!(
+            "{}\n",
+            json!({ "key": args.key, "found": value.is_some(), "value": value })
+        ))?;
     } else if let Some(value) = &value {
-        println!("{value}");
+        output::print(&format!("{value}\n"))?;
     }
     value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
 }
@@ -102,9 +106,9 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
     let new = index.put(&args.key, &args.value)?;
     open::close(pool, index)?;
     if args.json {
-        println!("{}", json!({ "key": args.key, "new": new }));
+        output::print(&format!("{}\n", json!({ "key": args.key, "new": new })))?;
     } else {
-        println!("{} {}", if new { "added" } else { "replaced" }, args.key);
+        output::print(&format!("{} {}\n", if new { "added" } else { "replaced" }, args.key))?;
     }
     Ok(())
 }
@@ -115,9 +119,12 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
     let value = index.del(&args.key)?;
     open::close(pool, index)?;
     if args.json {
-        println!("{}", json!({ "key": args.key, "found": value.is_some(), "value": value }));
+        output::print(&format!(
+            "{}\n",
+            json!({ "key": args.key, "found": value.is_some(), "value": value })
+        ))?;
     } else if value.is_some() {
-        println!("removed {}", args.key);
+        output::print(&format!("removed {}\n", args.key))?;
     }
     value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
 }

@@ -29,7 +29,7 @@ use pmindex_pibench::KeySpace;
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::place::Place;
-use crate::progress;
+use crate::{output, progress};
 
 use crash::{Acknowledged, Moment};
 use exercise::{Both, Enough};
@@ -128,9 +128,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let place = Place::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
     let summary = try_out(args, seed, place.path())?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&show::json(&summary))?);
+        output::print_json(&show::json(&summary))?;
     } else {
-        show::print(&summary, args.keep);
+        output::print(&show::text(&summary, args.keep))?;
     }
     if summary.holds() { Ok(()) } else { Err(CliError::Lost) }
 }

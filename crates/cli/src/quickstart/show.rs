@@ -1,34 +1,46 @@
 //! What a quickstart found, for a person and as JSON.
 
+use std::fmt::Write;
+
+use pmindex::RecoveryReport;
 use serde_json::{Value, json};
 
 use crate::style;
-use crate::table::{Table, bytes, digits, millis, rate, thousands, wrapped};
+use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapped};
 
 use super::exercise::{Both, Op, Spent};
 use super::model::Verdict;
 use super::{Round, Summary};
 
-/// Prints the whole story.
-pub(crate) fn print(summary: &Summary, kept: bool) {
+/// The whole story.
+pub(crate) fn text(summary: &Summary, kept: bool) -> String {
+    let mut text = String::new();
     let [words, integers] = summary.loaded;
-    println!(
-        "\n{}  {} words and {} integers in {} s ({} of PM)",
-        style::bold("Loaded   "),
+    let loaded = format!(
+        "{} words and {} integers in {} s ({} of PM)",
         thousands(words),
         thousands(integers),
         digits(summary.load_time.as_secs_f64()),
         bytes(summary.pool_bytes),
     );
-    println!("\n{}", operations(&summary.speeds, &summary.costs));
+    line(&mut text, "\nLoaded", &loaded);
+    line(&mut text, "into", &summary.pool.display().to_string());
+    let _ = writeln!(text, "\n{}", operations(&summary.speeds, &summary.costs));
     match summary.rounds.as_slice() {
-        [round] => one(round),
-        rounds => many(rounds),
+        [round] => one(&mut text, round),
+        rounds => many(&mut text, rounds),
     }
-    promise(summary);
+    promise(&mut text, summary);
     if kept {
-        println!("\nThe pool stays at {}", summary.pool.display());
+        text += "\nThe pool stays: look into it with `pmindex info` and `pmindex scan`.\n";
     }
+    text
+}
+
+/// A titled line; the title is as wide as the longest.
+fn line(text: &mut String, title: &str, what: &str) {
+    let (gap, title) = title.strip_prefix('\n').map_or(("", title), |title| ("\n", title));
+    let _ = writeln!(text, "{gap}{}  {what}", style::bold(&format!("{title:<9}")));
 }
 
 /// A row for each operation: rates on both indexes, lines flushed and fences.
@@ -47,83 +59,87 @@ fn operations(speeds: &Both, costs: &Both) -> String {
     format!("{}  lines flushed and fences: per operation, counted exactly\n", table.render())
 }
 
-fn one(round: &Round) {
+fn one(text: &mut String, round: &Round) {
     let acknowledged = &round.acknowledged;
-    println!(
-        "{}  a child process on {} threads: SIGKILL after {}, {} writes acknowledged",
-        style::bold("Killed   "),
-        acknowledged.steps.len(),
+    let killed = format!(
+        "a child process with {} by SIGKILL after {}, {} acknowledged",
+        counted(acknowledged.steps.len() as u64, "thread", "threads"),
         millis(acknowledged.writing),
-        thousands(acknowledged.total()),
+        counted(acknowledged.total(), "write", "writes"),
     );
-    println!(
-        "{}  in {}: {} leaves read, {} interrupted operations decided",
-        style::bold("Recovered"),
+    line(text, "Killed", &killed);
+    let total = |part: fn(&RecoveryReport) -> u64| round.opened.reports.iter().map(part).sum();
+    let recovered = format!(
+        "in {}: {} read, {} rolled forward or back",
         millis(round.opened.time),
-        thousands(round.opened.reports.iter().map(|report| report.leaves).sum()),
-        round.opened.reports.iter().map(|report| report.repaired).sum::<u64>(),
+        counted(total(|report| report.leaves), "leaf", "leaves"),
+        counted(total(|report| report.repaired), "operation", "operations"),
     );
-    verified(round);
+    line(text, "Recovered", &recovered);
+    verified(text, round);
 }
 
-fn many(rounds: &[Round]) {
+fn many(text: &mut String, rounds: &[Round]) {
     let writes = rounds.iter().map(|round| round.acknowledged.total()).sum();
-    let idle = rounds.iter().filter(|round| round.acknowledged.total() == 0).count();
-    let slowest = rounds.iter().map(|round| round.opened.time).max().unwrap_or_default();
+    let idle = rounds.iter().filter(|round| round.acknowledged.total() == 0).count() as u64;
     let mut times: Vec<_> = rounds.iter().map(|round| round.opened.time).collect();
     times.sort_unstable();
-    println!(
-        "{}  {} times, {} writes acknowledged; {idle} kills hit the child before its first write",
-        style::bold("Killed   "),
+    let killed = format!(
+        "{} times, {} acknowledged; {} before the first write",
         thousands(rounds.len() as u64),
-        thousands(writes),
+        counted(writes, "write", "writes"),
+        counted(idle, "kill came", "kills came"),
     );
-    println!(
-        "{}  each time: median {}, slowest {}",
-        style::bold("Recovered"),
-        millis(times[times.len() / 2]),
-        millis(slowest),
-    );
+    line(text, "Killed", &killed);
+    if let [.., slowest] = times.as_slice() {
+        let median = times[times.len() / 2];
+        let recovered =
+            format!("each time: median {}, slowest {}", millis(median), millis(*slowest));
+        line(text, "Recovered", &recovered);
+    }
     if let Some(last) = rounds.last() {
-        verified(last);
+        verified(text, last);
     }
 }
 
-fn verified(round: &Round) {
+fn verified(text: &mut String, round: &Round) {
     let total = |part: fn(&Verdict) -> u64| part(&round.words) + part(&round.integers);
-    let title = style::bold("Verified ");
     if round.holds() {
-        println!(
-            "{title}  {} records: {}",
-            thousands(total(|v| v.records)),
-            style::good("every acknowledged write is there, and nothing else"),
-        );
-        println!(
-            "           {} changes were in flight, {} of them done, none in part",
-            total(|v| v.in_flight),
+        let good = style::good("every acknowledged write is there, and nothing else");
+        line(text, "Verified", &format!("{} records: {good}", thousands(total(|v| v.records))));
+        let in_flight = format!(
+            "{} in flight at the kill: {} done, the others not, none in part",
+            counted(total(|v| v.in_flight), "change was", "changes were"),
             total(|v| v.in_flight_done)
         );
+        line(text, "", &in_flight);
         return;
     }
-    println!(
-        "{title}  {}: {} lost, {} that should not be there, {} with a wrong value",
+    let failed = format!(
+        "{}: {} lost, {} that should not be there, {} with a wrong value",
         style::bad("FAILED"),
         total(|v| v.lost),
         total(|v| v.ghosts),
         total(|v| v.wrong)
     );
+    line(text, "Verified", &failed);
     for example in round.words.examples.iter().chain(&round.integers.examples) {
-        println!("             {example}");
+        line(text, "", example);
     }
 }
 
-fn promise(summary: &Summary) {
+fn promise(text: &mut String, summary: &Summary) {
     let promise = &summary.promise;
     let yes = |survives| if survives { style::good("survives") } else { style::bad("lost") };
-    println!("\n{}  {}", style::bold("Durability"), promise.title());
-    println!("{}", wrapped(&promise.words));
-    println!("  kill -9 or crash of the process        {}", yes(promise.survives_process_crash));
-    println!("  crash of the operating system, power   {}", yes(promise.survives_power_failure));
+    line(text, "\nDurability", &promise.title());
+    let _ = writeln!(
+        text,
+        "{}\n  kill -9 or crash of the process         {}\n  \
+         crash of the operating system, power    {}",
+        wrapped(&promise.words),
+        yes(promise.survives_process_crash),
+        yes(promise.survives_power_failure)
+    );
 }
 
 /// The same as JSON.

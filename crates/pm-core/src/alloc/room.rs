@@ -26,8 +26,9 @@ impl<M: Medium> Pool<M> {
         }
         let start = heap.zone_start(zone);
         let bytes = heap.geometry.zone_bytes;
-        if heap.is_doubtful(zone) {
+        if heap.is_doubtful(zone) && !self.is_read_only() {
             // A word that reads as free may still be a run after a power failure: see `recover`.
+            // Who only reads uses no free pages.
             let table = self.pm().flush_words(self.words(start, (bytes / PAGE) as usize)?);
             self.pm().fence(table)?; // durable before: any use of free pages
         }
