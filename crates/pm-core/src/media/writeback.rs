@@ -1,9 +1,16 @@
 //! Write-back with `msync`: what a flush and a fence are on an ordinary file.
 //!
-//! A flush notes the pages for the thread; the fence writes the thread's pages back and waits. One
-//! fence runs at a time: the kernel reports a failed write-back of a file once, to whoever asks
-//! first, so a fence that ran beside it could be told that all is well. After a failure the kernel
-//! may consider the pages clean, so no later success means anything: the pool is poisoned for good.
+//! A flush notes the pages for the thread; the fence writes the thread's pages back and waits. What
+//! costs is not the pages but the drive's own flush at the end of each `msync`, so
+//!
+//! * a fence makes one call, over all between its first and its last page: what others have stored
+//!   there and not yet flushed goes with it, as it might at any time;
+//! * fences that come while one is under way wait and then go together, one thread for all.
+//!
+//! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a
+//! file once, to whoever asks first, so a call that ran beside it could be told that all is well.
+//! After a failure the kernel may consider the pages clean, so no later success means anything: the
+//! pool is poisoned for good.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -11,7 +18,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
 use crate::cell::PmU64;
@@ -21,7 +29,7 @@ use crate::error::DurabilityLost;
 const PAGE: usize = 4096;
 
 thread_local! {
-    /// Pages this thread flushed and has not fenced, with the identity of their medium.
+    /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
     static FLUSHED: RefCell<Vec<(u64, Range<usize>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -75,11 +83,18 @@ pub(crate) struct WriteBack {
     /// Tells the media of this process apart, those that are closed included.
     identity: u64,
     state: Mutex<State>,
+    /// A round is over.
+    round_over: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     poisoned: bool,
+    /// The pages of the fences that wait for the next round: from the first to the last.
+    waiting: Option<Range<usize>>,
+    /// Rounds that were begun, and those that are over.
+    begun: u64,
+    over: u64,
     /// Write-backs that still succeed before one fails, for tests.
     succeed: Option<u64>,
 }
@@ -87,8 +102,9 @@ struct State {
 impl WriteBack {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let state = State { poisoned: false, succeed: None };
-        Self { identity: NEXT.fetch_add(1, Relaxed), state: Mutex::new(state) }
+        let state = State { poisoned: false, waiting: None, begun: 0, over: 0, succeed: None };
+        let identity = NEXT.fetch_add(1, Relaxed);
+        Self { identity, state: Mutex::new(state), round_over: Condvar::new() }
     }
 
     /// Lets `succeed` more write-backs succeed and the next one fail, as if the device had.
@@ -104,59 +120,73 @@ impl WriteBack {
         let bytes = words.as_ptr_range();
         let start = bytes.start.addr() / PAGE * PAGE;
         let pages = start..bytes.end.addr().next_multiple_of(PAGE);
-        FLUSHED.with_borrow_mut(|flushed| match flushed.last_mut() {
-            Some((identity, last))
-                if *identity == self.identity
-                    && last.start <= pages.start
-                    && pages.start <= last.end =>
-            {
-                last.end = last.end.max(pages.end);
+        FLUSHED.with_borrow_mut(|flushed| {
+            match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
+                Some((_, noted)) => *noted = hull(noted, &pages),
+                None => flushed.push((self.identity, pages)),
             }
-            _ => flushed.push((self.identity, pages)),
         });
     }
 
     /// Writes back what this thread noted.
     fn fence(&self) -> Result<(), DurabilityLost> {
-        let ranges = self.take();
+        let Some(pages) = self.take() else {
+            return if self.state.lock().poisoned { Err(DurabilityLost) } else { Ok(()) };
+        };
         let mut state = self.state.lock();
-        if state.poisoned {
-            return Err(DurabilityLost);
-        }
-        for range in ranges {
-            if state.sync(&range).is_err() {
-                state.poisoned = true;
+        state.waiting = Some(match state.waiting.take() {
+            Some(others) => hull(&others, &pages),
+            None => pages,
+        });
+        // The round that is under way may have passed these pages already: the next one is theirs.
+        let mine = state.begun + 1;
+        loop {
+            if state.poisoned {
                 return Err(DurabilityLost);
             }
+            if state.over >= mine {
+                return Ok(());
+            }
+            if state.begun > state.over {
+                self.round_over.wait(&mut state);
+                continue;
+            }
+            let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
+            state.begun += 1;
+            let allowed = state.allow();
+            let synced = MutexGuard::unlocked(&mut state, || allowed.and_then(|()| msync(&pages)));
+            state.poisoned |= synced.is_err();
+            state.over = state.begun;
+            self.round_over.notify_all();
         }
-        Ok(())
     }
 
-    /// This thread's pages of this medium, merged.
-    fn take(&self) -> Vec<Range<usize>> {
-        let mut mine: Vec<Range<usize>> = FLUSHED.with_borrow_mut(|flushed| {
-            flushed.extract_if(.., |entry| entry.0 == self.identity).map(|entry| entry.1).collect()
-        });
-        mine.sort_unstable_by_key(|range| range.start);
-        mine.dedup_by(|next, kept| {
-            let joined = next.start <= kept.end;
-            if joined {
-                kept.end = kept.end.max(next.end);
-            }
-            joined
-        });
-        mine
+    /// This thread's pages of this medium.
+    fn take(&self) -> Option<Range<usize>> {
+        FLUSHED.with_borrow_mut(|flushed| {
+            let at = flushed.iter().position(|entry| entry.0 == self.identity)?;
+            Some(flushed.swap_remove(at).1)
+        })
     }
 }
 
+fn hull(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
+fn msync(pages: &Range<usize>) -> Result<(), Errno> {
+    let start = core::ptr::without_provenance_mut(pages.start);
+    // SAFETY: `msync` changes no memory, and returns an error for addresses that are not mapped.
+    unsafe { rustix::mm::msync(start, pages.len(), MsyncFlags::SYNC) }
+}
+
 impl State {
-    fn sync(&mut self, range: &Range<usize>) -> Result<(), rustix::io::Errno> {
+    /// Whether a test lets the next write-back succeed.
+    fn allow(&mut self) -> Result<(), Errno> {
         if let Some(left) = &mut self.succeed {
-            *left = left.checked_sub(1).ok_or(rustix::io::Errno::IO)?;
+            *left = left.checked_sub(1).ok_or(Errno::IO)?;
         }
-        let start = core::ptr::without_provenance_mut(range.start);
-        // SAFETY: `msync` changes no memory, and returns an error for addresses that are not mapped.
-        unsafe { rustix::mm::msync(start, range.len(), MsyncFlags::SYNC) }
+        Ok(())
     }
 }
 
@@ -170,23 +200,46 @@ mod tests {
     type Page = [PmU64; 512];
 
     #[test]
-    fn pages_are_merged_and_kept_apart_by_medium() {
+    fn pages_are_kept_apart_by_medium() {
         let space = Space::new(16 * 4096, 16 * 4096);
         let page = |n: u64| space.get(PPtr::<Page>::new(n * 4096)).unwrap();
         let base = words_of(page(1)).as_ptr().addr() - 4096;
         let (one, other) = (WriteBack::new(), WriteBack::new());
-        for n in [9, 2, 3, 1, 6, 9] {
+        for n in [6, 2, 3, 9, 6] {
             one.note(&page(n)[5..6]);
         }
         other.note(page(4));
         other.note(&[]);
-        let pages = |writeback: &WriteBack| -> Vec<_> {
-            let taken = writeback.take().into_iter();
-            taken.map(|r| (r.start - base) / 4096..(r.end - base) / 4096).collect()
+        let pages = |writeback: &WriteBack| {
+            writeback.take().map(|r| (r.start - base) / 4096..(r.end - base) / 4096)
         };
-        assert_eq!(pages(&one), [1..4, 6..7, 9..10]);
-        assert_eq!(pages(&one), []);
-        assert_eq!(pages(&other).as_slice(), core::slice::from_ref(&(4..5)));
+        assert_eq!(pages(&one), Some(2..10));
+        assert_eq!(pages(&one), None);
+        assert_eq!(pages(&other), Some(4..5));
+    }
+
+    #[test]
+    fn fences_of_many_threads_share_rounds_and_failures() {
+        let space = Space::new(16 * 4096, 16 * 4096);
+        let writeback = WriteBack::new();
+        let fence = |thread: u64| {
+            writeback.note(words_of(space.get(PPtr::<Page>::new(4096 * thread)).unwrap()));
+            writeback.fence()
+        };
+        let all = |rounds: u32| {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (1..=4)
+                    .map(|t| scope.spawn(move || (0..rounds).try_for_each(|_| fence(t))))
+                    .collect();
+                threads.into_iter().filter_map(|t| t.join().unwrap().ok()).count()
+            })
+        };
+        assert_eq!(all(500), 4);
+        let state = writeback.state.lock();
+        assert!(state.begun == state.over && state.over <= 2000 && state.waiting.is_none());
+        drop(state);
+        writeback.fail_after(10);
+        assert_eq!(all(500), 0, "nobody is told that all is well");
     }
 
     #[test]
