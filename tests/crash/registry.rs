@@ -2,7 +2,7 @@
 
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
-use super::pmwcas::{blocks::Blocks, words::Words};
+use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     list::List,
     pools::Pools,
@@ -26,6 +26,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pools>(),
         entry::<Words>(),
         entry::<Blocks>(),
+        entry::<Linked>(),
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),
