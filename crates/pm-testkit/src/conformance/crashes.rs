@@ -71,7 +71,9 @@ fn single_calls(threaded: bool) -> BoxedStrategy<CrashOp> {
         2 => tag.prop_map(Call::Upsert),
         4 => Just(Call::Remove),
     ];
-    (prop_oneof![3 => hot, 1 => 0..KEYS], call).prop_map(|(key, call)| CrashOp::One(key, call)).boxed()
+    (prop_oneof![3 => hot, 1 => 0..KEYS], call)
+        .prop_map(|(key, call)| CrashOp::One(key, call))
+        .boxed()
 }
 
 /// The records of `bulk_load(count)`.

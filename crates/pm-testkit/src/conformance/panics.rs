@@ -136,10 +136,12 @@ fn interrupted<S: Subject>(
 
 /// Another thread's operations on the key, its neighbours and the far ends.
 fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64, refusals: bool) -> Verdict {
-    let allow = |result: Verdict| if refusals { Ok(()) } else { result };
+    let allow = |result: Verdict| match result {
+        Err(failure) if refusals && failure.is_refusal() => Ok(()),
+        result => result,
+    };
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
-        let calls =
-            [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
+        let calls = [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
         for call in calls {
             allow(record::<S>(log, rig.index(), near, call))?;
         }
