@@ -2,7 +2,7 @@
 //! everything, the order in DRAM. Every change is one allocate-activate, one free, or one exchange
 //! of a record.
 //!
-//! It is correct unless its thread was given a [`Flaw`].
+//! It is correct unless its thread was given a [`Flaw`], for one thread while it loads.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,9 +28,10 @@ pm_struct! {
         value: PmU64,
     }
 
-    /// The root block: a slot that is not null is a record.
+    /// The root block: a slot that is not null is a record, unless a load is under way.
     #[align(64)]
     pub(crate) struct Root<const N: usize> {
+        loading: PmU64,
         slots: [PmPtr<Record>; N],
     }
 }
@@ -65,8 +66,31 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         let state = Mutex::new(State { doubtful: true, ..State::default() });
         let (pool, root) = (pool.clone(), entry.root());
         let index = Self { pool, root, state, flaw: flaw(), types: std::marker::PhantomData };
+        if index.pool.pm().load(index.loading()?) != 0 {
+            index.discard()?;
+        }
         drop(index.state()?);
         Ok(index)
+    }
+
+    fn loading(&self) -> Result<&PmU64, PmError> {
+        Ok(&self.pool.get(self.root)?.loading)
+    }
+
+    /// Takes back a load that did not end.
+    fn discard(&self) -> Result<(), PmError> {
+        for slot in 0..N {
+            self.pool.free_from(self.slot(slot)?)?;
+        }
+        self.mark_loading(0)
+    }
+
+    /// Whether a load is under way, durably.
+    #[track_caller]
+    fn mark_loading(&self, loading: u64) -> Result<(), PmError> {
+        self.pool.pm().store(self.loading()?, loading);
+        self.pool.pm().persist(self.loading()?)?;
+        Ok(())
     }
 
     fn slot(&self, slot: usize) -> Result<&PmPtr<Record>, PmError> {
@@ -254,14 +278,15 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
+        self.mark_loading(1)?;
         for (key, value) in &records {
             if let Err(error) = self.insert(key.borrowed(), value.borrowed()) {
-                for (key, _) in &records {
-                    self.remove(key.borrowed())?;
-                }
+                self.discard()?;
+                self.pool.pm().lock(&self.state).doubtful = true;
                 return Err(error);
             }
         }
+        self.mark_loading(0)?; // LIN
         Ok(records.len() as u64)
     }
 
@@ -314,6 +339,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
             return Err(IndexError::IndexExists { name: name.into() });
         }
         let entry = pool.create_index(name, KIND, Self::layout(), |root: &Root<N>| {
+            pool.pm().store(&root.loading, 0);
             for slot in &root.slots {
                 pool.pm().store(slot, PPtr::NULL);
             }
