@@ -28,7 +28,7 @@ use pmindex::core::{
     Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, Traced, pm_struct,
     sync::VersionLock,
 };
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_used_pool, open_pool};
 use proptest::prelude::*;
 
 pm_struct! {
@@ -192,7 +192,7 @@ impl CrashSubject for List {
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = create_pool(space, &options())?;
+        let pool = create_used_pool(space, &options())?;
         let entry = pool.create_index::<Root>("list", *b"list    ", 1, |root| {
             pool.pm().store(&root.first, PPtr::NULL);
             pool.pm().store(&root.seal, SEAL);

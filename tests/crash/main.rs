@@ -3,6 +3,8 @@
 //! Under plain `cargo test` every registered structure is explored with a small number of states.
 //! A new index is added in `registry.rs`.
 
+#[path = "../../crates/pm-testkit/tests/crash_alloc/blocks.rs"]
+mod allocator;
 mod list;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;

@@ -2,7 +2,8 @@
 
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
-use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
+use super::allocator::Blocks as Allocator;
+use super::pmwcas::{blocks::Blocks, words::Words};
 use super::{
     list::List,
     pools::Pools,
@@ -24,9 +25,9 @@ pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),
         entry::<Pools>(),
+        entry::<Allocator>(),
         entry::<Words>(),
         entry::<Blocks>(),
-        entry::<Linked>(),
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),

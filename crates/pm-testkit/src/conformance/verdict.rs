@@ -10,10 +10,7 @@ use pmindex_index::IndexError;
 
 /// What the index got wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    what: String,
-    refused: bool,
-}
+pub struct Failure(String);
 
 /// The result of a section.
 pub type Verdict<T = ()> = Result<T, Failure>;
@@ -21,53 +18,43 @@ pub type Verdict<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with a description.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), refused: false }
+        Self(what.into())
     }
 
     /// The same failure, and where it was found.
     #[must_use]
     pub fn within(self, place: impl fmt::Display) -> Self {
-        Self { what: format!("{place}: {}", self.what), ..self }
+        Self(format!("{place}: {}", self.0))
     }
 
     /// The description.
     #[must_use]
     pub fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// Whether an operation returned an error, as opposed to a wrong result.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
-        self.refused
-    }
-
-    fn refusal(what: String) -> Self {
-        Self { what, refused: true }
+        &self.0
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.0)
     }
 }
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
-        Self::refusal(format!("unexpected error: {error}"))
+        Self(format!("unexpected error: {error}"))
     }
 }
 
 impl From<PmError> for Failure {
     fn from(error: PmError) -> Self {
-        Self::refusal(format!("unexpected error of the pool: {error}"))
+        Self(format!("unexpected error of the pool: {error}"))
     }
 }
 
 impl From<DurabilityLost> for Failure {
     fn from(error: DurabilityLost) -> Self {
-        Self::refusal(format!("unexpected error of the medium: {error}"))
+        Self(format!("unexpected error of the medium: {error}"))
     }
 }
 
@@ -102,7 +89,7 @@ pub(crate) fn expect_eq<T: PartialEq + fmt::Debug>(
     if found == wanted {
         return Ok(());
     }
-    Err(Failure::new(format!("{what}: found {}, wanted {}", brief(found), brief(wanted))))
+    Err(Failure(format!("{what}: found {}, wanted {}", brief(found), brief(wanted))))
 }
 
 /// Fails with a message unless the condition holds.

@@ -24,6 +24,11 @@ use super::run::{Plan, Recording, Step};
 use super::site::SiteTable;
 use super::subject::CrashSubject;
 
+/// A note in the trace: from here on crashes are not explored.
+pub(crate) const PAUSE: u64 = u64::MAX;
+/// A note in the trace: from here on they are again.
+pub(crate) const RESUME: u64 = u64::MAX - 1;
+
 /// What one level of nesting needs: 0 is the run, 1 the recovery from a crash of it.
 #[derive(Debug)]
 struct Level {
@@ -50,6 +55,10 @@ struct Walk<'a, S: CrashSubject> {
     /// States after which the walk ends.
     budget: u64,
     every_store: bool,
+    /// One fence or flush in so many is a crash point; the ends of operations always are.
+    thin: usize,
+    /// Between [`PAUSE`] and [`RESUME`].
+    paused: bool,
 }
 
 /// Explores runs of one subject in one configuration.
@@ -63,6 +72,8 @@ pub struct Explorer<S: CrashSubject> {
     report: Report,
     rng: Rng,
     tail: Vec<S::Op>,
+    /// States in creation after which no more of this trial are explored.
+    creation_budget: u64,
 }
 
 impl<S: CrashSubject> Explorer<S> {
@@ -79,6 +90,7 @@ impl<S: CrashSubject> Explorer<S> {
             report: Report::new(S::NAME, &config),
             rng: Rng::new(config.seed),
             tail: Vec::new(),
+            creation_budget: 0,
             config,
         }
     }
@@ -115,12 +127,25 @@ impl<S: CrashSubject> Explorer<S> {
             oracle: Oracle::uncreated(plan.threads.len()),
             allowed: None,
             past: mix(self.config.threads as u64),
-            budget: self.config.states,
+            budget: self.trial_budget(),
             every_store: operations <= 4 || seed.is_multiple_of(4),
+            thin: if seed.is_multiple_of(2) { 1 } else { 3 },
+            paused: false,
         };
-        let from = if seed.is_multiple_of(16) { 0 } else { start_of_crashes(&run) };
+        let from = if self.report.states < self.config.states {
+            self.start_of_crashes(&run, seed)
+        } else {
+            usize::MAX // only steps that no crash was explored at
+        };
         let result = self.walk(&mut walk, from, 0);
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
+    }
+
+    /// States after which the trial at hand ends: a share of all, so that many trials have one.
+    fn trial_budget(&self) -> u64 {
+        let (done, wanted) = (self.report.states, self.config.states);
+        let share = done + (wanted / 12).max(400);
+        if done < wanted { share.min(wanted) } else { share }
     }
 
     fn failure(&self, plan: &Plan<S::Op>, seed: u64, run: &Recording<S>) -> Failure {
@@ -139,10 +164,10 @@ impl<S: CrashSubject> Explorer<S> {
         let mut result = Ok(());
         for i in 0..=walk.trace.len() {
             let event = walk.trace.get(i);
-            if let Some(event) = event {
-                self.sites.number(event);
-            }
-            if i >= from && is_point(event, walk.every_store) {
+            // A step that no crash was explored at has one, wherever it is.
+            let step = event.and_then(|event| self.sites.number(event));
+            let new = step.is_some_and(|number| !self.report.has_crashed_at(number));
+            if (new && !walk.paused) || (i >= from && self.crashes_at(walk, event)) {
                 result = self.crash_point(walk, &mut level, i);
                 if result.is_err() || self.report.states >= walk.budget {
                     break;
@@ -163,6 +188,48 @@ impl<S: CrashSubject> Explorer<S> {
         result
     }
 
+    /// The first event before which crashes are explored: the end of the setup, or in one trial of
+    /// four some step within the creation, and in one some step after the setup.
+    fn start_of_crashes(&mut self, run: &Recording<S>, seed: u64) -> usize {
+        let mut steps = Vec::new();
+        let mut paused = false;
+        for (i, event) in run.trace.iter().enumerate() {
+            match event.kind {
+                EventKind::Flush | EventKind::Fence | EventKind::Grow if !paused => steps.push(i),
+                EventKind::Note if event.value >= RESUME => paused = event.value == PAUSE,
+                EventKind::Note => match run.history[event.value as usize] {
+                    Step::Created if seed.is_multiple_of(4) && !steps.is_empty() => {
+                        let share = (self.config.states / 40).max(60);
+                        self.creation_budget = self.report.in_creation + share;
+                        return steps[self.rng.below(steps.len())];
+                    }
+                    Step::Ready if seed % 4 != 3 => return i + 1,
+                    // a trial has a budget: start late now and then, to spend it on later steps
+                    Step::Ready => return i + 1 + self.rng.below(run.trace.len() - i),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        0
+    }
+
+    /// Whether a crash before this event is explored.
+    fn crashes_at(&mut self, walk: &Walk<'_, S>, event: Option<&Event>) -> bool {
+        let in_creation = !walk.oracle.is_created();
+        if walk.paused || in_creation && self.report.in_creation >= self.creation_budget {
+            return false;
+        }
+        match event.map(|e| e.kind) {
+            None | Some(EventKind::Note | EventKind::Grow) => true,
+            Some(EventKind::Fence | EventKind::Flush) => {
+                let thin = if in_creation { 3 } else { walk.thin };
+                thin == 1 || self.rng.one_in(thin)
+            }
+            Some(_) => walk.every_store && !in_creation,
+        }
+    }
+
     fn crash_point(
         &mut self,
         walk: &mut Walk<'_, S>,
@@ -172,7 +239,7 @@ impl<S: CrashSubject> Explorer<S> {
         let (exhaustive, random) = if walk.depth == 0 {
             (self.config.exhaustive, self.config.random)
         } else {
-            (self.config.exhaustive / 8, self.config.random / 8)
+            (self.config.exhaustive / 4, self.config.random / 4)
         };
         let coverage =
             level.images.derive(&mut level.memory, &self.space, exhaustive, random, &mut self.rng);
@@ -237,6 +304,8 @@ impl<S: CrashSubject> Explorer<S> {
                 past: walk.past,
                 budget: self.config.states.min(self.report.states + self.config.nested_states),
                 every_store: true,
+                thin: 1,
+                paused: false,
             };
             let hash = level.images.hashes[image];
             result = self.walk(&mut inner, 0, hash);
@@ -250,23 +319,31 @@ impl<S: CrashSubject> Explorer<S> {
     /// Whether the recovery just recorded is to be crashed as well: the first few of each kind,
     /// and a sample.
     fn worth_nesting(&mut self) -> bool {
-        let (kind, writes) = self.space.with_trace(|trace| {
-            let mut kind = 0u64;
-            let mut writes = false;
+        let (sites, report) = (&mut self.sites, &self.report);
+        let (kind, writes, new_step) = self.space.with_trace(|trace| {
+            let (mut kind, mut writes, mut new_step) = (0u64, false, false);
             for event in trace.iter().take_while(|e| e.kind != EventKind::Note) {
                 writes |= event.kind.writes();
                 kind = mix(kind ^ std::ptr::from_ref(event.site).addr() as u64);
+                let step = sites.number(event);
+                new_step |= step.is_some_and(|number| !report.has_crashed_at(number));
             }
-            (kind, writes)
+            (kind, writes, new_step)
         });
         let times = self.recoveries.entry(kind).or_insert(0);
         *times += 1;
-        (writes && *times <= 3) || self.rng.one_in(self.config.nest_every)
+        // Recoveries differ in many ways; crashes of them must not crowd out everything else.
+        let room = self.report.nested * 5 < self.report.states * 2 || *times == 1 && new_step;
+        room && writes && *times <= 2 || self.rng.one_in(self.config.nest_every)
     }
 }
 
 impl<S: CrashSubject> Walk<'_, S> {
     fn step(&mut self, note: &Event) -> Result<(), String> {
+        if note.value >= RESUME {
+            self.paused = note.value == PAUSE;
+            return Ok(());
+        }
         self.allowed = None;
         let step = &self.history[note.value as usize];
         self.past = mix(self.past ^ fingerprint(step));
@@ -308,22 +385,6 @@ impl Broken {
         self.path.extend(image.into_iter().map(|line| format!("  {line}")));
         self.path.push(format!("crash of {run} {point}:"));
     }
-}
-
-fn is_point(event: Option<&Event>, every_store: bool) -> bool {
-    match event.map(|e| e.kind) {
-        None | Some(EventKind::Fence | EventKind::Flush | EventKind::Note | EventKind::Grow) => {
-            true
-        }
-        Some(_) => every_store,
-    }
-}
-
-fn start_of_crashes<S: CrashSubject>(run: &Recording<S>) -> usize {
-    let ready = |e: &Event| {
-        e.kind == EventKind::Note && matches!(run.history[e.value as usize], Step::Ready)
-    };
-    run.trace.iter().position(ready).map_or(0, |i| i + 1)
 }
 
 fn fingerprint<S: CrashSubject>(step: &Step<S>) -> u64 {

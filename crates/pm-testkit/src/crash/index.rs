@@ -23,11 +23,11 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use pmindex_core::trace::Space;
-use pmindex_core::{Medium, Pool, PoolOptions, Traced};
+use pmindex_core::{Pool, PoolOptions, Traced};
 use pmindex_index::{Index, IndexError, Key, PmIndex, Storable, Value};
 use proptest::prelude::*;
 
-use super::pools::{create_pool, open_pool};
+use super::pools::{create_used_pool, open_pool};
 use super::subject::{CrashSubject, Fault, Geometry};
 
 /// An index to crash.
@@ -132,23 +132,6 @@ impl<C: CrashIndex> fmt::Debug for Indexed<C> {
 
 const INDEX: &str = "index";
 
-/// Leaves garbage in free memory, durably: what an index takes for zero without writing it shows.
-fn soil(pool: &Pool<Traced>) -> Result<(), Fault> {
-    let pm = pool.pm();
-    let mut op = pool.op()?;
-    for size in [64, 64, 128, 192, 192, 256, 320] {
-        let words = pool.words(op.reserve_bytes(size, 64)?.ptr().offset(), size as usize / 8)?;
-        for line in words.chunks(8) {
-            for word in line {
-                pm.store(word, u64::MAX);
-            }
-            let soiled = pm.flush_words(line);
-            pm.fence(soiled)?; // line by line: fewer images to explore
-        }
-    }
-    Ok(())
-}
-
 impl<C: CrashIndex> Indexed<C> {
     fn with<R>(&self, body: impl FnOnce(&Open<C>) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.open.read_recursive() {
@@ -195,8 +178,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = create_pool(space, &C::options())?;
-        soil(&pool)?;
+        let pool = create_used_pool(space, &C::options())?;
         let index = C::Index::create(&pool, INDEX)?;
         Ok(Self { space: space.clone(), open: RwLock::new(Some(Open { index, pool })) })
     }

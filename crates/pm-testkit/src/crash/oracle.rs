@@ -65,6 +65,12 @@ impl<S: CrashSubject> Oracle<S> {
         self.created = true;
     }
 
+    /// Whether `create` has returned.
+    #[must_use]
+    pub fn is_created(&self) -> bool {
+        self.created
+    }
+
     /// A thread starts an operation.
     pub fn invoke(&mut self, thread: usize, op: &S::Op) {
         self.in_flight[thread] = Some(op.clone());

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
-use pmindex_core::{OpenError, Pool, PoolOptions, Traced};
+use pmindex_core::{Medium, OpenError, PmError, Pool, PoolOptions, Traced};
 
+use super::explore::{PAUSE, RESUME};
+use super::rng::mix;
 use super::subject::Fault;
 
 /// Creates a pool that fills the space's file.
@@ -13,6 +15,33 @@ use super::subject::Fault;
 /// Whatever creation refuses.
 pub fn create_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Traced>>, Fault> {
     Ok(Arc::new(Pool::create_traced(space, options)?))
+}
+
+/// Creates a pool whose free memory is not zero, as after long use: what a structure forgets to
+/// initialize, or to flush, is not there by luck.
+///
+/// # Errors
+/// Whatever creation refuses.
+pub fn create_used_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Traced>>, Fault> {
+    let pool = create_pool(space, options)?;
+    space.note(PAUSE);
+    let mut op = pool.op()?;
+    let mut bytes = 16 << 10;
+    let extent = loop {
+        match op.reserve_bytes(bytes, 64) {
+            Err(PmError::Full { .. } | PmError::TooLarge { .. }) if bytes > 4096 => bytes /= 2,
+            other => break other?.ptr(),
+        }
+    };
+    let words = pool.words(extent.offset(), bytes as usize / 8)?;
+    for (i, chunk) in words.chunks(64).enumerate() {
+        let garbage: Vec<u64> = (0..chunk.len()).map(|j| mix((i * 64 + j) as u64 + 1)).collect();
+        pool.pm().write_words(chunk, &garbage);
+        pool.pm().fence(pool.pm().flush_words(chunk))?;
+    }
+    drop(op); // gives all of it back
+    space.note(RESUME);
+    Ok(pool)
 }
 
 /// Opens the pool in the space; `None` if there is none, because a crash interrupted its creation.

@@ -78,6 +78,10 @@ impl Report {
         }
     }
 
+    pub(crate) fn has_crashed_at(&self, number: usize) -> bool {
+        self.counts.get(number).is_some_and(|&(_, states)| states > 0)
+    }
+
     pub(crate) fn at_step(&mut self, number: usize, states: usize) {
         if self.counts.len() <= number {
             self.counts.resize(number + 1, (0, 0));

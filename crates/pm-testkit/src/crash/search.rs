@@ -13,7 +13,10 @@ use super::run::Plan;
 use super::subject::CrashSubject;
 
 /// Runs in a row without a new state after which a search counts as exhausted.
-const IDLE_TRIALS: u64 = 60;
+const IDLE_TRIALS: u64 = 80;
+/// The fewest runs: when the states are used up, further ones are crashed only at steps that no
+/// crash was explored at yet.
+const MIN_TRIALS: u64 = 80;
 /// The most reductions tried on a failure.
 const SHRINKS: usize = 400;
 
@@ -24,7 +27,8 @@ const SHRINKS: usize = 400;
 pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
     let (mut trial, mut idle) = (0, 0);
-    while explorer.report().states < config.states && idle < IDLE_TRIALS {
+    let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
+    while unfinished(explorer.report()) && idle < IDLE_TRIALS {
         let seed = config.seed.wrapping_add(trial);
         let mut tree = tree::<S>(config, seed);
         let before = explorer.report().states;
