@@ -3,7 +3,7 @@
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
 use super::allocator::Blocks as Allocator;
-use super::pmwcas::{blocks::Blocks, words::Words};
+use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     list::List,
     pools::Pools,
@@ -28,6 +28,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Allocator>(),
         entry::<Words>(),
         entry::<Blocks>(),
+        entry::<Linked>(),
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),

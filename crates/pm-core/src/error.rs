@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::mode::Durability;
+use crate::mode::{Durability, FlushInstruction};
 
 /// A fence was refused: a write-back failed (`msync` reported an error) and the pool acknowledges
 /// nothing any more, or the pool is open for reading only and somebody wrote without
@@ -95,6 +95,12 @@ pub enum PmError {
         what: &'static str,
         /// Its value.
         value: u64,
+    },
+    /// The CPU has no such flush instruction.
+    #[error("this CPU has no flush instruction {instruction}")]
+    NoInstruction {
+        /// Which was asked for.
+        instruction: FlushInstruction,
     },
     /// The operating system refused (growing the file, mapping it).
     #[error("{what}: {source_text}")]

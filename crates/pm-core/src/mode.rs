@@ -59,6 +59,8 @@ pub enum FlushInstruction {
     DcCvap,
     /// AArch64: cleans to the point of coherency; no persistence without help of the platform.
     DcCvac,
+    /// None is known for this CPU: persistent memory cannot be used as such, nor emulated.
+    Unknown,
 }
 
 impl fmt::Display for FlushInstruction {
@@ -70,6 +72,7 @@ impl fmt::Display for FlushInstruction {
             Self::DcCvadp => "dc cvadp",
             Self::DcCvap => "dc cvap",
             Self::DcCvac => "dc cvac",
+            Self::Unknown => "unknown",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The counting medium counts exactly what its rules say.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use pmindex_core::{Counting, Counts, Flushed, Mapped, Medium, PmU64, Pool, Rmw};
 
@@ -98,4 +99,17 @@ fn two_media_do_not_share_counts() {
     let flushed: Flushed = one.pm().flush(&words(&one)[0]);
     one.pm().fence(flushed).expect("emulated");
     assert_eq!((one.pm().counts().lines, other.pm().counts().lines), (1, 0));
+}
+
+#[test]
+fn a_delay_per_line_slows_flushes_down() {
+    let opts = pmindex_core::PoolOptions::new().size(64 << 10).grow(false).emulate_pm(true);
+    let slow = |mapped| Counting::new(mapped).with_delay(Duration::from_micros(100));
+    let pool = Pool::create_in_memory(&opts, slow).expect("a small pool");
+    let started = Instant::now();
+    let flushed = pool.pm().flush_words(&words(&pool)[..80]); // 10 lines
+    pool.pm().fence(flushed).expect("emulated");
+    // A lower bound with a wide margin for the calibration; an upper one would be at a scheduler's
+    // mercy.
+    assert!(started.elapsed() > Duration::from_micros(500), "{:?}", started.elapsed());
 }

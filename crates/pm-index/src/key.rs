@@ -1,4 +1,22 @@
 //! Keys and values: how a Rust type becomes words or bytes, and back.
+//!
+//! Words are compared as unsigned numbers, the first word first; bytes from the first byte on, a
+//! prefix before what it is a prefix of. The encodings keep the order of the types:
+//!
+//! | type | kept as | encoding |
+//! | --- | --- | --- |
+//! | `u8` to `u64`, `bool` (0, 1), `char` (its scalar value) | 1 word | the number |
+//! | `i8` to `i64` | 1 word | as 64 bits, the sign bit flipped |
+//! | `u128`, `i128` | 2 words | the high half first; `i128` with its sign bit flipped |
+//! | `()` | 1 word | 0 |
+//! | `[u8; N]`, `N` up to 32 | `N / 8` words, rounded up, at least 1 | big-endian, padded with 0 |
+//! | `[u8; N]`, `N` over 32 | bytes | itself |
+//! | tuples of 2 to 4 parts, each inline, 4 words in all | the words of the parts | one after the other |
+//! | `Vec<u8>`, `String` | bytes | itself; UTF-8 |
+//!
+//! Word values do not depend on the machine; on the medium each word is little-endian. A word that
+//! is no encoding (a damaged file) gives some value of the type: high bits are ignored, a `bool` is
+//! true if it is not 0, a `char` that is none is U+FFFD.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -88,95 +106,3 @@ pub trait Key: Storable + Ord {}
 pub trait Value: Storable + PartialEq {}
 
 impl<T: Storable + PartialEq> Value for T {}
-
-macro_rules! inline_int {
-    ($($t:ty => |$v:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
-        impl Storable for $t {
-            type Ref = Self;
-            const SHAPE: Shape = Shape::Inline(1);
-            fn type_name() -> String {
-                stringify!($t).into()
-            }
-            #[inline(always)]
-            fn borrowed(&self) -> &Self {
-                self
-            }
-            #[inline(always)]
-            fn to_words(value: &Self) -> Words {
-                let $v = *value;
-                [$to, 0, 0, 0]
-            }
-            #[inline(always)]
-            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap,
-                    reason = "the inverse of `to_words`")]
-            fn from_words(words: &[u64]) -> Self {
-                let $w = words[0];
-                $from
-            }
-            fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
-                unreachable!("an inline type")
-            }
-            fn from_bytes(_: &[u8]) -> Option<Self> {
-                unreachable!("an inline type")
-            }
-        }
-        impl Key for $t {}
-    )* };
-}
-
-inline_int! {
-    u64 => |v| v, |w| w;
-    u32 => |v| u64::from(v), |w| w as u32;
-    u16 => |v| u64::from(v), |w| w as u16;
-    u8 => |v| u64::from(v), |w| w as u8;
-    i64 => |v| v.cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed();
-    i32 => |v| i64::from(v).cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed() as i32;
-}
-
-impl Storable for Vec<u8> {
-    type Ref = [u8];
-    const SHAPE: Shape = Shape::Bytes;
-    fn type_name() -> String {
-        "bytes".into()
-    }
-    fn borrowed(&self) -> &[u8] {
-        self
-    }
-    fn to_words(_: &[u8]) -> Words {
-        unreachable!("a byte string")
-    }
-    fn from_words(_: &[u64]) -> Self {
-        unreachable!("a byte string")
-    }
-    fn to_bytes(value: &[u8]) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value)
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Some(bytes.to_vec())
-    }
-}
-impl Key for Vec<u8> {}
-
-impl Storable for String {
-    type Ref = str;
-    const SHAPE: Shape = Shape::Bytes;
-    fn type_name() -> String {
-        "str".into()
-    }
-    fn borrowed(&self) -> &str {
-        self
-    }
-    fn to_words(_: &str) -> Words {
-        unreachable!("a byte string")
-    }
-    fn from_words(_: &[u64]) -> Self {
-        unreachable!("a byte string")
-    }
-    fn to_bytes(value: &str) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value.as_bytes())
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        String::from_utf8(bytes.to_vec()).ok()
-    }
-}
-impl Key for String {}

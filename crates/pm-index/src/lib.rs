@@ -2,9 +2,12 @@
 //! kept ([`Storable`], [`Key`], [`Value`]).
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod error;
 mod index;
+mod inline;
 mod key;
+mod tuple;
 
 pub use error::IndexError;
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use pmindex_core::{IndexEntry, Mapped, Medium, PmU64, Pool, pm_struct};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
-    RecoveryReport, Shape, Stats, Storable, Value,
+    RecoveryReport, Stats, Storable, Value,
 };
 
 const KIND: [u8; 8] = *b"model   ";
@@ -42,14 +42,6 @@ pub struct ModelIndex<K: Key, V: Value, M: Medium = Mapped> {
     pool: Arc<Pool<M>>,
     records: Records<K, V>,
     root: u64,
-}
-
-/// The owned form of a borrowed key or value.
-pub(crate) fn owned<T: Storable>(value: &T::Ref) -> T {
-    match T::SHAPE {
-        Shape::Inline(words) => T::from_words(&T::to_words(value)[..words]),
-        Shape::Bytes => T::from_bytes(&T::to_bytes(value)).expect("an encoding decodes"),
-    }
 }
 
 /// Bytes of the encoding if it is a byte string, else 0.
@@ -98,12 +90,12 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        Ok(self.pm().lock(&self.records).get(&owned::<K>(key)).cloned())
+        Ok(self.pm().lock(&self.records).get(&K::owned(key)).cloned())
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
-        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        let (key, value) = (K::owned(key), V::owned(value));
         let mut records = self.pm().lock(&self.records);
         if records.contains_key(&key) {
             return Ok(false);
@@ -114,7 +106,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
-        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        let (key, value) = (K::owned(key), V::owned(value));
         match self.pm().lock(&self.records).get_mut(&key) {
             Some(place) => {
                 *place = value;
@@ -126,16 +118,16 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
-        let (key, value) = (owned::<K>(key), owned::<V>(value));
+        let (key, value) = (K::owned(key), V::owned(value));
         Ok(self.pm().lock(&self.records).insert(key, value).is_none())
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        Ok(self.pm().lock(&self.records).remove(&owned::<K>(key)))
+        Ok(self.pm().lock(&self.records).remove(&K::owned(key)))
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-        let bounds = (lower.map(owned::<K>), upper.map(owned::<K>));
+        let bounds = (lower.map(K::owned), upper.map(K::owned));
         let records = self.pm().lock(&self.records);
         let items: Vec<_> = records.range(bounds).map(|(k, v)| (k.clone(), v.clone())).collect();
         Box::new(items.into_iter().map(Ok))

@@ -77,10 +77,15 @@ const fn block_words(config: Config) -> usize {
     HEADER_WORDS + slot_words(config) * (config.partitions * config.per_partition) as usize
 }
 
-/// A 64-bit mix, so that a header of garbage is not taken for one.
-const fn check_of(config: u64) -> u64 {
-    let mixed = (config ^ MAGIC).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// A mix of 64 bits.
+const fn mix(word: u64) -> u64 {
+    let mixed = (word ^ word >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29
+}
+
+/// What a header of garbage does not have.
+const fn check_of(config: u64) -> u64 {
+    mix(config ^ MAGIC)
 }
 
 impl Table {
@@ -98,6 +103,14 @@ impl Table {
         let words = pool.words(base, block_words(config))?;
         for cell in words {
             pool.pm().store(cell, 0);
+        }
+        for slot in 0..u64::from(config.slots()) {
+            // Incarnations start where nobody can guess, so that no user data happens to look like a
+            // pointer to one.
+            let seq = mix(mix(slot) ^ pool.uuid() as u64 ^ (pool.uuid() >> 64) as u64);
+            let heading = Heading { seq: seq & SEQ_MASK, count: 1, recycler: 0 };
+            let at = HEADER_WORDS + slot_words(config) * slot as usize + 1;
+            pool.pm().store(&words[at], heading.pack());
         }
         pool.pm().store(&words[0], MAGIC);
         pool.pm().store(&words[1], config.pack());

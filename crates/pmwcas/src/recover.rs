@@ -7,18 +7,23 @@
 //! 2. The operations after the horizon are replayed in the order of their stamps, whatever stands
 //!    in their words: the horizon moves over all operations up to a stamp at once, so the replayed
 //!    ones are the last ones of every word they changed.
-//! 3. All those words are made durable, then the horizon moves over everything, and descriptors of
-//!    operations that did not take place become void.
-//! 4. Descriptors that own blocks give them up, one store each.
+//! 3. All those words are made durable.
+//! 4. If descriptors own blocks, the horizon moves over everything, and they give their blocks up,
+//!    one store each.
 //!
-//! | step | store                                          | durable before |
-//! |------|------------------------------------------------|----------------|
-//! | V1   | words                                          | V2             |
-//! | V2   | horizon; `Void` in descriptors without blocks  | V3             |
-//! | V3   | `Void` in descriptors with blocks (tickets)    | use            |
+//! | step | store                                    | durable before |
+//! |------|------------------------------------------|----------------|
+//! | V1   | words                                    | V2, V3         |
+//! | V2   | horizon (only if blocks are given up)    | V3             |
+//! | V3   | `Void` in descriptors with blocks        | use            |
 //!
 //! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V2
 //! and V3 change, and writes the same values again.
+//!
+//! Without V2 the horizon stays where it is, and may: the next recovery replays the same operations
+//! once more, and after them the later ones, which have later stamps. Only memory that is used for
+//! something else must not be replayed into, so V2 comes before blocks are freed, and
+//! `settle` before an operation frees any.
 
 use pmindex_core::{Flushed, Medium, PmError, Pool};
 
@@ -29,14 +34,14 @@ use crate::reclaim::{owner_of, superfluous};
 use crate::recycle::Memory;
 use crate::session::block_at;
 use crate::status::{State, Status};
-use crate::word::{Content, SEQ_MASK};
+use crate::word::Content;
 
 /// What opening a descriptor pool found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Operations that had taken place and whose new values were written to their words again.
     pub rolled_forward: u64,
-    /// Operations that had not taken place.
+    /// Operations that had not taken place, failed ones included whose descriptor was not reused.
     pub rolled_back: u64,
     /// Pointers to descriptors that were replaced in words.
     pub pointers: u64,
@@ -63,14 +68,18 @@ impl Recovery {
         let horizon = pool.pm().load(table.horizon(pool)?);
         let mut report = Self { horizon, ..Self::default() };
         let found = find(pool, table)?;
-        let words = restore_words(pool, &found, &mut report)?;
-        if let Some(words) = words {
+        if let Some(words) = restore_words(pool, &found, &mut report)? {
             pool.pm().fence(words)?; // V1
-            let closed = close(pool, table, &found, report.horizon)?;
-            pool.pm().fence(closed)?; // V2
         }
-        for descriptor in found.iter().filter(|f| f.status.owns) {
-            report.freed += give_up(pool, descriptor, recyclers)?; // V3
+        let owners: Vec<_> = found.iter().filter(|f| f.status.owns).collect();
+        if !owners.is_empty() {
+            let cell = table.horizon(pool)?;
+            pool.pm().store(cell, report.horizon);
+            let mut closed = pool.pm().flush(cell); // V2, with the fence of the first V3
+            for descriptor in owners {
+                report.freed += give_up(pool, descriptor, recyclers, closed)?;
+                closed = Flushed::nothing();
+            }
         }
         Ok(report)
     }
@@ -143,29 +152,12 @@ fn restore_words<M: Medium>(
     Ok(flushed)
 }
 
-/// V2: nothing before this point is looked at again, but for blocks.
-fn close<M: Medium>(
-    pool: &Pool<M>,
-    table: &Table,
-    found: &[Found<'_>],
-    horizon: u64,
-) -> Result<Flushed, PmError> {
-    let pm = pool.pm();
-    let cell = table.horizon(pool)?;
-    pm.store(cell, horizon);
-    let mut flushed = pm.flush(cell);
-    for descriptor in found.iter().filter(|f| !f.status.took_place() && !f.status.owns) {
-        void(pm, descriptor);
-        flushed = flushed.and(pm.flush(descriptor.slot.status()));
-    }
-    Ok(flushed)
-}
-
 /// V3: frees what a descriptor owns and its outcome made superfluous.
 fn give_up<M: Medium>(
     pool: &Pool<M>,
     descriptor: &Found<'_>,
     recyclers: &Recyclers<M>,
+    closed: Flushed,
 ) -> Result<u64, PmError> {
     let slot = descriptor.slot;
     let took_place = descriptor.status.took_place();
@@ -176,19 +168,11 @@ fn give_up<M: Medium>(
     for &block in &blocks {
         op.free(block_at(block), owner_of(slot, descriptor.heading.seq))?;
     }
-    op.prepare(Flushed::nothing())?;
+    op.prepare(closed)?;
     // The heading stays: it is the status alone that owns, and only under this heading.
     pool.pm().store(slot.status(), descriptor.status.void().pack());
     let voided = pool.pm().flush(slot.status()).and(op.seal());
     let durable = pool.pm().fence(voided)?;
     op.finish(durable);
     Ok(blocks.len() as u64)
-}
-
-/// Retires a descriptor that owns nothing. Its next incarnation is a new one even if this one's
-/// heading was not durable with its status.
-fn void<M: Medium>(pm: &M, descriptor: &Found<'_>) {
-    let heading = Heading { seq: (descriptor.heading.seq + 1) & SEQ_MASK, ..descriptor.heading };
-    pm.store(descriptor.slot.heading(), heading.pack());
-    pm.store(descriptor.slot.status(), descriptor.status.void().pack());
 }

@@ -5,6 +5,7 @@ mod subjects;
 
 use pmindex_testkit::crash::{Config, CrashSubject, Persistency, explore};
 use subjects::blocks::Blocks;
+use subjects::list::Linked;
 use subjects::words::Words;
 
 #[track_caller]
@@ -55,4 +56,11 @@ fn blocks_two_threads() {
 #[test]
 fn blocks_three_threads() {
     passes::<Blocks>(&Config::new().states(5000).threads(3).ops(2).setup(6));
+}
+
+#[test]
+fn the_list_of_the_examples() {
+    passes::<Linked>(&Config::new().states(5000));
+    passes::<Linked>(&Config::new().states(5000).threads(2).ops(3).setup(6));
+    passes::<Linked>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }

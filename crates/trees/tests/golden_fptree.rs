@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Medium, Pool};
+use pmindex_core::{Counting, Pool};
 use pmindex_testkit::golden::{self, Row};
 use pmindex_trees::FpTree;
 
@@ -27,8 +27,8 @@ fn one_leaf() -> Vec<Row> {
         row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
         row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| drop(tree.upsert(&key, &3).expect("room"))),
-        row("remove", &|key| drop(tree.remove(&key).expect("sound").expect("present"))),
+        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
 }

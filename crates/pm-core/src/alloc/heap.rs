@@ -43,6 +43,8 @@ pub(crate) struct Heap {
     /// Slots that were ever claimed are below this.
     pub(super) slots_used: AtomicUsize,
     pub(super) limbo: Limbo,
+    /// Reservations that still succeed; `u64::MAX`: no end. For tests.
+    reservations_left: AtomicU64,
 }
 
 /// What the heap's lock guards.
@@ -102,6 +104,7 @@ impl Heap {
             slots: Table::new(),
             slots_used: AtomicUsize::new(0),
             limbo: Limbo::new(),
+            reservations_left: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -116,6 +119,23 @@ impl Heap {
     /// The page tables of the first `zones` zones are to be flushed when they are read.
     pub(super) fn flush_tables(&self, zones: usize) {
         self.doubtful.store(zones, Relaxed);
+    }
+
+    /// Lets so many more reservations succeed.
+    pub(crate) fn limit_reservations(&self, left: Option<u64>) {
+        self.reservations_left.store(left.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Whether a reservation is to fail although there is room.
+    #[inline(always)]
+    pub(super) fn refuses_reservation(&self) -> bool {
+        self.reservations_left.load(Relaxed) != u64::MAX && self.count_reservation()
+    }
+
+    #[cold]
+    fn count_reservation(&self) -> bool {
+        let one_less = |left: u64| if left == u64::MAX { None } else { left.checked_sub(1) };
+        self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) == Err(0)
     }
 
     /// Whether the page table of a zone is to be flushed when it is read.

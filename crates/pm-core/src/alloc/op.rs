@@ -79,6 +79,13 @@ impl<M: Medium> Pool<M> {
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
     }
 
+    /// Lets `left` more reservations succeed and makes every later one fail as in a full pool;
+    /// `None` ends that. For tests.
+    #[doc(hidden)]
+    pub fn fail_allocation_after(&self, left: Option<u64>) {
+        self.heap.limit_reservations(left);
+    }
+
     /// Allocates a `T` into `dest`: `init` fills and flushes it.
     ///
     /// `dest` must be a word that only this thread changes until this returns.
@@ -166,6 +173,9 @@ impl<'p, M: Medium> Op<'p, M> {
         let heap = &self.pool.heap;
         if align > ALIGN_MAX || !align.is_power_of_two() {
             return Err(PmError::BadOption { what: "alignment of a block", value: align });
+        }
+        if heap.refuses_reservation() {
+            return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
         }
         let block = match class_of(size, align) {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,

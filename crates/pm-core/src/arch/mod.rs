@@ -28,6 +28,8 @@
 mod aarch64;
 pub(crate) mod bulk;
 mod level;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod other;
 #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "what the others are tested against"))]
 mod portable;
 mod rank;
@@ -47,5 +49,3 @@ pub(crate) use stream::{
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("pmindex maps pools into a 64-bit address space");
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("pmindex knows how to write a cache line back on x86-64 and AArch64 only");

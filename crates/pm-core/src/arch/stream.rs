@@ -18,6 +18,8 @@ use crate::mode::FlushInstruction;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64 as isa;
 use super::level::Level;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use super::other as isa;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{flush as isa, nontemporal};

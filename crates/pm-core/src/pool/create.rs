@@ -111,6 +111,10 @@ impl<M: Medium> Pool<M> {
         let room = if opts.grow { opts.max_size.unwrap_or(size).max(size) } else { size };
         let region = Region::anonymous(usize::try_from(room).unwrap_or(usize::MAX))?;
         let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
+        let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
+        if flushes && !arch::has_flush(instruction) {
+            return Err(PmError::NoInstruction { instruction });
+        }
         let ground = Ground::memory(region, opts.emulate_pm);
         let medium = wrap(Mapped::new(ground.durability, instruction));
         Self::create_on(ground, medium, opts).map_err(|fault| match fault {

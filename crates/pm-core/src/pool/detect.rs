@@ -13,6 +13,7 @@ use std::path::Path;
 
 use rustix::fs::{Dev, major, minor};
 
+use crate::arch;
 use crate::mode::Durability;
 use crate::region::MapKind;
 
@@ -38,6 +39,11 @@ pub(super) struct Medium {
 
 /// What the medium of a mapped file is.
 pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> Medium {
+    if file.kind == FileKind::Device && !arch::has_flush(arch::best_flush()) {
+        let why = "no instruction of this CPU that writes a cache line back is known";
+        let what = "a device-DAX device".into();
+        return Medium { durability: Durability::Process, what, why, dax: false };
+    }
     if file.kind == FileKind::Device || kind == MapKind::Sync {
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }

@@ -219,7 +219,8 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         }));
     }
     let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
-    if !arch::has_flush(instruction) {
+    let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
+    if flushes && !arch::has_flush(instruction) {
         let (what, value) = ("flush instruction of this CPU", instruction.to_string());
         return Err(fault(OpenFault::BadOption { what, value }));
     }
@@ -249,8 +250,10 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
 fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Result<MapKind, Errno> {
     let kinds: &[MapKind] = match file.kind {
         _ if opts.read_only => &[MapKind::Private],
-        FileKind::Regular => &[MapKind::Sync, MapKind::Shared],
-        FileKind::Device => &[MapKind::Shared],
+        FileKind::Regular if arch::has_flush(arch::best_flush()) => {
+            &[MapKind::Sync, MapKind::Shared]
+        }
+        FileKind::Regular | FileKind::Device => &[MapKind::Shared],
     };
     let mut refused = Errno::NODEV;
     for &kind in kinds {

@@ -60,7 +60,9 @@ impl From<Failure> for Fault {
     }
 }
 
-fn single_calls() -> BoxedStrategy<CrashOp> {
+/// Calls on one key; with threads mostly on few keys, so that they meet.
+fn single_calls(threaded: bool) -> BoxedStrategy<CrashOp> {
+    let hot = if threaded { KEYS / 2..KEYS / 2 + 3 } else { 0..KEYS };
     let tag = 0..1000u64;
     let call = prop_oneof![
         2 => Just(Call::Get),
@@ -69,7 +71,9 @@ fn single_calls() -> BoxedStrategy<CrashOp> {
         2 => tag.prop_map(Call::Upsert),
         4 => Just(Call::Remove),
     ];
-    (0..KEYS, call).prop_map(|(key, call)| CrashOp::One(key, call)).boxed()
+    (prop_oneof![3 => hot, 1 => 0..KEYS], call)
+        .prop_map(|(key, call)| CrashOp::One(key, call))
+        .boxed()
 }
 
 /// The records of `bulk_load(count)`.
@@ -184,11 +188,11 @@ impl<S: Subject<Bed = Simulated>, const THREADED: bool> CrashSubject for IndexCr
 
     fn ops() -> BoxedStrategy<CrashOp> {
         if THREADED {
-            return single_calls();
+            return single_calls(true);
         }
         let batch = proptest::collection::vec((0..KEYS, 0..1000u64), 1..5);
         prop_oneof![
-            30 => single_calls(),
+            30 => single_calls(false),
             3 => batch.prop_map(CrashOp::InsertMany),
             1 => (0..KEYS).prop_map(CrashOp::BulkLoad),
         ]

@@ -9,6 +9,8 @@
 //! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
 //! | `space` | what deletes give back, churn | memory in the pool |
+//! | `full` | pool full at every allocation, and really full | memory in the pool |
+//! | `conversions` | conversions of keys and values that panic | keys and values [`Fuse`] |
 //! | `threads` | real threads, histories checked for linearizability | |
 //! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
@@ -25,6 +27,8 @@ mod calls;
 mod contents;
 mod crashes;
 mod edges;
+mod full;
+mod fuse;
 mod naming;
 mod operation;
 mod panics;
@@ -41,9 +45,11 @@ pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
 pub use bed::{Bed, Emulated, InFiles, Simulated};
 pub use crashes::{CrashOp, CrashRet, IndexCrash, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
+pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
+pub use fuse::Fuse;
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
-pub use panics::panics_at_any_access;
+pub use panics::{panics_at_any_access, panics_in_conversions};
 pub use ranges::{all_bounds, changes_during_iteration, panicking_bounds};
 pub use sample::{SampleKey, SampleValue};
 pub use schedules::{replay_schedule, schedules};
@@ -97,7 +103,7 @@ macro_rules! conformance {
     (@bed) => { $crate::conformance::Emulated };
     (@bed $bed:ty) => { $bed };
 
-    (@groups) => { $crate::conformance!(@groups model edges naming space threads); };
+    (@groups) => { $crate::conformance!(@groups model edges naming space full threads); };
     (@groups $($group:ident)+) => { $( $crate::conformance!(@group $group); )+ };
 
     (@group model) => {
@@ -119,6 +125,14 @@ macro_rules! conformance {
         $crate::conformance!(@tests { deletes_give_back(); churn_reaches_a_plateau(); });
     };
 
+    (@group full) => {
+        $crate::conformance!(@tests {
+            full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
+        });
+    };
+    (@group conversions) => {
+        $crate::conformance!(@tests { panics_in_conversions(); });
+    };
     (@group threads) => {
         $crate::conformance!(@tests {
             hot_keys($crate::conformance::scaled(8000).into());

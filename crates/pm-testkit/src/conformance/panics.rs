@@ -8,9 +8,11 @@ use pmindex_index::Index;
 
 use super::bed::Simulated;
 use super::calls::{everything, record};
+use super::fuse::Fuse;
 use super::subject::{Rig, Subject};
-use super::verdict::{Failure, Verdict, Within, ensure_eq};
-use crate::crash::quietly;
+use super::threads::Watchdog;
+use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
+use crate::crash::{last_message, quietly};
 use crate::history::{Call, Clock, History, Log};
 
 /// Records before the panic; the operation is in the middle of them.
@@ -31,24 +33,64 @@ fn calls() -> [(u64, Call); 7] {
     ]
 }
 
+/// What makes a thread panic, and stops doing so.
+struct Trigger<'a, S: Subject> {
+    arm: &'a dyn Fn(&Rig<S>, u64),
+    disarm: &'a dyn Fn(&Rig<S>),
+    /// Bounds what follows, so that a wait that never ends is a failure.
+    guard: &'a dyn Fn(&Rig<S>),
+    /// Whether later operations may be refused until the pool is opened again.
+    refusals: bool,
+}
+
 /// Each operation is interrupted at each of its accesses to the pool in turn (every `stride`-th,
 /// when there are more than a few), by a panic in the medium. Afterwards another thread reads and
-/// writes everywhere without waiting for ever; what it sees, and what is there after opening, is
-/// explained by the interrupted call having happened or not.
+/// writes everywhere without waiting for ever (but may be refused: no real medium panics, so only
+/// locks must not stay behind); what it sees, and what is there after opening, is explained by the
+/// interrupted call having happened or not.
 pub fn panics_at_any_access<S: Subject<Bed = Simulated>>(stride: u64) -> Verdict {
+    let trigger = Trigger::<S> {
+        arm: &|rig, at| rig.bed.space().limit_steps(at),
+        disarm: &|rig| rig.bed.space().limit_steps(u64::MAX),
+        guard: &|rig| rig.bed.space().limit_steps(STEPS),
+        refusals: true,
+    };
+    at_every_point(&trigger, stride)
+}
+
+/// The same, and it is the user's code that panics: each conversion of a key or value in turn.
+/// Later operations succeed.
+pub fn panics_in_conversions<S: Subject<Key = Fuse, Value = Fuse>>() -> Verdict {
+    let _watchdog = Watchdog::new("panics_in_conversions");
+    let trigger = Trigger::<S> {
+        arm: &|_, at| Fuse::burn_after(Some(at)),
+        disarm: &|_| Fuse::burn_after(None),
+        guard: &|_| (),
+        refusals: false,
+    };
+    at_every_point(&trigger, 1)
+}
+
+fn at_every_point<S: Subject>(trigger: &Trigger<'_, S>, stride: u64) -> Verdict {
     for (key, call) in calls() {
         let mut at = 0;
-        while interrupted::<S>(key, call, at)
-            .within(format_args!("{call:?} of key {key}, panic at access {at}"))?
+        while interrupted(trigger, key, call, at)
+            .within(format_args!("{call:?} of key {key}, panic at point {at}"))?
         {
             at += if at < 8 { 1 } else { stride };
         }
+        ensure!(at > 0, "{call:?} of key {key} was never interrupted");
     }
     Ok(())
 }
 
-/// Whether the call was interrupted: `false` if it ended before access `at`.
-fn interrupted<S: Subject<Bed = Simulated>>(key: u64, call: Call, at: u64) -> Verdict<bool> {
+/// Whether the call was interrupted: `false` if it ended before point `at`.
+fn interrupted<S: Subject>(
+    trigger: &Trigger<'_, S>,
+    key: u64,
+    call: Call,
+    at: u64,
+) -> Verdict<bool> {
     let mut rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
     let (clock, mut initial) = (Clock::default(), BTreeMap::new());
     let mut log = Log::new(&clock, 0);
@@ -56,13 +98,12 @@ fn interrupted<S: Subject<Bed = Simulated>>(key: u64, call: Call, at: u64) -> Ve
         record::<S>(&mut log, rig.index(), 2 * i + 1, Call::Insert(i))?;
         initial.insert(2 * i + 1, i);
     }
-    let space = rig.bed.space().clone();
     let mut log = Log::new(&clock, 1);
-    space.limit_steps(at);
+    (trigger.arm)(&rig, at);
     let result = quietly(|| {
         catch_unwind(AssertUnwindSafe(|| record::<S>(&mut log, rig.index(), key, call)))
     });
-    space.limit_steps(u64::MAX);
+    (trigger.disarm)(&rig);
     let panicked = match result {
         Ok(done) => {
             done?;
@@ -74,12 +115,12 @@ fn interrupted<S: Subject<Bed = Simulated>>(key: u64, call: Call, at: u64) -> Ve
     history.add(log.into_events());
 
     let mut log = Log::new(&clock, 2);
-    space.limit_steps(STEPS);
+    (trigger.guard)(&rig);
     let after = quietly(|| {
-        catch_unwind(AssertUnwindSafe(|| go_on::<S>(&mut log, &rig, key)))
-            .unwrap_or_else(|_| Err(Failure::new(crate::crash::last_message())))
+        catch_unwind(AssertUnwindSafe(|| go_on::<S>(&mut log, &rig, key, trigger.refusals)))
+            .unwrap_or_else(|_| Err(Failure::new(last_message())))
     });
-    space.limit_steps(u64::MAX);
+    (trigger.disarm)(&rig);
     after.within("the next thread")?;
     history.add(log.into_events());
 
@@ -87,18 +128,23 @@ fn interrupted<S: Subject<Bed = Simulated>>(key: u64, call: Call, at: u64) -> Ve
     let keys = 2 * RECORDS + 1;
     let left = everything::<S>(rig.index(), keys)?;
     ensure_eq!(rig.index().check().within("check")?, left.len() as u64, "check");
+    rig.audit()?;
     history.ends_with(0..keys, &left);
     history.check().map_err(|violation| Failure::new(violation.to_string()))?;
     Ok(panicked)
 }
 
 /// Another thread's operations on the key, its neighbours and the far ends.
-fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
+fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64, refusals: bool) -> Verdict {
+    let allow = |result: Verdict| match result {
+        Err(failure) if refusals && failure.is_refusal() => Ok(()),
+        result => result,
+    };
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
-        record::<S>(log, rig.index(), near, Call::Get)?;
-        record::<S>(log, rig.index(), near, Call::Upsert(2000 + near))?;
-        record::<S>(log, rig.index(), near, Call::Remove)?;
-        record::<S>(log, rig.index(), near, Call::Insert(3000 + near))?;
+        let calls = [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
+        for call in calls {
+            allow(record::<S>(log, rig.index(), near, call))?;
+        }
     }
-    everything::<S>(rig.index(), 2 * RECORDS + 1).map(drop)
+    allow(everything::<S>(rig.index(), 2 * RECORDS + 1).map(drop))
 }

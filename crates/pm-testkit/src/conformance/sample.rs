@@ -168,6 +168,48 @@ impl SampleKey for String {
     }
 }
 
+impl<const N: usize> SampleKey for [u8; N] {
+    fn nth(i: u64) -> Self {
+        let (mut key, digits) = ([b'k'; N], i.to_be_bytes());
+        let len = N.min(4);
+        key[N - len..].copy_from_slice(&digits[8 - len..]);
+        key
+    }
+    fn edges() -> Vec<Self> {
+        let mut keys = vec![[0; N], [1; N], [0x7f; N], [0x80; N], [0xff; N]];
+        for end in [1, 0xfe] {
+            let mut key = [if end == 1 { 0 } else { 0xff }; N];
+            key[N - 1] = end;
+            keys.push(key);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+    fn any() -> BoxedStrategy<Self> {
+        proptest::collection::vec(proptest::prelude::any::<u8>(), N)
+            .prop_map(|bytes| bytes.try_into().unwrap_or([0; N]))
+            .boxed()
+    }
+}
+
+impl<A: SampleKey, B: SampleKey> SampleKey for (A, B)
+where
+    (A, B): Key,
+{
+    fn nth(i: u64) -> Self {
+        (A::nth(i / 5), B::nth(i % 5))
+    }
+    fn edges() -> Vec<Self> {
+        let (first, second) = (A::edges(), B::edges());
+        let pair = |a: &A| second.iter().map(|b| (a.clone(), b.clone())).collect::<Vec<_>>();
+        first.iter().flat_map(pair).collect()
+    }
+    fn any() -> BoxedStrategy<Self> {
+        (A::any(), B::any()).boxed()
+    }
+}
+
 impl SampleValue for u64 {
     fn tagged(tag: u64) -> Self {
         tag
@@ -177,6 +219,24 @@ impl SampleValue for u64 {
     }
     fn edges() -> Vec<Self> {
         vec![0, 1, Self::MAX - 1, Self::MAX]
+    }
+}
+
+/// The tag, and it again in every byte that is left.
+impl<const N: usize> SampleValue for [u8; N] {
+    fn tagged(tag: u64) -> Self {
+        let mut value = [0; N];
+        for (at, byte) in value.iter_mut().enumerate() {
+            *byte = tag.to_le_bytes()[at % 8];
+        }
+        value
+    }
+    fn tag(&self) -> Option<u64> {
+        let tag = u64::from_le_bytes(self.get(..8)?.try_into().ok()?);
+        (Self::tagged(tag) == *self).then_some(tag)
+    }
+    fn edges() -> Vec<Self> {
+        vec![[0; N], [1; N], [0xff; N]]
     }
 }
 
@@ -251,6 +311,9 @@ mod tests {
         ascending::<u32>();
         ascending::<u64>();
         ascending::<i64>();
+        ascending::<[u8; 16]>();
+        ascending::<[u8; 40]>();
+        ascending::<(u32, i64)>();
         ascending::<Vec<u8>>();
         ascending::<String>();
     }
@@ -260,6 +323,8 @@ mod tests {
         for tag in (0..2000).chain([u64::MAX - 1]) {
             assert_eq!(Vec::<u8>::tagged(tag).tag(), Some(tag));
         }
+        assert_eq!(<[u8; 20]>::tagged(77).tag(), Some(77));
+        assert_eq!([[7; 8], [0; 8]].concat().try_into().ok().and_then(|v: [u8; 16]| v.tag()), None);
         let mut torn = Vec::<u8>::tagged(131);
         let last = torn.len() - 1;
         torn[last] ^= 1;

@@ -72,8 +72,10 @@ fn run<S: Subject>(plan: &Plan<S::Key, S::Value>) -> Verdict {
     }
     same_contents(rig.index(), &model).within("at the end")?;
     stats_are_sane(&rig, model.len() as u64).within("at the end")?;
+    rig.audit().within("at the end")?;
     rig.drop_and_open()?;
-    same_contents(rig.index(), &model).within("at the end, dropped and opened")
+    same_contents(rig.index(), &model).within("at the end, dropped and opened")?;
+    rig.audit().within("at the end, dropped and opened")
 }
 
 /// `cases` random sequences of up to 240 operations of every kind, each result compared with

@@ -13,8 +13,9 @@ fn put<S: Subject>(rig: &Rig<S>, i: u64, tag: u64) -> Verdict {
     Ok(())
 }
 
-fn used<S: Subject>(rig: &Rig<S>) -> u64 {
-    rig.bed.pool().used_bytes()
+fn used<S: Subject>(rig: &Rig<S>) -> Verdict<u64> {
+    rig.bed.pool().trim()?;
+    Ok(rig.bed.pool().used_bytes())
 }
 
 /// Deleting everything gives at least 90 % of the PM that the records took back to the allocator,
@@ -23,11 +24,11 @@ pub fn deletes_give_back<S: Subject>() -> Verdict {
     const RECORDS: u64 = 4000;
     for order in ["ascending", "descending", "scattered"] {
         let mut rig = Rig::<S>::new()?;
-        let empty = used(&rig);
+        let empty = used(&rig)?;
         for i in 0..RECORDS {
             put(&rig, i * 7919 % RECORDS, i)?;
         }
-        let full = used(&rig);
+        let full = used(&rig)?;
         ensure!(full > empty, "{RECORDS} records took no memory");
         for i in 0..RECORDS {
             let i = match order {
@@ -39,13 +40,14 @@ pub fn deletes_give_back<S: Subject>() -> Verdict {
             ensure!(gone.is_some(), "remove {i}: it was not there");
         }
         rig.close_and_open()?; // whatever is given back in the background is given back now
-        let left = used(&rig).saturating_sub(empty);
+        let left = used(&rig)?.saturating_sub(empty);
         ensure!(
             left * 10 <= full - empty,
             "deleting everything, {order}: {left} of {} bytes are still in use",
             full - empty
         );
         ensure_eq!(rig.index().check()?, 0, "check");
+        rig.audit()?;
     }
     Ok(())
 }
@@ -56,6 +58,7 @@ pub fn churn_reaches_a_plateau<S: Subject>() -> Verdict {
     const RECORDS: u64 = 1000;
     const ROUNDS: u64 = 12;
     let rig = Rig::<S>::new()?;
+    let empty = used(&rig)?;
     for i in 0..RECORDS {
         put(&rig, i, i)?;
     }
@@ -73,15 +76,15 @@ pub fn churn_reaches_a_plateau<S: Subject>() -> Verdict {
             }
         }
         if round == ROUNDS / 3 {
-            plateau = used(&rig);
+            plateau = used(&rig)? - empty;
         }
     }
-    let last = used(&rig);
+    let last = used(&rig)? - empty;
     ensure!(
         last <= plateau + plateau / 4,
         "churn at {RECORDS} records: {plateau} bytes in use after {} rounds, {last} after {ROUNDS}",
         ROUNDS / 3 + 1
     );
     ensure_eq!(rig.index().check()?, RECORDS, "check");
-    Ok(())
+    rig.audit()
 }

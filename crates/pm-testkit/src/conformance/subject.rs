@@ -4,7 +4,7 @@ use pmindex_index::{PmIndex, Storable};
 
 use super::bed::Bed;
 use super::sample::{SampleKey, SampleValue};
-use super::verdict::{Verdict, Within};
+use super::verdict::{Failure, Verdict, Within};
 
 /// An index type with its key and value types, on a bed. The
 /// [`conformance!`](crate::conformance!) macro implements it.
@@ -56,6 +56,13 @@ impl<S: Subject> Rig<S> {
     /// The index.
     pub(crate) fn index(&self) -> &S::Index {
         self.index.as_ref().expect("a rig has an index between its methods")
+    }
+
+    /// The blocks of the index are the live blocks of the pool, each once: nothing is leaked.
+    pub(crate) fn audit(&self) -> Verdict {
+        let blocks = self.index().blocks()?;
+        let report = self.bed.pool().audit(blocks.into_iter());
+        report.map(drop).map_err(|error| Failure::new(format!("audit: {error}")))
     }
 
     /// Closes the index and the pool, and opens both.

@@ -22,12 +22,12 @@ use crate::crash::Rng;
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 
 /// Ends the process if threads hang: they cannot be ended otherwise.
-struct Watchdog {
+pub(super) struct Watchdog {
     _alive: Sender<()>,
 }
 
 impl Watchdog {
-    fn new(what: &'static str) -> Self {
+    pub(super) fn new(what: &'static str) -> Self {
         let (alive, ended) = channel();
         std::thread::spawn(move || {
             if ended.recv_timeout(Duration::from_mins(4)) == Err(RecvTimeoutError::Timeout) {
@@ -124,6 +124,7 @@ fn stress<S: Subject>(what: &'static str, mix: Mix) -> Verdict {
     ensure_eq!(rig.index().len()?, left.len() as u64, "len");
     history.ends_with(0..mix.keys, &left);
     history.check().map_err(|violation| Failure::new(violation.to_string()))?;
+    rig.audit()?;
     rig.drop_and_open()?;
     ensure_eq!(everything::<S>(rig.index(), mix.keys)?, left, "after opening");
     Ok(())
@@ -175,7 +176,7 @@ pub fn untouched_records<S: Subject>(rounds: u64) -> Verdict {
     let left = everything::<S>(rig.index(), KEYS)?;
     ensure_eq!(left.len() as u64, KEYS / 4, "records left");
     ensure_eq!(rig.index().check().within("check")?, KEYS / 4, "check");
-    Ok(())
+    rig.audit()
 }
 
 /// Says that the test is over, even if its thread panics.

@@ -10,7 +10,10 @@ use pmindex_index::IndexError;
 
 /// What the index got wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(String);
+pub struct Failure {
+    what: String,
+    refused: bool,
+}
 
 /// The result of a section.
 pub type Verdict<T = ()> = Result<T, Failure>;
@@ -18,43 +21,53 @@ pub type Verdict<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with a description.
     pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self { what: what.into(), refused: false }
     }
 
     /// The same failure, and where it was found.
     #[must_use]
     pub fn within(self, place: impl fmt::Display) -> Self {
-        Self(format!("{place}: {}", self.0))
+        Self { what: format!("{place}: {}", self.what), ..self }
     }
 
     /// The description.
     #[must_use]
     pub fn what(&self) -> &str {
-        &self.0
+        &self.what
+    }
+
+    /// Whether an operation returned an error, as opposed to a wrong result.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.refused
+    }
+
+    fn refusal(what: String) -> Self {
+        Self { what, refused: true }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
-        Self(format!("unexpected error: {error}"))
+        Self::refusal(format!("unexpected error: {error}"))
     }
 }
 
 impl From<PmError> for Failure {
     fn from(error: PmError) -> Self {
-        Self(format!("unexpected error of the pool: {error}"))
+        Self::refusal(format!("unexpected error of the pool: {error}"))
     }
 }
 
 impl From<DurabilityLost> for Failure {
     fn from(error: DurabilityLost) -> Self {
-        Self(format!("unexpected error of the medium: {error}"))
+        Self::refusal(format!("unexpected error of the medium: {error}"))
     }
 }
 
@@ -89,7 +102,7 @@ pub(crate) fn expect_eq<T: PartialEq + fmt::Debug>(
     if found == wanted {
         return Ok(());
     }
-    Err(Failure(format!("{what}: found {}, wanted {}", brief(found), brief(wanted))))
+    Err(Failure::new(format!("{what}: found {}, wanted {}", brief(found), brief(wanted))))
 }
 
 /// Fails with a message unless the condition holds.

@@ -82,11 +82,18 @@ impl Campaign {
                 .into_iter()
                 .filter(|c| c.persistency == Persistency::Lines)
                 .map(|c| Config { states: c.states.min(MUTANT_STATES), ..c })
+                .flat_map(|c| [many_runs(&c), c])
                 .collect();
             findings.mutants = Some(mutants::<S>(&on_lines, &findings.reports));
         }
         findings
     }
+}
+
+/// The same number of states from more runs, with fewer states of each: what depends on the
+/// operations and the schedule more than on the image, creation included.
+fn many_runs(config: &Config) -> Config {
+    Config { exhaustive: 16, random: 6, nest_every: 2000, nested_states: 60, ..config.clone() }
 }
 
 fn unreached<S: CrashSubject>(covered: &BTreeMap<Site, u64>) -> Vec<String> {

@@ -142,8 +142,9 @@ impl Blocks {
             let (old_a, old_b) = (self.mwcas.read(a)?, self.mwcas.read(b)?);
             let before = self.content(old_a)?;
             let mut change = session.descriptor_with(RecyclerId::custom(0));
+            let child = change.allocate_extra(|node| self.fill(node, value + 500, PPtr::NULL))?;
             change.reserve_entry(a, old_a, Policy::FreeOne)?;
-            change.allocate(a, |node| self.fill(node, value, PPtr::NULL))?;
+            change.allocate(a, |node| self.fill(node, value, child))?;
             if i != j {
                 change.reserve_entry(b, old_b, Policy::FreeOne)?;
                 change.allocate(b, |node| self.fill(node, value + 1, PPtr::NULL))?;
@@ -289,7 +290,7 @@ impl CrashSubject for Blocks {
             }
             Op::PutTwo(i, j, value) => {
                 let old = before(model, i);
-                model[slot(i)] = Some((value, None));
+                model[slot(i)] = Some((value, Some(value + 500)));
                 if i != j {
                     model[slot(j)] = Some((value + 1, None));
                 }

@@ -122,12 +122,18 @@ fn compare<const RELATION: u8>(src: &[PmU64], probe: u64) -> u64 {
         mask |= compare16::<RELATION>(start.wrapping_add(at), probe) << at;
         at += 16;
     }
-    if at + 8 <= count {
-        mask |= compare8::<RELATION>(start.wrapping_add(at), probe, 0xff) << at;
-        at += 8;
-    }
-    if at < count {
-        mask |= compare8::<RELATION>(start.wrapping_add(at), probe, ones(count - at)) << at;
+    // The last 8 words, which may overlap those before: no mask to load.
+    let last = count.wrapping_sub(8);
+    if at == count {
+        return mask;
+    } else if count < 8 {
+        return compare8::<RELATION>(start, probe, ones(count));
+    } else if at + 8 < count {
+        let (low, high) =
+            compare_two::<RELATION>(start.wrapping_add(at), start.wrapping_add(last), probe);
+        mask |= low << at | high << last;
+    } else {
+        mask |= compare8::<RELATION>(start.wrapping_add(last), probe, 0xff) << last;
     }
     mask
 }
@@ -151,6 +157,32 @@ fn compare16<const RELATION: u8>(start: *const PmU64, probe: u64) -> u64 {
         );
     }
     result
+}
+
+/// Which of the 8 words at `low` and of the 8 at `high` stand in the relation to `probe`.
+#[inline(always)]
+fn compare_two<const RELATION: u8>(
+    low: *const PmU64,
+    high: *const PmU64,
+    probe: u64,
+) -> (u64, u64) {
+    let (masks, masks_high): (u64, u64);
+    // SAFETY: as above, for both groups of 8 words.
+    unsafe {
+        asm!(
+            "vpbroadcastq zmm16, {probe}",
+            "vpcmpuq k1, zmm16, [{low}], {relation}",
+            "vpcmpuq k2, zmm16, [{high}], {relation}",
+            "kmovd {masks:e}, k1",
+            "kmovd {masks_high:e}, k2",
+            low = in(reg) low, high = in(reg) high, probe = in(reg) probe,
+            relation = const RELATION,
+            masks = lateout(reg) masks, masks_high = lateout(reg) masks_high,
+            out("xmm16") _, out("k1") _, out("k2") _,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    (masks, masks_high)
 }
 
 /// Which of the words at `start` that `mask` selects stand in the relation to `probe`.

@@ -111,6 +111,9 @@ fn the_flush_instruction_is_forced_by_option_only() {
         assert_eq!(forced(clflush).unwrap(), clflush);
         let error = forced(FlushInstruction::DcCvap).unwrap_err();
         assert!(matches!(error, OpenError::BadOption { .. }), "{error}");
+        let opts = tiny().flush_instruction(FlushInstruction::DcCvap);
+        let in_memory = Pool::create_in_memory(&opts, |mapped| mapped).unwrap_err();
+        assert!(matches!(in_memory, PmError::NoInstruction { .. }), "{in_memory}");
     }
 }
 

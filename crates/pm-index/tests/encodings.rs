@@ -1,0 +1,156 @@
+//! Encodings keep the order of their types, and come back as they were.
+
+use std::cmp::Ordering;
+
+use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
+use proptest::prelude::*;
+
+/// How an index compares.
+fn encoded_cmp<K: Key>(a: &K, b: &K) -> Ordering {
+    match K::SHAPE {
+        Shape::Inline(words) => {
+            K::to_words(a.borrowed())[..words].cmp(&K::to_words(b.borrowed())[..words])
+        }
+        Shape::Bytes => K::to_bytes(a.borrowed()).cmp(&K::to_bytes(b.borrowed())),
+    }
+}
+
+fn holds<K: Key>(a: &K, b: &K) -> Result<(), TestCaseError> {
+    prop_assert_eq!(encoded_cmp(a, b), a.cmp(b), "{:?} against {:?}", a, b);
+    prop_assert_eq!(encoded_cmp(a, a), Ordering::Equal);
+    for value in [a, b] {
+        prop_assert_eq!(&K::owned(value.borrowed()), value);
+        if let Shape::Inline(words) = K::SHAPE {
+            prop_assert!((1..=MAX_INLINE_WORDS).contains(&words));
+            let unused = &K::to_words(value.borrowed())[words..];
+            prop_assert!(unused.iter().all(|&word| word == 0), "{:?} uses more words", value);
+        }
+    }
+    Ok(())
+}
+
+/// Every pattern of words gives a value, and that value is stable.
+fn total<K: Key>(words: &Words) -> Result<(), TestCaseError> {
+    let value = K::from_words(&words[..K::SHAPE.words()]);
+    prop_assert_eq!(K::owned(value.borrowed()), value);
+    Ok(())
+}
+
+macro_rules! encodings {
+    ($($name:ident: $t:ty = $values:expr, least $least:expr, greatest $greatest:expr;)*) => {
+        proptest! {
+            #![proptest_config(ProptestConfig {
+                cases: 500, failure_persistence: None, ..ProptestConfig::default()
+            })]
+            $(
+                #[test]
+                fn $name(a in $values, b in $values, words in any::<Words>()) {
+                    let (least, greatest): ($t, $t) = ($least, $greatest);
+                    for (a, b) in [(&a, &b), (&least, &a), (&a, &greatest), (&least, &greatest)] {
+                        holds::<$t>(a, b)?;
+                        holds::<$t>(b, a)?;
+                    }
+                    if !<$t as Storable>::SHAPE.is_bytes() {
+                        total::<$t>(&words)?;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+/// Neighbours and far numbers alike.
+macro_rules! number {
+    ($t:ty) => {
+        prop_oneof![any::<$t>(), (0..5u8).prop_map(|i| <$t>::try_from(i).unwrap().wrapping_sub(2))]
+    };
+}
+
+encodings! {
+    orders_u8: u8 = number!(u8), least u8::MIN, greatest u8::MAX;
+    orders_u16: u16 = number!(u16), least u16::MIN, greatest u16::MAX;
+    orders_u32: u32 = number!(u32), least u32::MIN, greatest u32::MAX;
+    orders_u64: u64 = number!(u64), least u64::MIN, greatest u64::MAX;
+    orders_u128: u128 = number!(u128), least u128::MIN, greatest u128::MAX;
+    orders_i8: i8 = number!(i8), least i8::MIN, greatest i8::MAX;
+    orders_i16: i16 = number!(i16), least i16::MIN, greatest i16::MAX;
+    orders_i32: i32 = number!(i32), least i32::MIN, greatest i32::MAX;
+    orders_i64: i64 = number!(i64), least i64::MIN, greatest i64::MAX;
+    orders_i128: i128 = number!(i128), least i128::MIN, greatest i128::MAX;
+    orders_bool: bool = any::<bool>(), least false, greatest true;
+    orders_char: char = any::<char>(), least char::MIN, greatest char::MAX;
+    orders_arrays_of_1: [u8; 1] = any::<[u8; 1]>(), least [0; 1], greatest [0xff; 1];
+    orders_arrays_of_7: [u8; 7] = any::<[u8; 7]>(), least [0; 7], greatest [0xff; 7];
+    orders_arrays_of_8: [u8; 8] = any::<[u8; 8]>(), least [0; 8], greatest [0xff; 8];
+    orders_arrays_of_13: [u8; 13] = proptest::array::uniform13(0..3u8), least [0; 13],
+        greatest [0xff; 13];
+    orders_arrays_of_32: [u8; 32] = proptest::array::uniform32(0..2u8), least [0; 32],
+        greatest [0xff; 32];
+    orders_pairs: (i32, u64) = (-2..3i32, any::<u64>()), least (i32::MIN, 0),
+        greatest (i32::MAX, u64::MAX);
+    orders_pairs_with_arrays: ([u8; 5], i128) = (proptest::array::uniform5(0..2u8), any::<i128>()),
+        least ([0; 5], i128::MIN), greatest ([0xff; 5], i128::MAX);
+    orders_triples: (bool, i8, char) = (any::<bool>(), -1..2i8, any::<char>()),
+        least (false, i8::MIN, char::MIN), greatest (true, i8::MAX, char::MAX);
+    orders_quadruples: (u8, i16, (), u32) = (0..2u8, -1..2i16, Just(()), any::<u32>()),
+        least (0, i16::MIN, (), 0), greatest (u8::MAX, i16::MAX, (), u32::MAX);
+    orders_nested: ((i8, i8), (u8, u8)) = ((-1..2i8, -1..2i8), (0..2u8, 0..2u8)),
+        least ((i8::MIN, i8::MIN), (0, 0)), greatest ((i8::MAX, i8::MAX), (255, 255));
+    orders_bytes: Vec<u8> = proptest::collection::vec(prop_oneof![0..2u8, any::<u8>()], 0..12),
+        least vec![], greatest vec![0xff; 4096];
+    orders_text: String = "\\PC{0,6}", least String::new(), greatest char::MAX.to_string();
+}
+
+#[test]
+fn long_arrays_are_byte_strings() {
+    assert_eq!(<[u8; 32]>::SHAPE, Shape::Inline(4));
+    assert_eq!(<[u8; 33]>::SHAPE, Shape::Bytes);
+    assert_eq!(<[u8; 0]>::SHAPE, Shape::Inline(1));
+    let (a, b) = ([1; 40], [2; 40]);
+    holds(&a, &b).expect("ordered");
+    assert_eq!(<[u8; 40]>::from_bytes(&[0; 39]), None, "a byte is missing");
+    assert_eq!(<[u8; 40]>::from_bytes(&[0; 41]), None, "a byte too many");
+    assert_eq!(String::from_bytes(&[0xff]), None, "no UTF-8");
+}
+
+#[test]
+fn words_are_as_documented() {
+    assert_eq!(u64::to_words(&7), [7, 0, 0, 0]);
+    assert_eq!(i8::to_words(&-1), [(1 << 63) - 1, 0, 0, 0]);
+    assert_eq!(i64::to_words(&0), [1 << 63, 0, 0, 0]);
+    assert_eq!(u128::to_words(&(5 << 64 | 6)), [5, 6, 0, 0]);
+    assert_eq!(i128::to_words(&0), [1 << 63, 0, 0, 0]);
+    assert_eq!(<[u8; 9]>::to_words(b"abcdefghi")[..2], [0x6162_6364_6566_6768, 0x69 << 56]);
+    assert_eq!(<(u8, i16)>::to_words(&(3, 0)), [3, 1 << 63, 0, 0]);
+    assert_eq!(char::from_words(&[0xd800]), char::REPLACEMENT_CHARACTER);
+    assert!(bool::from_words(&[1 << 40]));
+}
+
+#[test]
+fn names_tell_encodings_apart() {
+    let names = [
+        u8::type_name(),
+        u16::type_name(),
+        u32::type_name(),
+        u64::type_name(),
+        u128::type_name(),
+        i8::type_name(),
+        i16::type_name(),
+        i32::type_name(),
+        i64::type_name(),
+        i128::type_name(),
+        bool::type_name(),
+        char::type_name(),
+        <()>::type_name(),
+        <[u8; 8]>::type_name(),
+        <[u8; 9]>::type_name(),
+        Vec::<u8>::type_name(),
+        String::type_name(),
+        <(u8, u8)>::type_name(),
+        <(u8, u16)>::type_name(),
+        <((u8, u8), u8)>::type_name(),
+        <(u8, u8, u8)>::type_name(),
+    ];
+    let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{names:?}");
+}

@@ -1,0 +1,202 @@
+//! A full pool: each allocation fails in turn, and really full pools.
+
+use pmindex_core::PmError;
+use pmindex_index::{Index, IndexError, PmIndex, Storable};
+
+use super::bed::Bed;
+use super::contents::same_contents;
+use super::operation::{Model, ModelOf, Operation, apply};
+use super::sample::{SampleKey, SampleValue, family};
+use super::subject::{NAME, Rig, Subject};
+use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
+
+/// Bytes of a pool that is large enough for the script.
+const ROOM: u64 = 4 << 20;
+
+type OperationOf<S> = Operation<<S as Subject>::Key, <S as Subject>::Value>;
+
+/// Operations that allocate wherever an index may: leaves that fill, values that grow, batches.
+fn script<S: Subject>() -> Vec<OperationOf<S>> {
+    let key = |i: u64| S::Key::nth(i);
+    // Tags that make short and long values alternate.
+    let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
+    let mut script: Vec<_> =
+        (0..140).map(|i| Operation::Insert(key(i * 37 % 140 * 2), value(i))).collect();
+    script.extend((0..20).map(|i| Operation::Update(key(i * 14), value(i + 1))));
+    script.extend((0..20).map(|i| Operation::Upsert(key(i * 11), value(i + 2))));
+    script.extend((0..30).map(|i| Operation::Remove(key(i * 4))));
+    let batch = |from: u64| (from..from + 30).map(|i| (key(i * 3), value(i))).collect();
+    script.push(Operation::InsertMany(batch(0)));
+    script.push(Operation::InsertMany(batch(60)));
+    script
+}
+
+fn is_full(error: &IndexError) -> bool {
+    matches!(error, IndexError::Pool(PmError::Full { .. }))
+}
+
+/// Runs an operation that may find the pool full; `true` if it did, and the model is what the
+/// index must then contain.
+fn attempt<S: Subject>(
+    rig: &mut Rig<S>,
+    model: &mut ModelOf<S>,
+    operation: &OperationOf<S>,
+) -> Verdict<bool> {
+    let index = rig.index();
+    let refused = match operation {
+        Operation::Insert(key, value) => index.insert(key.borrowed(), value.borrowed()).err(),
+        Operation::Update(key, value) => index.update(key.borrowed(), value.borrowed()).err(),
+        Operation::Upsert(key, value) => index.upsert(key.borrowed(), value.borrowed()).err(),
+        Operation::Remove(key) => index.remove(key.borrowed()).err(),
+        Operation::InsertMany(records) => {
+            let done = index.insert_many(records);
+            ensure!(done.inserted.len() <= records.len(), "insert_many: too many results");
+            for ((key, value), inserted) in records.iter().zip(&done.inserted) {
+                ensure_eq!(*inserted, !model.contains_key(key), "insert_many");
+                model.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            let all = done.inserted.len() == records.len();
+            ensure_eq!(all, done.stopped.is_none(), "insert_many: results for all records");
+            done.stopped
+        }
+        _ => None,
+    };
+    let Some(error) = refused else {
+        // It succeeded: what the model does. (A batch was compared above.)
+        let mut quiet = model.clone();
+        match operation {
+            Operation::Insert(key, value) => {
+                quiet.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            Operation::Update(key, value) => {
+                quiet.entry(key.clone()).and_modify(|place| *place = value.clone());
+            }
+            Operation::Upsert(key, value) => {
+                quiet.insert(key.clone(), value.clone());
+            }
+            Operation::Remove(key) => {
+                quiet.remove(key);
+            }
+            _ => {}
+        }
+        *model = quiet;
+        return Ok(false);
+    };
+    ensure!(is_full(&error), "in a full pool: {error}");
+    Ok(true)
+}
+
+/// Allocation `n` of the script fails, for every `n`: the operation says that the pool is full and
+/// has changed nothing (a batch: nothing from the failing record on); nothing is leaked; with room
+/// again, the operation and all later ones succeed.
+pub fn full_at_every_allocation<S: Subject>() -> Verdict {
+    let script = script::<S>();
+    let mut failing = 0u64;
+    while one_failure::<S>(&script, failing).within(format_args!("allocation {failing} fails"))? {
+        failing += 1 + failing / 40;
+    }
+    ensure!(failing > 0, "the script never allocates");
+    Ok(())
+}
+
+/// Whether allocation number `failing` was reached.
+fn one_failure<S: Subject>(script: &[OperationOf<S>], failing: u64) -> Verdict<bool> {
+    let mut rig = Rig::<S>::with_pool(ROOM)?;
+    let mut model = Model::new();
+    let pool = rig.bed.pool().clone();
+    pool.fail_allocation_after(Some(failing));
+    let mut reached = false;
+    for (at, operation) in script.iter().enumerate() {
+        let place = format!("operation {at} ({operation:.0?})");
+        if !attempt(&mut rig, &mut model, operation).within(&place)? {
+            continue;
+        }
+        ensure!(!reached, "{place}: full again, though there is room");
+        reached = true;
+        same_contents(rig.index(), &model).within(&place).within("after it was refused")?;
+        rig.audit().within(&place).within("after it was refused")?;
+        pool.fail_allocation_after(None);
+        apply(&mut rig, &mut model, operation).within(place).within("with room again")?;
+    }
+    pool.fail_allocation_after(None);
+    drop(pool);
+    same_contents(rig.index(), &model).within("at the end")?;
+    rig.audit().within("at the end")?;
+    rig.drop_and_open()?;
+    same_contents(rig.index(), &model).within("at the end, opened")?;
+    rig.audit().within("at the end, opened")?;
+    Ok(reached)
+}
+
+/// `create` and `bulk_load` in a full pool: no half index, no half load, nothing leaked.
+pub fn full_at_creation_and_load<S: Subject>() -> Verdict {
+    for failing in 0.. {
+        let bed = S::Bed::new(ROOM)?;
+        bed.pool().fail_allocation_after(Some(failing));
+        match S::Index::create(bed.pool(), NAME) {
+            Ok(_) => break,
+            Err(error) => ensure!(is_full(&error), "create in a full pool: {error}"),
+        }
+        ensure_eq!(bed.pool().find_index(NAME)?, None, "the directory after a refused create");
+        let leaks = bed.pool().audit(std::iter::empty()).map_err(|e| Failure::new(e.to_string()));
+        leaks.within(format_args!("create, allocation {failing} fails"))?;
+        bed.pool().fail_allocation_after(None);
+        S::Index::create(bed.pool(), NAME).within("create, with room again")?;
+    }
+    let records = family::<S::Key, S::Value>(0..400);
+    let mut failing = 0;
+    loop {
+        let rig = Rig::<S>::with_pool(ROOM)?;
+        rig.bed.pool().fail_allocation_after(Some(failing));
+        match rig.index().bulk_load(&mut records.clone().into_iter()) {
+            Ok(_) => return Ok(()),
+            Err(error) => ensure!(is_full(&error), "bulk_load in a full pool: {error}"),
+        }
+        let place = format!("bulk_load, allocation {failing} fails");
+        rig.bed.pool().fail_allocation_after(None);
+        same_contents(rig.index(), &Model::new()).within(&place)?;
+        rig.audit().within(&place)?;
+        rig.index().bulk_load(&mut records.clone().into_iter()).within(&place)?;
+        same_contents(rig.index(), &records.iter().cloned().collect()).within(place)?;
+        failing += 1 + failing / 16;
+    }
+}
+
+/// A small pool is filled to the brim twice over: the index stays right, and deletes make room for
+/// about as many records again.
+pub fn filled_to_the_brim<S: Subject>() -> Verdict {
+    let bed = S::Bed::new(S::SIMULATED_BYTES)?;
+    if bed.pool().max_size() > bed.pool().len() {
+        return Err(Failure::new("this property needs a bed whose pools do not grow"));
+    }
+    drop(bed);
+    let mut rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
+    let mut counts = Vec::new();
+    for round in 0..4 {
+        let mut model = Model::new();
+        for i in 0.. {
+            let (key, value) = (S::Key::nth(i * 7919 % 100_003), S::Value::tagged(i));
+            match rig.index().insert(key.borrowed(), value.borrowed()) {
+                Ok(true) => model.insert(key, value),
+                Ok(false) => return Err(Failure::new("a new key was there already")),
+                Err(error) if is_full(&error) => break,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        same_contents(rig.index(), &model).within(format_args!("full, round {round}"))?;
+        rig.audit().within(format_args!("full, round {round}"))?;
+        counts.push(model.len());
+        if round == 1 {
+            rig.drop_and_open()?;
+            same_contents(rig.index(), &model).within("full, and opened")?;
+        }
+        for key in model.keys() {
+            ensure!(rig.index().remove(key.borrowed())?.is_some(), "remove: not there");
+        }
+        same_contents(rig.index(), &Model::new()).within(format_args!("emptied, round {round}"))?;
+    }
+    let (most, least) = (counts.iter().max(), counts.iter().min());
+    let enough = least.zip(most).is_some_and(|(least, most)| least * 10 >= most * 8);
+    ensure!(enough, "records until the pool was full, round by round: {counts:?}");
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The suite on the simplest durable index: it passes everything, on every bed; with a flaw in
+//! what it makes durable, or in how it uses the allocator, the suite says what is wrong.
+
+mod slots;
+
+use std::cell::Cell;
+
+use pmindex_core::Traced;
+use pmindex_testkit::conformance;
+use pmindex_testkit::conformance::{self as suite, Emulated, Fuse, InFiles, Simulated, Subject};
+use slots::SlotIndex;
+
+/// What is wrong with the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    UpdateNotFlushed,
+    UpdateNotFenced,
+    UpdateFreesFirst,
+    RemoveLeaks,
+    VisibleBeforeDurable,
+    RefusedInsertStays,
+}
+
+thread_local! {
+    static FLAW: Cell<Flaw> = const { Cell::new(Flaw::None) };
+}
+
+/// The flaw of the indexes that this thread creates and opens.
+pub(crate) fn flaw() -> Flaw {
+    FLAW.get()
+}
+
+conformance! {
+    /// Room for every test.
+    durable: SlotIndex<u64, u64, 4096>, keys u64, values u64,
+        groups [model, edges, naming, space];
+    /// In a small pool.
+    durable_small: SlotIndex<u64, u64, 3500>, keys u64, values u64, groups [full];
+    /// In files that grow, are closed, killed and opened.
+    durable_in_files: SlotIndex<u64, u64, 4000>, keys u64, values u64, on InFiles,
+        groups [model, naming, space];
+    /// In simulated memory.
+    durable_simulated: SlotIndex<u64, u64, 160, Traced>, keys u64, values u64, on Simulated,
+        groups [schedules, crashes, concurrent_crashes];
+    /// Conversions that panic.
+    durable_fused: SlotIndex<Fuse, Fuse, 160>, keys Fuse, values Fuse, groups [conversions];
+}
+
+/// An index for flaws, in ordinary memory.
+struct Plain;
+
+impl Subject for Plain {
+    type Key = u64;
+    type Value = u64;
+    type Bed = Emulated;
+    type Index = SlotIndex<u64, u64, 4096>;
+}
+
+/// An index for flaws, in simulated memory.
+struct Crashed;
+
+impl Subject for Crashed {
+    type Key = u64;
+    type Value = u64;
+    type Bed = Simulated;
+    type Index = SlotIndex<u64, u64, 160, Traced>;
+}
+
+macro_rules! found {
+    ($( $test:ident: $flaw:ident, $property:ident::<$subject:ty>($($cases:literal)?)
+        says $says:literal; )*) => { $(
+        #[test]
+        fn $test() {
+            FLAW.set(Flaw::$flaw);
+            let verdict = suite::$property::<$subject>($($cases)?);
+            let failure = verdict.expect_err("the flaw was not found");
+            assert!(failure.what().contains($says), "{:?} not in: {failure}", $says);
+        }
+    )* };
+}
+
+found! {
+    crashes_find_a_missing_flush: UpdateNotFlushed, crashes::<Crashed>(4000) says "surviving state";
+    crashes_find_a_missing_fence: UpdateNotFenced, crashes::<Crashed>(4000) says "surviving state";
+    crashes_find_two_steps: UpdateFreesFirst, crashes::<Crashed>(4000) says "surviving state";
+    crashes_find_a_leak: RemoveLeaks, crashes::<Crashed>(4000) says "leaked";
+    concurrent_crashes_find_an_effect_seen_before_it_is_durable: VisibleBeforeDurable,
+        concurrent_crashes::<Crashed>(6000) says "surviving state";
+    sequences_find_a_leak: RemoveLeaks, random_sequences::<Plain>(20) says "leaked";
+    deletes_find_a_leak: RemoveLeaks, deletes_give_back::<Plain>() says "still in use";
+    churn_finds_a_leak: RemoveLeaks, churn_reaches_a_plateau::<Plain>() says "in use after";
+    a_full_pool_finds_an_insert_that_stays: RefusedInsertStays,
+        full_at_every_allocation::<Plain>() says "after it was refused";
+    a_full_pool_finds_a_lost_record: UpdateFreesFirst,
+        full_at_every_allocation::<Plain>() says "refused";
+    a_full_pool_finds_a_leak: RemoveLeaks, filled_to_the_brim::<Crashed>() says "leaked";
+}

@@ -1,0 +1,377 @@
+//! The simplest durable index: a root block with an array of pointers to records, one lock around
+//! everything, the order in DRAM. Every change is one allocate-activate, one free, or one exchange
+//! of a record.
+//!
+//! It is correct unless its thread was given a [`Flaw`], for one thread while it loads.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use pmindex_core::{
+    Flushed, IndexEntry, Mapped, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, pm_struct,
+};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value,
+};
+
+use crate::{Flaw, flaw};
+
+pm_struct! {
+    /// A record.
+    #[align(8)]
+    pub(crate) struct Record: size 16 {
+        /// The key's word.
+        key: PmU64,
+        /// The value's word.
+        value: PmU64,
+    }
+
+    /// The root block: a slot that is not null is a record, unless a load is under way.
+    #[align(64)]
+    pub(crate) struct Root<const N: usize> {
+        loading: PmU64,
+        slots: [PmPtr<Record>; N],
+    }
+}
+
+/// What DRAM knows.
+#[derive(Debug, Default)]
+struct State {
+    slots: BTreeMap<u64, usize>,
+    free: Vec<usize>,
+    /// A change is under way, or was interrupted: the medium decides.
+    doubtful: bool,
+}
+
+/// Room for `N` records with keys and values of one word.
+pub(crate) struct SlotIndex<K, V, const N: usize, M: Medium = Mapped> {
+    pool: Arc<Pool<M>>,
+    root: PPtr<Root<N>>,
+    state: Mutex<State>,
+    flaw: Flaw,
+    types: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
+    fn layout() -> u64 {
+        let name = format!("{}{}", K::type_name(), V::type_name());
+        name.bytes().fold(N as u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte))
+    }
+
+    fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry) -> Result<Self, IndexError> {
+        let state = Mutex::new(State { doubtful: true, ..State::default() });
+        let (pool, root) = (pool.clone(), entry.root());
+        let index = Self { pool, root, state, flaw: flaw(), types: std::marker::PhantomData };
+        if index.pool.pm().load(index.loading()?) != 0 {
+            index.discard()?;
+        }
+        drop(index.state()?);
+        Ok(index)
+    }
+
+    fn loading(&self) -> Result<&PmU64, PmError> {
+        Ok(&self.pool.get(self.root)?.loading)
+    }
+
+    /// Takes back a load that did not end.
+    fn discard(&self) -> Result<(), PmError> {
+        for slot in 0..N {
+            self.pool.free_from(self.slot(slot)?)?;
+        }
+        self.mark_loading(0)
+    }
+
+    /// Whether a load is under way, durably.
+    #[track_caller]
+    fn mark_loading(&self, loading: u64) -> Result<(), PmError> {
+        self.pool.pm().store(self.loading()?, loading);
+        self.pool.pm().persist(self.loading()?)?;
+        Ok(())
+    }
+
+    fn slot(&self, slot: usize) -> Result<&PmPtr<Record>, PmError> {
+        Ok(&self.pool.get(self.root)?.slots[slot])
+    }
+
+    fn record(&self, slot: usize) -> Result<Option<(u64, u64)>, PmError> {
+        let ptr = self.pool.pm().load(self.slot(slot)?);
+        if ptr.is_null() {
+            return Ok(None);
+        }
+        let record = self.pool.get(ptr)?;
+        Ok(Some((self.pool.pm().load(&record.key), self.pool.pm().load(&record.value))))
+    }
+
+    /// The lock, with the truth in it.
+    fn state(&self) -> Result<Guard<'_>, IndexError> {
+        let mut state = self.pool.pm().lock(&self.state);
+        if state.doubtful {
+            *state = State::default();
+            for slot in (0..N).rev() {
+                match self.record(slot)? {
+                    Some((key, _)) if state.slots.insert(key, slot).is_some() => {
+                        return Err(PmError::Corrupt { what: "a key twice", offset: key }.into());
+                    }
+                    Some(_) => {}
+                    None => state.free.push(slot),
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    fn fill(&self, record: &Record, key: u64, value: u64) -> Flushed {
+        self.pool.pm().store(&record.key, key);
+        self.pool.pm().store(&record.value, value);
+        self.pool.pm().flush(record)
+    }
+
+    fn add(&self, mut state: Guard<'_>, key: u64, value: u64) -> Result<(), IndexError> {
+        let full = PmError::Full { wanted: 16, capacity: self.pool.len() };
+        let slot = state.free.pop().ok_or(full)?;
+        if self.flaw == Flaw::RefusedInsertStays {
+            state.slots.insert(key, slot);
+        }
+        state.doubtful = self.flaw != Flaw::RefusedInsertStays;
+        let cell = self.slot(slot)?;
+        if self.flaw == Flaw::VisibleBeforeDurable {
+            state.slots.insert(key, slot);
+            let mut op = self.pool.op()?;
+            let block = op.reserve::<Record>()?;
+            let filled = self.fill(self.pool.get(block.ptr())?, key, value);
+            op.allocate(&block, Owner::pointer(cell, block.ptr()))?;
+            op.prepare(filled)?;
+            self.pool.pm().store(cell, block.ptr());
+            state.doubtful = false;
+            drop(state);
+            let flushed = self.pool.pm().flush(cell).and(op.seal());
+            op.finish(self.pool.pm().fence(flushed)?);
+            return Ok(());
+        }
+        self.pool.alloc_into(cell, |record| self.fill(record, key, value))?;
+        state.slots.insert(key, slot);
+        state.doubtful = false;
+        Ok(())
+    }
+
+    fn exchange(&self, mut state: Guard<'_>, slot: usize, value: u64) -> Result<(), IndexError> {
+        let (pm, cell) = (self.pool.pm(), self.slot(slot)?);
+        let old = pm.load(cell);
+        let key = pm.load(&self.pool.get(old)?.key);
+        state.doubtful = true;
+        match self.flaw {
+            Flaw::UpdateNotFlushed => pm.store(&self.pool.get(old)?.value, value),
+            Flaw::UpdateNotFenced => {
+                let record = self.pool.get(old)?;
+                pm.store(&record.value, value);
+                let _ = pm.flush(record);
+            }
+            Flaw::UpdateFreesFirst => {
+                self.pool.free_from(cell)?;
+                self.pool.alloc_into(cell, |record| self.fill(record, key, value))?;
+            }
+            _ => {
+                let mut op = self.pool.op()?;
+                let block = op.reserve::<Record>()?;
+                let filled = self.fill(self.pool.get(block.ptr())?, key, value);
+                op.allocate(&block, Owner::pointer(cell, block.ptr()))?;
+                op.free(old, Owner::pointer(cell, old))?;
+                op.prepare(filled)?;
+                pm.store(cell, block.ptr());
+                let flushed = pm.flush(cell).and(op.seal());
+                op.finish(pm.fence(flushed)?);
+            }
+        }
+        state.doubtful = false;
+        Ok(())
+    }
+
+    fn word<T: Storable>(value: &T::Ref) -> u64 {
+        T::to_words(value)[0]
+    }
+}
+
+impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V, N, M> {
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let key = Self::word::<K>(key);
+        let state = self.state()?;
+        let Some(&slot) = state.slots.get(&key) else { return Ok(None) };
+        Ok(self.record(slot)?.map(|(_, value)| V::from_words(&[value])))
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
+        let state = self.state()?;
+        if state.slots.contains_key(&key) {
+            return Ok(false);
+        }
+        self.add(state, key, value)?;
+        Ok(true)
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
+        let state = self.state()?;
+        let Some(&slot) = state.slots.get(&key) else { return Ok(false) };
+        self.exchange(state, slot, value)?;
+        Ok(true)
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
+        let state = self.state()?;
+        match state.slots.get(&key) {
+            Some(&slot) => self.exchange(state, slot, value).map(|()| false),
+            None => self.add(state, key, value).map(|()| true),
+        }
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let key = Self::word::<K>(key);
+        let mut state = self.state()?;
+        let Some(&slot) = state.slots.get(&key) else { return Ok(None) };
+        let value = self.record(slot)?.map(|(_, value)| V::from_words(&[value]));
+        state.doubtful = true;
+        let cell = self.slot(slot)?;
+        if self.flaw == Flaw::RemoveLeaks {
+            self.pool.pm().store(cell, PPtr::NULL);
+            self.pool.pm().persist(cell)?;
+        } else {
+            self.pool.free_from(cell)?;
+        }
+        state.slots.remove(&key);
+        state.free.push(slot);
+        state.doubtful = false;
+        Ok(value)
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        let bounds = (lower.map(Self::word::<K>), upper.map(Self::word::<K>));
+        let records = || {
+            let state = self.state()?;
+            let range = state.slots.range(bounds);
+            let record = |(_, &slot)| self.record(slot).transpose();
+            let found: Result<Vec<(u64, u64)>, PmError> = range.filter_map(record).collect();
+            Ok(found?)
+        };
+        match records() {
+            Ok(found) => Box::new(
+                found.into_iter().map(|(k, v)| Ok((K::from_words(&[k]), V::from_words(&[v])))),
+            ),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        Ok(self.state()?.slots.len() as u64)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let records: Vec<_> = records.collect();
+        if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            return Err(IndexError::NotSorted { at: at as u64 + 1 });
+        }
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        self.mark_loading(1)?;
+        for (key, value) in &records {
+            if let Err(error) = self.insert(key.borrowed(), value.borrowed()) {
+                self.discard()?;
+                self.pool.pm().lock(&self.state).doubtful = true;
+                return Err(error);
+            }
+        }
+        self.mark_loading(0)?; // LIN
+        Ok(records.len() as u64)
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        for (key, place) in keys.iter().zip(out) {
+            *place = self.get(key.borrowed())?;
+        }
+        Ok(())
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut done = InsertMany::default();
+        for (key, value) in records {
+            match self.insert(key.borrowed(), value.borrowed()) {
+                Ok(new) => done.inserted.push(new),
+                Err(why) => {
+                    done.stopped = Some(why);
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        let records = self.len()?;
+        let pm_bytes = 8 * N as u64 + 16 * records;
+        Ok(Stats { records, height: 1, leaves: 1, inners: 0, pm_bytes, dram_bytes: 0 })
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        // The flaw is one of DRAM, which looking at the medium again would heal.
+        self.state()?.doubtful = self.flaw != Flaw::RefusedInsertStays;
+        self.len()
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        RecoveryReport { threads: 1, ..RecoveryReport::default() }
+    }
+}
+
+const KIND: [u8; 8] = *b"slots   ";
+
+impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex<K, V, N, M> {
+    const NAME: &'static str = "slots";
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let entry = pool.create_index(name, KIND, Self::layout(), |root: &Root<N>| {
+            pool.pm().store(&root.loading, 0);
+            for slot in &root.slots {
+                pool.pm().store(slot, PPtr::NULL);
+            }
+            pool.pm().flush(root)
+        })?;
+        Self::attach(pool, &entry)
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind).trim().to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: "slots".into() });
+        }
+        if entry.layout != Self::layout() {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: "slots".into() });
+        }
+        Self::attach(pool, &entry)
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        let mut blocks = vec![self.root.offset()];
+        for slot in 0..N {
+            let ptr = self.pool.pm().load(self.slot(slot)?);
+            blocks.extend(Some(ptr.offset()).filter(|&offset| offset != 0));
+        }
+        Ok(blocks)
+    }
+}
