@@ -7,23 +7,20 @@
 //! 2. The operations after the horizon are replayed in the order of their stamps, whatever stands
 //!    in their words: the horizon moves over all operations up to a stamp at once, so the replayed
 //!    ones are the last ones of every word they changed.
-//! 3. All those words are made durable.
-//! 4. If descriptors own blocks, the horizon moves over everything, and they give their blocks up,
-//!    one store each.
+//! 3. All those words are made durable, then the horizon moves over everything.
+//! 4. Descriptors that own blocks give them up, one store each.
 //!
-//! | step | store                                    | durable before |
-//! |------|------------------------------------------|----------------|
-//! | V1   | words                                    | V2, V3         |
-//! | V2   | horizon (only if blocks are given up)    | V3             |
-//! | V3   | `Void` in descriptors with blocks        | use            |
+//! | step | store                                    | durable before                     |
+//! |------|------------------------------------------|------------------------------------|
+//! | V1   | words                                    | V2                                 |
+//! | V2   | horizon, if anything was replayed        | V3, reuse of the first descriptor  |
+//! | V3   | `Void` in descriptors with blocks        | use                                |
 //!
-//! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V2
-//! and V3 change, and writes the same values again.
-//!
-//! Without V2 the horizon stays where it is, and may: the next recovery replays the same operations
-//! once more, and after them the later ones, which have later stamps. Only memory that is used for
-//! something else must not be replayed into, so V2 comes before blocks are freed, and
-//! `settle` before an operation frees any.
+//! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V3
+//! changes, and writes the same values again. V2 cannot be left to the next `settle`: if a later
+//! operation's descriptor were reused while an earlier one of the same word is still after the
+//! horizon, the next recovery would replay the earlier one alone. Operations that did not take place
+//! are left as they are: no pointer to them is anywhere any more.
 
 use pmindex_core::{Flushed, Medium, PmError, Pool};
 
@@ -71,15 +68,14 @@ impl Recovery {
         if let Some(words) = restore_words(pool, &found, &mut report)? {
             pool.pm().fence(words)?; // V1
         }
-        let owners: Vec<_> = found.iter().filter(|f| f.status.owns).collect();
-        if !owners.is_empty() {
+        if report.horizon != horizon {
             let cell = table.horizon(pool)?;
             pool.pm().store(cell, report.horizon);
-            let mut closed = pool.pm().flush(cell); // V2, with the fence of the first V3
-            for descriptor in owners {
-                report.freed += give_up(pool, descriptor, recyclers, closed)?;
-                closed = Flushed::nothing();
-            }
+            let closed = pool.pm().flush(cell);
+            pool.pm().fence(closed)?; // V2
+        }
+        for descriptor in found.iter().filter(|f| f.status.owns) {
+            report.freed += give_up(pool, descriptor, recyclers)?; // V3
         }
         Ok(report)
     }
@@ -157,7 +153,6 @@ fn give_up<M: Medium>(
     pool: &Pool<M>,
     descriptor: &Found<'_>,
     recyclers: &Recyclers<M>,
-    closed: Flushed,
 ) -> Result<u64, PmError> {
     let slot = descriptor.slot;
     let took_place = descriptor.status.took_place();
@@ -168,7 +163,7 @@ fn give_up<M: Medium>(
     for &block in &blocks {
         op.free(block_at(block), owner_of(slot, descriptor.heading.seq))?;
     }
-    op.prepare(closed)?;
+    op.prepare(Flushed::nothing())?;
     // The heading stays: it is the status alone that owns, and only under this heading.
     pool.pm().store(slot.status(), descriptor.status.void().pack());
     let voided = pool.pm().flush(slot.status()).and(op.seal());

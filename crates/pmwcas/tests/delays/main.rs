@@ -254,3 +254,22 @@ fn a_late_pointer_is_met_by_another_late_helper() {
         }
     }
 }
+
+/// The owner of an operation stops for ever, wherever it is: a reader goes on at once.
+#[test]
+fn a_reader_waits_for_no_owner() {
+    let bench = Bench::new();
+    let plans = [flips(0b001_001, 4), vec![Op::Read(0)]];
+    for a in 0..150 {
+        let run = run(&bench.space, &plans, &[(0, a), (1, 12), (0, ALL)]);
+        let returned = |step: &Step| matches!(step, Step::Return(1, _));
+        let notes = run.trace.iter().filter(|e| e.kind == EventKind::Note);
+        let reader = notes.filter(|e| e.thread == 2).map(|e| e.value as usize);
+        let place = reader.into_iter().find(|&i| returned(&run.history[i])).expect("it returned");
+        // Nothing of the owner lies between the invocation and the return.
+        assert!(
+            matches!(run.history[place - 1], Step::Invoke(1, _)),
+            "delayed by the owner at {a}"
+        );
+    }
+}
