@@ -10,6 +10,7 @@ mod list;
 mod pmwcas;
 mod pools;
 mod registry;
+mod shared_pool;
 mod trees;
 
 use std::process::ExitCode;

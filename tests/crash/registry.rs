@@ -7,6 +7,7 @@ use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     list::List,
     pools::Pools,
+    shared_pool::SharedPool,
     trees::{FpTreeBytes, FpTreeValues, FpTreeWords},
 };
 
@@ -26,6 +27,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<List>(),
         entry::<Pools>(),
         entry::<Allocator>(),
+        entry::<SharedPool>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),

@@ -1,0 +1,141 @@
+//! A pool that several threads use at once: its directory, its growth.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use pmindex::core::trace::Space;
+use pmindex::core::{Medium, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
+use proptest::prelude::*;
+
+type Block = [PmU64; 8];
+
+/// The pool.
+pub(crate) struct SharedPool(Arc<Pool<Traced>>);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Creates the index of this name, with this value in its root block.
+    Create(u8, u64),
+    /// Drops the index of this name.
+    Drop(u8),
+    /// Looks the index of this name up.
+    Find(u8),
+    /// Grows until there are so many more zones.
+    GrowTo(u64),
+}
+
+/// What a user sees of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Contents {
+    indexes: BTreeMap<u8, u64>,
+    grown: u64,
+}
+
+const ZONE: u64 = 16 << 10;
+const ZONES_MORE: u64 = 2;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(32 << 10).zone_bytes(ZONE).slots(3).slot_bytes(256)
+}
+
+fn name(n: u8) -> String {
+    n.to_string()
+}
+
+fn value_of(pool: &Pool<Traced>, root: u64) -> Result<u64, PmError> {
+    Ok(pool.pm().load(&pool.get(pmindex::core::PPtr::<Block>::new(root))?[0]))
+}
+
+impl CrashSubject for SharedPool {
+    type Op = Op;
+    type Ret = Option<u64>;
+    type Model = Contents;
+    const NAME: &'static str = "shared-pool";
+
+    fn geometry() -> Geometry {
+        let len = options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len + (ZONES_MORE * ZONE) as usize }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        Ok(Self(create_pool(space, &options())?))
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        Ok(open_pool(space, &options())?.map(Self))
+    }
+
+    /// `Some` if the operation found what it was to find, or changed what it was to change.
+    fn apply(&self, op: &Op) -> Result<Option<u64>, Fault> {
+        let pool = &*self.0;
+        match op {
+            Op::Create(n, value) => {
+                let made = pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
+                    pool.pm().store(&block[0], *value);
+                    pool.pm().flush(block)
+                });
+                match made {
+                    Ok(_) => Ok(Some(*value)),
+                    Err(PmError::NameTaken { .. }) => Ok(None),
+                    Err(other) => Err(other.into()),
+                }
+            }
+            Op::Drop(n) => Ok(pool.drop_index(&name(*n))?.then_some(0)),
+            Op::Find(n) => Ok(pool.find_index(&name(*n))?.map(|_| 0)),
+            Op::GrowTo(zones) => {
+                pool.grow(options().created_size()? + zones * ZONE)?;
+                Ok(Some(0))
+            }
+        }
+    }
+
+    fn observe(&self) -> Result<Contents, Fault> {
+        let pool = &*self.0;
+        let mut indexes = BTreeMap::new();
+        for entry in pool.indexes()? {
+            indexes.insert(entry.name.parse()?, value_of(pool, entry.root)?);
+        }
+        Ok(Contents { indexes, grown: (pool.len() - options().created_size()?) / ZONE })
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.0.audit(self.0.indexes()?.iter().map(|entry| entry.root))?;
+        Ok(())
+    }
+
+    fn model(model: &mut Contents, op: &Op) -> Option<u64> {
+        match op {
+            Op::Create(n, _) if model.indexes.contains_key(n) => None,
+            Op::Create(n, value) => {
+                model.indexes.insert(*n, *value);
+                Some(*value)
+            }
+            Op::Drop(n) => model.indexes.remove(n).map(|_| 0),
+            Op::Find(n) => model.indexes.contains_key(n).then_some(0),
+            Op::GrowTo(zones) => {
+                model.grown = model.grown.max(*zones);
+                Some(0)
+            }
+        }
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        prop_oneof![
+            4 => (0..3u8, 1..100u64).prop_map(|(n, value)| Op::Create(n, value)),
+            3 => (0..3u8).prop_map(Op::Drop),
+            2 => (0..3u8).prop_map(Op::Find),
+            1 => (1..=ZONES_MORE).prop_map(Op::GrowTo),
+        ]
+        .boxed()
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("pm-core/src/pool/") || site.file().ends_with("shared_pool.rs")
+    }
+}
