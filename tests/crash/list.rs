@@ -119,7 +119,7 @@ impl List {
         op.allocate(&block, Owner::pointer(place.link, block.ptr()))?;
         op.prepare(filled)?; // P1, durable before: P2
         pm.store(place.link, block.ptr()); // P2, LIN(insert)
-        let linked = pm.flush(place.link).and(op.seal());
+        let linked = op.seal().and(pm.flush(place.link));
         let durable = pm.fence(linked)?; // DUR(insert)
         op.finish(durable);
         drop(guard);
@@ -136,7 +136,7 @@ impl List {
         op.free(place.at, Owner::pointer(place.link, place.at))?;
         op.prepare(pmindex::core::Flushed::nothing())?; // P1, durable before: P2
         pm.store(place.link, next); // P2, LIN(remove)
-        let unlinked = pm.flush(place.link).and(op.seal());
+        let unlinked = op.seal().and(pm.flush(place.link));
         let durable = pm.fence(unlinked)?; // DUR(remove)
         op.finish(durable);
         drop(guard);

@@ -45,12 +45,36 @@ const fn class_for(size: u64) -> usize {
 
 /// The least class whose blocks have `size` bytes and stand at multiples of `align`, if there is one.
 #[inline(always)]
-pub(super) fn class_of(size: u64, align: u64) -> Option<usize> {
-    let size = size.max(1).checked_next_multiple_of(align.max(1))?;
+pub(super) const fn class_of(size: u64, align: u64) -> Option<usize> {
+    let align = if align < 16 { 16 } else { align };
     if size > CLASS_MAX {
         return None;
     }
-    (class_for(size)..CLASSES).find(|&class| class_bytes(class).is_multiple_of(align.max(1)))
+    let mut class = class_for(size.next_multiple_of(align));
+    while class < CLASSES && !class_bytes(class).is_multiple_of(align) {
+        class += 1;
+    }
+    if class < CLASSES { Some(class) } else { None }
+}
+
+/// 2^32 divided by a class in units of 16 bytes, rounded up.
+static RECIPROCALS: [u64; CLASSES] = {
+    let mut all = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        all[class] = (1u64 << 32).div_ceil(class_bytes(class) / 16);
+        class += 1;
+    }
+    all
+};
+
+/// `within / class_bytes(class)`, and whether nothing remains, without a division. `within` is less
+/// than a slab is long: 2^14 units, and a class has at most 2^11, so that the product of both errors
+/// stays below 2^32.
+#[inline(always)]
+pub(super) fn divide(within: u64, class: usize) -> (u64, bool) {
+    let quotient = ((within / 16) * RECIPROCALS[class]) >> 32;
+    (quotient, quotient * class_bytes(class) == within)
 }
 
 /// Where the blocks of a slab begin.
@@ -166,6 +190,17 @@ mod tests {
                 assert!(class_bytes(class) >= size);
                 assert!(class_bytes(class).is_multiple_of(align));
                 assert!(class_start(class).is_multiple_of(align));
+            }
+        }
+    }
+
+    #[test]
+    fn dividing_by_a_class_is_exact() {
+        for class in 0..CLASSES {
+            for within in (0..PAGES_MAX * PAGE).step_by(8) {
+                let (quotient, exact) = divide(within, class);
+                assert_eq!(exact, within % class_bytes(class) == 0, "{within} of class {class}");
+                assert!(!exact || quotient == within / class_bytes(class));
             }
         }
     }

@@ -66,6 +66,9 @@ impl<M: Medium> Op<'_, M> {
     /// Updates the allocation bits to what the owners' words say now (step P2, after the commit
     /// store, under the same fence).
     ///
+    /// Call it before flushing the commit word: it changes bits with atomic read-modify-writes, and
+    /// on x86 each of these waits for every write-back under way, as long as a fence does.
+    ///
     /// # Cost
     /// A line per slab with a changed block, a line per extent or slab that begins or ends.
     #[track_caller]
@@ -87,6 +90,16 @@ impl<M: Medium> Op<'_, M> {
         } // else dropped: decided as recovery would
     }
 
+    /// Ends an operation of a volatile pool whose reservations are all in use.
+    pub(super) fn keep_all(mut self) {
+        debug_assert!(self.pool.pm().is_volatile());
+        self.state.entries.clear();
+        self.step = Step::Finished;
+        if !self.state.fresh.is_empty() {
+            self.pool.sort_fresh(&mut self.state);
+        }
+    }
+
     /// The words and bits are durable: voids the tickets and sorts the blocks. What is not live any
     /// more is free when the tickets are durably void.
     fn complete(&mut self) {
@@ -101,7 +114,9 @@ impl<M: Medium> Op<'_, M> {
             match entry.role {
                 Role::Freed | Role::Retired if entry.live => pool.stay(entry.block),
                 Role::Allocated if entry.live => {}
-                Role::Reserved => pool.give_back(entry.block),
+                Role::Reserved => {
+                    pool.give_back(entry.block);
+                }
                 role => state.quarantine.push((entry.block, role == Role::Retired)),
             }
         }

@@ -30,6 +30,7 @@ use super::zone::{FreePages, Page, Zone, table_pages};
 pub(crate) struct Heap {
     pub(super) geometry: HeapGeometry,
     pub(super) shapes: &'static Shapes,
+    zone_shift: u32,
     /// The end of the last zone, raised by growth.
     end: AtomicU64,
     zones: Table<Zone>,
@@ -88,6 +89,7 @@ impl Heap {
         Self {
             geometry,
             shapes: shapes_for(geometry.zone_bytes),
+            zone_shift: geometry.zone_bytes.trailing_zeros(),
             end: AtomicU64::new(geometry.end),
             zones: Table::new(),
             slabs: Table::new(),
@@ -129,7 +131,13 @@ impl Heap {
     /// Whether a reservation is to fail although there is room.
     #[inline(always)]
     pub(super) fn refuses_reservation(&self) -> bool {
-        self.reservations_left.load(Relaxed) != u64::MAX && self.count_reservation()
+        self.limits_reservations() && self.count_reservation()
+    }
+
+    /// Whether reservations are counted.
+    #[inline(always)]
+    pub(super) fn limits_reservations(&self) -> bool {
+        self.reservations_left.load(Relaxed) != u64::MAX
     }
 
     #[cold]
@@ -157,11 +165,19 @@ impl Heap {
     }
 
     /// The zone and page of an offset in the zones.
+    #[inline]
     pub(super) fn page_of(&self, offset: u64) -> Option<(usize, usize)> {
         let within = offset.checked_sub(self.geometry.zones_offset)?;
-        let zone = (within / self.geometry.zone_bytes) as usize;
-        let page = (within % self.geometry.zone_bytes / PAGE) as usize;
+        let zone = (within >> self.zone_shift) as usize;
+        let page = ((within & (self.geometry.zone_bytes - 1)) / PAGE) as usize;
         (offset < self.end()).then_some((zone, page))
+    }
+
+    /// What the page at `offset` is, if its zone was read.
+    #[inline]
+    pub(super) fn known_page(&self, offset: u64) -> Option<Page> {
+        let (zone, page) = self.page_of(offset)?;
+        self.zones.get(zone)?.page(page)
     }
 
     /// The offset of the page-table word of the run at `offset`.
@@ -180,7 +196,10 @@ impl Heap {
     /// Slab number `slab`.
     #[inline]
     pub(super) fn slab(&self, slab: u32) -> &Slab {
-        self.slabs.ensure(slab as usize)
+        match self.slabs.get(slab as usize) {
+            Some(slab) => slab,
+            None => self.slabs.ensure(slab as usize),
+        }
     }
 
     pub(super) fn zone(&self, zone: usize) -> &Zone {
@@ -342,29 +361,41 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Makes a block free and moves its slab where it belongs. Its tickets are durably void.
-    pub(super) fn give_back(&self, block: Block) {
+    /// Makes a block free and moves its slab where it belongs. Its tickets are durably void. `false`
+    /// if the block was free.
+    #[inline]
+    pub(super) fn give_back(&self, block: Block) -> bool {
         let heap = &self.heap;
         match block {
             Block::Extent { offset, pages } => {
                 heap.free_pages(&mut self.pm().lock(&heap.shared), offset, pages);
+                true
             }
             Block::Slab { slab, bit } => {
                 let state = heap.slab(slab);
-                let emptied = state.give_back(bit);
+                let (was_taken, emptied) = state.give_back(bit);
                 let phase = state.phase();
                 if phase == Phase::Full || phase == Phase::Listed && emptied && state.is_empty() {
-                    let shared = &mut *self.pm().lock(&heap.shared);
-                    match state.phase() {
-                        Phase::Full => self.list(shared, slab),
-                        Phase::Listed if state.is_empty() => {
-                            Shared::remove(&mut shared.lists(state.class()).room, heap, slab);
-                            self.list(shared, slab);
-                        }
-                        _ => {}
-                    }
+                    self.sort_slab(slab);
                 }
+                was_taken
             }
+        }
+    }
+
+    /// Moves a slab that was full, or has no block, where it belongs.
+    #[cold]
+    fn sort_slab(&self, slab: u32) {
+        let heap = &self.heap;
+        let state = heap.slab(slab);
+        let shared = &mut *self.pm().lock(&heap.shared);
+        match state.phase() {
+            Phase::Full => self.list(shared, slab),
+            Phase::Listed if state.is_empty() => {
+                Shared::remove(&mut shared.lists(state.class()).room, heap, slab);
+                self.list(shared, slab);
+            }
+            _ => {}
         }
     }
 

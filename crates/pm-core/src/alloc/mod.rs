@@ -12,14 +12,63 @@
 //!
 //! ```text
 //! step  store                                                durable before
-//! P1    contents of new blocks; tickets (flush, one fence)   P2
-//! P2    the commit store (LIN); allocation bits (flush)      P3, return (DUR)
-//! P3    tickets void (flushed by whoever fences next)        any change of the words they name
+//! P1    contents of new blocks; tickets; headers of new      P2
+//!       slabs; page-table words of slabs that end
+//! P2    the commit store (LIN); allocation bits; page-table  P3, return (DUR)
+//!       words of extents and of slabs that begin
+//! P3    tickets void (not fenced: *unsettled*)               see below
 //! ```
 //!
-//! One [`Op`] is one such operation, with any number of blocks; see [`Pool::op`].
+//! One [`Op`] is one such operation, with any number of blocks; see [`Pool::op`](crate::Pool::op).
+//!
+//! # Invariants
+//!
+//! 1. *From staging to finish the bits that a ticket looks at belong to its operation.* Nobody else
+//!    changes them; locks on them are released after [`Op::finish`] (or the operation's drop).
+//! 2. *Before the commit a ticket says what is already so*: a block to be allocated is dead by it, one
+//!    to be freed is live. So a ticket may become durable at any time before P2, or not.
+//! 3. *All tickets about one block agree*, whatever subset of them a crash leaves. An unsettled
+//!    ticket is a promise that its word and its block stay in step. Whoever breaks it makes the
+//!    ticket durably void first: an operation under its P1, for the words and blocks of its own
+//!    tickets, for [`Op::changes`], and for every word inside a block that it frees; anyone else by
+//!    [`Pool::settle`](crate::Pool::settle). The next operation of the same slot settles the slot.
+//!    [`slot`] says how a conflict is found without looking at tickets.
+//! 4. *A block is handed out again only when the tickets of the operation that freed it are durably
+//!    void* (until then it is in its slot's quarantine), and, if it was retired, when no pinned
+//!    thread can be in it. Its bit on the medium is clear long before: after a crash it is free.
+//! 5. *A slab exists on the medium from its first live block on.* Its header is durable by P1, its
+//!    page-table word follows at P2, and a ticket says of a block that its slab is that new. If no
+//!    block of it is committed, there never was a slab.
+//! 6. *Pages are used anew only when the page-table word of their last run is durably 0.*
+//! 7. *What DRAM knows is derived*: free pages from page tables, free blocks from bitmaps, each read
+//!    when it is first needed. Damaged words are found out there: [`PmError::Corrupt`].
+//!
+//! A fence that fails (the pool lost its durability) leaves tickets as they are and their slot out of
+//! use: nothing is acknowledged any more, and the next opening decides.
+//!
+//! # An index's side of the bargain
+//!
+//! Nothing, for words that only operations with a ticket on them change. A single-fence change of a
+//! word that tickets also name (a delete that clears a bit of a bitmap, when splits or out-of-line
+//! values have tickets on that bitmap) calls [`Pool::settle`](crate::Pool::settle) before it: usually
+//! a few loads.
+//!
+//! # Files
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`geometry`], [`class`] | where things lie, how large blocks and slabs are |
+//! | [`head`], [`ticket`], [`log`] | words on the medium: page table, tickets, micro-logs |
+//! | [`zone`], [`slab`], [`heap`], [`room`] | where blocks are, and where there is room |
+//! | [`slot`], [`claim`] | who works with which tickets, and what is unsettled |
+//! | [`op`], [`commit`], [`volatile`] | operations |
+//! | [`reclaim`], [`limbo`] | what waits before it is free |
+//! | [`recover`], [`audit`] | after a crash; the proof that nothing is lost |
+//!
+//! [`PmError::Corrupt`]: crate::PmError::Corrupt
 
 mod audit;
+mod claim;
 mod class;
 mod commit;
 mod geometry;
@@ -36,6 +85,7 @@ mod slab;
 mod slot;
 mod table;
 mod ticket;
+mod volatile;
 mod zone;
 
 pub use audit::{AuditError, AuditReport};

@@ -2,14 +2,13 @@
 
 use core::cell::Cell;
 
-use parking_lot::MutexGuard;
-
 use crate::cell::{PmCell, PmType, PmU64, Word};
 use crate::error::PmError;
 use crate::media::{Flushed, Medium};
 use crate::pool::{IndexId, Pool};
 use crate::ptr::PPtr;
 
+use super::claim::Claimed;
 use super::class::{ALIGN_MAX, CLASSES, class_bytes, class_of};
 use super::geometry::PAGE;
 use super::heap::{Block, corrupt};
@@ -17,6 +16,8 @@ use super::slot::{Entry, LOG_WORDS, Role, Slot, SlotState, filter_bit, filter_pa
 use super::ticket::{self, Condition, Subject, TICKET_WORDS};
 use super::zone::Page;
 use super::{MicroLog, Owner, Reserved};
+
+const DEAD: &str = "a freed pointer that leads to no live block";
 
 /// One operation that allocates, frees, or logs: it holds a slot of the pool.
 ///
@@ -27,7 +28,7 @@ use super::{MicroLog, Owner, Reserved};
 /// op.allocate(&block, Owner::pointer(&parent.child, block.ptr()))?;   // ticket
 /// op.prepare(filled)?;                                     // P1: flush tickets, fence
 /// pm.store(&parent.child, block.ptr());                    // P2, LIN
-/// let f = pm.flush(&parent.child).and(op.seal());          // allocation bits
+/// let f = op.seal().and(pm.flush(&parent.child));          // allocation bits
 /// let durable = pm.fence(f)?;                              // DUR
 /// op.finish(durable);                                      // P3
 /// ```
@@ -44,7 +45,7 @@ pub struct Op<'p, M: Medium> {
     pub(super) index: usize,
     /// The slot's words on the medium.
     pub(super) words: &'p [PmU64],
-    pub(super) state: MutexGuard<'p, SlotState>,
+    pub(super) state: Claimed<'p, SlotState>,
     pub(super) step: Step,
     pub(super) logged: Cell<bool>,
 }
@@ -102,13 +103,18 @@ impl<M: Medium> Pool<M> {
         dest: &PmCell<PPtr<T>>,
         init: impl FnOnce(&T) -> Flushed,
     ) -> Result<PPtr<T>, PmError> {
+        if self.pm().is_volatile() {
+            return self.alloc_volatile(dest, |block| {
+                let _ = init(block);
+            });
+        }
         let mut op = self.op()?;
         let block = op.reserve::<T>()?;
         let filled = init(self.get(block.ptr())?);
         op.allocate(&block, Owner::pointer(dest, block.ptr()))?;
         op.prepare(filled)?; // durable before: P2
         self.pm().store(dest, block.ptr()); // P2, LIN(alloc_into)
-        let flushed = self.pm().flush(dest).and(op.seal());
+        let flushed = op.seal().and(self.pm().flush(dest));
         let durable = self.pm().fence(flushed)?; // DUR(alloc_into)
         op.finish(durable);
         Ok(block.ptr())
@@ -127,11 +133,14 @@ impl<M: Medium> Pool<M> {
         if ptr.is_null() {
             return Ok(());
         }
+        if self.pm().is_volatile() {
+            return self.free_volatile(dest, ptr);
+        }
         let mut op = self.op()?;
         op.free(ptr, Owner::pointer(dest, ptr))?;
         op.prepare(Flushed::nothing())?; // durable before: P2
         self.pm().store(dest, PPtr::NULL); // P2, LIN(free_from)
-        let flushed = self.pm().flush(dest).and(op.seal());
+        let flushed = op.seal().and(self.pm().flush(dest));
         let durable = self.pm().fence(flushed)?; // DUR(free_from)
         op.finish(durable);
         Ok(())
@@ -153,7 +162,9 @@ impl<'p, M: Medium> Op<'p, M> {
     /// [`PmError::Full`], [`PmError::TooLarge`], [`PmError::Corrupt`].
     #[inline]
     pub fn reserve<T: PmType>(&mut self) -> Result<Reserved<T>, PmError> {
-        Ok(self.reserve_bytes(size_of::<T>() as u64, align_of::<T>() as u64)?.cast())
+        const { assert!(align_of::<T>() <= ALIGN_MAX as usize, "alignment of a block") };
+        let class = const { class_of(size_of::<T>() as u64, align_of::<T>() as u64) };
+        Ok(self.reserve_class(class, size_of::<T>() as u64)?.cast())
     }
 
     /// Reserves `count` blocks for `T`s: neighbours where there is room.
@@ -170,14 +181,23 @@ impl<'p, M: Medium> Op<'p, M> {
     /// # Errors
     /// As [`reserve`](Self::reserve).
     pub fn reserve_bytes(&mut self, size: u64, align: u64) -> Result<Reserved<PmU64>, PmError> {
-        let heap = &self.pool.heap;
         if align > ALIGN_MAX || !align.is_power_of_two() {
             return Err(PmError::BadOption { what: "alignment of a block", value: align });
         }
+        self.reserve_class(class_of(size, align), size)
+    }
+
+    #[inline]
+    fn reserve_class(
+        &mut self,
+        class: Option<usize>,
+        size: u64,
+    ) -> Result<Reserved<PmU64>, PmError> {
+        let heap = &self.pool.heap;
         if heap.refuses_reservation() {
             return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
         }
-        let block = match class_of(size, align) {
+        let block = match class {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,
             _ => self.take_extent(size)?,
         };
@@ -309,7 +329,6 @@ impl<'p, M: Medium> Op<'p, M> {
     }
 
     fn stage_free(&mut self, offset: u64, owner: Owner<'_>, role: Role) -> Result<(), PmError> {
-        const DEAD: &str = "a freed pointer that leads to no live block";
         let pool = self.pool;
         let block = pool.locate(offset)?;
         let condition = self.condition(owner, true, offset)?;

@@ -2,12 +2,11 @@
 
 use core::sync::atomic::Ordering::Acquire;
 
-use parking_lot::MutexGuard;
-
 use crate::error::PmError;
 use crate::media::{Flushed, Medium};
 use crate::pool::Pool;
 
+use super::claim::Claimed;
 use super::heap::Block;
 use super::slot::{Slot, SlotState};
 
@@ -56,11 +55,11 @@ impl<M: Medium> Pool<M> {
         if heap.slots_used.load(Acquire) == 0 {
             return Ok(());
         }
-        let mut guards: Vec<(usize, MutexGuard<'_, SlotState>)> = Vec::new();
+        let mut guards: Vec<(usize, Claimed<'_, SlotState>)> = Vec::new();
         let own_index = own.as_ref().map(|(index, _)| *index);
         for index in 0..heap.slots_used.load(Acquire) {
             if Some(index) != own_index
-                && let Some(state) = heap.slots.ensure(index).state.try_lock()
+                && let Some(state) = heap.slots.ensure(index).state.try_claim()
                 && !state.abandoned
             {
                 guards.push((index, state));

@@ -99,7 +99,7 @@ impl<M: Medium> Pool<M> {
         let Some((zone, page)) = self.take_pages(shared, shape.pages)? else { return Ok(None) };
         let base = heap.zone_start(zone) + page as u64 * PAGE;
         let slab = shared.new_slab();
-        heap.slab(slab).start(base, class, shape, Phase::Attached, true);
+        heap.slab(slab).start(base, class, shape, Phase::Attached, !self.pm().is_volatile());
         heap.zone(zone).set_slab(page, shape.pages, slab);
         if !self.pm().is_volatile() {
             let [first, bitmap @ ..] = self.words(base, 1 + BITMAP_WORDS)? else {

@@ -15,7 +15,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
-use super::class::{BLOCKS_MAX, Shape, class_bytes, class_start};
+use super::class::{BLOCKS_MAX, Shape, class_bytes, class_start, divide};
 
 /// Words of a slab's bitmap.
 pub(super) const BITMAP_WORDS: usize = (BLOCKS_MAX / 64) as usize;
@@ -138,16 +138,22 @@ impl Slab {
 
     /// The offset of block `bit`.
     pub(super) fn offset_of(&self, bit: u32) -> u64 {
-        let class = self.class();
+        self.offset_of_class(bit, self.class())
+    }
+
+    /// The offset of block `bit` in a slab of class `class`, which this is.
+    #[inline(always)]
+    pub(super) fn offset_of_class(&self, bit: u32, class: usize) -> u64 {
         self.base() + class_start(class) + u64::from(bit) * class_bytes(class)
     }
 
     /// Which block starts at `offset`, if one does.
+    #[inline]
     pub(super) fn bit_of(&self, offset: u64) -> Option<u32> {
         let class = self.class();
         let within = offset.checked_sub(self.base() + class_start(class))?;
-        let (bit, rest) = (within / class_bytes(class), within % class_bytes(class));
-        (rest == 0 && bit < u64::from(self.blocks())).then_some(bit as u32)
+        let (bit, exact) = divide(within, class);
+        (exact && bit < u64::from(self.blocks())).then_some(bit as u32)
     }
 
     /// Takes a free block. Only the slot that the slab is attached to.
@@ -184,13 +190,18 @@ impl Slab {
         self.leaving[bit as usize / 64].fetch_and(!(1 << (bit % 64)), AcqRel);
     }
 
-    /// Makes a block free. Returns whether its word of the bitmap is now empty.
-    pub(super) fn give_back(&self, bit: u32) -> bool {
-        let mask = !(1u64 << (bit % 64));
-        self.leaving[bit as usize / 64].fetch_and(mask, Relaxed);
+    /// Makes a block free. Returns whether it was not, and whether its word of the bitmap is now
+    /// empty.
+    #[inline]
+    pub(super) fn give_back(&self, bit: u32) -> (bool, bool) {
+        let (word, mask) = (bit as usize / 64, 1u64 << (bit % 64));
+        if self.leaving[word].load(Relaxed) & mask != 0 {
+            self.leaving[word].fetch_and(!mask, Relaxed);
+        }
         // SeqCst: either this sees that the slab is full and lists it, or the slot that leaves the
         // slab sees the block.
-        self.taken[bit as usize / 64].fetch_and(mask, SeqCst) & mask == 0
+        let before = self.taken[word].fetch_and(!mask, SeqCst);
+        (before & mask != 0, before & !mask == 0)
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -31,14 +31,13 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::cell::Cell;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::cell::PmU64;
 use crate::error::PmError;
 use crate::media::{Flushed, Medium};
 use crate::pool::{IndexId, Pool};
 
 use super::MicroLog;
+use super::claim::{Claim, Claimed};
 use super::geometry::PAGE;
 use super::heap::Block;
 use super::ticket::{TICKET_WORDS, TICKETS_PER_LINE};
@@ -61,7 +60,7 @@ pub(super) struct Slot {
     /// The micro-log holds what an interrupted operation left.
     pub(super) log_held: AtomicBool,
     /// Held by the operation that has the slot.
-    pub(super) state: Mutex<SlotState>,
+    pub(super) state: Claim<SlotState>,
 }
 
 /// What the holder of a slot works with.
@@ -187,7 +186,7 @@ impl<M: Medium> Pool<M> {
 
     /// Claims a slot: the one this thread used last, or the first that is free. Waits while all are
     /// taken, and gives up in the end: an operation may be waiting for one of its own thread.
-    pub(super) fn claim(&self) -> Result<(usize, &Slot, MutexGuard<'_, SlotState>), PmError> {
+    pub(super) fn claim(&self) -> Result<(usize, &Slot, Claimed<'_, SlotState>), PmError> {
         let heap = &self.heap;
         let count = heap.geometry.slot_count as usize;
         let id = heap.limbo.pool_id();
@@ -199,7 +198,7 @@ impl<M: Medium> Pool<M> {
             for index in core::iter::once(last).chain(0..count) {
                 let slot = heap.slots.ensure(index);
                 self.pm().yield_point();
-                let Some(state) = slot.state.try_lock() else { continue };
+                let Some(state) = slot.state.try_claim() else { continue };
                 // A slot whose log is held does for operations without a log, if need be.
                 if state.abandoned || round == 0 && self.log_is_held(slot, index)? {
                     continue;
@@ -214,6 +213,13 @@ impl<M: Medium> Pool<M> {
             }
         }
         Err(PmError::Busy { slots: count })
+    }
+
+    /// The slot that this thread used last in this pool.
+    #[inline]
+    pub(super) fn last_slot(&self) -> Option<&Slot> {
+        let (pool, slot) = LAST.get();
+        if pool == self.heap.limbo.pool_id() { self.heap.slots.get(slot) } else { None }
     }
 
     /// Whether the micro-log of a slot still waits for recovery.
@@ -268,7 +274,7 @@ impl<M: Medium> Pool<M> {
     pub(super) fn clear_met(&self, settled: &mut Vec<(u32, u32)>) {
         for (index, round) in settled.drain(..) {
             let slot = self.heap.slots.ensure(index as usize);
-            if let Some(state) = slot.state.try_lock()
+            if let Some(state) = slot.state.try_claim()
                 && slot.round() == round
                 && !state.abandoned
             {

@@ -200,7 +200,7 @@ impl<M: Medium> Pool<M> {
         op.prepare(filled.and(written))?; // durable before: P2
         // P2, LIN(create_index)
         pm.store(&entry.commit, commit);
-        let flushed = pm.flush(&entry.commit).and(op.seal());
+        let flushed = op.seal().and(pm.flush(&entry.commit));
         let durable = pm.fence(flushed)?; // DUR(create_index)
         op.finish(durable);
         places[at] = Place::Taken(found.clone());
@@ -226,7 +226,7 @@ impl<M: Medium> Pool<M> {
         op.prepare(Flushed::nothing())?; // durable before: P2
         // P2, LIN(drop_index)
         pm.store(&entry.commit, 0);
-        let flushed = pm.flush(&entry.commit).and(op.seal());
+        let flushed = op.seal().and(pm.flush(&entry.commit));
         let durable = pm.fence(flushed)?; // DUR(drop_index)
         op.finish(durable);
         places[usize::from(found.id.0)] = Place::Free;

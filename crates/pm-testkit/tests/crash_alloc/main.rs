@@ -39,9 +39,12 @@ fn allocator_three_threads() {
 }
 
 /// Sequences that show what random ones seldom do: a word that tickets name changes outside
-/// operations, and nothing but settling made the tickets durably void.
+/// operations, and nothing but settling made the tickets durably void; a slab ends, and one of
+/// another class begins in its pages.
 fn directed() -> Vec<Plan<Step>> {
     let batch = |mask| Step::Batch { mask, size: 0, tag: 7 };
+    let put = |size| Step::Put { at: 0, size, tag: 8 };
+    let take = Step::Take { at: 0, retire: false };
     let die = |how_far| Step::Die { at: 1, size: 0, how_far, tag: 9 };
     let sequences = [
         vec![batch(1), Step::Shift { at: 0 }],
@@ -49,6 +52,7 @@ fn directed() -> Vec<Plan<Step>> {
         vec![batch(1), die(0), Step::Shift { at: 0 }],
         vec![die(2), batch(2), Step::Shift { at: 1 }],
         vec![die(4), Step::Shift { at: 1 }],
+        vec![put(1), take, Step::Trim, put(3)],
     ];
     let plan = |ops| Plan { setup: vec![], threads: vec![ops], tail: vec![] };
     sequences.into_iter().map(plan).collect()
