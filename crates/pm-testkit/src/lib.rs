@@ -48,6 +48,13 @@
 //! assert_eq!(report.uncovered().count(), 0, "{report}");
 //! ```
 //!
+//! An index needs less: a dozen lines of [`CrashIndex`](crash::CrashIndex) (its type with small nodes,
+//! its key number `n`, its source files) make [`Indexed`](crash::Indexed), and
+//! [`Campaign`](crash::Campaign) explores that on every medium and with one to three threads. One line
+//! in `tests/crash/registry.rs` gives `cargo xtask crash --index NAME --states N [--seed S] [--mutate]`.
+//!
+//! * **Pools**: [`crash::create_used_pool`] and [`crash::open_pool`]. The free memory of a used pool
+//!   is garbage, so that what is not initialized, or not flushed, shows.
 //! * **Size**: the pool should be small ([`Geometry`](crash::Geometry), 64 to 256 KiB) and nodes hold
 //!   few entries, so that splits and merges happen within a few operations. `open` runs for every
 //!   state: tables in DRAM should be small as well, and no thread may be started.
@@ -59,7 +66,9 @@
 //! * **Failures** print what was not persisted where, a minimal sequence of operations, and the seed
 //!   that replays it (`Config::seed`).
 //! * **Coverage**: [`Report::steps`](crash::Report) lists every flush and fence that was executed,
-//!   with the crash states just before it. `owns` says which files are the subject's own.
+//!   with the crash states just before it. `owns` says which files are the subject's own. Give
+//!   `sources` too: then a step that no run executes is found as well (a line that cannot be reached
+//!   in a test says `// crash: unreachable` and why).
 //! * **Mutants**: [`crash::mutants`] drops and moves each of those steps in turn; each mutant must be
 //!   caught by some state. A survivor is a step that is redundant, or that the test does not reach.
 //!

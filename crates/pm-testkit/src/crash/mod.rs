@@ -39,3 +39,8 @@ pub use search::explore;
 pub use site::Site;
 pub use subject::{CrashSubject, Fault, Geometry};
 pub use survivors::{Mutant, Mutants, mutants};
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod schedule_tests;
