@@ -43,7 +43,7 @@ mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
 pub use bed::{Bed, Emulated, InFiles, Simulated};
-pub use crashes::{CrashOp, CrashRet, IndexCrash, concurrent_crashes, crashes};
+pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
 pub use fuse::Fuse;

@@ -1,12 +1,13 @@
 //! Where keys and values of tests come from.
 
 use std::fmt::Debug;
+use std::hash::Hash;
 
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 use proptest::prelude::*;
 
 /// A key type the suite can make keys of.
-pub trait SampleKey: Key + Debug {
+pub trait SampleKey: Key + Debug + Hash {
     /// The `i`-th key of an ascending family, `i < 2^31`.
     fn nth(i: u64) -> Self;
 
@@ -37,7 +38,7 @@ pub trait SampleKey: Key + Debug {
 }
 
 /// A value type the suite can make values of.
-pub trait SampleValue: Value {
+pub trait SampleValue: Value + Eq + Hash {
     /// The value that carries `tag`: distinct for distinct tags.
     fn tagged(tag: u64) -> Self;
 

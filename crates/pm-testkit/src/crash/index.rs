@@ -91,6 +91,8 @@ pub enum IndexOp {
     Get(u64),
     /// Inserts many records, each by itself. One thread only.
     InsertMany(Vec<(u64, u64)>),
+    /// Fills an empty index with so many records. One thread only.
+    BulkLoad(u64),
     /// Reads up to so many records from key on. One thread only.
     Scan(u64, usize),
     /// Closes the index and the pool, and opens them again. One thread only.
@@ -216,6 +218,15 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
                         Some(error) => return Err(error.into()),
                     }
                 }
+                IndexOp::BulkLoad(count) => {
+                    let mut records = (0..*count).map(|n| (C::key(n), C::value(n + 1)));
+                    match index.bulk_load(&mut records) {
+                        Ok(loaded) if loaded == *count => IndexRet::Did(true),
+                        Ok(loaded) => return Err(Fault::new(format!("loaded {loaded}"))),
+                        Err(IndexError::NotEmpty) => IndexRet::Did(false),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
                 IndexOp::Scan(from, limit) => {
                     let mut records = Vec::new();
                     index.scan(C::key(*from).borrowed(), *limit, &mut records)?;
@@ -281,6 +292,13 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
             IndexOp::InsertMany(records) => {
                 IndexRet::Many(records.iter().map(|&(k, v)| insert(model, k, v)).collect())
             }
+            IndexOp::BulkLoad(count) => {
+                let empty = model.is_empty();
+                if empty {
+                    model.extend((0..*count).map(|n| (C::key(n), C::value(n + 1))));
+                }
+                IndexRet::Did(empty)
+            }
             IndexOp::Scan(from, limit) => {
                 let records = model.range(C::key(*from)..).take(*limit);
                 IndexRet::Records(records.map(|(k, v)| (k.clone(), v.clone())).collect())
@@ -311,26 +329,20 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 
     fn ops() -> BoxedStrategy<IndexOp> {
-        let (key, value) = (0..C::KEYS, 1..1000u64);
-        prop_oneof![
-            6 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Insert(k, v)),
-            2 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Update(k, v)),
-            2 => (key.clone(), value).prop_map(|(k, v)| IndexOp::Upsert(k, v)),
-            5 => key.clone().prop_map(IndexOp::Remove),
-            2 => key.prop_map(IndexOp::Get),
-            1 => Just(IndexOp::Background),
-        ]
-        .boxed()
+        ops_on((0..C::KEYS).boxed(), 2)
     }
 
     fn ops_for(threads: usize) -> BoxedStrategy<IndexOp> {
         if threads > 1 {
-            return Self::ops();
+            // Mostly on few keys, so that threads meet, and see what others do.
+            let hot = C::KEYS / 2..(C::KEYS / 2 + 3).min(C::KEYS);
+            return ops_on(prop_oneof![3 => hot, 1 => 0..C::KEYS].boxed(), 6);
         }
         let many = proptest::collection::vec((0..C::KEYS, 1..1000u64), 1..5);
         prop_oneof![
             12 => Self::ops(),
             1 => many.prop_map(IndexOp::InsertMany),
+            1 => (1..C::KEYS).prop_map(IndexOp::BulkLoad),
             1 => (0..C::KEYS, 0..8usize).prop_map(|(from, limit)| IndexOp::Scan(from, limit)),
             1 => Just(IndexOp::Reopen),
         ]
@@ -348,4 +360,18 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     fn sources() -> &'static [(&'static str, &'static str)] {
         C::sources()
     }
+}
+
+/// Operations on one key, reads in proportion.
+fn ops_on(key: BoxedStrategy<u64>, reads: u32) -> BoxedStrategy<IndexOp> {
+    let value = 1..1000u64;
+    prop_oneof![
+        6 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Insert(k, v)),
+        2 => (key.clone(), value.clone()).prop_map(|(k, v)| IndexOp::Update(k, v)),
+        2 => (key.clone(), value).prop_map(|(k, v)| IndexOp::Upsert(k, v)),
+        5 => key.clone().prop_map(IndexOp::Remove),
+        reads => key.prop_map(IndexOp::Get),
+        1 => Just(IndexOp::Background),
+    ]
+    .boxed()
 }

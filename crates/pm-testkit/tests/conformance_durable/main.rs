@@ -86,7 +86,7 @@ found! {
     crashes_find_two_steps: UpdateFreesFirst, crashes::<Crashed>(4000) says "surviving state";
     crashes_find_a_leak: RemoveLeaks, crashes::<Crashed>(4000) says "leaked";
     concurrent_crashes_find_an_effect_seen_before_it_is_durable: VisibleBeforeDurable,
-        concurrent_crashes::<Crashed>(6000) says "surviving state";
+        concurrent_crashes::<Crashed>(20_000) says "surviving state";
     sequences_find_a_leak: RemoveLeaks, random_sequences::<Plain>(20) says "leaked";
     deletes_find_a_leak: RemoveLeaks, deletes_give_back::<Plain>() says "still in use";
     churn_finds_a_leak: RemoveLeaks, churn_reaches_a_plateau::<Plain>() says "in use after";
