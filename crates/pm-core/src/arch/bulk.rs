@@ -20,10 +20,13 @@ macro_rules! dispatch {
         #[cfg(target_arch = "x86_64")]
         let result = if $level == Level::Avx512 {
             avx512::$function($($arg),*)
-        } else if $level == Level::Avx2 {
-            avx2::$function($($arg),*)
         } else {
-            baseline::$function($($arg),*)
+            core::hint::cold_path(); // so that their registers are no matter of the first
+            if $level == Level::Avx2 {
+                avx2::$function($($arg),*)
+            } else {
+                baseline::$function($($arg),*)
+            }
         };
         #[cfg(not(target_arch = "x86_64"))]
         let result = {
