@@ -139,6 +139,7 @@ mod install;
 mod layout;
 mod mwcas;
 mod partition;
+mod publish;
 mod read;
 mod reclaim;
 mod recover;

@@ -13,7 +13,7 @@
 //!
 //! A crash leaves the descriptor owning all of them (recovery frees them then) or none.
 
-use pmindex_core::{Flushed, Medium, Owner, PmError};
+use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 
 use crate::entry::Entry;
 use crate::layout::Slot;
@@ -130,4 +130,28 @@ pub(crate) fn superfluous<M: Medium>(
         }
     }
     Ok(blocks)
+}
+
+/// R1 and R2 for one descriptor, in recovery. Returns how many blocks were freed.
+pub(crate) fn give_up_after_crash<M: Medium>(
+    pool: &Pool<M>,
+    slot: Slot<'_>,
+    took_place: bool,
+    recyclers: &Recyclers<M>,
+) -> Result<u64, PmError> {
+    let memory = Memory::recovered(pool);
+    let blocks = superfluous(&memory, slot, took_place, recyclers, &mut Vec::new())?;
+    let owner = owner_of(slot, slot.load_heading(pool.pm()).seq);
+    let mut op = pool.op()?;
+    op.changes(slot.status());
+    for &block in &blocks {
+        op.free(block_at(block), owner)?;
+    }
+    op.prepare(Flushed::nothing())?; // R1
+    let void = slot.load_status(pool.pm()).void();
+    pool.pm().store(slot.status(), void.pack()); // R2
+    let voided = pool.pm().flush(slot.status()).and(op.seal());
+    let durable = pool.pm().fence(voided)?;
+    op.finish(durable);
+    Ok(blocks.len() as u64)
 }

@@ -27,9 +27,7 @@ use pmindex_core::{Flushed, Medium, PmError, Pool};
 use crate::entry::Entry;
 use crate::layout::{Heading, Slot, Table};
 use crate::mwcas::Recyclers;
-use crate::reclaim::{owner_of, superfluous};
-use crate::recycle::Memory;
-use crate::session::block_at;
+use crate::reclaim::give_up_after_crash;
 use crate::status::{State, Status};
 use crate::word::Content;
 
@@ -75,7 +73,8 @@ impl Recovery {
             pool.pm().fence(closed)?; // V2
         }
         for descriptor in found.iter().filter(|f| f.status.owns) {
-            report.freed += give_up(pool, descriptor, recyclers)?; // V3
+            let took_place = descriptor.status.took_place();
+            report.freed += give_up_after_crash(pool, descriptor.slot, took_place, recyclers)?; // V3
         }
         Ok(report)
     }
@@ -146,28 +145,4 @@ fn restore_words<M: Medium>(
         }
     }
     Ok(flushed)
-}
-
-/// V3: frees what a descriptor owns and its outcome made superfluous.
-fn give_up<M: Medium>(
-    pool: &Pool<M>,
-    descriptor: &Found<'_>,
-    recyclers: &Recyclers<M>,
-) -> Result<u64, PmError> {
-    let slot = descriptor.slot;
-    let took_place = descriptor.status.took_place();
-    let memory = Memory::recovered(pool);
-    let blocks = superfluous(&memory, slot, took_place, recyclers, &mut Vec::new())?;
-    let mut op = pool.op()?;
-    op.changes(slot.status());
-    for &block in &blocks {
-        op.free(block_at(block), owner_of(slot, descriptor.heading.seq))?;
-    }
-    op.prepare(Flushed::nothing())?;
-    // The heading stays: it is the status alone that owns, and only under this heading.
-    pool.pm().store(slot.status(), descriptor.status.void().pack());
-    let voided = pool.pm().flush(slot.status()).and(op.seal());
-    let durable = pool.pm().fence(voided)?;
-    op.finish(durable);
-    Ok(blocks.len() as u64)
 }

@@ -21,12 +21,9 @@ use pmindex_core::{
 use crate::descriptor::Descriptor;
 use crate::drive::{Action, Driver, Progress};
 use crate::entry::{Entry, Policy};
-use crate::layout::{Heading, Slot};
 use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
-use crate::reclaim::owner_of;
 use crate::recycle::RecyclerId;
-use crate::status::{State, Status};
 use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
@@ -165,43 +162,6 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(true)
     }
 
-    /// P0 and P1: makes the descriptor durable, and with it whatever was flushed before.
-    fn publish(
-        &mut self,
-        slot: Slot<'m>,
-        seq: u64,
-        owns: bool,
-        prepared: &mut Prepared<'m, M>,
-        settled: Flushed,
-    ) -> Result<(), PmError> {
-        let pm = self.mwcas.pool.pm();
-        let entries = &prepared.entries;
-        let heading = Heading { seq, count: entries.len(), recycler: prepared.recycler.0 };
-        let undecided = Status::new(State::Undecided, seq, owns, 0).pack();
-        slot.write(pm, heading, entries);
-        let Some(mut op) = prepared.op.take() else {
-            // P1. Entries of the last incarnation beside this status, or the other way round, are
-            // told apart by the incarnation's bits in both.
-            pm.store(slot.status(), undecided);
-            let descriptor = slot.flush(pm, entries.len());
-            self.fence(settled.and(descriptor))?;
-            return Ok(());
-        };
-        // P0: the blocks and the entries that name them, before the status that owns them.
-        let owner = owner_of(slot, seq);
-        for block in &prepared.blocks {
-            op.allocate(block, owner)?;
-        }
-        let descriptor = slot.flush(pm, entries.len());
-        op.prepare(settled.and(descriptor))?;
-        // P1: one store takes all blocks over from the allocator.
-        pm.store(slot.status(), undecided);
-        let taken = pm.flush(slot.status()).and(op.seal());
-        let durable = self.fence(taken)?;
-        op.finish(durable);
-        Ok(())
-    }
-
     /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
     fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
         self.driver.private = true;
@@ -235,20 +195,6 @@ impl<'m, M: Medium> Session<'m, M> {
             Outcome::Failed { words_durable } => !words_durable,
         };
         self.local.decided.iter().filter(waiting).count() * 2 >= self.per_partition()
-    }
-
-    /// S1 and S2 with fences of their own.
-    pub(crate) fn move_horizon(&mut self) -> Result<(), PmError> {
-        if self.mwcas.pool.pm().is_volatile() {
-            return Ok(());
-        }
-        let (upto, flushed) = self.flush_settled()?;
-        self.fence(flushed)?;
-        self.note_failed_durable();
-        let flushed = self.flush_horizon(upto)?;
-        self.fence(flushed)?;
-        self.note_horizon(upto);
-        Ok(())
     }
 
     /// A descriptor that may be used.

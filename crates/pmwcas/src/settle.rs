@@ -141,6 +141,20 @@ impl<M: Medium> Session<'_, M> {
         Ok(pm.flush(cell))
     }
 
+    /// S1 and S2 with fences of their own.
+    pub(crate) fn move_horizon(&mut self) -> Result<(), PmError> {
+        if self.mwcas.pool.pm().is_volatile() {
+            return Ok(());
+        }
+        let (upto, flushed) = self.flush_settled()?;
+        self.fence(flushed)?;
+        self.note_failed_durable();
+        let flushed = self.flush_horizon(upto)?;
+        self.fence(flushed)?;
+        self.note_horizon(upto);
+        Ok(())
+    }
+
     /// After the fence: descriptors up to `upto` may be reused.
     pub(crate) fn note_horizon(&self, upto: u64) {
         self.mwcas.pool.pm().yield_point();

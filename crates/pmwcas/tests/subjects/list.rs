@@ -9,7 +9,7 @@ use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_po
 use proptest::prelude::*;
 
 use super::structure::List;
-use super::words::{is_own, owned_by_pool};
+use super::words::owned_by_pool;
 
 /// A removal has five words.
 const CONFIG: pmindex_pmwcas::Config =
@@ -117,6 +117,10 @@ impl CrashSubject for Linked {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        is_own(site) && !site.file().ends_with("mwcas.rs")
+        site.file().ends_with("list/structure.rs")
+    }
+
+    fn sources() -> &'static [(&'static str, &'static str)] {
+        &[("list/structure.rs", include_str!("../../examples/list/structure.rs"))]
     }
 }

@@ -1,0 +1,52 @@
+//! Making an operation's descriptor durable, and the blocks it allocated its own.
+//!
+//! An operation without new blocks writes entries and status under one fence (P1). One with new
+//! blocks first makes the entries, the blocks' contents and the allocator's tickets durable (P0);
+//! the tickets say that the blocks are live as long as the status owns them, so that the store of
+//! the status in P1 takes them all over, or a crash before it frees them all.
+
+use pmindex_core::{Flushed, Medium, PmError};
+
+use crate::layout::{Heading, Slot};
+use crate::reclaim::owner_of;
+use crate::session::{Prepared, Session};
+use crate::status::{State, Status};
+
+impl<'m, M: Medium> Session<'m, M> {
+    /// P0 and P1: makes the descriptor durable, and with it whatever was flushed before.
+    pub(crate) fn publish(
+        &mut self,
+        slot: Slot<'m>,
+        seq: u64,
+        owns: bool,
+        prepared: &mut Prepared<'m, M>,
+        settled: Flushed,
+    ) -> Result<(), PmError> {
+        let pm = self.mwcas.pool.pm();
+        let entries = &prepared.entries;
+        let heading = Heading { seq, count: entries.len(), recycler: prepared.recycler.0 };
+        let undecided = Status::new(State::Undecided, seq, owns, 0).pack();
+        slot.write(pm, heading, entries);
+        let Some(mut op) = prepared.op.take() else {
+            // P1. Entries of the last incarnation beside this status, or the other way round, are
+            // told apart by the incarnation's bits in both.
+            pm.store(slot.status(), undecided);
+            let descriptor = slot.flush(pm, entries.len());
+            self.fence(settled.and(descriptor))?;
+            return Ok(());
+        };
+        // P0: the blocks and the entries that name them, before the status that owns them.
+        let owner = owner_of(slot, seq);
+        for block in &prepared.blocks {
+            op.allocate(block, owner)?;
+        }
+        let descriptor = slot.flush(pm, entries.len());
+        op.prepare(settled.and(descriptor))?;
+        // P1: one store takes all blocks over from the allocator.
+        pm.store(slot.status(), undecided);
+        let taken = pm.flush(slot.status()).and(op.seal());
+        let durable = self.fence(taken)?;
+        op.finish(durable);
+        Ok(())
+    }
+}
