@@ -111,7 +111,11 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
                 assert_eq!(alternating, want);
             }
             Step::Reopen => {
-                drop(tree);
+                if model.len() % 2 == 0 {
+                    tree.close().unwrap();
+                } else {
+                    drop(tree);
+                }
                 tree = Tiny::open(&pool, "t").unwrap();
             }
         }

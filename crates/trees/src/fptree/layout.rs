@@ -51,28 +51,31 @@ pm_struct! {
         /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
-        pub image @ 16: PmPtr<Image>,
-        /// The pool's generation in which `image` may be used.
+        pub image @ 16: PmPtr<Piece>,
+        /// Not 0 if `image` counts: the pool's generation in which it was saved.
         pub image_generation @ 24: PmU64,
         /// Zero.
         pub reserved: [PmU64; 4],
     }
 
-    /// A piece of the clean-shutdown image: the leaves in order, each with its fence.
+    /// The header of a piece of the clean-shutdown image; pairs of fence and leaf follow.
+    ///
+    /// ```text
+    /// 0       8        16        24         32
+    /// | next  | leaves | records | checksum | reserved |
+    /// ```
     #[align(64)]
-    pub struct Image {
+    pub struct Piece: size 64 {
         /// The next piece, or null.
-        pub next: PmPtr<Image>,
-        /// Leaves in this piece.
-        pub leaves: PmU64,
-        /// Records in the leaves of the whole image (first piece only).
-        pub records: PmU64,
+        pub next @ 0: PmPtr<Piece>,
+        /// Pairs in this piece.
+        pub leaves @ 8: PmU64,
+        /// Records in all leaves of the image (first piece only).
+        pub records @ 16: PmU64,
         /// A checksum of the pairs.
-        pub checksum: PmU64,
-        /// Padding to a line.
+        pub checksum @ 24: PmU64,
+        /// Zero.
         pub reserved: [PmU64; 4],
-        /// Pairs of fence and leaf.
-        pub pairs: [[PmU64; 2]; 2044],
     }
 }
 

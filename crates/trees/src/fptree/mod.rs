@@ -38,12 +38,16 @@ mod layout;
 mod leaf;
 mod range;
 mod recover;
+mod shutdown;
 mod split;
 mod traits;
 mod tree;
 mod unlink;
 mod write;
 
-pub use layout::{Image, Root};
+#[cfg(test)]
+mod tests;
+
+pub use layout::{Piece, Root};
 pub use range::Range;
 pub use tree::FpTree;

@@ -1,6 +1,7 @@
 //! Creating and opening: repairs, then inner nodes from the leaves.
 //!
-//! Opening walks the list of leaves. Each says itself what a crash left undone:
+//! After a clean shutdown there is an image of what follows ([`shutdown`](super::shutdown)).
+//! Otherwise opening walks the list of leaves. Each says itself what a crash left undone:
 //!
 //! * a split under way (a bit of its state): the records that are in the next leaf too are cleared;
 //! * a removal under way: it is empty, and is unlinked.
@@ -22,6 +23,7 @@ use super::image::LeafImage;
 use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Geometry, KIND, LeafState, Root};
 use super::leaf::{Leaf, finish};
+use super::shutdown;
 use super::tree::FpTree;
 use super::unlink::unlink_between;
 
@@ -84,20 +86,32 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let first = Leaf::<K, V, LEAF>::at(pool, head)?;
         let discarded = discard_unfinished(pool, root, &first, limit)?;
         let inner = InnerTree::<K, INNER>::new(limit, head)?;
-        let mut walk = Walk::<K, V, M, LEAF, INNER> {
-            pool,
-            inner: &inner,
-            leaves: Vec::new(),
-            report: RecoveryReport {
-                threads: 1,
-                repaired: u64::from(discarded),
-                ..RecoveryReport::default()
-            },
-            last_key: None,
-            value: std::marker::PhantomData,
+        let mut report = RecoveryReport {
+            clean: pool.was_clean(),
+            threads: 1,
+            repaired: u64::from(discarded),
+            ..RecoveryReport::default()
         };
-        walk.run(head, limit)?;
-        let Walk { leaves, mut report, .. } = walk;
+        let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
+        let leaves = if let Some(saved) = saved {
+            report.from_image = true;
+            report.leaves = saved.leaves.len() as u64;
+            report.records = saved.records;
+            saved.leaves
+        } else {
+            let value = std::marker::PhantomData;
+            let leaves = Vec::new();
+            let mut walk = Walk::<K, V, M, LEAF, INNER> {
+                pool,
+                inner: &inner,
+                leaves,
+                report: &mut report,
+                last_key: None,
+                value,
+            };
+            walk.run(head, limit)?;
+            walk.leaves
+        };
         let prepared = inner.prepare(leaves)?;
         inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
@@ -107,14 +121,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         report.elapsed = started.elapsed();
         let value = std::marker::PhantomData;
         Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, value })
-    }
-
-    /// Ends.
-    ///
-    /// # Errors
-    /// The pool's.
-    pub fn close(self) -> Result<(), IndexError> {
-        Ok(())
     }
 
     /// The first leaf; makes it where a crash in `create` left none.
@@ -145,7 +151,7 @@ struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     pool: &'p Arc<Pool<M>>,
     inner: &'p InnerTree<K, INNER>,
     leaves: Vec<LeafRef>,
-    report: RecoveryReport,
+    report: &'p mut RecoveryReport,
     /// The greatest key so far of byte-string keys, the last fence of inline keys.
     last_key: Option<K>,
     value: std::marker::PhantomData<fn() -> V>,

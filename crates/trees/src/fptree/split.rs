@@ -102,6 +102,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
+    /// Steps P1 and P2 of a split in half, and no more.
+    #[cfg(test)]
+    pub(super) fn split_but_do_not_shrink(&self, left: &Leaf<'_, K, V, LEAF>, state: LeafState) {
+        let sorted = left.sorted(&self.pool, state).expect("intact");
+        let keep = sorted.len().div_ceil(2);
+        self.split_leaf(left, state, &Plan::new(sorted, keep)).expect("room");
+    }
+
     /// Steps P1 and P2; returns the new leaf.
     fn split_leaf(
         &self,

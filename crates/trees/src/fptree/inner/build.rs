@@ -3,7 +3,7 @@
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
-use super::node::{Child, Contents, InnerTree, ROOT};
+use super::node::{Child, Contents, InnerTree, ROOT, Target};
 use super::tails::{Route, Separator};
 
 /// A leaf and the separator on its left (of no meaning for the first).
@@ -11,6 +11,16 @@ use super::tails::{Route, Separator};
 pub(in crate::fptree) struct LeafRef {
     low: Separator,
     child: Child,
+}
+
+impl LeafRef {
+    /// The leaf's offset.
+    pub(in crate::fptree) fn leaf(&self) -> u64 {
+        match self.child.target() {
+            Target::Leaf(leaf) => leaf,
+            Target::Node(_) => 0,
+        }
+    }
 }
 
 /// Nodes that are ready to take their place: the root's contents.
@@ -53,6 +63,24 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             leaves = level;
         }
         Ok(Built(contents(&leaves)))
+    }
+
+    /// The leaves of a quiescent index in order, each with the word of the separator on its left.
+    pub(in crate::fptree) fn pairs(&self) -> Vec<[u64; 2]> {
+        let mut pairs = Vec::new();
+        self.append_pairs(ROOT, 0, &mut pairs);
+        pairs
+    }
+
+    fn append_pairs(&self, index: u32, low: u64, pairs: &mut Vec<[u64; 2]>) {
+        let Contents { separators, children } = self.read(index);
+        let lows = std::iter::once(low).chain(separators.iter().map(|s| s.prefix));
+        for (low, child) in lows.zip(children) {
+            match child.target() {
+                Target::Leaf(leaf) => pairs.push([low, leaf]),
+                Target::Node(child) => self.append_pairs(child, low, pairs),
+            }
+        }
     }
 
     /// Replaces the tree, which has one leaf, by what was prepared.

@@ -1,0 +1,173 @@
+//! The clean-shutdown image: the leaves in order, each with its fence, so that the next opening
+//! need not read them. One-word keys only; others are read.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the pieces, each allocated into the pointer before it, the first into the root's `image` | P2 |
+//! | P2 | the root's `image_generation`: the image counts | |
+//!
+//! Opening reads the image, then makes it invalid (P2 undone, durably) *before* anything can change,
+//! then frees the pieces. So an image that counts is never older than the index, whoever was killed
+//! when. A damaged one is ignored.
+
+use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64, Pool, words_of};
+use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_record::hash_words;
+
+use super::inner::{InnerTree, LeafRef, Route};
+use super::layout::{Piece, Root};
+use super::leaf::{Leaf, finish};
+use super::tree::FpTree;
+
+/// Pairs in a piece: 32 KiB.
+const PAIRS: usize = 2044;
+const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+
+/// What an image says.
+pub(super) struct Saved {
+    pub(super) leaves: Vec<LeafRef>,
+    pub(super) records: u64,
+}
+
+fn has_image<K: Key>() -> bool {
+    K::SHAPE == Shape::Inline(1)
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FpTree<K, V, M, LEAF, INNER>
+{
+    /// Saves the image that makes the next opening fast, and ends.
+    ///
+    /// # Errors
+    /// [`PmError::DurabilityLost`]. A pool without room for the image is none: the next opening
+    /// reads the leaves.
+    pub fn close(self) -> Result<(), IndexError> {
+        let pool = &*self.pool;
+        if !has_image::<K>() || pool.is_read_only() {
+            return Ok(());
+        }
+        let root = self.root()?;
+        match self.save(root) {
+            Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
+            Err(_) => Ok(free_pieces(pool, root)?),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn save(&self, root: &Root) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let pairs = self.inner.pairs();
+        let mut records = self.counts.iter().fold(0u64, |sum, count| {
+            sum.wrapping_add(count.load(std::sync::atomic::Ordering::Relaxed))
+        });
+        let mut cell = root.image.as_word();
+        for part in pairs.chunks(PAIRS) {
+            let words: Vec<u64> = part.iter().flatten().copied().collect();
+            let header = [0, part.len() as u64, records, hash_words(&words), 0, 0, 0, 0];
+            records = 0;
+            let mut op = pool.op()?;
+            let block = op.reserve_bytes(8 * (HEADER_WORDS + words.len()) as u64, 64)?;
+            let offset = block.ptr().offset();
+            let piece = pool.words(offset, HEADER_WORDS + words.len())?;
+            let filled = pm
+                .stream_words(&piece[..HEADER_WORDS], &header)
+                .and(pm.stream_words(&piece[HEADER_WORDS..], &words));
+            op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
+            op.prepare(filled)?; // durable before: the pointer
+            pm.store_word(cell, offset);
+            let linked = pm.flush_words(words_of(cell));
+            finish(pool, op, linked)?;
+            cell = &piece[0];
+        }
+        // P2: it counts.
+        pm.store(&root.image_generation, pool.generation().max(1));
+        pm.persist(&root.image_generation)?;
+        Ok(())
+    }
+}
+
+/// Takes the image, if there is one that counts; afterwards there is none.
+pub(super) fn take<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+    inner: &InnerTree<K, INNER>,
+    limit: u64,
+) -> Result<Option<Saved>, PmError> {
+    let pm = pool.pm();
+    if !has_image::<K>() || pm.load(&root.image).is_null() {
+        return Ok(None);
+    }
+    let counts = pm.load(&root.image_generation) != 0;
+    let saved = if counts { read::<K, V, M, LEAF, INNER>(pool, root, inner, limit) } else { None };
+    // Durable before: any change of the index.
+    pm.store(&root.image_generation, 0);
+    pm.persist(&root.image_generation)?;
+    if counts && saved.is_none() {
+        // Damaged: its pieces cannot be trusted either.
+        pm.store(&root.image, PPtr::NULL);
+        pm.persist(&root.image)?;
+    }
+    free_pieces(pool, root)?;
+    Ok(saved)
+}
+
+/// Frees the pieces one by one.
+fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+    let pm = pool.pm();
+    loop {
+        let first = pm.load(&root.image);
+        if first.is_null() {
+            return Ok(());
+        }
+        let next = pm.load(&pool.get(first)?.next);
+        let mut op = pool.op()?;
+        op.free(first, Owner::pointer(&root.image, first))?;
+        op.changes(&pool.get(first)?.next);
+        op.prepare(Flushed::nothing())?; // durable before: the pointer
+        pm.store(&root.image, next);
+        let linked = pm.flush(&root.image);
+        finish(pool, op, linked)?;
+    }
+}
+
+/// Reads and verifies the image.
+fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+    inner: &InnerTree<K, INNER>,
+    limit: u64,
+) -> Option<Saved> {
+    let pm = pool.pm();
+    let mut saved = Saved { leaves: Vec::new(), records: 0 };
+    let mut next = pm.load(&root.image);
+    let mut last = None;
+    let mut words = Vec::new();
+    while !next.is_null() {
+        let piece = pool.get(next).ok()?;
+        let leaves = pm.load(&piece.leaves);
+        if leaves == 0 || leaves > PAIRS as u64 || saved.leaves.len() as u64 + leaves > limit {
+            return None;
+        }
+        let pairs: &[PmU64] =
+            pool.words(next.offset() + 8 * HEADER_WORDS as u64, 2 * leaves as usize).ok()?;
+        words.resize(pairs.len(), 0);
+        pm.read_words(pairs, &mut words);
+        if hash_words(&words) != pm.load(&piece.checksum) {
+            return None;
+        }
+        for &[fence, leaf] in words.as_chunks::<2>().0 {
+            if last.is_some_and(|last| saved.leaves.len() > 1 && last >= fence) {
+                return None;
+            }
+            last = Some(fence);
+            Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
+            saved.leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
+        }
+        saved.records = saved.records.wrapping_add(pm.load(&piece.records));
+        next = pm.load(&piece.next);
+    }
+    let first = saved.leaves.first()?;
+    (first.leaf() == pm.load(&root.head).offset()).then_some(saved)
+}
+
+const _: () = assert!(HEADER_WORDS == 8);

@@ -1,0 +1,178 @@
+//! What goes wrong in FPTrees, and does not here: each interrupted step is made by hand, then the
+//! index is opened as after a crash. (The crash simulator takes the steps apart further.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_record::{Probe, Slot};
+
+use super::layout::LeafState;
+use super::leaf::Leaf;
+use super::tree::FpTree;
+
+type Tree = FpTree<u64, u64, Mapped, 8, 4>;
+
+fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = Tree::create(&pool, "t").expect("room");
+    for key in keys {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    }
+    (pool, tree)
+}
+
+fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
+    drop(tree); // no close: as if the process had died
+    Tree::open(pool, "t").expect("recovery")
+}
+
+fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+    let wanted: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, key * 10)).collect();
+    assert_eq!(tree.check().expect("intact"), wanted.len() as u64);
+    assert_eq!(tree.iter().map(|item| item.expect("intact")).collect::<Vec<_>>(), wanted);
+    for (key, value) in wanted {
+        assert_eq!(tree.get(&key).expect("intact"), Some(value));
+    }
+}
+
+fn head(tree: &Tree) -> Leaf<'_, u64, u64, 8> {
+    let root = tree.root().expect("a root");
+    tree.leaf(tree.pm().load(&root.head).offset()).expect("a leaf")
+}
+
+fn set_state(tree: &Tree, leaf: &Leaf<'_, u64, u64, 8>, state: LeafState) {
+    let committed = leaf.commit(tree.pm(), state);
+    tree.pm().fence(committed).expect("emulated");
+}
+
+#[test]
+fn pitfall_split_interrupted_after_the_link_neither_truncates_nor_duplicates() {
+    let (pool, tree) = tree_of((0..30).map(|i| i * 2));
+    let left = head(&tree);
+    let state = left.state(tree.pm());
+    // Everything of a split but its last step.
+    tree.split_but_do_not_shrink(&left, state);
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.recovery_report().repaired, 1);
+    assert_holds(&tree, (0..30).map(|i| i * 2));
+}
+
+#[test]
+fn pitfall_split_recovery_done_twice_clears_no_live_record() {
+    let (pool, tree) = tree_of(0..20);
+    let left = head(&tree);
+    tree.split_but_do_not_shrink(&left, left.state(tree.pm()));
+    let mut tree = reopen(&pool, tree);
+    for _ in 0..3 {
+        // As if the repair had been interrupted: the mark is there, the records are not.
+        let left = head(&tree);
+        set_state(&tree, &left, left.state(tree.pm()).splitting());
+        tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, 1);
+        assert_holds(&tree, 0..20);
+    }
+}
+
+#[test]
+fn pitfall_split_interrupted_before_the_link_changes_nothing() {
+    let (pool, tree) = tree_of(0..20);
+    let left = head(&tree);
+    set_state(&tree, &left, left.state(tree.pm()).splitting());
+    let tree = reopen(&pool, tree);
+    assert_holds(&tree, 0..20);
+}
+
+#[test]
+fn pitfall_interrupted_removal_of_any_leaf_is_finished_and_follows_no_null() {
+    let (_, tree) = tree_of(0..40);
+    let leaves = tree.stats().expect("intact").leaves as usize;
+    assert!(leaves > 3);
+    for victim in 0..leaves {
+        let (pool, tree) = tree_of(0..40);
+        let mut leaf = head(&tree);
+        for _ in 0..victim {
+            leaf = tree.leaf(leaf.next(tree.pm())).expect("a leaf");
+        }
+        let gone: Vec<u64> = leaf
+            .sorted(&pool, leaf.state(tree.pm()))
+            .expect("intact")
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        set_state(&tree, &leaf, LeafState::default()); // emptied, and not yet unlinked
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, u64::from(victim > 0));
+        assert_holds(&tree, (0..40).filter(|key| !gone.contains(key)));
+        pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+        for key in gone {
+            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        }
+        assert_holds(&tree, 0..40);
+    }
+}
+
+#[test]
+fn pitfall_locks_of_a_dead_process_are_void() {
+    let (pool, tree) = tree_of(0..20);
+    {
+        let probe = Probe::new(&3).expect("a key");
+        let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+        std::mem::forget(held.guard); // its process dies with it
+    }
+    let tree = reopen(&pool, tree);
+    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert_holds(&tree, 0..20);
+}
+
+#[test]
+fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
+    let (_pool, tree) = tree_of(0..20);
+    let probe = Probe::new(&7).expect("a key");
+    let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+    let cell = &held.leaf.slot(held.slot.expect("present"))[Slot::<u64, u64>::KEY_WORDS];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The new value is visible and not durable; then it is as if it had never been.
+        tree.pm().store(cell, 666);
+        let reader = scope.spawn(|| {
+            let value = tree.get(&7);
+            done.store(true, Ordering::Release);
+            value
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!done.load(Ordering::Acquire), "a reader that did not wait");
+        tree.pm().store(cell, 70);
+        drop(held.guard);
+        assert_eq!(reader.join().expect("no panic").expect("intact"), Some(70));
+    });
+}
+
+#[test]
+fn clean_shutdown_skips_the_leaves_and_a_crash_after_it_does_not() {
+    let (pool, tree) = tree_of(0..500);
+    tree.close().expect("room");
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert!(tree.recovery_report().from_image);
+    assert_eq!(tree.recovery_report().records, 500);
+    assert_holds(&tree, 0..500);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+    assert!(tree.insert(&500, &5000).expect("room"));
+    let tree = reopen(&pool, tree);
+    assert!(!tree.recovery_report().from_image);
+    assert_holds(&tree, 0..501);
+}
+
+#[test]
+fn damaged_shutdown_image_is_ignored() {
+    let (pool, tree) = tree_of(0..100);
+    let root = tree.entry.root::<super::Root>();
+    tree.close().expect("room");
+    let root = pool.get(root).expect("a root");
+    let image = pool.pm().load(&root.image).offset();
+    let pair = &pool.words(image + 64 + 16, 1).expect("a pair")[0];
+    pool.pm().store(pair, pool.pm().load(pair) ^ 1);
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert!(!tree.recovery_report().from_image);
+    assert_holds(&tree, 0..100);
+}
