@@ -42,6 +42,15 @@ fn steps<K: Key, V: Value>(
     proptest::collection::vec(step, 1..200)
 }
 
+fn reopen<K: Key, V: Value>(pool: &Arc<Pool>, tree: Tiny<K, V>, close: bool) -> Tiny<K, V> {
+    if close {
+        tree.close().unwrap();
+    } else {
+        drop(tree);
+    }
+    Tiny::open(pool, "t").unwrap()
+}
+
 fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
     let mut tree = Tiny::<K, V>::create(&pool, "t").unwrap();
@@ -111,12 +120,7 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
                 assert_eq!(alternating, want);
             }
             Step::Reopen => {
-                if model.len() % 2 == 0 {
-                    tree.close().unwrap();
-                } else {
-                    drop(tree);
-                }
-                tree = Tiny::open(&pool, "t").unwrap();
+                tree = reopen(&pool, tree, model.len() % 2 == 0);
             }
         }
         assert_eq!(tree.check().unwrap(), model.len() as u64);

@@ -17,7 +17,7 @@ use pmindex_record::{Datum, Probe, Slot, separator_between};
 use super::image::LeafImage;
 use super::inner::{LeafRef, Route};
 use super::layout::{Geometry, LeafPtr, LeafState, Root, bits};
-use super::leaf::{Incoming, Leaf, finish};
+use super::leaf::{Incoming, Leaf, finish, link};
 use super::tree::FpTree;
 use super::unlink::unlink_between;
 
@@ -252,9 +252,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
             }
             op.prepare(filled)?; // durable before: the link
-            pm.store_word(self.tail.next_cell(), blocks[0]);
-            let linked = pm.flush_words(core::slice::from_ref(self.tail.next_cell()));
-            finish(pool, op, linked)?;
+            link(pool, op, self.tail.next_cell(), blocks[0])?;
             self.tail = tree.leaf(blocks[blocks.len() - 1])?;
         }
         Ok(())

@@ -41,8 +41,8 @@ pm_struct! {
     /// The root block.
     ///
     /// ```text
-    /// 0       8           16       24           32
-    /// | head  | bulk load | image  | generation | reserved |
+    /// 0       8           16       24
+    /// | head  | bulk load | image  | reserved |
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
@@ -52,10 +52,8 @@ pm_struct! {
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
         pub image @ 16: PmPtr<Piece>,
-        /// Not 0 if `image` counts: the pool's generation in which it was saved.
-        pub image_generation @ 24: PmU64,
         /// Zero.
-        pub reserved: [PmU64; 4],
+        pub reserved: [PmU64; 5],
     }
 
     /// The header of a piece of the clean-shutdown image; pairs of fence and leaf follow.
@@ -70,12 +68,14 @@ pm_struct! {
         pub next @ 0: PmPtr<Piece>,
         /// Pairs in this piece.
         pub leaves @ 8: PmU64,
+        /// Pairs in this piece and those after it.
+        pub total @ 16: PmU64,
         /// Records in all leaves of the image (first piece only).
-        pub records @ 16: PmU64,
+        pub records @ 24: PmU64,
         /// A checksum of the pairs.
-        pub checksum @ 24: PmU64,
+        pub checksum @ 32: PmU64,
         /// Zero.
-        pub reserved: [PmU64; 4],
+        pub reserved: [PmU64; 3],
     }
 }
 

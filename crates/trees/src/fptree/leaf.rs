@@ -322,3 +322,16 @@ pub(super) fn finish<M: Medium>(
     op.finish(durable);
     Ok(())
 }
+
+/// The end of every operation that one pointer commits: stores and flushes it, seals and fences.
+pub(super) fn link<M: Medium>(
+    pool: &Pool<M>,
+    op: Op<'_, M>,
+    cell: &PmU64,
+    target: u64,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store_word(cell, target); // LIN
+    let linked = pm.flush_words(words_of(cell));
+    finish(pool, op, linked) // DUR
+}

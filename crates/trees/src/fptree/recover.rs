@@ -22,7 +22,7 @@ use super::bulk::discard_unfinished;
 use super::image::LeafImage;
 use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Geometry, KIND, LeafState, Root};
-use super::leaf::{Leaf, finish};
+use super::leaf::{Leaf, link};
 use super::shutdown;
 use super::tree::FpTree;
 use super::unlink::unlink_between;
@@ -48,7 +48,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
             pm.store(&root.image, PPtr::NULL);
-            pm.store(&root.image_generation, 0);
             for word in &root.reserved {
                 pm.store(word, 0);
             }
@@ -139,9 +138,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.allocate(&block, Owner::pointer(&root.head, block.ptr()))?;
         op.prepare(filled)?;
         // P2: the link.
-        pm.store(&root.head, block.ptr());
-        let linked = pm.flush(&root.head);
-        finish(pool, op, linked)?;
+        link(pool, op, root.head.as_word(), block.ptr().offset())?;
         Ok(block.ptr().offset())
     }
 }

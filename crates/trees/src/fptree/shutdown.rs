@@ -1,22 +1,19 @@
 //! The clean-shutdown image: the leaves in order, each with its fence, so that the next opening
 //! need not read them. One-word keys only; others are read.
 //!
-//! | step | store | durable before |
-//! |------|-------|----------------|
-//! | P1 | the pieces, each allocated into the pointer before it, the first into the root's `image` | P2 |
-//! | P2 | the root's `image_generation`: the image counts | |
-//!
-//! Opening reads the image, then makes it invalid (P2 undone, durably) *before* anything can change,
-//! then frees the pieces. So an image that counts is never older than the index, whoever was killed
-//! when. A damaged one is ignored.
+//! The image is a list of pieces, each allocated into the pointer before it, the first into the
+//! root's `image`. Each says how many leaves it and those after it name, so an image counts when it
+//! is complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first
+//! and each durably, before the index can change; so an image that counts is never older than the
+//! index, whoever was killed when. A damaged one is ignored.
 
-use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64, Pool, words_of};
+use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value};
 use pmindex_record::hash_words;
 
 use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Piece, Root};
-use super::leaf::{Leaf, finish};
+use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 
 /// Pairs in a piece: 32 KiB.
@@ -61,10 +58,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             sum.wrapping_add(count.load(std::sync::atomic::Ordering::Relaxed))
         });
         let mut cell = root.image.as_word();
+        let mut total = pairs.len() as u64;
         for part in pairs.chunks(PAIRS) {
             let words: Vec<u64> = part.iter().flatten().copied().collect();
-            let header = [0, part.len() as u64, records, hash_words(&words), 0, 0, 0, 0];
-            records = 0;
+            let leaves = part.len() as u64;
+            let header = [0, leaves, total, records, hash_words(&words), 0, 0, 0];
+            (total, records) = (total - leaves, 0);
             let mut op = pool.op()?;
             let block = op.reserve_bytes(8 * (HEADER_WORDS + words.len()) as u64, 64)?;
             let offset = block.ptr().offset();
@@ -74,14 +73,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 .and(pm.stream_words(&piece[HEADER_WORDS..], &words));
             op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
             op.prepare(filled)?; // durable before: the pointer
-            pm.store_word(cell, offset);
-            let linked = pm.flush_words(words_of(cell));
-            finish(pool, op, linked)?;
+            link(pool, op, cell, offset)?;
             cell = &piece[0];
         }
-        // P2: it counts.
-        pm.store(&root.image_generation, pool.generation().max(1));
-        pm.persist(&root.image_generation)?;
         Ok(())
     }
 }
@@ -93,21 +87,11 @@ pub(super) fn take<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: 
     inner: &InnerTree<K, INNER>,
     limit: u64,
 ) -> Result<Option<Saved>, PmError> {
-    let pm = pool.pm();
-    if !has_image::<K>() || pm.load(&root.image).is_null() {
+    if !has_image::<K>() || pool.pm().load(&root.image).is_null() {
         return Ok(None);
     }
-    let counts = pm.load(&root.image_generation) != 0;
-    let saved = if counts { read::<K, V, M, LEAF, INNER>(pool, root, inner, limit) } else { None };
-    // Durable before: any change of the index.
-    pm.store(&root.image_generation, 0);
-    pm.persist(&root.image_generation)?;
-    if counts && saved.is_none() {
-        // Damaged: its pieces cannot be trusted either.
-        pm.store(&root.image, PPtr::NULL);
-        pm.persist(&root.image)?;
-    }
-    free_pieces(pool, root)?;
+    let saved = read::<K, V, M, LEAF, INNER>(pool, root, inner, limit);
+    free_pieces(pool, root)?; // durable before: any change of the index
     Ok(saved)
 }
 
@@ -119,14 +103,13 @@ fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
         if first.is_null() {
             return Ok(());
         }
-        let next = pm.load(&pool.get(first)?.next);
+        let piece = pool.get(first)?;
+        let next = pm.load(&piece.next);
         let mut op = pool.op()?;
         op.free(first, Owner::pointer(&root.image, first))?;
-        op.changes(&pool.get(first)?.next);
+        op.changes(&piece.next);
         op.prepare(Flushed::nothing())?; // durable before: the pointer
-        pm.store(&root.image, next);
-        let linked = pm.flush(&root.image);
-        finish(pool, op, linked)?;
+        link(pool, op, root.image.as_word(), next.offset())?;
     }
 }
 
@@ -140,6 +123,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     let pm = pool.pm();
     let mut saved = Saved { leaves: Vec::new(), records: 0 };
     let mut next = pm.load(&root.image);
+    let total = pm.load(&pool.get(next).ok()?.total);
     let mut last = None;
     let mut words = Vec::new();
     while !next.is_null() {
@@ -166,8 +150,8 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
         saved.records = saved.records.wrapping_add(pm.load(&piece.records));
         next = pm.load(&piece.next);
     }
-    let first = saved.leaves.first()?;
-    (first.leaf() == pm.load(&root.head).offset()).then_some(saved)
+    let starts = saved.leaves.first()?.leaf() == pm.load(&root.head).offset();
+    (starts && saved.leaves.len() as u64 == total).then_some(saved)
 }
 
 const _: () = assert!(HEADER_WORDS == 8);

@@ -22,7 +22,7 @@ use pmindex_record::{Probe, Slot, separator_between};
 use super::image::LeafImage;
 use super::inner::Route;
 use super::layout::{Geometry, LeafState};
-use super::leaf::Leaf;
+use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 
 /// Which records move, and what separates the two leaves.
@@ -135,9 +135,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         op.prepare(filled.and(marked))?;
         // P2: the link.
-        pm.store_word(left.next_cell(), offset);
-        let linked = pm.flush_words(core::slice::from_ref(left.next_cell()));
-        super::leaf::finish(&self.pool, op, linked)?;
+        link(&self.pool, op, left.next_cell(), offset)?;
         Ok(offset)
     }
 

@@ -1,4 +1,4 @@
-//! What goes wrong in FPTrees, and does not here: each interrupted step is made by hand, then the
+//! What goes wrong in other such trees, and does not here: each interrupted step is made by hand, then the
 //! index is opened as after a crash. (The crash simulator takes the steps apart further.)
 
 use std::sync::Arc;

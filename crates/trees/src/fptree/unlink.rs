@@ -15,7 +15,7 @@ use pmindex_record::Slot;
 
 use super::inner::Route;
 use super::layout::LeafPtr;
-use super::leaf::Leaf;
+use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -82,7 +82,5 @@ pub(super) fn unlink_between<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
     op.prepare(Flushed::nothing())?;
     // P2, LIN: the neighbour's link.
-    pm.store_word(cell, empty.next(pm));
-    let linked = pm.flush_words(core::slice::from_ref(cell));
-    super::leaf::finish(pool, op, linked)
+    link(pool, op, cell, empty.next(pm))
 }
