@@ -60,17 +60,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut cell = root.image.as_word();
         let mut total = pairs.len() as u64;
         for part in pairs.chunks(PAIRS) {
-            let words: Vec<u64> = part.iter().flatten().copied().collect();
             let leaves = part.len() as u64;
-            let header = [0, leaves, total, records, hash_words(&words), 0, 0, 0];
+            let checksum = hash_words(part.as_flattened());
+            let mut words = vec![0, leaves, total, records, checksum, 0, 0, 0];
+            words.extend_from_slice(part.as_flattened());
             (total, records) = (total - leaves, 0);
             let mut op = pool.op()?;
-            let block = op.reserve_bytes(8 * (HEADER_WORDS + words.len()) as u64, 64)?;
+            let block = op.reserve_bytes(8 * words.len() as u64, 64)?;
             let offset = block.ptr().offset();
-            let piece = pool.words(offset, HEADER_WORDS + words.len())?;
-            let filled = pm
-                .stream_words(&piece[..HEADER_WORDS], &header)
-                .and(pm.stream_words(&piece[HEADER_WORDS..], &words));
+            let piece = pool.words(offset, words.len())?;
+            let filled = pm.stream_words(piece, &words);
             op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
             op.prepare(filled)?; // durable before: the pointer
             link(pool, op, cell, offset)?;
