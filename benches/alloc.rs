@@ -14,6 +14,9 @@ use pmindex::core::{Flushed, Medium, Owner, PPtr, PmCell, PmU64, Pool, pm_struct
 const BLOCKS: usize = 1024;
 const BATCH: usize = 64;
 
+/// What a measurement does to the owners of a pool.
+type Work = fn(&Pool, PPtr<Owners>);
+
 pm_struct! {
     /// A block of 1 KiB.
     #[align(64)]
@@ -96,7 +99,6 @@ fn blocks(c: &mut Criterion) {
         ("durable", Pool::emulated(256 << 20).expect("memory")),
         ("volatile", Pool::volatile(256 << 20).expect("memory")),
     ];
-    type Work = fn(&Pool, PPtr<Owners>);
     let works: [(&str, Work); 2] = [("one by one", one_by_one), ("in batches of 64", in_batches)];
     for (kind, pool) in &pools {
         let roots = [owners(pool, "a"), owners(pool, "b")];
