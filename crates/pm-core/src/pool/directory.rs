@@ -139,7 +139,7 @@ impl<M: Medium> Pool<M> {
         entry.ok_or(PmError::Corrupt { what: "a place in the directory", offset: u64::from(id.0) })
     }
 
-    /// The index of this name, if there is one. No access to the pool.
+    /// The index of this name, if there is one: durably. No access to the pool, O(indexes).
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if no whole entry has the name and an entry is damaged.
@@ -166,7 +166,10 @@ impl<M: Medium> Pool<M> {
     /// [`op`](Self::op) and allocation. Nothing is changed then.
     ///
     /// # Cost
-    /// Two fences.
+    /// 2 fences; 5 lines and those of the root block.
+    ///
+    /// # Durability
+    /// Durable on return.
     pub fn create_index<T: PmType>(
         &self,
         name: &str,
@@ -214,7 +217,10 @@ impl<M: Medium> Pool<M> {
     /// Those of [`find_index`](Self::find_index) and [`op`](Self::op).
     ///
     /// # Cost
-    /// Two fences.
+    /// 2 fences, 3 lines.
+    ///
+    /// # Durability
+    /// Durable on return.
     pub fn drop_index(&self, name: &str) -> Result<bool, PmError> {
         let pm = self.pm();
         let mut places = pm.lock(&self.directory.0);

@@ -26,7 +26,10 @@ impl<M: Medium> Pool<M> {
     /// is full, [`PmError::ReadOnly`], [`PmError::Forked`]. The pool stays as it was.
     ///
     /// # Cost
-    /// Two fences, and for a file a system call or four.
+    /// 2 fences, 4 lines; for a file some system calls (`fallocate`, `fsync`, `mmap`) besides.
+    ///
+    /// # Durability
+    /// Durable on return, and before any of the new space is used.
     pub fn grow(&self, size: u64) -> Result<u64, PmError> {
         self.check_writable()?;
         let growing = self.pm().lock(&self.growing);

@@ -101,7 +101,7 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::DurabilityLost`], [`PmError::Forked`]. The pool then opens with recovery.
     ///
     /// # Cost
-    /// Two fences, and what the allocator has to put in order.
+    /// 2 fences, 4 lines, and what the allocator has to put in order.
     pub fn close(self) -> Result<(), PmError> {
         self.end()
     }
