@@ -62,7 +62,7 @@ impl<M: Medium> Pool<M> {
                 self.decide_left(ticket, &mut touched)?;
             }
             touched.sort_unstable();
-            touched.dedup();
+            touched.dedup_by_key(|offset| *offset & !63);
             let mut decided = Flushed::nothing();
             for &line in &touched {
                 decided = decided.and(self.pm().flush(self.meta(line)));
@@ -99,12 +99,13 @@ impl<M: Medium> Pool<M> {
         for word in (LOG_WORDS..words.len()).step_by(TICKET_WORDS) {
             let cells = &words[word..word + TICKET_WORDS];
             let at = offset + word as u64 * 8;
-            // A ticket that was ever written names a word, and the first of a line comes first.
-            if at.is_multiple_of(64) {
-                if self.pm().load(&cells[1]) == 0 {
-                    break;
-                }
-                used.push(at);
+            // A ticket that was ever written names a word. Of an operation's lines, any may be here
+            // and the others not.
+            if self.pm().load(&cells[1]) == 0 {
+                continue;
+            }
+            if used.last() != Some(&(at & !63)) {
+                used.push(at & !63);
             }
             let Some((subject, condition)) = ticket::read(self.pm(), cells, at)? else { continue };
             let owner = self.words(condition.word, 1)?;
@@ -134,7 +135,7 @@ impl<M: Medium> Pool<M> {
     /// R1 for one ticket. The owner's word is made durable with the bits that follow it: the process
     /// may have died alone, and left stores in the caches that a power failure could still take.
     fn decide_left(&self, ticket: &Left, touched: &mut Vec<u64>) -> Result<(), PmError> {
-        touched.push(ticket.owner & !63);
+        touched.push(ticket.owner);
         match ticket.subject {
             Subject::Extent { offset, pages } => self.decide_extent(offset, pages, ticket, touched),
             Subject::Slab { offset, class, base, fresh } => {

@@ -55,7 +55,14 @@ fn directed() -> Vec<Plan<Step>> {
         vec![put(1), take, Step::Trim, put(3)],
     ];
     let plan = |ops| Plan { setup: vec![], threads: vec![ops], tail: vec![] };
-    sequences.into_iter().map(plan).collect()
+    let mut plans: Vec<_> = sequences.into_iter().map(plan).collect();
+    // Of five tickets, on three lines, the last alone becomes durable; then its word changes.
+    plans.push(Plan {
+        setup: vec![],
+        threads: vec![vec![batch(31)]],
+        tail: vec![batch(7), batch(16)],
+    });
+    plans
 }
 
 /// Whether some crash state betrays the mutant (or the program, if it is none).
@@ -64,6 +71,19 @@ fn is_caught(random: &[Config], mutation: Option<Mutation>) -> bool {
     let mut explorer = Explorer::<Blocks>::new(with(&Config::new().states(50_000)));
     directed().iter().any(|plan| explorer.explore(plan, 0).is_err())
         || random.iter().any(|config| explore::<Blocks>(&with(config)).is_err())
+}
+
+#[test]
+fn directed_sequences_hold() {
+    let mut config = Config::new().states(30_000);
+    config.nest_every = 4;
+    config.nested_states = 1000;
+    let mut explorer = Explorer::<Blocks>::new(config);
+    for plan in directed() {
+        if let Err(failure) = explorer.explore(&plan, 0) {
+            panic!("{failure}");
+        }
+    }
 }
 
 #[test]

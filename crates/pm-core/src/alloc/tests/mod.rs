@@ -2,6 +2,7 @@
 //! `pmindex-testkit`.
 
 mod contract;
+mod damage;
 mod model;
 
 use std::collections::BTreeSet;
