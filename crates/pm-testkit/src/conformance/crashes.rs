@@ -10,7 +10,7 @@ use super::bed::Simulated;
 use super::sample::{SampleKey, SampleValue};
 use super::subject::Subject;
 use super::verdict::{Failure, Verdict, ensure};
-use crate::crash::{Config, CrashIndex, Indexed, Persistency, Report, explore};
+use crate::crash::{Config, CrashIndex, Indexed, Persistency, explore};
 
 /// A [`Subject`] for the crash explorer: `Indexed<CrashOf<S>>`.
 #[derive(Debug)]
@@ -42,21 +42,20 @@ impl<S: Subject<Bed = Simulated>> CrashIndex for CrashOf<S> {
     }
 }
 
-fn explored<S: Subject<Bed = Simulated>>(config: &Config) -> Verdict<Report> {
+fn explored<S: Subject<Bed = Simulated>>(config: &Config) -> Verdict {
     let report = explore::<Indexed<CrashOf<S>>>(config)
         .map_err(|failure| Failure::new(failure.to_string()))?;
     ensure!(report.states > 100, "hardly anything explored:\n{report}");
-    Ok(report)
+    Ok(())
 }
 
 /// Crash states of one thread's runs: flushed lines, then eADR and msync, together `states`.
-/// Every flush and fence of the index that was executed must have been crashed at.
+/// (That every step has a crash state is for a [`Campaign`](crate::crash::Campaign) to show, which
+/// takes longer.)
 pub fn crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     let states = u64::from(states);
     let lines = Config::new().states(states * 3 / 4).setup(40);
-    let report = explored::<S>(&lines)?;
-    let missed: Vec<String> = report.uncovered().map(|step| step.site.to_string()).collect();
-    ensure!(missed.is_empty(), "steps without a crash state: {missed:?}");
+    explored::<S>(&lines)?;
     for persistency in [Persistency::Eadr, Persistency::Pages] {
         explored::<S>(&lines.clone().states(states / 8).persistency(persistency))?;
     }
@@ -68,5 +67,5 @@ pub fn crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
 pub fn concurrent_crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     let states = u64::from(states);
     explored::<S>(&Config::new().states(states * 2 / 3).threads(2))?;
-    explored::<S>(&Config::new().states(states / 3).threads(3)).map(drop)
+    explored::<S>(&Config::new().states(states / 3).threads(3))
 }

@@ -53,7 +53,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             pm.flush(root)
         })?;
-        Self::start(pool, entry)
+        let root = entry.root::<Root>();
+        let created = Self::start(pool, entry);
+        // No room for the first leaf: no index either.
+        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
+            pool.drop_index(name)?;
+        }
+        created
     }
 
     /// Opens the index `name`, and recovers it.
