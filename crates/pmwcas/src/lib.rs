@@ -120,6 +120,31 @@
 //! the pointers it finds, replays what is after the horizon, and frees what interrupted operations
 //! own. It is idempotent, and does not depend on the size of any structure.
 //!
+//! # What cannot happen here
+//!
+//! * *A dirty bit cleared by the wrong thread.* A bit that says "not yet durable" has no identity: a
+//!   thread that flushed one occurrence of a value clears the bit of a later one. There is none.
+//! * *A stale value replayed over a later one*, because a word has its expected value again: see I2.
+//!   Roll-forward depends on no comparison, and on no pointer having reached the medium.
+//! * *A helper that comes too late*: I4; the tests delay helpers at each of their steps.
+//! * *A stalled owner that readers wait for*: readers look through the descriptor.
+//! * *Entries sorted by helpers, or after they were persisted*: entries never change once published.
+//! * *Memory freed twice, or never*: I5, and the blocks are freed by the very store that retires the
+//!   descriptor.
+//! * *Addresses to be rebased*: everything is an offset.
+//!
+//! # For a BzTree
+//!
+//! What a tree on these operations can count on, beside the paper's interface: the descriptor pool
+//! in a block of its own root ([`Mwcas::allocate_table`], [`Mwcas::open_at`]); old nodes freed with
+//! what hangs on them by a [`Recycler`]; a split's nodes as
+//! [`allocate_extra_bytes`](Descriptor::allocate_extra_bytes) beside the one that a word points to,
+//! and [`free_on_success`](Descriptor::free_on_success) for nodes that no changed word points to;
+//! status words of 62 bits; reads without pins where the node's memory is validated otherwise. What
+//! it must keep: a frozen node's words change no more (its status word is part of every operation on
+//! it), which is the contract for freeing it. Words on one line share its flush, so a node's status
+//! word and its first record entries belong together.
+//!
 //! # Progress
 //!
 //! Lock-free among as many threads as there are partitions: some operation completes in a bounded

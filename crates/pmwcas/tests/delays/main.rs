@@ -215,7 +215,7 @@ fn an_operation_is_delayed_while_others_move_the_horizon() {
 #[test]
 fn an_operation_fails_with_pointers_in_its_words_and_its_thread_goes_on_elsewhere() {
     let mut first = vec![Op::Cas(0b100_001, 0)];
-    first.extend(flips(0b000_110, 8));
+    first.extend(flips(0b011_000, 8)); // on other lines
     delays(&[first, flips(0b100_000, 1)], 60, 3, &[1, 0]);
 }
 
