@@ -90,7 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let limit = Self::leaf_limit(pool);
         let first = Leaf::<K, V, LEAF>::at(pool, head)?;
         let discarded = discard_unfinished(pool, root, &first, limit)?;
-        let inner = InnerTree::<K, INNER>::new(limit, head)?;
+        let inner = InnerTree::<K, INNER>::new(Self::most_leaves(pool), head)?;
         let mut report = RecoveryReport {
             clean: pool.was_clean(),
             threads: 1,

@@ -76,6 +76,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         pool.len() / Geometry::<K, V, LEAF>::BYTES + 1
     }
 
+    /// How many leaves there can be when the pool has grown as far as it may: room for inner nodes
+    /// is reserved for so many.
+    pub(super) fn most_leaves(pool: &Pool<M>) -> u64 {
+        pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
+    }
+
     /// How many records there are. Complexity: the number of leaf locks. Exact when no write is
     /// under way; else some moment's number for each lock.
     pub fn len(&self) -> Result<u64, IndexError> {
