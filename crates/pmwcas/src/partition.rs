@@ -3,6 +3,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
+use core::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Medium, PmError};
@@ -66,8 +67,13 @@ thread_local! {
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// How often a thread looks for a free partition before it gives up.
+/// How often a thread looks for a free partition before it gives up: some seconds, most of them
+/// asleep.
 const PATIENCE: u32 = 100_000;
+/// How often it looks before it sleeps in between: who has the partition may not be running.
+const AWAKE: u32 = 1_000;
+/// How long it sleeps.
+const NAP: Duration = Duration::from_micros(50);
 
 impl Partitions {
     pub(crate) fn new(config: Config) -> Self {
@@ -90,7 +96,7 @@ impl Partitions {
     ) -> Result<(usize, MutexGuard<'_, Local>), PmError> {
         let (instance, last) = LAST.get();
         let first = if instance == self.instance { last } else { 0 };
-        for _ in 0..PATIENCE {
+        for turn in 0..PATIENCE {
             for i in (first..self.all.len()).chain(0..first) {
                 pm.yield_point();
                 if let Some(local) = self.all[i].local.try_lock() {
@@ -103,6 +109,9 @@ impl Partitions {
                 }
             }
             pm.spin();
+            if turn > AWAKE {
+                std::thread::sleep(NAP);
+            }
         }
         Err(PmError::Busy { slots: self.all.len() })
     }

@@ -173,8 +173,12 @@ thread_local! {
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Rounds of looking for a free slot before giving up.
-const ROUNDS: u32 = 20_000;
+/// Rounds of looking for a free slot before giving up: some seconds, most of them asleep.
+const ROUNDS: u32 = 40_000;
+/// Rounds without sleep: who has the slot may not be running.
+const AWAKE: u32 = 2_000;
+/// How long a round sleeps after those.
+const NAP: core::time::Duration = core::time::Duration::from_micros(50);
 
 impl<M: Medium> Pool<M> {
     /// The words of a slot.
@@ -208,7 +212,9 @@ impl<M: Medium> Pool<M> {
                 return Ok((index, slot, state));
             }
             self.pm().spin();
-            if round % 16 == 15 {
+            if round > AWAKE {
+                std::thread::sleep(NAP);
+            } else if round % 16 == 15 {
                 std::thread::yield_now();
             }
         }
