@@ -7,10 +7,10 @@ type Tiny<K, V> = FpTree<K, V, Mapped, 4, 3>;
 type Full<K, V> = FpTree<K, V>;
 
 pmindex_testkit::conformance! {
-    words_to_words: Tiny<u64, u64>, keys u64, values u64, groups [model, edges, naming];
-    words_to_bytes: Tiny<u64, Vec<u8>>, keys u64, values Vec<u8>, groups [model, edges, naming];
-    bytes_to_words: Tiny<Vec<u8>, u64>, keys Vec<u8>, values u64, groups [model, edges, naming];
-    bytes_to_bytes: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, groups [model, edges, naming];
-    full_words_to_words: Full<u64, u64>, keys u64, values u64, groups [model, edges, naming];
-    full_bytes_to_bytes: Full<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, groups [model, edges, naming];
+    words_to_words: Tiny<u64, u64>, keys u64, values u64;
+    words_to_bytes: Tiny<u64, Vec<u8>>, keys u64, values Vec<u8>;
+    bytes_to_words: Tiny<Vec<u8>, u64>, keys Vec<u8>, values u64;
+    bytes_to_bytes: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>;
+    full_words_to_words: Full<u64, u64>, keys u64, values u64;
+    full_bytes_to_bytes: Full<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>;
 }
