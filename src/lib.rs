@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod any;
+
+pub use any::{AnyIndex, Kind, UnknownKind};
 pub use pmindex_core as core;
 pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,

@@ -6,6 +6,7 @@
 
 mod bench;
 mod error;
+mod kinds;
 mod medium;
 mod memory;
 mod output;

@@ -1,11 +1,10 @@
 //! An index whose type is known at run time only: keys and values are text.
 
-use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use pmindex::core::{IndexEntry, Mapped, Pool};
-use pmindex::{FpTree, IndexError, Key, PmIndex, RecoveryReport, Stats, Value};
+use pmindex::core::{IndexEntry, Pool};
+use pmindex::{AnyIndex, Index, IndexError, Key, Kind, RecoveryReport, Stats, Value};
 
 use crate::error::CliError;
 
@@ -47,34 +46,23 @@ pub(crate) struct Scan<'a> {
     pub(crate) reverse: bool,
 }
 
-/// A kind of index with known types.
-struct Typed<I, K, V> {
-    index: I,
-    types: PhantomData<fn() -> (K, V)>,
-}
-
-impl<I, K, V> Handle for Typed<I, K, V>
-where
-    K: Key + Text,
-    V: Value + Text,
-    I: PmIndex<K, V, Mapped>,
-{
+impl<K: Key + Text, V: Value + Text> Handle for AnyIndex<K, V> {
     fn types(&self) -> (&'static str, &'static str) {
         (K::NAME, V::NAME)
     }
 
     fn get(&self, key: &str) -> Result<Option<String>, CliError> {
-        let value = self.index.get(parse::<K>("key", key)?.borrowed())?;
+        let value = Index::get(self, parse::<K>("key", key)?.borrowed())?;
         Ok(value.map(|value| value.show()))
     }
 
     fn put(&self, key: &str, value: &str) -> Result<bool, CliError> {
         let (key, value) = (parse::<K>("key", key)?, parse::<V>("value", value)?);
-        Ok(self.index.upsert(key.borrowed(), value.borrowed())?)
+        Ok(Index::upsert(self, key.borrowed(), value.borrowed())?)
     }
 
     fn del(&self, key: &str) -> Result<Option<String>, CliError> {
-        let value = self.index.remove(parse::<K>("key", key)?.borrowed())?;
+        let value = Index::remove(self, parse::<K>("key", key)?.borrowed())?;
         Ok(value.map(|value| value.show()))
     }
 
@@ -86,7 +74,7 @@ where
         }
         let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(key.borrowed()));
         let upper = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.borrowed()));
-        let mut records = self.index.range_bounds(lower, upper);
+        let mut records = Index::range_bounds(self, lower, upper);
         while let Some(record) = if scan.reverse { records.next_back() } else { records.next() } {
             let (key, value) = record?;
             if !each(key.show(), value.show()) {
@@ -97,19 +85,19 @@ where
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
-        self.index.stats()
+        Index::stats(self)
     }
 
     fn check(&self) -> Result<u64, IndexError> {
-        self.index.check()
+        Index::check(self)
     }
 
     fn recovery(&self) -> RecoveryReport {
-        self.index.recovery_report()
+        Index::recovery_report(self)
     }
 
     fn close(self: Box<Self>) -> Result<(), IndexError> {
-        self.index.close()
+        AnyIndex::close(*self)
     }
 }
 
@@ -119,30 +107,32 @@ fn parse<T: Text>(what: &'static str, text: &str) -> Result<T, CliError> {
 
 type Opener = fn(&Arc<Pool>, &str) -> Result<Box<dyn Handle>, IndexError>;
 
-/// Every kind of index with every combination of types that this program can show: one line each.
-const OPENERS: &[(&str, Opener)] = &[
-    ("fptree", open::<FpTree<Vec<u8>, Vec<u8>>, _, _>),
-    ("fptree", open::<FpTree<Vec<u8>, u64>, _, _>),
-    ("fptree", open::<FpTree<u64, Vec<u8>>, _, _>),
-    ("fptree", open::<FpTree<u64, u64>, _, _>),
-];
+/// Every combination of types that this program can show: one line each.
+const OPENERS: &[Opener] =
+    &[open::<Vec<u8>, Vec<u8>>, open::<Vec<u8>, u64>, open::<u64, Vec<u8>>, open::<u64, u64>];
 
 /// The index that `put` creates: byte strings to byte strings.
-pub(crate) fn create(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Handle>, IndexError> {
-    let index = FpTree::<Vec<u8>, Vec<u8>>::create(pool, name)?;
-    Ok(Box::new(Typed { index, types: PhantomData }))
+pub(crate) fn create(
+    pool: &Arc<Pool>,
+    name: &str,
+    kind: Kind,
+) -> Result<Box<dyn Handle>, IndexError> {
+    Ok(Box::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?))
 }
 
-/// Opens an index of whatever types it was made with.
+/// Opens an index of whatever kind and types it was made with.
 pub(crate) fn open_any(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Handle>, CliError> {
-    let kind = kind_of(entry);
-    for (_, open) in OPENERS.iter().filter(|(name, _)| *name == kind) {
+    let unknown = || CliError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) };
+    if Kind::of(entry).is_none() {
+        return Err(unknown());
+    }
+    for open in OPENERS {
         match open(pool, &entry.name) {
             Err(IndexError::WrongLayout { .. }) => {}
             opened => return Ok(opened?),
         }
     }
-    Err(CliError::UnknownTypes { name: entry.name.clone(), kind })
+    Err(unknown())
 }
 
 /// The kind of an index as the directory spells it.
@@ -150,11 +140,9 @@ pub(crate) fn kind_of(entry: &IndexEntry) -> String {
     String::from_utf8_lossy(&entry.kind).trim_end_matches([' ', '\0']).to_owned()
 }
 
-fn open<I, K, V>(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Handle>, IndexError>
-where
-    K: Key + Text,
-    V: Value + Text,
-    I: PmIndex<K, V, Mapped> + 'static,
-{
-    Ok(Box::new(Typed { index: I::open(pool, name)?, types: PhantomData }))
+fn open<K: Key + Text, V: Value + Text>(
+    pool: &Arc<Pool>,
+    name: &str,
+) -> Result<Box<dyn Handle>, IndexError> {
+    Ok(Box::new(AnyIndex::<K, V>::open(pool, name)?))
 }

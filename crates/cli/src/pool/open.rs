@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pmindex::Kind;
 use pmindex::core::{IndexEntry, OpenError, Pool, PoolOptions};
 
 use crate::error::CliError;
@@ -36,24 +37,25 @@ pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> 
     handle::open_any(&pool, &entry)
 }
 
-/// Opens an index to change it; with `create`, makes the pool and the index if they are missing.
+/// Opens an index to change it; with `create`, makes the pool and an index of that kind if they
+/// are missing.
 pub(crate) fn index_to_write(
     which: &Which,
     medium: MediumArgs,
-    create: bool,
+    create: Option<Kind>,
 ) -> Result<(Arc<Pool>, Box<dyn Handle>), CliError> {
     let options = medium.apply(PoolOptions::new());
     let pool = match Pool::open(&which.pool, &options) {
-        Err(OpenError::NotFound { .. }) if create => Pool::create(&which.pool, &options)?,
+        Err(OpenError::NotFound { .. }) if create.is_some() => Pool::create(&which.pool, &options)?,
         opened => opened?,
     };
     let pool = Arc::new(pool);
     let name = which.index.as_deref();
-    let handle = match find(&pool, name) {
-        Err(CliError::NoIndex { .. }) if create => {
-            handle::create(&pool, name.unwrap_or(DEFAULT_INDEX))?
+    let handle = match (find(&pool, name), create) {
+        (Err(CliError::NoIndex { .. }), Some(kind)) => {
+            handle::create(&pool, name.unwrap_or(DEFAULT_INDEX), kind)?
         }
-        found => handle::open_any(&pool, &found?)?,
+        (found, _) => handle::open_any(&pool, &found?)?,
     };
     Ok((pool, handle))
 }

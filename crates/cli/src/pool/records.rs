@@ -2,9 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
+use pmindex::Kind;
 use serde_json::json;
 
 use crate::error::CliError;
+use crate::kinds::kinds;
 use crate::medium::MediumArgs;
 use crate::output;
 
@@ -37,6 +39,10 @@ pub(crate) struct PutArgs {
     key: String,
     /// The value
     value: String,
+    /// The kind of index to create, if there is none
+    #[arg(long = "type", value_name = "KIND", default_value_t = Kind::FpTree,
+          value_parser = kinds())]
+    kind: Kind,
     #[command(flatten)]
     medium: MediumArgs,
     /// Print JSON instead of text
@@ -102,7 +108,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
 
 /// Adds or replaces a record.
 pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
-    let (pool, index) = open::index_to_write(&args.which, args.medium, true)?;
+    let (pool, index) = open::index_to_write(&args.which, args.medium, Some(args.kind))?;
     let new = index.put(&args.key, &args.value)?;
     open::close(pool, index)?;
     if args.json {
@@ -115,7 +121,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
 
 /// Removes a record.
 pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
-    let (pool, index) = open::index_to_write(&args.which, args.medium, false)?;
+    let (pool, index) = open::index_to_write(&args.which, args.medium, None)?;
     let value = index.del(&args.key)?;
     open::close(pool, index)?;
     if args.json {

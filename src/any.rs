@@ -1,0 +1,269 @@
+//! An index whose kind is chosen at run time.
+
+use std::fmt;
+use std::ops::Bound;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use pmindex_core::{IndexEntry, Medium, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+};
+
+/// What a [`PmIndex`] can do without its type being known.
+trait Erased<K: Key, V: Value>: Index<K, V> {
+    fn close(self: Box<Self>) -> Result<(), IndexError>;
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+}
+
+/// An index with its medium, which [`PmIndex`] has as a parameter.
+struct On<I, M> {
+    index: I,
+    medium: std::marker::PhantomData<fn() -> M>,
+}
+
+/// Hands the calls of [`Index`] on to a field.
+macro_rules! forward_index {
+    ($($field:ident).+) => {
+        fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+            self.$($field).+.get(key)
+        }
+        fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+            self.$($field).+.contains_key(key)
+        }
+        fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+            self.$($field).+.insert(key, value)
+        }
+        fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+            self.$($field).+.update(key, value)
+        }
+        fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+            self.$($field).+.upsert(key, value)
+        }
+        fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+            self.$($field).+.remove(key)
+        }
+        fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+            self.$($field).+.range_bounds(lower, upper)
+        }
+        fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+            self.$($field).+.scan(from, limit, out)
+        }
+        fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+            self.$($field).+.first()
+        }
+        fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+            self.$($field).+.last()
+        }
+        fn len(&self) -> Result<u64, IndexError> {
+            self.$($field).+.len()
+        }
+        fn is_empty(&self) -> Result<bool, IndexError> {
+            self.$($field).+.is_empty()
+        }
+        fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+            self.$($field).+.bulk_load(records)
+        }
+        fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+            self.$($field).+.get_many(keys, out)
+        }
+        fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+            self.$($field).+.insert_many(records)
+        }
+        fn stats(&self) -> Result<Stats, IndexError> {
+            self.$($field).+.stats()
+        }
+        fn check(&self) -> Result<u64, IndexError> {
+            self.$($field).+.check()
+        }
+        fn recovery_report(&self) -> RecoveryReport {
+            self.$($field).+.recovery_report()
+        }
+    };
+}
+
+impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> Index<K, V> for On<I, M> {
+    forward_index!(index);
+}
+
+impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> Erased<K, V> for On<I, M> {
+    fn close(self: Box<Self>) -> Result<(), IndexError> {
+        self.index.close()
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.blocks()
+    }
+}
+
+/// Creates or opens an index of a known type and forgets the type.
+fn erase<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static>(
+    index: Result<I, IndexError>,
+) -> Result<Box<dyn Erased<K, V>>, IndexError> {
+    Ok(Box::new(On { index: index?, medium: std::marker::PhantomData }))
+}
+
+/// The kinds of index: one line each.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal, $index:ident;)+) => {
+        /// A kind of index; its name is what tools and the pool's directory call it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)+
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+
+            /// Its name: `fptree`, ...
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+
+            fn create<K: Key, V: Value, M: Medium>(
+                self,
+                pool: &Arc<Pool<M>>,
+                name: &str,
+            ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
+                match self {
+                    $(Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::create(pool, name)),)+
+                }
+            }
+
+            fn open<K: Key, V: Value, M: Medium>(
+                self,
+                pool: &Arc<Pool<M>>,
+                name: &str,
+            ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
+                match self {
+                    $(Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::open(pool, name)),)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// DRAM inner nodes, leaves with fingerprints in PM: the fastest single operations.
+    FpTree: "fptree", FpTree;
+}
+
+impl Kind {
+    /// The kind of an index in a pool's directory; `None` if this version does not know it.
+    #[must_use]
+    pub fn of(entry: &IndexEntry) -> Option<Self> {
+        let name = entry.kind.split(|byte| *byte == 0).next().unwrap_or_default();
+        Self::ALL.iter().copied().find(|kind| kind.name().as_bytes() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no kind of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kind of index is called {name:?}")]
+pub struct UnknownKind {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.iter().copied().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownKind { name: name.into() })
+    }
+}
+
+/// An index whose kind is chosen at run time; its keys and values have types as ever.
+///
+/// Everything costs what it costs in the index itself, and a call through a table.
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex::{AnyIndex, Index, Kind, Pool};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let kind: Kind = "fptree".parse()?;
+/// let pool = Arc::new(Pool::emulated(4 << 20)?);
+/// let index = AnyIndex::<String, u64>::create(&pool, "words", kind)?;
+/// index.insert("one", &1)?;
+/// index.close()?;
+/// let index = AnyIndex::<String, u64>::open(&pool, "words")?;
+/// assert_eq!((index.kind(), index.get("one")?), (kind, Some(1)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct AnyIndex<K, V> {
+    kind: Kind,
+    index: Box<dyn Erased<K, V>>,
+}
+
+impl<K, V> fmt::Debug for AnyIndex<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyIndex").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value> AnyIndex<K, V> {
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create<M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        kind: Kind,
+    ) -> Result<Self, IndexError> {
+        Ok(Self { kind, index: kind.create(pool, name)? })
+    }
+
+    /// Opens the index `name`, of whatever kind it is; recovery is part of it.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`] (a kind this version does not know),
+    /// [`IndexError::WrongLayout`] (other types of keys or values); the pool's.
+    pub fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        let Some(kind) = Kind::of(&entry) else {
+            let found = String::from_utf8_lossy(&entry.kind);
+            return Err(IndexError::WrongType {
+                name: name.into(),
+                found: found.trim_end_matches(['\0', ' ']).to_owned(),
+                wanted: "an index of any known kind".into(),
+            });
+        };
+        Ok(Self { kind, index: kind.open(pool, name)? })
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Waits for background work, saves what makes the next open fast, and ends.
+    pub fn close(self) -> Result<(), IndexError> {
+        self.index.close()
+    }
+
+    /// The offsets of all blocks this index owns, for the allocator's audit.
+    pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.blocks()
+    }
+}
+
+impl<K: Key, V: Value> Index<K, V> for AnyIndex<K, V> {
+    forward_index!(index);
+}
