@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod fptree;
+mod tails;
 
 pub use fptree::FpTree;

@@ -8,7 +8,7 @@ use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, Word, pm_struct, words
 use pmindex_index::{Key, Shape};
 
 use super::insert::Writer;
-use super::tails::{OwnedRoute, Route, Separator, Tail, Tails};
+use crate::tails::{OwnedRoute, Route, Separator, Tail, Tails};
 
 pm_struct! {
     /// An inner node, in DRAM. With 30 separators it is 8 lines, the separators aligned.

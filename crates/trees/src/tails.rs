@@ -1,4 +1,5 @@
-//! Separators of keys longer than a word.
+//! Keys as inner nodes see them, and the separators between them: words, and where keys are longer
+//! than a word the rest of them, in DRAM. Shared by the trees whose inner nodes live there.
 
 use std::cmp::Ordering;
 use std::sync::OnceLock;
@@ -9,8 +10,8 @@ use pmindex_record::Probe;
 
 /// A key as inner nodes see it: what decides its way down.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::fptree) struct Route<'k> {
-    pub(super) prefix: u64,
+pub(crate) struct Route<'k> {
+    pub(crate) prefix: u64,
     words: Words,
     bytes: &'k [u8],
 }
@@ -19,26 +20,26 @@ static GREATEST_BYTES: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
 impl Route<'static> {
     /// The way to the first leaf.
-    pub(in crate::fptree) const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
+    pub(crate) const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
     /// The way to the last leaf.
-    pub(in crate::fptree) const GREATEST: Self =
+    pub(crate) const GREATEST: Self =
         Self { prefix: u64::MAX, words: [u64::MAX; 4], bytes: &GREATEST_BYTES };
 }
 
 impl<'k> Route<'k> {
     /// The way to the probe's key.
     #[inline(always)]
-    pub(in crate::fptree) fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
+    pub(crate) fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
         Self { prefix: probe.prefix(), words: *probe.words(), bytes: probe.bytes() }
     }
 
     /// The way to an inline key, given by its words.
-    pub(in crate::fptree) fn to_words(words: Words) -> Self {
+    pub(crate) fn to_words(words: Words) -> Self {
         Self { prefix: words[0], words, bytes: &[] }
     }
 
     /// The way to a byte-string key, or to a separator.
-    pub(in crate::fptree) fn to_bytes(bytes: &'k [u8]) -> Self {
+    pub(crate) fn to_bytes(bytes: &'k [u8]) -> Self {
         let mut first = [0; 8];
         let n = bytes.len().min(8);
         first[..n].copy_from_slice(&bytes[..n]);
@@ -54,14 +55,14 @@ impl<'k> Route<'k> {
 
 /// A [`Route`] that owns its key.
 #[derive(Clone, Debug)]
-pub(in crate::fptree) struct OwnedRoute {
+pub(crate) struct OwnedRoute {
     words: Words,
     bytes: Vec<u8>,
 }
 
 impl OwnedRoute {
     /// The way to the key.
-    pub(in crate::fptree) fn route<K: Key>(&self) -> Route<'_> {
+    pub(crate) fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
             Shape::Inline(_) => Route::to_words(self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
@@ -71,15 +72,15 @@ impl OwnedRoute {
 
 /// A separator: a prefix that orders it, ties excepted, and the tail that breaks ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fptree) struct Separator {
-    pub(super) prefix: u64,
-    pub(super) tail: Tail,
+pub(crate) struct Separator {
+    pub(crate) prefix: u64,
+    pub(crate) tail: Tail,
 }
 
 /// Where the rest of a separator is: `length:16 | size class:16 | index:32`. The length is that of
 /// the whole separator, in bytes; a separator that its prefix holds has no chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Tail(pub(super) u64);
+pub(crate) struct Tail(pub(super) u64);
 
 impl Tail {
     fn new(length: usize, class: usize, index: u32) -> Self {
@@ -102,7 +103,7 @@ impl Tail {
 
 /// The rests of separators, in type-stable chunks of four sizes. A reader that holds a stale
 /// [`Tail`] compares with some other bytes and fails its validation.
-pub(super) struct Tails {
+pub(crate) struct Tails {
     /// Of each size, so many.
     capacity: u32,
     // Made when first needed.
@@ -133,7 +134,7 @@ fn words<T: PmType>(arena: &OnceLock<Arena<T>>, index: u32) -> &[PmU64] {
 
 impl Tails {
     /// Room for `capacity` separators with tails of each size.
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         Self {
             capacity,
             short: OnceLock::new(),
@@ -154,7 +155,7 @@ impl Tails {
     }
 
     /// Stores a separator's tail.
-    pub(super) fn store<K: Key>(
+    pub(crate) fn store<K: Key>(
         &self,
         dram: &Mapped,
         route: &Route<'_>,
@@ -187,7 +188,7 @@ impl Tails {
     }
 
     /// Gives a tail back; no node holds it any more.
-    pub(super) fn free(&self, tail: Tail) {
+    pub(crate) fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {
                 0 => give(&self.short, tail.index()),
@@ -199,7 +200,7 @@ impl Tails {
     }
 
     /// Orders a separator with the route's prefix against the route.
-    pub(super) fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
+    pub(crate) fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
         match K::SHAPE {
             Shape::Inline(1) => Ordering::Equal,
             Shape::Inline(n) => {
@@ -220,7 +221,7 @@ impl Tails {
     }
 
     /// Copies a separator out. Racing: validate.
-    pub(super) fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
+    pub(crate) fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
         let Separator { prefix, tail } = separator;
         let mut words = [prefix, 0, 0, 0];
         let mut bytes = Vec::new();
@@ -244,7 +245,7 @@ impl Tails {
     }
 
     /// DRAM in use.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         fn bytes<T: PmType>(arena: &OnceLock<Arena<T>>) -> usize {
             arena.get().map_or(0, Arena::bytes)
         }
