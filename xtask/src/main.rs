@@ -7,6 +7,7 @@ mod crash;
 mod cross;
 mod shell;
 mod tidy;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,8 @@ enum Command {
     Ci(ci::Args),
     /// Explores crash states: every image that a crash may leave must recover
     Crash(crash::Args),
+    /// Kills writing processes for a long time, and shows that nothing is lost
+    Torture(torture::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
     Tidy,
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Bless => bless::run(),
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
+        Command::Torture(args) => torture::run(&args),
         Command::Tidy => tidy::run(),
     };
     match outcome {

@@ -17,6 +17,8 @@ mod quickstart;
 mod registry;
 mod style;
 mod table;
+mod torture;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -36,8 +38,10 @@ struct Cli {
 enum Command {
     /// Load real keys, kill a writing process, recover, and prove that nothing was lost
     Quickstart(quickstart::Args),
-    #[command(name = quickstart::WRITER, hide = true)]
-    QuickstartWriter(quickstart::writer::Args),
+    #[command(name = trial::WRITER, hide = true)]
+    TrialWriter(trial::writer::Args),
+    /// Kill a writing process again and again, and show that nothing is ever lost
+    Torture(torture::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(bench::Args),
     /// Say what a pool is, what it survives, and what is in it
@@ -57,7 +61,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Quickstart(args) => quickstart::run(&args),
-        Command::QuickstartWriter(args) => quickstart::writer::run(&args),
+        Command::TrialWriter(args) => trial::writer::run(&args),
+        Command::Torture(args) => torture::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Info(args) => pool::info(&args),
         Command::Check(args) => pool::check(&args),

@@ -7,9 +7,10 @@ use pmindex::core::Medium;
 use pmindex::{Index, IndexError, Key, Value};
 use pmindex_pibench::{BATCH, KeySpace, SCAN_LENGTH};
 
-use super::model::Expected;
-use super::store::Store;
-use super::universe::Universe;
+use crate::trial::model::{Expected, Model};
+use crate::trial::source::Universes;
+use crate::trial::store::Store;
+use crate::trial::universe::Universe;
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -267,8 +268,8 @@ pub(crate) type Both = [Vec<(Op, Spent)>; 2];
 /// Exercises both indexes of a store.
 pub(crate) fn both<M: Medium>(
     store: &Store<M>,
-    universes: &super::source::Universes,
-    model: &mut super::model::Model,
+    universes: &Universes,
+    model: &mut Model,
     enough: Enough,
     meter: Meter<'_>,
 ) -> Result<Both, IndexError> {

@@ -9,37 +9,30 @@
 //!
 //! Steps 2 to 5 repeat with `--rounds`.
 
-mod crash;
 mod exercise;
-mod model;
-mod script;
 mod show;
-mod source;
-mod store;
-mod universe;
-pub(crate) mod writer;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Pool, PoolOptions};
-use pmindex::{Index, IndexError, Key, Value};
+use pmindex::{Index, IndexError, Key, Kind, Value};
 use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
+use crate::kinds::kinds;
 use crate::medium::MediumArgs;
 use crate::place::Place;
 use crate::{output, progress};
 
-use crash::{Acknowledged, Moment};
-use exercise::{Both, Enough};
-use model::{Expected, Model, Verdict};
-use source::{Source, Universes};
-use store::{Opened, Store};
-use universe::Universe;
+use crate::trial::crash::{self, Acknowledged, Moment, Plan};
+use crate::trial::model::{self, Expected, Model, Verdict};
+use crate::trial::script::Script;
+use crate::trial::source::{Source, Universes};
+use crate::trial::store::{Opened, Store};
+use crate::trial::universe::{self, Universe};
 
-/// The hidden command of the child process.
-pub(crate) const WRITER: &str = "quickstart-writer";
+use exercise::{Both, Enough};
 
 /// Room a quickstart wants by default, in bytes.
 const ROOM: u64 = 1 << 30;
@@ -57,6 +50,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     medium: MediumArgs,
+
+    /// The kind of index to try
+    #[arg(long = "index", value_name = "KIND", default_value_t = Kind::FpTree,
+          value_parser = kinds())]
+    kind: Kind,
 
     /// How often to write, kill and recover
     #[arg(long, value_name = "N", default_value_t = 1,
@@ -124,7 +122,7 @@ impl Summary {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let seed = args.seed.unwrap_or_else(random_seed);
+    let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
     let place = Place::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
     let summary = try_out(args, seed, place.path())?;
     if args.json {
@@ -144,7 +142,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
 
     let started = Instant::now();
     let bar = progress::spinner("loading words and integers");
-    let store = Store::create(path, args.medium)?;
+    let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
     let loaded = load(&store, &universes, &mut model)?;
     let load_time = started.elapsed();
 
@@ -154,7 +152,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let (promise, pool_bytes) = (store.promise(), store.pool().used_bytes());
     store.close()?;
     bar.set_message("counting flushes and fences");
-    let costs = count_costs(&universes)?;
+    let costs = count_costs(&universes, args.kind)?;
     bar.finish_and_clear();
 
     let mut random = KeySpace::new(seed);
@@ -203,17 +201,18 @@ fn crash_round(
         Moment::AfterFirstWrite(Duration::from_micros(random.below(300_000)))
     };
     let (words, integers) = (universes.words.len(), universes.integers.len());
-    let acknowledged = crash::write_and_kill(
+    let acknowledged = crash::write_and_end(
         path,
         &args.source,
         args.medium,
         (args.threads, script),
-        moment,
+        Plan::kill(moment),
         &|steps| bar.set_message(format!("{steps} writes acknowledged")),
     )?;
     bar.set_message("recovering and verifying");
     for (thread, steps) in acknowledged.steps.iter().enumerate() {
-        model.follow(script::Script::new(script, thread, args.threads, words, integers), *steps);
+        let script = Script::new(script, thread, args.threads, words, integers);
+        model.follow(script, *steps, true);
     }
     let (store, opened) = Store::open(path, args.medium)?;
     store.check()?;
@@ -251,7 +250,7 @@ fn fill<K: Key, V: Value>(
 }
 
 /// Counts flushed lines and fences of every operation, on small copies in memory.
-fn count_costs(universes: &Universes) -> Result<Both, CliError> {
+fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
     let sample = Universes {
         words: universes.words.sample(20_000),
         integers: universe::integers(20_000, 1),
@@ -261,7 +260,7 @@ fn count_costs(universes: &Universes) -> Result<Both, CliError> {
         integers: Expected::empty(sample.integers.len()),
     };
     let options = PoolOptions::new().emulate_pm(true);
-    let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?)?;
+    let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?, kind)?;
     load(&store, &sample, &mut model)?;
     let enough = Enough { ops: 4096, time: Duration::MAX };
     let meter = || {
@@ -269,10 +268,4 @@ fn count_costs(universes: &Universes) -> Result<Both, CliError> {
         (counts.lines, counts.fences)
     };
     Ok(exercise::both(&store, &sample, &mut model, enough, &meter)?)
-}
-
-/// A seed nobody chose.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish() >> 32
 }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::style;
 use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapped};
+use crate::trial::model::Verdict;
 
 use super::exercise::{Both, Op, Spent};
-use super::model::Verdict;
 use super::{Round, Summary};
 
 /// The whole story.

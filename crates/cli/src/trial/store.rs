@@ -1,27 +1,22 @@
-//! The pool of a quickstart: two indexes, one of byte strings, one of integers.
+//! The pool of a trial: two indexes of one kind, one of byte strings, one of integers.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Mapped, Medium, Pool, PoolOptions};
-use pmindex::{FpTree, RecoveryReport};
+use pmindex::{AnyIndex, Index, Kind, RecoveryReport};
 
 use crate::error::CliError;
 use crate::medium::{MediumArgs, Promise};
-
-/// An index of byte strings.
-pub(crate) type Words<M = Mapped> = FpTree<Vec<u8>, Vec<u8>, M>;
-/// An index of integers.
-pub(crate) type Integers<M = Mapped> = FpTree<u64, u64, M>;
 
 /// A pool with both indexes.
 pub(crate) struct Store<M: Medium = Mapped> {
     pool: Arc<Pool<M>>,
     /// The byte strings.
-    pub(crate) words: Words<M>,
+    pub(crate) words: AnyIndex<Vec<u8>, Vec<u8>>,
     /// The integers.
-    pub(crate) integers: Integers<M>,
+    pub(crate) integers: AnyIndex<u64, u64>,
 }
 
 /// What opening a store took.
@@ -35,28 +30,42 @@ pub(crate) struct Opened {
 
 impl Store {
     /// A new pool in a new file.
-    pub(crate) fn create(path: &Path, medium: MediumArgs) -> Result<Self, CliError> {
-        Self::create_in(Pool::create(path, &medium.apply(PoolOptions::new()))?)
+    pub(crate) fn create(path: &Path, options: &PoolOptions, kind: Kind) -> Result<Self, CliError> {
+        Self::create_in(Pool::create(path, options)?, kind)
     }
 
     /// Opens the pool, recovering what a crash left.
     pub(crate) fn open(path: &Path, medium: MediumArgs) -> Result<(Self, Opened), CliError> {
         let started = Instant::now();
-        let pool = Arc::new(Pool::open(path, &medium.apply(PoolOptions::new()))?);
-        let words = Words::open(&pool, "words")?;
-        let integers = Integers::open(&pool, "integers")?;
+        let store = Self::open_with(path, &medium.apply(PoolOptions::new()))?;
         let time = started.elapsed();
-        let reports = [words.recovery_report(), integers.recovery_report()];
-        Ok((Self { pool, words, integers }, Opened { time, reports }))
+        let reports = [store.words.recovery_report(), store.integers.recovery_report()];
+        Ok((store, Opened { time, reports }))
+    }
+
+    /// Opens the pool with these options.
+    pub(crate) fn open_with(path: &Path, options: &PoolOptions) -> Result<Self, CliError> {
+        let pool = Arc::new(Pool::open(path, options)?);
+        let words = AnyIndex::open(&pool, "words")?;
+        let integers = AnyIndex::open(&pool, "integers")?;
+        Ok(Self { pool, words, integers })
+    }
+
+    /// Ends as if this process were killed.
+    pub(crate) fn abandon(self) {
+        drop((self.words, self.integers));
+        if let Some(pool) = Arc::into_inner(self.pool) {
+            pool.kill();
+        }
     }
 }
 
 impl<M: Medium> Store<M> {
     /// Both indexes, empty, in this pool.
-    pub(crate) fn create_in(pool: Pool<M>) -> Result<Self, CliError> {
+    pub(crate) fn create_in(pool: Pool<M>, kind: Kind) -> Result<Self, CliError> {
         let pool = Arc::new(pool);
-        let words = Words::create(&pool, "words")?;
-        let integers = Integers::create(&pool, "integers")?;
+        let words = AnyIndex::create(&pool, "words", kind)?;
+        let integers = AnyIndex::create(&pool, "integers", kind)?;
         Ok(Self { pool, words, integers })
     }
 

@@ -1,10 +1,13 @@
 //! The child process: writes until it is killed, and acknowledges every step with one byte on its
-//! standard output. The pipe is the kernel's: what is in it outlives the child.
+//! standard output. The pipe is the kernel's: what is in it outlives the child. When its standard
+//! input ends, it finishes its steps and closes the pool.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmindex::{Index, IndexError, Key, Value};
 
@@ -55,33 +58,55 @@ impl Args {
     }
 }
 
-/// Writes until something fails; only a kill ends it otherwise.
+/// Writes until standard input ends, or something fails.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
     let (store, _) = Store::open(&args.pool, args.medium)?;
     // Not `Stdout`: its buffer would hold acknowledgements back.
     let pipe = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(CliError::Pipe)?);
+    let asked_to_end = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&asked_to_end);
+    std::thread::spawn(move || {
+        // Nothing is ever sent: this waits for the end.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        asked.store(true, Ordering::Relaxed);
+    });
     std::thread::scope(|threads| {
+        let shared = Shared {
+            universes: &universes,
+            store: &store,
+            pipe: &pipe,
+            asked_to_end: &asked_to_end,
+        };
         let handles: Vec<_> = (0..args.threads)
             .map(|thread| {
-                let (universes, store, pipe) = (&universes, &store, &pipe);
-                threads.spawn(move || write(universes, store, pipe, thread, args))
+                threads.spawn(move || {
+                    let written = write(shared, thread, args);
+                    // Whether asked to or failed: the others end too.
+                    shared.asked_to_end.store(true, Ordering::Relaxed);
+                    written
+                })
             })
             .collect();
         handles.into_iter().try_for_each(|handle| {
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
-    })
+    })?;
+    store.close()
+}
+
+/// What all threads share.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    universes: &'a Universes,
+    store: &'a Store,
+    pipe: &'a File,
+    asked_to_end: &'a AtomicBool,
 }
 
 /// One thread's script.
-fn write(
-    universes: &Universes,
-    store: &Store,
-    mut pipe: &File,
-    thread: usize,
-    args: &Args,
-) -> Result<(), CliError> {
+fn write(shared: Shared<'_>, thread: usize, args: &Args) -> Result<(), CliError> {
+    let Shared { universes, store, mut pipe, asked_to_end } = shared;
     let (words, integers) = (&universes.words, &universes.integers);
     let name = [u8::try_from(thread).unwrap_or(u8::MAX)];
     let script = Script::new(args.script, thread, args.threads, words.len(), integers.len());
@@ -92,6 +117,9 @@ fn write(
         }
         // Acknowledged: from here on it must survive.
         pipe.write_all(&name).map_err(CliError::Pipe)?;
+        if asked_to_end.load(Ordering::Relaxed) {
+            break;
+        }
     }
     Ok(())
 }

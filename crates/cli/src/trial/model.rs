@@ -57,14 +57,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Follows one thread's script for the steps that were acknowledged, and one more that had
+    /// Follows one thread's script for the steps that were acknowledged; after a kill, one more had
     /// perhaps begun.
-    pub(crate) fn follow(&mut self, script: Script, acknowledged: u64) {
+    pub(crate) fn follow(&mut self, script: Script, acknowledged: u64, killed: bool) {
         let mut script = script.into_iter();
         for (side, change) in script.by_ref().take(usize::try_from(acknowledged).unwrap_or(0)) {
             self.side(side).apply(&change);
         }
-        if let Some((side, change)) = script.next() {
+        if let Some((side, change)) = script.next().filter(|_| killed) {
             self.side(side).attempt(&change);
         }
     }

@@ -1,4 +1,4 @@
-//! The parent's side of a crash: start the child, count its acknowledgements, kill it.
+//! The parent's side: start the child, count its acknowledgements, end it.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::medium::MediumArgs;
 use super::source::Source;
 use super::writer;
 
-/// When to kill.
+/// When to end the child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
     /// So long after the first acknowledgement: certainly in the middle of writing.
@@ -21,12 +21,39 @@ pub(crate) enum Moment {
     AfterStart(Duration),
 }
 
-/// What a child got done before it was killed.
+/// How the child ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By SIGKILL.
+    Kill,
+    /// It is asked to, finishes its steps, and closes the pool.
+    Close,
+}
+
+/// When and how the child ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// When.
+    pub(crate) moment: Moment,
+    /// How.
+    pub(crate) end: End,
+    /// Whether it is stopped and continued (SIGSTOP, SIGCONT) every now and then.
+    pub(crate) pauses: bool,
+}
+
+impl Plan {
+    /// A kill at a moment.
+    pub(crate) fn kill(moment: Moment) -> Self {
+        Self { moment, end: End::Kill, pauses: false }
+    }
+}
+
+/// What a child got done before it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Acknowledged {
     /// Steps of each thread.
     pub(crate) steps: Vec<u64>,
-    /// From the first acknowledgement to the kill.
+    /// From the first acknowledgement to the end.
     pub(crate) writing: Duration,
 }
 
@@ -40,24 +67,25 @@ impl Acknowledged {
 /// Threads of a child: their names are bytes.
 pub(crate) const MAX_THREADS: usize = 64;
 
-/// Lets a child write to the pool and kills it (SIGKILL) at a moment; `progress` hears how many
-/// steps were acknowledged so far.
+/// Lets a child write to the pool and ends it; `progress` hears how many steps were acknowledged so
+/// far.
 ///
 /// # Errors
-/// If the child ends by itself: then it failed, and said why on standard error.
-pub(crate) fn write_and_kill(
+/// If the child ends by itself or in another way than planned: then it failed, and said why on
+/// standard error.
+pub(crate) fn write_and_end(
     pool: &Path,
     source: &Source,
     medium: MediumArgs,
     (threads, script): (usize, u64),
-    moment: Moment,
+    plan: Plan,
     progress: &(impl Fn(u64) + Sync),
 ) -> Result<Acknowledged, CliError> {
     let program = std::env::current_exe().map_err(CliError::Child)?;
     let started = Instant::now();
     let mut child = Command::new(program)
         .args(writer::Args::command_line(pool, source, medium, threads, script))
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(CliError::Child)?;
@@ -67,14 +95,24 @@ pub(crate) fn write_and_kill(
     let seen = AtomicU64::new(0);
     std::thread::scope(|threads_here| {
         let counter = threads_here.spawn(|| count(&mut pipe, threads, &seen));
-        let first = wait(&mut child, started, moment, &seen, progress);
+        let first = wait(&mut child, started, plan, &seen, progress);
         // Whatever happened, the child must be dead before its pipe ends.
-        let killed = child.kill();
+        let ended = match (plan.end, &first) {
+            (End::Close, Ok(_)) => {
+                drop(child.stdin.take()); // what it waits for
+                Ok(())
+            }
+            _ => child.kill(),
+        };
         let status = child.wait().map_err(CliError::Child)?;
         let steps = counter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let writing = first?.map_or(Duration::ZERO, |first| first.elapsed());
-        killed.map_err(CliError::Child)?;
-        if status.code().is_some() {
+        ended.map_err(CliError::Child)?;
+        let as_planned = match plan.end {
+            End::Kill => status.code().is_none(),
+            End::Close => status.success(),
+        };
+        if !as_planned {
             return Err(CliError::ChildEnded { status });
         }
         Ok(Acknowledged { steps: steps.map_err(CliError::Pipe)?, writing })
@@ -85,7 +123,7 @@ pub(crate) fn write_and_kill(
 fn wait(
     child: &mut Child,
     started: Instant,
-    moment: Moment,
+    plan: Plan,
     seen: &AtomicU64,
     progress: &impl Fn(u64),
 ) -> Result<Option<Instant>, CliError> {
@@ -96,7 +134,7 @@ fn wait(
         if first.is_none() && acknowledged > 0 {
             first = Some(Instant::now());
         }
-        let left = match (moment, first) {
+        let left = match (plan.moment, first) {
             (Moment::AfterFirstWrite(time), Some(first)) => time.checked_sub(first.elapsed()),
             (Moment::AfterFirstWrite(_), None) => Some(Duration::from_millis(1)),
             (Moment::AfterStart(time), _) => time.checked_sub(started.elapsed()),
@@ -106,7 +144,22 @@ fn wait(
             return Err(CliError::ChildEnded { status });
         }
         std::thread::sleep(left.min(Duration::from_millis(10)));
+        if plan.pauses {
+            pause(child)?;
+        }
     }
+}
+
+/// Stops a child in the middle of whatever it does, and lets it go on.
+fn pause(child: &Child) -> Result<(), CliError> {
+    let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) else {
+        return Ok(());
+    };
+    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
+        rustix::process::kill_process(pid, signal).map_err(|e| CliError::Child(e.into()))?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Counts the bytes of each thread until the pipe ends.

@@ -1,0 +1,226 @@
+//! What else can happen to a pool: each must end in a clear error, and lose nothing.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use pmindex::core::{OpenError, PmError, PoolOptions};
+use pmindex::{AnyIndex, Index, IndexError, Kind};
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::place::Place;
+use crate::trial::crash::{self, Moment, Plan};
+use crate::trial::source::Source;
+use crate::trial::store::Store;
+
+/// What came of a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// As it should be; what was seen.
+    Held(String),
+    /// It cannot be tried here; why.
+    Skipped(String),
+    /// It went wrong; how.
+    Failed(String),
+}
+
+impl Outcome {
+    pub(super) fn holds(&self) -> bool {
+        !matches!(self, Self::Failed(_))
+    }
+}
+
+/// Room for a pool here, in bytes.
+const ROOM: u64 = 64 << 20;
+/// The disk that becomes full, in bytes.
+const SMALL_DISK: &str = "24M";
+
+/// Every fault on an index of this kind.
+pub(super) fn all(
+    kind: Kind,
+    medium: MediumArgs,
+    dir: Option<&Path>,
+) -> Result<Vec<(&'static str, Outcome)>, CliError> {
+    let at = |name: &str| Place::new(dir, &format!("torture-{name}-{kind}"), ROOM, false);
+    let options = medium.apply(PoolOptions::new().size(8 << 20));
+    Ok(vec![
+        ("disk full", disk_full(kind, &options, &at("disk")?)?),
+        ("file removed", removed(kind, &options, &at("removed")?)?),
+        ("file cut short", cut_short(kind, medium, &options, &at("cut")?)?),
+        ("a thread panics", panics(kind, &options, &at("panic")?)?),
+    ])
+}
+
+/// Inserts the keys from `from` on until the pool refuses one; how many it took, and the error.
+fn fill(index: &AnyIndex<u64, u64>, from: u64) -> (u64, IndexError) {
+    let mut key = from;
+    loop {
+        match index.insert(&key, &!key) {
+            Ok(_) => key += 1,
+            Err(error) => return (key - from, error),
+        }
+    }
+}
+
+/// How the keys `0..count`, each with its complement as value, differ from what is there.
+fn differs(index: &AnyIndex<u64, u64>, count: u64) -> Result<Option<String>, IndexError> {
+    let records = index.check()?;
+    if records != count {
+        return Ok(Some(format!("{records} records, there should be {count}")));
+    }
+    for key in 0..count {
+        if index.get(&key)? != Some(!key) {
+            return Ok(Some(format!("key {key} is lost or wrong")));
+        }
+    }
+    Ok(None)
+}
+
+/// Whatever was found wrong, or what was seen.
+fn judge(wrong: Option<String>, seen: String) -> Outcome {
+    wrong.map_or(Outcome::Held(seen), Outcome::Failed)
+}
+
+/// A small file system of its own for a while.
+struct Disk {
+    dir: PathBuf,
+}
+
+impl Disk {
+    fn mount(dir: PathBuf) -> Result<Self, String> {
+        std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+        let size = format!("size={SMALL_DISK}");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "pmindex-torture"])
+            .arg(&dir)
+            .output();
+        let disk = Self { dir };
+        match mounted {
+            Ok(output) if output.status.success() => Ok(disk),
+            Ok(_) => Err("mounting a small tmpfs needs root".into()),
+            Err(e) => Err(format!("there is no mount command: {e}")),
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Not mounted if mounting failed; the folder goes in any case.
+        let _ = Command::new("umount").arg(&self.dir).output();
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}
+
+/// A disk that fills up: an error at the write that does not fit, and everything before it is there.
+fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+    let disk = match Disk::mount(place.path().with_extension("disk")) {
+        Ok(disk) => disk,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    let path = disk.dir.join("pool");
+    let store = Store::create(&path, options, kind)?;
+    let (count, error) = fill(&store.integers, 0);
+    if !matches!(error, IndexError::Pool(PmError::NoSpace { .. } | PmError::Full { .. })) {
+        return Ok(Outcome::Failed(format!("the error was: {error}")));
+    }
+    // Still usable, and what is given back can be used again.
+    for key in count - count / 4..count {
+        store.integers.remove(&key)?;
+    }
+    for key in count - count / 4..count - count / 8 {
+        store.integers.insert(&key, &!key)?;
+    }
+    let left = count - count / 4 + (count - count / 8 - (count - count / 4));
+    if let Some(wrong) = differs(&store.integers, left)? {
+        return Ok(Outcome::Failed(wrong));
+    }
+    store.close()?;
+    let reopened = Store::open_with(&path, options)?;
+    let wrong = differs(&reopened.integers, left)?;
+    reopened.close()?;
+    Ok(judge(wrong, format!("{count} records, then \"{error}\"")))
+}
+
+/// A file that somebody removes while the pool is open: it goes on to the end.
+fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+    let store = Store::create(place.path(), options, kind)?;
+    let insert = |keys: std::ops::Range<u64>| {
+        keys.into_iter().try_for_each(|key| store.integers.insert(&key, &!key).map(drop))
+    };
+    insert(0..1000)?;
+    std::fs::remove_file(place.path())?;
+    insert(1000..50_000)?;
+    let wrong = differs(&store.integers, 50_000)?;
+    store.close()?;
+    let gone = match Store::open_with(place.path(), options) {
+        Err(CliError::Open(OpenError::NotFound { .. })) => None,
+        Err(error) => Some(format!("opening it said: {error}")),
+        Ok(_) => Some("a pool is there again".into()),
+    };
+    Ok(judge(wrong.or(gone), "used to the end, then gone".into()))
+}
+
+/// A file that somebody cuts short: the process dies by SIGBUS, and the next one is told why.
+fn cut_short(
+    kind: Kind,
+    medium: MediumArgs,
+    options: &PoolOptions,
+    place: &Place,
+) -> Result<Outcome, CliError> {
+    Store::create(place.path(), options, kind)?.close()?;
+    let source = Source { keys: None, integers: 10_000 };
+    let path = place.path().to_path_buf();
+    let cut = std::sync::Once::new();
+    let plan = Plan::kill(Moment::AfterFirstWrite(Duration::from_secs(20)));
+    let ended = crash::write_and_end(place.path(), &source, medium, (1, 7), plan, &|steps| {
+        if steps > 0 {
+            cut.call_once(|| {
+                let file = std::fs::OpenOptions::new().write(true).open(&path);
+                // If this fails, the child is not killed, which is noticed.
+                let _ = file.and_then(|file| file.set_len(4096 * 4));
+            });
+        }
+    });
+    match ended {
+        Err(CliError::ChildEnded { status }) if status.signal() == Some(7) => {}
+        Err(error) => return Ok(Outcome::Failed(format!("the writing process: {error}"))),
+        Ok(_) => return Ok(Outcome::Failed("the writing process did not notice".into())),
+    }
+    Ok(match Store::open_with(place.path(), options) {
+        Err(CliError::Open(error @ OpenError::Truncated { .. })) => {
+            let text = error.to_string();
+            let short = text.split(": ").last().unwrap_or_default().to_owned();
+            Outcome::Held(format!("SIGBUS, then \"{short}\""))
+        }
+        Err(error) => Outcome::Failed(format!("opening it said: {error}")),
+        Ok(_) => Outcome::Failed("it opened".into()),
+    })
+}
+
+/// A thread that panics with a scan under way: the others go on, nothing stays locked.
+fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+    let store = Store::create(place.path(), options, kind)?;
+    let index = &store.integers;
+    for key in 0..1000 {
+        index.insert(&key, &!key)?;
+    }
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let panicked = std::thread::scope(|threads| {
+        let scanner = threads.spawn(|| {
+            let range = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+            let seen = index.range_bounds(range.0, range.1).take(500).count();
+            std::panic::panic_any(seen);
+        });
+        scanner.join().is_err()
+    });
+    std::panic::set_hook(hook);
+    for key in 1000..20_000 {
+        index.insert(&key, &!key)?;
+    }
+    let wrong = differs(index, 20_000)?.or((!panicked).then(|| "it did not panic".into()));
+    store.close()?;
+    Ok(judge(wrong, "the others went on".into()))
+}

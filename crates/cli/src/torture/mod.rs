@@ -1,0 +1,121 @@
+//! `pmindex torture`: kills a writing process again and again, and shows that nothing is ever lost.
+//!
+//! Every round a child process opens the pool, writes from several threads, and ends: mostly by
+//! SIGKILL, while it writes or while it opens, sometimes by closing properly, sometimes stopped and
+//! continued meanwhile. Then the pool must hold every acknowledged write and nothing else. The
+//! acknowledgements are counted in this process, outside the pool. A pool begins small, so that it
+//! grows under the kills, and now and then a new one begins.
+//!
+//! After the kills, [`faults`]: a full disk, a file removed or cut short underneath, a panic.
+
+mod campaign;
+mod faults;
+mod show;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pmindex::Kind;
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::{output, progress};
+
+use campaign::{Campaign, Survived};
+use faults::Outcome;
+
+/// What to endure.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The kind of index, or all [kinds: as in `pmindex quickstart --help`]
+    #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
+    kinds: Which,
+
+    /// Kills of each kind
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    kills: u64,
+
+    /// Stop after so many seconds for each kind, even if that is before the last kill
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+
+    /// Where to put the pools [default: tmpfs if there is room, else the temporary folder]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    medium: MediumArgs,
+
+    /// Repeat a run's choices of keys and moments [default: random]
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  pmindex torture
+  pmindex torture --index fptree --kills 1000 --durability flush
+  pmindex torture --index all --kills 10000 --seconds 600 --dir /mnt/disk";
+
+/// Which kinds: one, or all.
+#[derive(Clone, Debug)]
+struct Which(Vec<Kind>);
+
+fn which(name: &str) -> Result<Which, String> {
+    if name == "all" {
+        return Ok(Which(Kind::ALL.to_vec()));
+    }
+    let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    name.parse().map(|kind| Which(vec![kind])).map_err(|e| format!("{e}: all, {}", names()))
+}
+
+/// What one kind of index went through.
+struct Ordeal {
+    kind: Kind,
+    survived: Survived,
+    faults: Vec<(&'static str, Outcome)>,
+}
+
+impl Ordeal {
+    fn holds(&self) -> bool {
+        self.survived.holds() && self.faults.iter().all(|(_, outcome)| outcome.holds())
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
+    let mut ordeals = Vec::new();
+    for &kind in &args.kinds.0 {
+        let bar = progress::bar(args.kills);
+        let campaign = Campaign {
+            kind,
+            medium: args.medium,
+            dir: args.dir.as_deref(),
+            kills: args.kills,
+            until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
+            seed,
+        };
+        let survived = campaign.run(&bar)?;
+        bar.set_message(format!("{kind}: faults"));
+        let faults = faults::all(kind, args.medium, args.dir.as_deref())?;
+        bar.finish_and_clear();
+        let ordeal = Ordeal { kind, survived, faults };
+        let holds = ordeal.holds();
+        ordeals.push(ordeal);
+        if !holds {
+            break;
+        }
+    }
+    if args.json {
+        output::print_json(&show::json(&ordeals, seed))?;
+    } else {
+        output::print(&show::text(&ordeals, seed))?;
+    }
+    if ordeals.iter().all(Ordeal::holds) { Ok(()) } else { Err(CliError::Lost) }
+}

@@ -1,0 +1,28 @@
+//! A trial: a child process writes to a pool and dies, and then the pool must hold exactly what was
+//! acknowledged.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `source`, `universe` | the keys there are, and what a number means as a value |
+//! | `script` | what each thread writes, known to both processes from a seed |
+//! | `writer` | the child: performs its scripts and acknowledges each step |
+//! | `crash` | the parent: starts the child, counts acknowledgements, ends it |
+//! | `store` | the pool: an index of byte strings and one of integers |
+//! | `model` | what the pool must hold, and how it differs |
+
+pub(crate) mod crash;
+pub(crate) mod model;
+pub(crate) mod script;
+pub(crate) mod source;
+pub(crate) mod store;
+pub(crate) mod universe;
+pub(crate) mod writer;
+
+/// The hidden command of the child process.
+pub(crate) const WRITER: &str = "trial-writer";
+
+/// A seed nobody chose.
+pub(crate) fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish() >> 32
+}

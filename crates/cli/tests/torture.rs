@@ -1,0 +1,34 @@
+//! Torture: a few kills, and every fault.
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_few_kills_and_every_fault_lose_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+        .args(["torture", "--kills", "6", "--durability", "process", "--json", "--dir"])
+        .arg(dir.path())
+        .output()
+        .expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}{}", String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let indexes = report["indexes"].as_array().expect("indexes");
+    assert!(!indexes.is_empty());
+    for index in indexes {
+        assert_eq!((&index["holds"], &index["kills"]), (&true.into(), &6.into()), "{index}");
+        assert!(index["verified"].as_u64().is_some_and(|records| records > 0), "{index}");
+        let faults = index["faults"].as_array().expect("faults");
+        assert_eq!(faults.len(), 4);
+        for fault in faults {
+            // A small disk of its own needs root.
+            let skipped = fault["fault"] == "disk full" && fault["verdict"] == "skipped";
+            assert!(skipped || fault["verdict"] == "holds", "{fault}");
+        }
+    }
+    let left = std::fs::read_dir(dir.path()).expect("readable").count();
+    assert_eq!(left, 0, "every pool is removed");
+}
