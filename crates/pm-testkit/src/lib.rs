@@ -32,7 +32,10 @@
 //!     fn create(space: &Space) -> Result<Self, Fault> {
 //!         Ok(Self { space: space.clone(), pm: space.medium() })
 //!     }
-//!     fn open(space: &Space) -> Result<Option<Self>, Fault> { Self::create(space).map(Some) }
+//!     fn open(space: &Space) -> Result<Option<Self>, Fault> {
+//!         space.medium().written_back();      // what a dead process left in the caches; pools do it
+//!         Self::create(space).map(Some)
+//!     }
 //!     fn apply(&self, add: &u64) -> Result<u64, Fault> {
 //!         let value = self.pm.load(self.word()?) + add;
 //!         self.pm.store(self.word()?, value);

@@ -169,6 +169,18 @@ fn recovery_that_does_not_persist_is_caught() {
 }
 
 #[test]
+fn acting_on_what_a_dead_process_left_in_the_caches_is_caught() {
+    let failure = caught::<Counter<{ redo::ACTS_ON_CACHES }>>(&small());
+    assert!(failure.path.iter().any(|p| p.contains("its caches lived on")), "{failure}");
+    for persistency in [Persistency::Lines, Persistency::Pages] {
+        passes::<Counter<{ redo::CORRECT }>>(&small().persistency(persistency));
+        passes::<Counter<{ redo::FLUSHES_CACHES }>>(&small().persistency(persistency));
+    }
+    // Caches that persist keep what the dead process left.
+    passes::<Counter<{ redo::ACTS_ON_CACHES }>>(&small().persistency(Persistency::Eadr));
+}
+
+#[test]
 fn failures_replay_and_are_small() {
     let failure = caught::<Log<{ log::NO_COMMIT_FENCE }>>(&small().ops(6).setup(12));
     let again = small().ops(6).setup(12).seed(failure.seed);

@@ -106,6 +106,12 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed;
 
+    /// Everything stored so far, by this process or one before it, has just been made durable from
+    /// outside the medium: the kernel wrote the file back. The simulator takes note.
+    #[inline(always)]
+    #[track_caller]
+    fn written_back(&self) {}
+
     /// Whether nothing in this medium survives the process, so that nobody need write tickets,
     /// logs, or anything else that only recovery reads.
     #[inline(always)]

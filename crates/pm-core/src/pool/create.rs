@@ -8,12 +8,21 @@
 //!
 //! open
 //! step  store                                                durable before
+//! S0    the superblock as it was read; after an unclean end  S3, any use of it
+//!       everything that the dead process stored
 //! S3 S4 superblock: generation + 1, not clean (LIN)          recovery, return
 //!       recovery of the allocator: its own steps             return
 //! ```
 //!
 //! A crash within creation leaves no pool or a good empty one. Opening may crash anywhere and be
 //! repeated: the generation grows once more, and recovery is idempotent.
+//!
+//! S0 is why no recovery, of the allocator or of an index, need ask whether a word that it reads is
+//! durable. A process that dies alone leaves its last stores in the caches (of the CPU, or of the
+//! kernel), where the next process finds them; a power failure may still take them, after something
+//! was built on them. So opening has them written back before it looks at anything but the
+//! superblock. Of a pool that was closed only the superblock may not be durable, if the process died
+//! in closing it.
 
 use core::sync::atomic::Ordering::Release;
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -61,6 +70,19 @@ impl Ground {
         let (dirty_shutdowns, backing) = (0, None);
         let recovering = Arc::new(AtomicU32::new(1));
         Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, recovering }
+    }
+
+    /// S0. Not for a medium that survives no power failure.
+    fn write_back<M: Medium>(&self, pm: &M, opts: &PoolOptions) -> Result<(), PmError> {
+        match &self.backing {
+            Some(backing) if opts.write_back => backing.write_back(pm, &self.region),
+            Some(_) => Ok(()),
+            // The simulator's memory, whose caches are the simulator's.
+            None => {
+                pm.written_back();
+                Ok(())
+            }
+        }
     }
 }
 
@@ -191,6 +213,13 @@ impl<M: Medium> Pool<M> {
         let (recorded, counted) = (superblock.dirty_shutdowns, ground.dirty_shutdowns);
         if counted != recorded && !was_clean && !opts.accept_dirty_shutdown {
             return Err(OpenFault::DirtyShutdown { recorded, found: counted });
+        }
+        // S0, durable before: S3, and all that is read from now on.
+        if was_clean {
+            let read = Superblock::flush(&medium, &ground.region)?;
+            medium.fence(read)?;
+        } else {
+            ground.write_back(&medium, opts)?;
         }
         let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);

@@ -164,7 +164,7 @@ impl PoolFile {
     }
 
     /// Makes durable whatever stores a dead process left in the caches.
-    pub(super) fn settle(&self) -> Result<(), Errno> {
+    pub(super) fn write_back(&self) -> Result<(), Errno> {
         retry(|| rustix::fs::fdatasync(&self.fd))
     }
 

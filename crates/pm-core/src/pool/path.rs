@@ -32,6 +32,25 @@ pub(super) struct Backing {
     huge: bool,
 }
 
+impl Backing {
+    /// S0: makes durable what a dead process stored and left in the caches; a fence that the medium
+    /// executes for it is the caller's.
+    pub(super) fn write_back<M: Medium>(&self, pm: &M, region: &Region) -> Result<(), PmError> {
+        match self.file.kind {
+            FileKind::Regular => {
+                self.file.write_back().map_err(|e| os("making what was left durable", e))?;
+                pm.written_back();
+            }
+            FileKind::Device => {
+                // No system call reaches the caches: line by line.
+                let words = region.words(0, region.len() / 8).unwrap_or_default();
+                pm.fence(pm.flush_words(words))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Pool<Mapped> {
     /// Creates a pool in a new file. When this returns, the pool is durable in its directory, if
     /// the medium is. A crash meanwhile leaves no file of that name.
@@ -51,7 +70,7 @@ impl Pool<Mapped> {
     /// not flushed is still in the caches, and would be read here as if it were durable. The kernel
     /// is asked to write it back first (`fdatasync`: as much work as pages were changed since the
     /// file was last synchronised, none after a restart). A device-DAX device has no such call: there
-    /// a store that a killed process left in a CPU cache counts as durable too early.
+    /// every line of the pool is flushed.
     ///
     /// # Errors
     /// [`OpenError`]: one for each thing that can be wrong. The file stays as it was.
@@ -116,13 +135,7 @@ impl<M: Medium> Pool<M> {
         let file = PoolFile::open(path, opts.read_only)?;
         let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
         let size = match file.kind {
-            FileKind::Regular => {
-                let found = check_head(&file, len)?;
-                if !found.superblock.clean && opts.write_back {
-                    file.settle().map_err(|e| file.error("making what was left durable", e))?;
-                }
-                found.superblock.size
-            }
+            FileKind::Regular => check_head(&file, len)?.superblock.size,
             FileKind::Device => len,
         };
         let (ground, mapped) = prepare(file, size, opts)?;

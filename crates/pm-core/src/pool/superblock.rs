@@ -184,6 +184,16 @@ impl Superblock {
 }
 
 impl Superblock {
+    /// S0: flushes both copies as they are.
+    #[track_caller]
+    pub(crate) fn flush<M: Medium>(pm: &M, region: &Region) -> Result<Flushed, OpenFault> {
+        let mut flushed = Flushed::nothing();
+        for offset in SUPERBLOCKS {
+            flushed = flushed.and(pm.flush(page(region, offset)?));
+        }
+        Ok(flushed)
+    }
+
     /// Overwrites one copy.
     #[track_caller]
     fn write_copy<M: Medium>(

@@ -26,6 +26,11 @@ pub struct Config {
     pub nest_every: usize,
     /// The most states of one crashed recovery.
     pub nested_states: u64,
+    /// At one crash point in so many the process dies alone: another one opens what is in the
+    /// caches, and then the power fails. 0: never.
+    pub kill_every: usize,
+    /// The most states of one such opening.
+    pub killed_states: u64,
     /// Accesses after which a run counts as endless.
     pub step_limit: u64,
     /// Whether a failure is reduced to a minimal sequence.
@@ -47,6 +52,8 @@ impl Default for Config {
             random: 8,
             nest_every: 200,
             nested_states: 150,
+            kill_every: 24,
+            killed_states: 60,
             step_limit: 2_000_000,
             shrink: true,
             mutation: None,

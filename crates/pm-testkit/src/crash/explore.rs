@@ -6,6 +6,11 @@
 //! is a run as well, with a trace of its own: a share of them (every new kind of recovery, and a
 //! sample of the rest) is walked and crashed in the same way.
 //!
+//! At some crash points the process dies *alone*: the next one finds what was in the caches, durable
+//! or not, and opens that. Its run is walked too, and the power fails in it, or after it: what it only
+//! read may vanish, what it made durable stays. An opening that acts on a word which is not durable
+//! is betrayed by that.
+//!
 //! Everything happens in one [`Space`]. Applying an image, recovering it and going on are taken back
 //! by undo logs, so a state costs the words it touches.
 
@@ -29,6 +34,10 @@ pub(crate) const PAUSE: u64 = u64::MAX;
 /// A note in the trace: from here on they are again.
 pub(crate) const RESUME: u64 = u64::MAX - 1;
 
+/// The run, the recovery from a crash of it, and the one after that (if the first of these died
+/// alone).
+const LEVELS: usize = 3;
+
 /// What one level of nesting needs: 0 is the run, 1 the recovery from a crash of it.
 #[derive(Debug)]
 struct Level {
@@ -43,9 +52,19 @@ impl Level {
     }
 }
 
+/// What a walk begins with.
+#[derive(Clone, Copy)]
+enum Begins {
+    /// All that the space contains is durable; this identifies it.
+    Durable(u64),
+    /// The level's memory is set up: the caches hold what a dead process left.
+    Left,
+}
+
 /// A position in a run that is being walked.
 struct Walk<'a, S: CrashSubject> {
     depth: usize,
+    begins: Begins,
     trace: &'a [Event],
     history: &'a [Step<S>],
     oracle: Oracle<S>,
@@ -83,7 +102,7 @@ impl<S: CrashSubject> Explorer<S> {
         let geometry = S::geometry();
         Self {
             space: Space::new(geometry.len, geometry.capacity),
-            levels: vec![Some(Level::new()), Some(Level::new())],
+            levels: (0..LEVELS).map(|_| Some(Level::new())).collect(),
             seen: HashSet::new(),
             recoveries: HashMap::new(),
             sites: SiteTable::default(),
@@ -122,6 +141,7 @@ impl<S: CrashSubject> Explorer<S> {
         let operations: usize = plan.threads.iter().map(Vec::len).sum();
         let mut walk = Walk {
             depth: 0,
+            begins: Begins::Durable(0),
             trace: &run.trace,
             history: &run.history,
             oracle: Oracle::uncreated(plan.threads.len()),
@@ -137,7 +157,7 @@ impl<S: CrashSubject> Explorer<S> {
         } else {
             usize::MAX // only steps that no crash was explored at
         };
-        let result = self.walk(&mut walk, from, 0);
+        let result = self.walk(&mut walk, from);
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
@@ -154,13 +174,13 @@ impl<S: CrashSubject> Explorer<S> {
         Failure { history, ..Failure::new(S::NAME, &self.config, seed, plan) }
     }
 
-    /// Walks a trace, crashing at its crash points from event `from` on. `hash` identifies what the
-    /// space contains.
-    fn walk(&mut self, walk: &mut Walk<'_, S>, from: usize, hash: u64) -> Result<(), Broken> {
+    /// Walks a trace, crashing at its crash points from event `from` on.
+    fn walk(&mut self, walk: &mut Walk<'_, S>, from: usize) -> Result<(), Broken> {
         let Some(mut level) = self.levels[walk.depth].take() else { return Ok(()) };
-        let words = S::geometry().capacity / 8;
-        let (kind, mutation) = (self.config.persistency, self.config.mutation);
-        level.memory.begin(&self.space, words, kind, mutation, hash);
+        if let Begins::Durable(hash) = walk.begins {
+            let (kind, mutation) = (self.config.persistency, self.config.mutation);
+            level.memory.begin(&self.space, words_of::<S>(), kind, mutation, hash);
+        }
         let mut result = Ok(());
         for i in 0..=walk.trace.len() {
             let event = walk.trace.get(i);
@@ -221,7 +241,7 @@ impl<S: CrashSubject> Explorer<S> {
             return false;
         }
         match event.map(|e| e.kind) {
-            None | Some(EventKind::Note | EventKind::Grow) => true,
+            None | Some(EventKind::Note | EventKind::Grow | EventKind::WriteBack) => true,
             Some(EventKind::Fence | EventKind::Flush) => {
                 let thin = if in_creation { 3 } else { walk.thin };
                 thin == 1 || self.rng.one_in(thin)
@@ -271,8 +291,80 @@ impl<S: CrashSubject> Explorer<S> {
                 break;
             }
         }
+        if result.is_ok() && self.kills_at(walk, level) {
+            result = self.kill(walk, &allowed, level).map_err(|mut broken| {
+                broken.killed(walk.depth, walk.trace.get(i));
+                broken
+            });
+        }
         walk.allowed = Some(allowed);
         result
+    }
+
+    /// Whether the process also dies alone here.
+    fn kills_at(&mut self, walk: &Walk<'_, S>, level: &Level) -> bool {
+        let every = self.config.kill_every * if walk.depth == 0 { 1 } else { 16 };
+        let pending = !level.memory.dirty.is_empty();
+        let room = walk.depth + 1 < self.levels.len() && self.report.states < walk.budget;
+        pending && room && every > 0 && self.rng.one_in(every)
+    }
+
+    /// The process dies, its caches do not: another one opens what they hold, and goes on. Then the
+    /// power fails, at any point of that.
+    fn kill(
+        &mut self,
+        walk: &Walk<'_, S>,
+        allowed: &Allowed<S::Model>,
+        level: &mut Level,
+    ) -> Result<(), Broken> {
+        self.report.kills += 1;
+        level.overwritten.clear();
+        level.memory.show_caches(&self.space, &mut level.overwritten);
+        let tail = self.some_of_tail();
+        let (history, verdict) =
+            Recording::<S>::after_crash(&self.space, allowed, &tail, self.config.step_limit);
+        let trace = self.space.with_trace(<[Event]>::to_vec);
+        self.space.undo();
+        for &(word, old) in level.overwritten.iter().rev() {
+            self.space.poke(word as usize, old);
+        }
+        verdict.map_err(|what| Broken { what, path: Vec::new() })?;
+        if let Some(next) = &mut self.levels[walk.depth + 1] {
+            next.memory.begin_after(&self.space, words_of::<S>(), &level.memory);
+        }
+        let budget = self.config.killed_states;
+        self.walk_recovery(walk, Begins::Left, (&trace, &history), allowed, budget)
+    }
+
+    /// One or two operations to go on with.
+    fn some_of_tail(&mut self) -> Vec<S::Op> {
+        let at = self.rng.below(self.tail.len().max(1));
+        self.tail[at.min(self.tail.len())..(at + 2).min(self.tail.len())].to_vec()
+    }
+
+    /// Crashes a recovery, and what followed it, at up to `states` states.
+    fn walk_recovery(
+        &mut self,
+        walk: &Walk<'_, S>,
+        begins: Begins,
+        (trace, history): (&[Event], &[Step<S>]),
+        allowed: &Allowed<S::Model>,
+        states: u64,
+    ) -> Result<(), Broken> {
+        let mut inner = Walk {
+            depth: walk.depth + 1,
+            begins,
+            trace,
+            history,
+            oracle: walk.oracle.after_crash(allowed),
+            allowed: None,
+            past: walk.past,
+            budget: self.config.states.min(self.report.states + states),
+            every_store: true,
+            thin: 1,
+            paused: false,
+        };
+        self.walk(&mut inner, 0)
     }
 
     /// One crash state: recovers image `image` and judges the result.
@@ -286,29 +378,17 @@ impl<S: CrashSubject> Explorer<S> {
         self.report.state(walk.depth, allowed.absent);
         level.overwritten.clear();
         level.images.apply(&level.memory, &self.space, image, &mut level.overwritten);
-        let at = self.rng.below(self.tail.len().max(1));
-        let tail = &self.tail[at.min(self.tail.len())..(at + 2).min(self.tail.len())];
+        let tail = self.some_of_tail();
         let (history, verdict) =
-            Recording::<S>::after_crash(&self.space, allowed, tail, self.config.step_limit);
-        let nested = verdict.is_ok() && walk.depth + 1 < self.levels.len() && self.worth_nesting();
+            Recording::<S>::after_crash(&self.space, allowed, &tail, self.config.step_limit);
+        let nested = verdict.is_ok() && walk.depth == 0 && self.worth_nesting();
         let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
         self.space.undo();
         let mut result = verdict.map_err(|what| Broken { what, path: Vec::new() });
         if nested {
-            let mut inner = Walk {
-                depth: walk.depth + 1,
-                trace: &trace,
-                history: &history,
-                oracle: walk.oracle.after_crash(allowed),
-                allowed: None,
-                past: walk.past,
-                budget: self.config.states.min(self.report.states + self.config.nested_states),
-                every_store: true,
-                thin: 1,
-                paused: false,
-            };
-            let hash = level.images.hashes[image];
-            result = self.walk(&mut inner, 0, hash);
+            let begins = Begins::Durable(level.images.hashes[image]);
+            let states = self.config.nested_states;
+            result = self.walk_recovery(walk, begins, (&trace, &history), allowed, states);
         }
         for &(word, old) in level.overwritten.iter().rev() {
             self.space.poke(word as usize, old);
@@ -336,6 +416,11 @@ impl<S: CrashSubject> Explorer<S> {
         let room = self.report.nested * 5 < self.report.states * 2 || *times == 1 && new_step;
         room && writes && *times <= 2 || self.rng.one_in(self.config.nest_every)
     }
+}
+
+/// Words of the space.
+fn words_of<S: CrashSubject>() -> usize {
+    S::geometry().capacity / 8
 }
 
 impl<S: CrashSubject> Walk<'_, S> {
@@ -375,6 +460,12 @@ impl Broken {
     fn at(depth: usize, event: &Event, what: &str) -> Self {
         let what = format!("{what} (run {depth}, at {:?} {})", event.kind, event.site);
         Self { what, path: Vec::new() }
+    }
+
+    fn killed(&mut self, depth: usize, event: Option<&Event>) {
+        let run = if depth == 0 { "the run" } else { "recovery and what followed" };
+        let point = event.map_or("the end".into(), |e| format!("{:?} at {}", e.kind, e.site));
+        self.path.push(format!("{run} killed before {point}; its caches lived on"));
     }
 
     fn outer(&mut self, depth: usize, event: Option<&Event>, image: Vec<String>) {

@@ -133,6 +133,46 @@ impl Memory {
         self.streaming.resize(words.div_ceil(8), 0);
     }
 
+    /// Begins the trace of the process that follows one which died alone: what `dead` has pending is
+    /// still in the caches, in the same order, and no fence of the dead process is to come. Caches
+    /// that persist keep all of it, and so does the end of the process every store in flight.
+    pub(crate) fn begin_after(&mut self, space: &Space, words: usize, dead: &Self) {
+        self.begin(space, words, dead.kind, dead.mutation, dead.hash);
+        self.seq = dead.seq;
+        for &g in &dead.dirty {
+            let granule = &mut self.granules[g as usize];
+            granule.stale = true;
+            granule.pending.extend(dead.granule(g).pending.iter().map(|store| Pending {
+                // The write-combining buffers are flushed when the processor leaves the process.
+                stream: false,
+                late: false,
+                ..*store
+            }));
+            self.dirty.push(g);
+        }
+        if self.kind == Persistency::Eadr {
+            self.write_back(space);
+        }
+    }
+
+    /// Turns the space into what the next process finds if this one dies alone; `undo` collects what
+    /// that overwrote.
+    pub(crate) fn show_caches(&self, space: &Space, undo: &mut Vec<(u32, u64)>) {
+        for &g in &self.dirty {
+            for store in &self.granule(g).pending {
+                undo.push((store.word, space.peek(store.word as usize)));
+                space.poke(store.word as usize, store.value);
+            }
+        }
+    }
+
+    /// Makes everything durable.
+    fn write_back(&mut self, space: &Space) {
+        for g in std::mem::take(&mut self.dirty) {
+            self.settle(space, g, |_| true);
+        }
+    }
+
     /// Takes back every durable store since [`begin`](Self::begin).
     pub(crate) fn roll_back(&mut self, space: &Space) {
         for &(word, old) in self.log.iter().rev() {
@@ -190,6 +230,11 @@ impl Memory {
             }
             EventKind::Flush => self.flush(event),
             EventKind::Fence => self.fence(space, event),
+            EventKind::WriteBack => {
+                if !self.mutation.is_some_and(|m| m.drops(event)) {
+                    self.write_back(space);
+                }
+            }
             EventKind::Grow => space.set_file_len(event.value),
             EventKind::Note => {}
         }

@@ -36,7 +36,7 @@ pub use rng::Rng;
 pub use run::Plan;
 pub use schedule::interleave;
 pub use search::explore;
-pub use site::Site;
+pub use site::{Site, StepKind};
 pub use subject::{CrashSubject, Fault, Geometry};
 pub use survivors::{Mutant, Mutants, mutants};
 

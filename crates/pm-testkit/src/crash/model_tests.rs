@@ -232,3 +232,53 @@ fn many_pending_lines_give_the_adversarial_mix() {
         assert!(persisted.contains(&(0..32).filter(|&l| l != line).collect()), "all but {line}");
     }
 }
+
+#[test]
+fn a_dead_process_leaves_its_stores_to_the_next_flush_and_none_to_the_next_fence() {
+    for (kind, kept) in [(Persistency::Lines, false), (Persistency::Eadr, true)] {
+        let bench = Bench::new();
+        bench.store(0, 1);
+        let _ = bench.flush(0); // started by the process that dies: no fence of another completes it
+        bench.store(2, 2);
+        let dead = bench.space.trace_len();
+        bench.fence();
+        let _ = bench.flush(2);
+        bench.fence();
+        let trace = bench.space.with_trace(<[_]>::to_vec);
+        bench.space.undo();
+        let (mut before, mut after) = (Memory::new(), Memory::new());
+        before.begin(&bench.space, 2048, kind, None, 0);
+        for event in &trace[..dead] {
+            before.apply(&bench.space, event).unwrap();
+        }
+        let mut shown = Vec::new();
+        before.show_caches(&bench.space, &mut shown);
+        let caches = WATCHED.map(|word| bench.space.peek(word));
+        assert_eq!(caches, [1, 0, 2, 0], "the next process finds everything");
+        for (word, old) in shown.into_iter().rev() {
+            bench.space.poke(word as usize, old);
+        }
+        after.begin_after(&bench.space, 2048, &before);
+        for event in &trace[dead..] {
+            after.apply(&bench.space, event).unwrap();
+        }
+        let durable = WATCHED.map(|word| bench.space.peek(word));
+        assert_eq!(durable, [u64::from(kept), 0, 2, 0], "{kind:?}");
+        assert_eq!(after.dirty.is_empty(), kept, "{kind:?}");
+        after.roll_back(&bench.space);
+        assert_eq!(WATCHED.map(|word| bench.space.peek(word)), [0; 4]);
+    }
+}
+
+#[test]
+fn a_write_back_makes_everything_durable() {
+    for kind in [Persistency::Lines, Persistency::Eadr, Persistency::Pages] {
+        let bench = Bench::new();
+        for word in 0..4 {
+            bench.store(word, 1);
+        }
+        bench.pm.written_back();
+        bench.store(0, 2);
+        assert_eq!(bench.images(kind), [[1, 1, 1, 1], [2, 1, 1, 1]].into(), "{kind:?}");
+    }
+}

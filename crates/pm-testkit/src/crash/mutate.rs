@@ -9,7 +9,7 @@ use std::fmt;
 
 use pmindex_core::trace::Event;
 
-use super::site::Site;
+use super::site::{Site, StepKind};
 
 /// What is done to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,10 +32,10 @@ pub struct Mutation {
 
 impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let change = match (self.change, self.site.fence) {
+        let change = match (self.change, self.site.kind) {
             (Change::Drop, _) => "dropped",
-            (Change::Delay, false) => "moved past the next fence",
-            (Change::Delay, true) => "moved past the next stores",
+            (Change::Delay, StepKind::Flush) => "moved past the next fence",
+            (Change::Delay, _) => "moved past the next stores",
         };
         write!(f, "{} {change}", self.site)
     }
@@ -54,6 +54,18 @@ pub(crate) enum Delayed {
         thread: u16,
         armed: bool,
     },
+}
+
+impl Change {
+    /// What can be done to a step. A write-back comes before anything is used: moving it is
+    /// dropping it, or nothing.
+    #[must_use]
+    pub fn of(kind: StepKind) -> &'static [Self] {
+        match kind {
+            StepKind::Flush | StepKind::Fence => &[Self::Drop, Self::Delay],
+            StepKind::WriteBack => &[Self::Drop],
+        }
+    }
 }
 
 impl Mutation {

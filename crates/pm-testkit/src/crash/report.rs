@@ -36,6 +36,9 @@ pub struct Report {
     pub in_creation: u64,
     /// Of these, states of a recovery (or of what followed it) that crashed in its turn.
     pub nested: u64,
+    /// Processes that died alone, with something in the caches that was not durable; the power failed
+    /// while the next one recovered, or after.
+    pub kills: u64,
     /// Images skipped because they had been checked with the same history.
     pub duplicates: u64,
     /// Crash points whose images were all checked.
@@ -60,6 +63,7 @@ impl Report {
             states: 0,
             in_creation: 0,
             nested: 0,
+            kills: 0,
             duplicates: 0,
             exhaustive_points: 0,
             sampled_points: 0,
@@ -122,13 +126,14 @@ impl Report {
     pub fn summary(&self) -> String {
         format!(
             "{}: {:?}, {} thread(s): {} states ({} in creation, {} in recovery or after it), \
-             {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
+             {} kills, {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
             self.subject,
             self.persistency,
             self.threads,
             self.states,
             self.in_creation,
             self.nested,
+            self.kills,
             self.duplicates,
             self.exhaustive_points,
             self.sampled_points,

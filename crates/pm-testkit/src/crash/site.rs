@@ -6,6 +6,17 @@ use std::panic::Location;
 
 use pmindex_core::trace::{Event, EventKind};
 
+/// What a persistence step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StepKind {
+    /// A flush, or a copy that counts as one.
+    Flush,
+    /// A fence.
+    Fence,
+    /// A write-back of everything from outside the medium.
+    WriteBack,
+}
+
 /// A persistence step: what is done, and where in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Site {
@@ -15,13 +26,17 @@ pub struct Site {
     pub line: u32,
     /// Its column.
     pub column: u32,
-    /// Whether it is a fence (else a flush, or a copy that counts as one).
-    pub fence: bool,
+    /// What it does.
+    pub kind: StepKind,
 }
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.fence { "fence" } else { "flush" };
+        let what = match self.kind {
+            StepKind::Flush => "flush",
+            StepKind::Fence => "fence",
+            StepKind::WriteBack => "write-back",
+        };
         write!(f, "{what} at {}:{}:{}", self.file, self.line, self.column)
     }
 }
@@ -30,20 +45,21 @@ impl Site {
     /// The step an event is, if it is one.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
-        let fence = match event.kind {
-            EventKind::Flush | EventKind::Stream => false,
-            EventKind::Fence => true,
+        let kind = match event.kind {
+            EventKind::Flush | EventKind::Stream => StepKind::Flush,
+            EventKind::Fence => StepKind::Fence,
+            EventKind::WriteBack => StepKind::WriteBack,
             _ => return None,
         };
         let site: &'static Location<'static> = event.site;
-        Some(Self { file: site.file(), line: site.line(), column: site.column(), fence })
+        Some(Self { file: site.file(), line: site.line(), column: site.column(), kind })
     }
 }
 
 /// Numbers for sites. One call site may have several `Location`s at different addresses.
 #[derive(Debug, Default)]
 pub(crate) struct SiteTable {
-    by_address: HashMap<(usize, bool), usize>,
+    by_address: HashMap<(usize, StepKind), usize>,
     by_site: HashMap<Site, usize>,
     pub(crate) sites: Vec<(Site, &'static Location<'static>)>,
 }
@@ -52,7 +68,7 @@ impl SiteTable {
     /// The number of the step an event is.
     pub(crate) fn number(&mut self, event: &Event) -> Option<usize> {
         let site = Site::of(event)?;
-        let address = (std::ptr::from_ref(event.site).addr(), site.fence);
+        let address = (std::ptr::from_ref(event.site).addr(), site.kind);
         if let Some(&number) = self.by_address.get(&address) {
             return Some(number);
         }

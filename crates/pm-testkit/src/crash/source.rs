@@ -5,11 +5,12 @@
 //! functions are skipped (their callers are the steps), and so are test modules, comments, and
 //! lines marked `// crash: unreachable`, which must say why.
 
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 12] = [
     ".flush(",
     ".flush_words(",
     ".fence(",
     ".persist(",
+    ".written_back(",
     ".stream_words(",
     ".stage(",
     ".prepare(",

@@ -57,7 +57,10 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
     /// Makes the structure in zeroed memory.
     fn create(space: &Space) -> Result<Self, Fault>;
 
-    /// Opens it after a crash at any point, recovery included. `None` if `create` did not get far
+    /// Opens it after a crash at any point, recovery included; also after the process died alone: its
+    /// last stores are still in the caches then, and a power failure may take them yet. (Opening a
+    /// [`Pool`](pmindex_core::Pool) makes them durable before anything reads them; a program without
+    /// a pool says by [`written_back`](pmindex_core::Medium::written_back) that it did.) `None` if `create` did not get far
     /// enough: the simulator accepts that only if `create` had not returned.
     fn open(space: &Space) -> Result<Option<Self>, Fault>;
 

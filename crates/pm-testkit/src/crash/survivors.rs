@@ -8,6 +8,7 @@ use super::failure::Failure;
 use super::mutate::{Change, Mutation};
 use super::report::Report;
 use super::search::explore;
+use super::site::StepKind;
 use super::subject::CrashSubject;
 
 /// A mutant and what became of it.
@@ -62,10 +63,17 @@ pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutan
     let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
     let mut all = Vec::new();
     for site in sites {
-        for change in [Change::Drop, Change::Delay] {
+        for &change in Change::of(site.kind) {
             let mutation = Mutation { site, change };
             let caught = configs.iter().find_map(|config| {
-                let config = Config { mutation: Some(mutation), shrink: false, ..config.clone() };
+                // Only a process that dies alone leaves something to write back.
+                let every = if site.kind == StepKind::WriteBack { 2 } else { config.kill_every };
+                let config = Config {
+                    mutation: Some(mutation),
+                    shrink: false,
+                    kill_every: every,
+                    ..config.clone()
+                };
                 explore::<S>(&config).err()
             });
             all.push(Mutant { mutation, caught });

@@ -171,6 +171,7 @@ impl<const BUG: usize> CrashSubject for Slots<BUG> {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let this = Self::create(space)?;
+        this.pm.written_back();
         this.recover()?;
         Ok(Some(this))
     }

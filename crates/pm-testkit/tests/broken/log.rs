@@ -56,6 +56,7 @@ impl<const BUG: usize> CrashSubject for Log<BUG> {
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        space.medium().written_back();
         Ok(Some(Self::new(space)))
     }
 

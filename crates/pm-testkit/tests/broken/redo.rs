@@ -14,6 +14,10 @@ pub(crate) const LOCK_SURVIVES: usize = 1;
 pub(crate) const REDO_TWICE: usize = 2;
 /// Recovery repairs in the caches only.
 pub(crate) const UNPERSISTED_RECOVERY: usize = 3;
+/// Opening acts on what a dead process left in the caches, durable or not.
+pub(crate) const ACTS_ON_CACHES: usize = 4;
+/// Not a bug: opening flushes what it acts on, where nothing wrote it back.
+pub(crate) const FLUSHES_CACHES: usize = 5;
 
 /// Line 0: the log (state, amount, first counter's new value, second's). Lines 1 and 2: the
 /// counters. Line 3: the lock.
@@ -90,6 +94,15 @@ impl<const BUG: usize> CrashSubject for Counter<BUG> {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let this = Self::create(space)?;
+        match BUG {
+            ACTS_ON_CACHES => {}
+            FLUSHES_CACHES => {
+                for i in 0..4 {
+                    this.pm.persist(line(space, i)?)?;
+                }
+            }
+            _ => this.pm.written_back(),
+        }
         this.recover()?;
         Ok(Some(this))
     }

@@ -44,6 +44,7 @@ impl<const BUG: usize> CrashSubject for Pair<BUG> {
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        space.medium().written_back();
         Self::create(space).map(Some)
     }
 
@@ -109,6 +110,7 @@ impl<const BUG: usize> CrashSubject for Registers<BUG> {
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        space.medium().written_back();
         Self::create(space).map(Some)
     }
 

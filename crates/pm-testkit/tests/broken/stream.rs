@@ -39,6 +39,7 @@ impl<const BUG: usize> CrashSubject for Stream<BUG> {
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        space.medium().written_back();
         Self::create(space).map(Some)
     }
 

@@ -95,7 +95,7 @@ fn every_flush_and_fence_of_the_allocator_is_needed() {
     assert!(sites.len() > 30, "the steps are there: {sites:?}");
     let mut survivors = Vec::new();
     for site in sites {
-        for change in [Change::Drop, Change::Delay] {
+        for &change in Change::of(site.kind) {
             let mutation = Mutation { site, change };
             if !is_caught(&random, Some(mutation)) {
                 survivors.push(mutation.to_string());

@@ -148,6 +148,11 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.fence(flushed)
     }
 
+    #[track_caller]
+    fn written_back(&self) {
+        self.inner.written_back();
+    }
+
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
         self.inner.read_words(src, dst);
     }

@@ -17,6 +17,9 @@ pub enum EventKind {
     Flush,
     /// A fence completed.
     Fence,
+    /// Everything stored so far, by whichever process, was written back from outside: see
+    /// [`Medium::written_back`](crate::Medium::written_back).
+    WriteBack,
     /// The pool's file grew: `old` and `value` are its lengths in bytes.
     Grow,
     /// A mark set by the test: `value` is its meaning.

@@ -138,6 +138,12 @@ impl Medium for Traced {
         Ok(Durable::new())
     }
 
+    #[track_caller]
+    fn written_back(&self) {
+        self.step();
+        self.inner.record(EventKind::WriteBack, 0, 0, 0, Location::caller());
+    }
+
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {
         for (cell, out) in src.iter().zip(dst) {
             *out = self.load_word(cell);
