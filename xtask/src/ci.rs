@@ -3,9 +3,10 @@
 //! One profile builds everything: clippy and rustdoc share the metadata of the dependencies, and
 //! tests, crash exploration and the command line share one optimised build with debug assertions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cross;
+use crate::dax_vm;
 use crate::shell::run_cargo;
 use crate::tidy;
 
@@ -43,6 +44,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("tests", run_cargo(TEST, &[])?));
     times.push(("crashes", run_cargo(CRASH, &[])?));
     times.push(("benches", run_cargo(BENCHES, &[])?));
+    let started = Instant::now();
+    dax_vm::run(&dax_vm::Args::short())?;
+    times.push(("real DAX", started.elapsed()));
     if args.long {
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));

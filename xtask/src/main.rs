@@ -5,6 +5,7 @@ mod bless;
 mod ci;
 mod crash;
 mod cross;
+mod dax_vm;
 mod shell;
 mod tidy;
 mod torture;
@@ -29,6 +30,8 @@ enum Command {
     Ci(ci::Args),
     /// Explores crash states: every image that a crash may leave must recover
     Crash(crash::Args),
+    /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
+    DaxVm(dax_vm::Args),
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bless => bless::run(),
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
+        Command::DaxVm(args) => dax_vm::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::Tidy => tidy::run(),
     };

@@ -42,6 +42,8 @@ enum Command {
     TrialWriter(trial::writer::Args),
     /// Kill a writing process again and again, and show that nothing is ever lost
     Torture(torture::Args),
+    #[command(name = trial::VERIFIER, hide = true)]
+    TrialVerifier(trial::verifier::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(bench::Args),
     /// Say what a pool is, what it survives, and what is in it
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::TrialWriter(args) => trial::writer::run(&args),
+        Command::TrialVerifier(args) => trial::verifier::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Info(args) => pool::info(&args),

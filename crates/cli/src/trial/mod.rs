@@ -6,20 +6,26 @@
 //! | `source`, `universe` | the keys there are, and what a number means as a value |
 //! | `script` | what each thread writes, known to both processes from a seed |
 //! | `writer` | the child: performs its scripts and acknowledges each step |
+//! | `acks` | what outlives it: the acknowledgements |
 //! | `crash` | the parent: starts the child, counts acknowledgements, ends it |
 //! | `store` | the pool: an index of byte strings and one of integers |
 //! | `model` | what the pool must hold, and how it differs |
+//! | `verifier` | the same where the parent dies too: after a crash of the machine |
 
+pub(crate) mod acks;
 pub(crate) mod crash;
 pub(crate) mod model;
 pub(crate) mod script;
 pub(crate) mod source;
 pub(crate) mod store;
 pub(crate) mod universe;
+pub(crate) mod verifier;
 pub(crate) mod writer;
 
 /// The hidden command of the child process.
 pub(crate) const WRITER: &str = "trial-writer";
+/// The hidden command that verifies what a writer of an earlier boot has left.
+pub(crate) const VERIFIER: &str = "trial-verifier";
 
 /// A seed nobody chose.
 pub(crate) fn random_seed() -> u64 {

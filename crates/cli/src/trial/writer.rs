@@ -2,18 +2,19 @@
 //! standard output. The pipe is the kernel's: what is in it outlives the child. When its standard
 //! input ends, it finishes its steps and closes the pool.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex::{Index, IndexError, Key, Value};
+use pmindex::core::PoolOptions;
+use pmindex::{Index, IndexError, Key, Kind, Value};
 
 use crate::error::CliError;
+use crate::kinds::kinds;
 use crate::medium::MediumArgs;
 
+use super::acks::Acks;
 use super::script::{Change, Script, Side};
 use super::source::{Source, Universes};
 use super::store::Store;
@@ -38,6 +39,14 @@ pub(crate) struct Args {
     /// The seed of the scripts
     #[arg(long)]
     script: u64,
+
+    /// Make the pool first, with indexes of this kind
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
+    create: Option<Kind>,
+
+    /// Acknowledge in this new file instead of through standard output
+    #[arg(long, value_name = "FILE")]
+    acks: Option<PathBuf>,
 }
 
 impl Args {
@@ -61,9 +70,16 @@ impl Args {
 /// Writes until standard input ends, or something fails.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
-    let (store, _) = Store::open(&args.pool, args.medium)?;
-    // Not `Stdout`: its buffer would hold acknowledgements back.
-    let pipe = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(CliError::Pipe)?);
+    let options = args.medium.apply(PoolOptions::new());
+    let store = match args.create {
+        Some(kind) => Store::create(&args.pool, &options, kind)?,
+        None => Store::open_with(&args.pool, &options)?,
+    };
+    let acks = match &args.acks {
+        Some(path) => Acks::counters(path),
+        None => Acks::pipe(),
+    };
+    let acks = acks.map_err(CliError::Pipe)?;
     let asked_to_end = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&asked_to_end);
     std::thread::spawn(move || {
@@ -75,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let shared = Shared {
             universes: &universes,
             store: &store,
-            pipe: &pipe,
+            acks: &acks,
             asked_to_end: &asked_to_end,
         };
         let handles: Vec<_> = (0..args.threads)
@@ -100,23 +116,22 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 struct Shared<'a> {
     universes: &'a Universes,
     store: &'a Store,
-    pipe: &'a File,
+    acks: &'a Acks,
     asked_to_end: &'a AtomicBool,
 }
 
 /// One thread's script.
 fn write(shared: Shared<'_>, thread: usize, args: &Args) -> Result<(), CliError> {
-    let Shared { universes, store, mut pipe, asked_to_end } = shared;
+    let Shared { universes, store, acks, asked_to_end } = shared;
     let (words, integers) = (&universes.words, &universes.integers);
-    let name = [u8::try_from(thread).unwrap_or(u8::MAX)];
     let script = Script::new(args.script, thread, args.threads, words.len(), integers.len());
-    for (side, change) in script {
+    for (step, (side, change)) in (1..).zip(script) {
         match side {
             Side::Words => perform(&store.words, words, &change)?,
             Side::Integers => perform(&store.integers, integers, &change)?,
         }
         // Acknowledged: from here on it must survive.
-        pipe.write_all(&name).map_err(CliError::Pipe)?;
+        acks.acknowledge(thread, step).map_err(CliError::Pipe)?;
         if asked_to_end.load(Ordering::Relaxed) {
             break;
         }
