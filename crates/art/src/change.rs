@@ -1,0 +1,152 @@
+//! Changing a locked node: adding and taking a child, the next larger and the next smaller node.
+
+use pmindex_core::{Medium, PmError};
+
+use crate::child::{Child, Kind};
+use crate::node::{Meta, Node, Nodes};
+
+impl Nodes {
+    /// Adds a child for a byte that has none to a node with room; its lock is held, or nobody can
+    /// reach it.
+    pub(crate) fn add(&self, node: Node<'_>, byte: u8, child: Child) {
+        let dram = &self.dram;
+        let meta = self.meta(node);
+        let count = meta.count();
+        debug_assert!(count < node.room(), "a node with room");
+        let mut grown = meta.with_count(count + 1);
+        match node {
+            Node::N4(node) => {
+                let mut keys = meta.keys().to_le_bytes();
+                let at = keys[..count].iter().filter(|&&key| key < byte).count();
+                keys.copy_within(at..count, at + 1);
+                keys[at] = byte;
+                for i in (at..count).rev() {
+                    dram.store(&node.children[i + 1], dram.load(&node.children[i]));
+                }
+                dram.store(&node.children[at], child);
+                grown = grown.with_keys(u32::from_le_bytes(keys));
+            }
+            Node::N16(node) => {
+                let mut keys = self.keys16(node);
+                let at = keys[..count].iter().filter(|&&key| key < byte).count();
+                keys.copy_within(at..count, at + 1);
+                keys[at] = byte;
+                self.put_keys16(node, keys);
+                for i in (at..count).rev() {
+                    dram.store(&node.children[i + 1], dram.load(&node.children[i]));
+                }
+                dram.store(&node.children[at], child);
+            }
+            Node::N48(node) => {
+                // The slots in use are the first ones: taking a child moves the last one.
+                dram.store(&node.children[count], child);
+                self.put_index48(node, byte, count as u8 + 1);
+            }
+            Node::N256(node) => dram.store(&node.children[usize::from(byte)], child),
+        }
+        dram.store(&node.head().meta, grown);
+    }
+
+    /// Takes the child for `byte` out of a locked node that has one.
+    pub(crate) fn take(&self, node: Node<'_>, byte: u8) {
+        let dram = &self.dram;
+        let meta = self.meta(node);
+        let last = meta.count() - 1;
+        let mut shrunk = meta.with_count(last);
+        match node {
+            Node::N4(node) => {
+                let mut keys = meta.keys().to_le_bytes();
+                let at = keys[..last].iter().filter(|&&key| key < byte).count();
+                keys.copy_within(at + 1..=last, at);
+                for i in at..last {
+                    dram.store(&node.children[i], dram.load(&node.children[i + 1]));
+                }
+                shrunk = shrunk.with_keys(u32::from_le_bytes(keys));
+            }
+            Node::N16(node) => {
+                let mut keys = self.keys16(node);
+                let at = keys[..last].iter().filter(|&&key| key < byte).count();
+                keys.copy_within(at + 1..=last, at);
+                self.put_keys16(node, keys);
+                for i in at..last {
+                    dram.store(&node.children[i], dram.load(&node.children[i + 1]));
+                }
+            }
+            Node::N48(node) => {
+                let slots = self.index_bytes48(node);
+                let slot = usize::from(slots[usize::from(byte)]) - 1;
+                let moved = slots.iter().position(|&s| usize::from(s) == last + 1);
+                if let Some(moved) = moved.filter(|_| slot != last) {
+                    dram.store(&node.children[slot], dram.load(&node.children[last]));
+                    self.put_index48(node, moved as u8, slot as u8 + 1);
+                }
+                self.put_index48(node, byte, 0);
+            }
+            Node::N256(node) => dram.store(&node.children[usize::from(byte)], Child::NOTHING),
+        }
+        dram.store(&node.head().meta, shrunk);
+    }
+
+    fn put_keys16(&self, node: &crate::node::Node16, keys: [u8; 16]) {
+        let keys = u128::from_le_bytes(keys);
+        self.dram.store(&node.keys[0], keys as u64);
+        self.dram.store(&node.keys[1], (keys >> 64) as u64);
+    }
+
+    fn put_index48(&self, node: &crate::node::Node48, byte: u8, slot: u8) {
+        let cell = &node.index[usize::from(byte / 8)];
+        let mut slots = self.dram.load(cell).to_le_bytes();
+        slots[usize::from(byte % 8)] = slot;
+        self.dram.store(cell, u64::from_le_bytes(slots));
+    }
+
+    fn index_bytes48(&self, node: &crate::node::Node48) -> [u8; 256] {
+        let mut slots = [0; 256];
+        for (chunk, cell) in slots.as_chunks_mut::<8>().0.iter_mut().zip(&node.index) {
+            *chunk = self.dram.load(cell).to_le_bytes();
+        }
+        slots
+    }
+
+    /// A copy of a locked node as a node of another size that has room for its children.
+    pub(crate) fn copy(&self, node: Node<'_>, kind: Kind) -> Result<Child, PmError> {
+        let head = node.head();
+        let meta: Meta = self.dram.load(&head.meta);
+        let copy = self.alloc(kind, self.dram.load(&head.prefix), meta.prefix_len())?;
+        let target = self.resolve(copy);
+        self.dram.store(&target.head().end, self.dram.load(&head.end));
+        let mut from = Some(0);
+        while let Some((byte, child)) = from.and_then(|from| self.next(node, from, true)) {
+            self.add(target, byte, child);
+            from = byte.checked_add(1);
+        }
+        Ok(copy)
+    }
+
+    /// The node of a child word that is one.
+    pub(crate) fn resolve(&self, child: Child) -> Node<'_> {
+        match child.target() {
+            crate::child::Target::Node(kind, index) => self.get(kind, index),
+            _ => unreachable!("a child that was made as a node"),
+        }
+    }
+}
+
+/// The size above.
+pub(crate) fn larger(kind: Kind) -> Kind {
+    match kind {
+        Kind::N4 => Kind::N16,
+        Kind::N16 => Kind::N48,
+        Kind::N48 | Kind::N256 => Kind::N256,
+    }
+}
+
+/// The size below, if a node with `count` children should have it: with room to grow again.
+pub(crate) fn smaller(kind: Kind, count: usize) -> Option<Kind> {
+    match kind {
+        Kind::N256 if count <= 37 => Some(Kind::N48),
+        Kind::N48 if count <= 12 => Some(Kind::N16),
+        Kind::N16 if count <= 3 => Some(Kind::N4),
+        _ => None,
+    }
+}

@@ -1,0 +1,88 @@
+//! Child words: nothing, a node, or a leaf.
+
+use pmindex_core::Word;
+
+/// The greatest value that a leaf can have, plus one.
+pub const LEAF_LIMIT: u64 = 1 << 61;
+
+/// The four sizes of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    N4,
+    N16,
+    N48,
+    N256,
+}
+
+/// A word that leads on.
+///
+/// ```text
+/// bits 0..3    0: nothing; 1 to 4: a node of 4, 16, 48, 256 children; 7: a leaf
+/// bits 3..64   the node's index among those of its size, or the leaf's value
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Child(u64);
+
+/// What a child word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Nothing,
+    Node(Kind, u32),
+    Leaf(u64),
+}
+
+impl Word for Child {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Child {
+    pub(crate) const NOTHING: Self = Self(0);
+
+    pub(crate) const fn leaf(value: u64) -> Self {
+        Self(value << 3 | 7)
+    }
+
+    pub(crate) const fn node(kind: Kind, index: u32) -> Self {
+        Self(((index as u64) << 3) | (kind as u64 + 1))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_nothing(self) -> bool {
+        matches!(self.0 & 7, 0)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn target(self) -> Target {
+        let index = (self.0 >> 3) as u32;
+        match self.0 & 7 {
+            0 => Target::Nothing,
+            1 => Target::Node(Kind::N4, index),
+            2 => Target::Node(Kind::N16, index),
+            3 => Target::Node(Kind::N48, index),
+            4 => Target::Node(Kind::N256, index),
+            _ => Target::Leaf(self.0 >> 3),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_they_were_made_of() {
+        assert_eq!(Child::NOTHING.target(), Target::Nothing);
+        assert_eq!(Child::from_word(0), Child::NOTHING);
+        assert_eq!(Child::leaf(LEAF_LIMIT - 1).target(), Target::Leaf(LEAF_LIMIT - 1));
+        for kind in [Kind::N4, Kind::N16, Kind::N48, Kind::N256] {
+            assert_eq!(Child::node(kind, u32::MAX).target(), Target::Node(kind, u32::MAX));
+        }
+    }
+}

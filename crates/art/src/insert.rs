@@ -1,0 +1,298 @@
+//! Inserting: the node that has room gets a child, a full one is replaced by a larger one, a prefix
+//! or a leaf that says too much gets a node above it.
+//!
+//! Locks are taken from the root down, and never waited for: a version that was read becomes the
+//! lock, or the search begins again.
+
+use pmindex_core::{Medium, PmCell, PmError};
+
+use crate::change::larger;
+use crate::child::{Child, Kind, LEAF_LIMIT, Target};
+use crate::leaves::{KeyBuf, Leaves};
+use crate::node::{Node, Nodes, PREFIX_MAX};
+use crate::tree::{At, Prefix, Tree, key_word};
+
+/// What became of an attempt.
+enum Attempt {
+    /// Something changed meanwhile.
+    Again,
+    Inserted,
+    Exists(u64),
+}
+
+/// What to do with a key that is there.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Keep,
+    Replace,
+}
+
+impl<L: Leaves> Tree<'_, L> {
+    /// Adds `leaf` under `key`; if the key is there, does nothing and returns its leaf.
+    ///
+    /// `key` is the key of `leaf` as [`Leaves::load_key`] tells it.
+    ///
+    /// # Errors
+    /// [`PmError::Full`] if no memory is reserved for more nodes; [`PmError::BadOption`] for a leaf
+    /// that is no number below [`LEAF_LIMIT`]; those of [`Leaves::load_key`]. Nothing is changed then.
+    ///
+    /// # Cost
+    /// As a search; one or two nodes locked.
+    pub fn insert(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<Option<u64>, PmError> {
+        self.put(pm, key, leaf, Mode::Keep)
+    }
+
+    /// Adds `leaf` under `key`, or puts it in the place of the leaf there is, which is returned.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn upsert(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<Option<u64>, PmError> {
+        self.put(pm, key, leaf, Mode::Replace)
+    }
+
+    fn put(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        leaf: u64,
+        mode: Mode,
+    ) -> Result<Option<u64>, PmError> {
+        if leaf >= LEAF_LIMIT {
+            return Err(PmError::BadOption { what: "the number of a leaf", value: leaf });
+        }
+        loop {
+            match self.attempt(pm, key, Child::leaf(leaf), mode)? {
+                Attempt::Inserted => return Ok(None),
+                Attempt::Exists(old) => return Ok(Some(old)),
+                Attempt::Again => pm.spin(),
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        leaf: Child,
+        mode: Mode,
+    ) -> Result<Attempt, PmError> {
+        let (mut at, mut child) = self.start(pm);
+        let mut cell = &self.root.child;
+        loop {
+            let (kind, index) = match child.target() {
+                Target::Nothing => {
+                    let Some(_guard) = at.lock.try_upgrade(pm, at.version) else {
+                        return Ok(Attempt::Again);
+                    };
+                    self.nodes.dram.store(cell, leaf); // LIN
+                    return Ok(Attempt::Inserted);
+                }
+                Target::Leaf(old) => return self.at_leaf(pm, key, leaf, mode, (at, cell, old)),
+                Target::Node(kind, index) => (kind, index),
+            };
+            let node = self.nodes.get(kind, index);
+            let head = node.head();
+            let version = head.lock.begin_read(pm);
+            if !at.holds(pm) {
+                return Ok(Attempt::Again);
+            }
+            let here = At { lock: &head.lock, version, depth: at.depth };
+            let meta = self.nodes.meta(node);
+            let prefix = self.nodes.compare_prefix(head, meta.prefix_len(), key, at.depth);
+            if prefix.common < prefix.len {
+                return self.split_prefix(pm, key, leaf, (at, cell, child), (here, &prefix));
+            }
+            let depth = at.depth + prefix.len;
+            let Some(&byte) = key.get(depth) else {
+                return Ok(self.at_end(pm, leaf, mode, (here, node)));
+            };
+            if let Some(next) = self.nodes.find(node, meta, byte) {
+                let found = self.nodes.dram.load(next);
+                if !found.is_nothing() {
+                    (at, cell, child) = (At { depth: depth + 1, ..here }, next, found);
+                    continue;
+                }
+            }
+            if meta.count() < node.room() {
+                let Some(_guard) = here.lock.try_upgrade(pm, here.version) else {
+                    return Ok(Attempt::Again);
+                };
+                self.nodes.add(node, byte, leaf); // LIN
+                return Ok(Attempt::Inserted);
+            }
+            return self.grow(pm, (at, cell), (here, node, kind, index), (byte, leaf));
+        }
+    }
+
+    /// The key ends at a node.
+    fn at_end(
+        &self,
+        pm: &impl Medium,
+        leaf: Child,
+        mode: Mode,
+        (here, node): (At<'_>, Node<'_>),
+    ) -> Attempt {
+        let cell = &node.head().end;
+        let old = match self.nodes.dram.load(cell).target() {
+            Target::Leaf(old) => Some(old),
+            _ => None,
+        };
+        match old {
+            Some(old) if mode == Mode::Keep => {
+                if here.holds(pm) {
+                    Attempt::Exists(old)
+                } else {
+                    Attempt::Again
+                }
+            }
+            _ => {
+                let Some(_guard) = here.lock.try_upgrade(pm, here.version) else {
+                    return Attempt::Again;
+                };
+                self.nodes.dram.store(cell, leaf); // LIN
+                old.map_or(Attempt::Inserted, Attempt::Exists)
+            }
+        }
+    }
+
+    /// The search meets another leaf: nodes for all that both keys share, then one for both.
+    fn at_leaf(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        leaf: Child,
+        mode: Mode,
+        (at, cell, old): (At<'_>, &PmCell<Child>, u64),
+    ) -> Result<Attempt, PmError> {
+        let mut other = KeyBuf::new();
+        let loaded = self.leaves.load_key(old, &mut other);
+        if !at.holds(pm) {
+            return Ok(Attempt::Again);
+        }
+        loaded?;
+        if other.bytes() == key {
+            if mode == Mode::Keep {
+                return Ok(Attempt::Exists(old));
+            }
+            let Some(_guard) = at.lock.try_upgrade(pm, at.version) else {
+                return Ok(Attempt::Again);
+            };
+            self.nodes.dram.store(cell, leaf); // LIN
+            return Ok(Attempt::Exists(old));
+        }
+        // What was read is still so if the lock is taken at the same version.
+        let Some(_guard) = at.lock.try_upgrade(pm, at.version) else {
+            return Ok(Attempt::Again);
+        };
+        let both = [(key, leaf), (other.bytes(), Child::leaf(old))];
+        let top = self.nodes.fork(at.depth, both)?;
+        self.nodes.dram.store(cell, top); // LIN
+        Ok(Attempt::Inserted)
+    }
+
+    /// The key leaves a node's prefix in its middle: a node above takes the common part.
+    fn split_prefix(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        leaf: Child,
+        (at, cell, child): (At<'_>, &PmCell<Child>, Child),
+        (here, prefix): (At<'_>, &Prefix),
+    ) -> Result<Attempt, PmError> {
+        let &Prefix { word, len, common } = prefix;
+        let nodes = self.nodes;
+        let Some(_parent) = at.lock.try_upgrade(pm, at.version) else {
+            return Ok(Attempt::Again);
+        };
+        let Some(_guard) = here.lock.try_upgrade(pm, here.version) else {
+            return Ok(Attempt::Again);
+        };
+        let above = nodes.alloc(Kind::N4, word, common)?;
+        let node = nodes.resolve(above);
+        let head = nodes.resolve(child).head();
+        let meta = nodes.dram.load(&head.meta);
+        let byte = word.to_le_bytes()[common];
+        nodes.dram.store(&head.meta, meta.with_prefix_len(len - common - 1));
+        nodes.dram.store(&head.prefix, word.checked_shr(8 * (common as u32 + 1)).unwrap_or(0));
+        nodes.add(node, byte, child);
+        match key.get(at.depth + common) {
+            Some(&byte) => nodes.add(node, byte, leaf),
+            None => nodes.dram.store(&node.head().end, leaf),
+        }
+        nodes.dram.store(cell, above); // LIN
+        Ok(Attempt::Inserted)
+    }
+
+    /// A full node is replaced by a larger one.
+    fn grow(
+        &self,
+        pm: &impl Medium,
+        (at, cell): (At<'_>, &PmCell<Child>),
+        (here, node, kind, index): (At<'_>, Node<'_>, Kind, u32),
+        (byte, leaf): (u8, Child),
+    ) -> Result<Attempt, PmError> {
+        let Some(_parent) = at.lock.try_upgrade(pm, at.version) else {
+            return Ok(Attempt::Again);
+        };
+        let Some(guard) = here.lock.try_upgrade(pm, here.version) else {
+            return Ok(Attempt::Again);
+        };
+        let large = self.nodes.copy(node, larger(kind))?;
+        self.nodes.add(self.nodes.resolve(large), byte, leaf);
+        self.nodes.dram.store(cell, large); // LIN
+        drop(guard); // with a new version, before the node is anything else
+        self.nodes.free(kind, index);
+        Ok(Attempt::Inserted)
+    }
+}
+
+impl Nodes {
+    /// Nodes for two different keys that agree up to `depth`: their common part, and the fork.
+    fn fork(&self, mut depth: usize, both: [(&[u8], Child); 2]) -> Result<Child, PmError> {
+        let [(a, _), (b, _)] = both;
+        let mut top: Option<Child> = None;
+        let mut last: Option<(Node<'_>, u8)> = None;
+        loop {
+            let ((word, have), (other, others)) = (key_word(a, depth), key_word(b, depth));
+            let common = ((word ^ other).trailing_zeros() as usize / 8).min(have).min(others);
+            let node = match self.alloc(Kind::N4, word, common) {
+                Ok(node) => node,
+                Err(error) => {
+                    self.free_chain(top);
+                    return Err(error);
+                }
+            };
+            if let Some((above, byte)) = last {
+                self.add(above, byte, node);
+            }
+            top = top.or(Some(node));
+            let resolved = self.resolve(node);
+            depth += common;
+            let bytes = (a.get(depth), b.get(depth));
+            if common == PREFIX_MAX
+                && let (Some(x), Some(y)) = bytes
+                && x == y
+            {
+                last = Some((resolved, *x));
+                depth += 1;
+                continue;
+            }
+            for (key, child) in both {
+                match key.get(depth) {
+                    Some(&byte) => self.add(resolved, byte, child),
+                    None => self.dram.store(&resolved.head().end, child),
+                }
+            }
+            return Ok(top.unwrap_or(node));
+        }
+    }
+
+    /// Gives back a chain of nodes that was never linked.
+    fn free_chain(&self, mut top: Option<Child>) {
+        while let Some(child) = top {
+            let Target::Node(kind, index) = child.target() else { return };
+            top = self.next(self.get(kind, index), 0, true).map(|(_, child)| child);
+            self.free(kind, index);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One tree, and the way down to a leaf.
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{Medium, PmCell, PmError, pm_struct};
+
+use crate::child::{Child, Target};
+use crate::leaves::Leaves;
+use crate::node::{Header, Nodes, PREFIX_MAX, prefix_mask};
+
+pm_struct! {
+    /// The root of a tree, in DRAM: any number of them share their [`Nodes`]. Zero is an empty tree.
+    #[align(16)]
+    pub struct Root: size 16 {
+        /// Held while the root's child changes.
+        pub lock @ 0: VersionLock,
+        /// The only child.
+        pub child @ 8: PmCell<Child>,
+    }
+}
+
+/// A tree: a root, the nodes it shares with others, and where its leaves' keys are.
+///
+/// Keys are byte strings, ordered lexicographically, one possibly the beginning of another. Leaves
+/// are numbers below [`LEAF_LIMIT`](crate::LEAF_LIMIT). All operations may be called on any thread
+/// at any time; `pm` is what they wait through (a deterministic scheduler's medium in tests).
+#[derive(Debug)]
+pub struct Tree<'t, L> {
+    pub(crate) nodes: &'t Nodes,
+    pub(crate) root: &'t Root,
+    pub(crate) leaves: &'t L,
+}
+
+impl<L> Clone for Tree<'_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<L> Copy for Tree<'_, L> {}
+
+/// A leaf as a search found it: linked at a version of the node that leads to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'t> {
+    /// The leaf.
+    pub leaf: u64,
+    pub(crate) lock: &'t VersionLock,
+    pub(crate) version: u64,
+}
+
+impl Place<'_> {
+    /// Whether the leaf has been linked here without a break until now. What was read of the leaf
+    /// before this is of that leaf, not of whatever its memory was used for later.
+    #[inline(always)]
+    #[must_use]
+    pub fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+/// Something changed meanwhile: begin again.
+pub(crate) struct Changed;
+
+/// Where a search stands: the child it reads next, and the version under which it may.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'t> {
+    pub(crate) lock: &'t VersionLock,
+    pub(crate) version: u64,
+    /// Bytes of the key behind it.
+    pub(crate) depth: usize,
+}
+
+impl At<'_> {
+    #[inline(always)]
+    pub(crate) fn holds(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+/// Up to 8 bytes of `key` from `depth` on, first byte lowest, and how many there are.
+#[inline(always)]
+pub(crate) fn key_word(key: &[u8], depth: usize) -> (u64, usize) {
+    let rest = key.get(depth..).unwrap_or(&[]);
+    if let Some(bytes) = rest.first_chunk::<PREFIX_MAX>() {
+        return (u64::from_le_bytes(*bytes), PREFIX_MAX);
+    }
+    let mut word = 0;
+    for (i, &byte) in rest.iter().enumerate() {
+        word |= u64::from(byte) << (8 * i);
+    }
+    (word, rest.len())
+}
+
+/// How many bytes of a node's prefix the key shares, and the prefix itself.
+pub(crate) struct Prefix {
+    pub(crate) word: u64,
+    pub(crate) len: usize,
+    pub(crate) common: usize,
+}
+
+impl Nodes {
+    /// Compares a node's prefix with the key from `depth` on. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn compare_prefix(
+        &self,
+        head: &Header,
+        len: usize,
+        key: &[u8],
+        depth: usize,
+    ) -> Prefix {
+        let len = len.min(PREFIX_MAX);
+        if len == 0 {
+            return Prefix { word: 0, len, common: 0 };
+        }
+        let word = self.dram.load(&head.prefix);
+        let (probe, have) = key_word(key, depth);
+        let differ = (word ^ probe) & prefix_mask(len);
+        let common = (differ.trailing_zeros() as usize / 8).min(len).min(have);
+        Prefix { word, len, common }
+    }
+}
+
+impl<'t, L: Leaves> Tree<'t, L> {
+    /// A view of the tree at `root`, whose nodes are in `nodes`.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(nodes: &'t Nodes, root: &'t Root, leaves: &'t L) -> Self {
+        Self { nodes, root, leaves }
+    }
+
+    /// Where the tree begins.
+    #[must_use]
+    pub fn root(&self) -> &'t Root {
+        self.root
+    }
+
+    #[inline(always)]
+    pub(crate) fn start(&self, pm: &impl Medium) -> (At<'t>, Child) {
+        let lock = &self.root.lock;
+        let version = lock.begin_read(pm);
+        (At { lock, version, depth: 0 }, self.nodes.dram.load(&self.root.child))
+    }
+
+    /// The only leaf that can have `key`: everything that the tree knows of its key agrees. The
+    /// caller compares the rest, then [validates](Place::validate).
+    ///
+    /// # Cost
+    /// One or two cache misses per node, at most one node per byte. No fence, no locked instruction.
+    #[inline]
+    pub fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<Place<'t>> {
+        loop {
+            if let Ok(found) = self.try_find(pm, key) {
+                return found;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn try_find(&self, pm: &impl Medium, key: &[u8]) -> Result<Option<Place<'t>>, Changed> {
+        let (mut at, mut child) = self.start(pm);
+        loop {
+            let (kind, index) = match child.target() {
+                Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
+                Target::Leaf(leaf) => {
+                    return Ok(Some(Place { leaf, lock: at.lock, version: at.version }));
+                }
+                Target::Node(kind, index) => (kind, index),
+            };
+            let node = self.nodes.get(kind, index);
+            let head = node.head();
+            let version = head.lock.begin_read(pm);
+            if !at.holds(pm) {
+                return Err(Changed);
+            }
+            (at.lock, at.version) = (&head.lock, version);
+            let meta = self.nodes.meta(node);
+            let prefix = self.nodes.compare_prefix(head, meta.prefix_len(), key, at.depth);
+            if prefix.common < prefix.len {
+                return if at.holds(pm) { Ok(None) } else { Err(Changed) };
+            }
+            at.depth += prefix.len;
+            let cell = match key.get(at.depth) {
+                None => Some(&head.end),
+                Some(&byte) => self.nodes.find(node, meta, byte),
+            };
+            at.depth += 1;
+            child = cell.map_or(Child::NOTHING, |cell| self.nodes.dram.load(cell));
+        }
+    }
+
+    /// The leaf of `key`.
+    ///
+    /// # Errors
+    /// Those of [`Leaves::key_is`].
+    ///
+    /// # Cost
+    /// As [`find`](Self::find), and reading the leaf's key.
+    #[inline]
+    pub fn get(&self, pm: &impl Medium, key: &[u8]) -> Result<Option<u64>, PmError> {
+        loop {
+            let Some(place) = self.find(pm, key) else { return Ok(None) };
+            let same = self.leaves.key_is(place.leaf, key);
+            if place.validate(pm) {
+                return Ok(same?.then_some(place.leaf));
+            }
+        }
+    }
+
+    /// Whether there is no leaf.
+    pub fn is_empty(&self, pm: &impl Medium) -> bool {
+        loop {
+            let (at, child) = self.start(pm);
+            if at.holds(pm) {
+                return child.is_nothing();
+            }
+        }
+    }
+}

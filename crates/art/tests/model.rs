@@ -1,0 +1,252 @@
+//! The tree against `BTreeMap`, with keys that share long parts and begin each other.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use pmindex_art::{Direction, KeyBuf, Nodes, Root, Search, Sorted, Tree};
+use pmindex_core::{Arena, Mapped, PmError, Pool};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Vec<u8>),
+    Upsert(Vec<u8>),
+    Remove(Vec<u8>),
+    Look(Vec<u8>),
+    Walk(Vec<u8>, bool, usize),
+}
+
+/// Bytes that make nodes of every size, and common parts of every length.
+fn keys() -> impl Strategy<Value = Vec<u8>> + Clone {
+    let few = prop_oneof![Just(0u8), Just(1), Just(255)];
+    let byte = prop_oneof![2 => few, 1 => any::<u8>()];
+    let part = prop_oneof![6 => Just(0usize), 1 => 6..10usize, 1 => 16..20usize, 1 => Just(100)];
+    (part, proptest::collection::vec(byte, 0..4), 0..2usize)
+        .prop_map(|(part, tail, more)| [vec![9; part], tail, vec![3; 9 * more]].concat())
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => keys().prop_map(Step::Insert),
+        1 => keys().prop_map(Step::Upsert),
+        4 => keys().prop_map(Step::Remove),
+        1 => keys().prop_map(Step::Look),
+        1 => (keys(), any::<bool>(), 1..20usize).prop_map(|(k, up, n)| Step::Walk(k, up, n)),
+    ];
+    proptest::collection::vec(step, 1..400)
+}
+
+/// The keys of all leaves there ever were.
+#[derive(Default)]
+struct Keys(RefCell<Vec<Vec<u8>>>);
+
+impl Keys {
+    fn next(&self, key: &[u8]) -> u64 {
+        let mut keys = self.0.borrow_mut();
+        keys.push(key.to_vec());
+        keys.len() as u64 - 1
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, u64>;
+
+fn walk<L: pmindex_art::Leaves>(
+    tree: &Tree<'_, L>,
+    pm: &Mapped,
+    bound: Bound<&[u8]>,
+    direction: Direction,
+    limit: usize,
+) -> Vec<u64> {
+    let mut places = Vec::new();
+    let more = tree.walk(pm, bound, direction, limit, &mut places).unwrap();
+    assert_eq!(more, places.len() == limit);
+    assert!(places.iter().all(|place| place.validate(pm)));
+    places.iter().map(|place| place.leaf).collect()
+}
+
+fn neighbours<L: pmindex_art::Leaves>(tree: &Tree<'_, L>, pm: &Mapped, key: &[u8], model: &Model) {
+    let leaf = |place: Option<pmindex_art::Place<'_>>| place.map(|place| place.leaf);
+    let of = |bounds: (Bound<&[u8]>, Bound<&[u8]>)| model.range::<[u8], _>(bounds).map(|(_, l)| *l);
+    let (least, most) = (Bound::Unbounded, Bound::Unbounded);
+    let (at, past) = (Bound::Included(key), Bound::Excluded(key));
+    assert_eq!(tree.get(pm, key).unwrap(), model.get(key).copied());
+    assert_eq!(leaf(tree.floor(pm, key).unwrap()), of((least, at)).next_back());
+    assert_eq!(leaf(tree.ceiling(pm, key).unwrap()), of((at, most)).next());
+    let below = tree.nearest(pm, past, Direction::Descending).unwrap();
+    assert_eq!(leaf(below), of((least, past)).next_back());
+    let above = tree.nearest(pm, past, Direction::Ascending).unwrap();
+    assert_eq!(leaf(above), of((past, most)).next());
+}
+
+fn run(steps: Vec<Step>) {
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(2).unwrap();
+    let nodes = Nodes::new(10_000).unwrap();
+    let all = Keys::default();
+    let keys = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+        key.push(&all.0.borrow()[leaf as usize]);
+        Ok(())
+    };
+    let tree = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &keys);
+    let mut model = Model::new();
+    for step in steps {
+        match step {
+            Step::Insert(key) => {
+                let leaf = all.next(&key);
+                let old = tree.insert(pm, &key, leaf).unwrap();
+                assert_eq!(old, model.get(&key).copied());
+                model.entry(key).or_insert(leaf);
+            }
+            Step::Upsert(key) => {
+                let leaf = all.next(&key);
+                assert_eq!(tree.upsert(pm, &key, leaf).unwrap(), model.insert(key, leaf));
+            }
+            Step::Remove(key) => {
+                assert_eq!(tree.remove(pm, &key).unwrap(), model.remove(&key));
+            }
+            Step::Look(key) => neighbours(&tree, pm, &key, &model),
+            Step::Walk(key, up, limit) => {
+                let bound = Bound::Included(&key[..]);
+                if up {
+                    let want: Vec<u64> =
+                        model.range(key.clone()..).take(limit).map(|(_, l)| *l).collect();
+                    assert_eq!(walk(&tree, pm, bound, Direction::Ascending, limit), want);
+                } else {
+                    let want: Vec<u64> =
+                        model.range(..=key.clone()).rev().take(limit).map(|(_, l)| *l).collect();
+                    assert_eq!(walk(&tree, pm, bound, Direction::Descending, limit), want);
+                }
+            }
+        }
+        assert_eq!(tree.check().unwrap(), model.len() as u64);
+    }
+    compare_all(&tree, pm, &nodes, &roots, &model);
+    for (key, leaf) in std::mem::take(&mut model) {
+        assert_eq!(tree.remove(pm, &key).unwrap(), Some(leaf));
+        tree.check().unwrap();
+    }
+    assert!(tree.is_empty(pm));
+}
+
+/// Whole walks, searches in a batch, and the same tree built at once.
+fn compare_all<L: pmindex_art::Leaves>(
+    tree: &Tree<'_, L>,
+    pm: &Mapped,
+    nodes: &Nodes,
+    roots: &Arena<Root>,
+    model: &Model,
+) {
+    struct All<'m>(Vec<(&'m Vec<u8>, u64)>);
+    impl Sorted for All<'_> {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn key(&self, at: usize) -> &[u8] {
+            self.0[at].0
+        }
+        fn leaf(&self, at: usize) -> u64 {
+            self.0[at].1
+        }
+    }
+    let all: Vec<u64> = model.values().copied().collect();
+    let limit = all.len() + 1;
+    assert_eq!(walk(tree, pm, Bound::Unbounded, Direction::Ascending, limit), all);
+    let down = walk(tree, pm, Bound::Unbounded, Direction::Descending, limit);
+    assert!(down.iter().eq(all.iter().rev()));
+
+    let root = roots.get(roots.alloc().unwrap());
+    nodes.build(root, &All(model.iter().map(|(k, l)| (k, *l)).collect())).unwrap();
+    let built = Tree::new(nodes, root, &|_: u64, _: &mut KeyBuf| -> Result<(), PmError> {
+        unreachable!("no key is needed")
+    });
+    assert_eq!(walk_unbounded(&built, pm, limit), all);
+    let searches: Vec<Search<'_, '_>> = model.keys().map(|key| Search { root, key }).collect();
+    let mut places = Vec::new();
+    let mut told = Vec::new();
+    nodes.find_many(pm, &searches, &mut places, |leaf| told.push(leaf));
+    assert!(places.iter().map(|place| place.unwrap().leaf).eq(all.iter().copied()));
+    told.sort_unstable();
+    let mut sorted = all;
+    sorted.sort_unstable();
+    assert_eq!(told, sorted);
+}
+
+fn walk_unbounded<L: pmindex_art::Leaves>(
+    tree: &Tree<'_, L>,
+    pm: &Mapped,
+    limit: usize,
+) -> Vec<u64> {
+    walk(tree, pm, Bound::Unbounded, Direction::Ascending, limit)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn behaves_as_a_sorted_map(steps in steps()) {
+        run(steps);
+    }
+}
+
+#[test]
+fn nodes_of_every_size_fill_and_empty() {
+    let steps = |up: bool| {
+        let keys = (0..=255u8).flat_map(|a| [vec![a], vec![a, a], vec![a, 7, 7, 7]]);
+        let mut keys: Vec<Vec<u8>> = keys.chain([vec![]]).collect();
+        if !up {
+            keys.reverse();
+        }
+        keys
+    };
+    for up in [true, false] {
+        let mut all: Vec<Step> = steps(up).into_iter().map(Step::Insert).collect();
+        all.extend(steps(true).into_iter().step_by(3).map(Step::Look));
+        all.extend(steps(!up).into_iter().map(Step::Remove));
+        run(all);
+    }
+}
+
+#[test]
+fn keys_that_begin_each_other_thousands_deep() {
+    // As deep as the longest key, and walked without recursion.
+    let key = vec![b'a'; 4096];
+    let steps = (0..=4096).step_by(64).map(|len| Step::Insert(key[..len].to_vec()));
+    let looks = (1..4096).step_by(511).map(|len| Step::Look(key[..len].to_vec()));
+    run(steps.chain(looks).collect());
+}
+
+#[test]
+fn keys_out_of_order_are_refused_by_build() {
+    struct Wrong(Vec<&'static [u8]>);
+    impl Sorted for Wrong {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn key(&self, at: usize) -> &[u8] {
+            self.0[at]
+        }
+        fn leaf(&self, at: usize) -> u64 {
+            at as u64
+        }
+    }
+    let roots: Arena<Root> = Arena::new(9).unwrap();
+    let nodes = Nodes::new(100).unwrap();
+    let build = |keys: &[&'static [u8]]| {
+        nodes.build(roots.get(roots.alloc().unwrap()), &Wrong(keys.to_vec()))
+    };
+    assert!(build(&[b"", b"a", b"aa", b"ab", b"b"]).is_ok());
+    for keys in [
+        &[&b"a"[..], b"a"][..],
+        &[b"b", b"a"],
+        &[b"aa", b"a"],
+        &[b"a", b"c", b"b", b"d"],
+        &[b"aaaaaaaaaaaa", b"aaaaaaaaaaaa"],
+        &[b"x", b"a", b"x"],
+    ] {
+        assert!(matches!(build(keys), Err(PmError::Corrupt { .. })), "{keys:?}");
+    }
+}
