@@ -31,6 +31,9 @@ const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--test", "crash", "--", "--states", "10000000", "--mutate"];
 /// Each benchmark once, to see that it runs.
 const BENCHES: &[&str] = &["test", "--package", "pmindex", "--benches"];
+/// Persisting through libpmem, where it is installed; the test says so if it is not.
+const LIBPMEM: &[&str] =
+    &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
 const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
 
 /// Runs every step and prints what each cost.
@@ -44,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("tests", run_cargo(TEST, &[])?));
     times.push(("crashes", run_cargo(CRASH, &[])?));
     times.push(("benches", run_cargo(BENCHES, &[])?));
+    times.push(("libpmem", run_cargo(LIBPMEM, &[])?));
     let started = Instant::now();
     dax_vm::run(&dax_vm::Args::short())?;
     times.push(("real DAX", started.elapsed()));

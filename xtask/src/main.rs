@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask help` lists them. One file per command.
 #![forbid(unsafe_code)]
 
+mod bindgen;
 mod bless;
 mod ci;
 mod crash;
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Generates the bindings to libpmem from its header
+    Bindgen,
     /// Rewrites the golden files (costs per operation) and shows what changed
     Bless,
     /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
@@ -40,6 +43,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Bindgen => bindgen::run(),
         Command::Bless => bless::run(),
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),

@@ -94,6 +94,17 @@ impl Mapped {
         Self { slow, ..Self::new(Durability::Msync, instruction) }
     }
 
+    /// The same, through PMDK's library.
+    #[cfg(feature = "libpmem")]
+    pub(crate) fn through(self, pmem: pmindex_pmem_rs::Pmem) -> Self {
+        match self.way {
+            Way::Fence | Way::Flush | Way::Clwb => {
+                Self { way: Way::Slow, slow: Some(Box::new(Slow::Libpmem(Box::new(pmem)))), ..self }
+            }
+            Way::Nothing | Way::Slow => self,
+        }
+    }
+
     /// Makes a write-back fail after `succeed` more that do not, as if the device had failed. For
     /// tests; nothing in modes other than `Msync`.
     #[doc(hidden)]

@@ -44,6 +44,9 @@ pub(crate) enum Slow {
         /// Recoveries under way.
         recovering: Arc<AtomicU32>,
     },
+    /// Persistent memory through PMDK's library.
+    #[cfg(feature = "libpmem")]
+    Libpmem(Box<pmindex_pmem_rs::Pmem>),
 }
 
 impl Slow {
@@ -54,6 +57,8 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.note(words),
             Self::Private { .. } => {}
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(pmem) => pmem.flush(words),
         }
     }
 
@@ -62,6 +67,8 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.state.lock().poisoned,
             Self::Private { .. } => false,
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(_) => false,
         }
     }
 
@@ -73,6 +80,11 @@ impl Slow {
             Self::Msync(writeback) => writeback.fence(),
             Self::Private { recovering } if recovering.load(Acquire) > 0 => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(pmem) => {
+                pmem.drain();
+                Ok(())
+            }
         }
     }
 }

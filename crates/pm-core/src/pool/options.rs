@@ -36,6 +36,8 @@ pub struct PoolOptions {
     pub(crate) flush_instruction: Option<FlushInstruction>,
     pub(crate) huge_pages: bool,
     pub(crate) accept_dirty_shutdown: bool,
+    #[cfg(feature = "libpmem")]
+    pub(crate) libpmem: bool,
 }
 
 impl Default for PoolOptions {
@@ -56,6 +58,8 @@ impl Default for PoolOptions {
             flush_instruction: None,
             huge_pages: true,
             accept_dirty_shutdown: false,
+            #[cfg(feature = "libpmem")]
+            libpmem: false,
         }
     }
 }
@@ -170,6 +174,16 @@ impl PoolOptions {
     /// while it was in use (default no).
     pub fn accept_dirty_shutdown(mut self, yes: bool) -> Self {
         self.accept_dirty_shutdown = yes;
+        self
+    }
+
+    /// Flushes and fences through PMDK's `libpmem` instead of by instructions of this library
+    /// (default no); in the modes that flush or fence, elsewhere it changes nothing. Opening is an
+    /// error if the library cannot be loaded, or if an environment variable would change what it
+    /// does. With the feature `libpmem`.
+    #[cfg(feature = "libpmem")]
+    pub fn libpmem(mut self, yes: bool) -> Self {
+        self.libpmem = yes;
         self
     }
 

@@ -246,6 +246,16 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         let durability = if emulated { Durability::Flush } else { medium.durability };
         (durability, Mapped::new(durability, instruction))
     };
+    #[cfg(feature = "libpmem")]
+    let mapped = if opts.libpmem {
+        let pmem = pmindex_pmem_rs::Pmem::load();
+        mapped.through(pmem.map_err(|e| {
+            let (what, value) = ("way to persist", e.to_string());
+            fault(OpenFault::BadOption { what, value })
+        })?)
+    } else {
+        mapped
+    };
     let ground = Ground {
         region,
         path,
