@@ -87,6 +87,7 @@ impl Region {
         // SAFETY: the mapping is `PAGE + len` bytes long.
         let base = unsafe { start.add(PAGE) };
         let region = Self { base, capacity: len, backing: Backing::Map { start, len: total } };
+        region.advise_huge();
         region.set_len(len);
         Ok(region)
     }

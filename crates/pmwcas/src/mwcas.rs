@@ -110,7 +110,7 @@ impl<M: Medium> Mwcas<M> {
         op.allocate(&block, pmindex_core::Owner::pointer(dest, block.ptr()))?;
         op.prepare(filled)?; // durable before: the pointer to it
         pool.pm().store(dest, block.ptr().cast());
-        let flushed = pool.pm().flush(dest).and(op.seal());
+        let flushed = op.seal().and(pool.pm().flush(dest));
         let durable = pool.pm().fence(flushed)?;
         op.finish(durable);
         Ok(())

@@ -84,14 +84,16 @@ impl<M: Medium> Session<'_, M> {
         }
         self.local.view = entries;
         op.prepare(Flushed::nothing())?; // R1
-        let mut voided = Flushed::nothing();
         for decided in batch {
             let cell = self.mwcas.slot(decided.slot)?.status();
             let status = Status::unpack(pool.pm().load(cell));
             pool.pm().store(cell, status.void().pack()); // R2
-            voided = voided.and(pool.pm().flush(cell));
         }
-        let durable = self.fence(voided.and(op.seal()))?;
+        let mut voided = op.seal(); // before the flushes, which it would wait for
+        for decided in batch {
+            voided = voided.and(pool.pm().flush(self.mwcas.slot(decided.slot)?.status()));
+        }
+        let durable = self.fence(voided)?;
         op.finish(durable);
         Ok(())
     }
@@ -150,7 +152,7 @@ pub(crate) fn give_up_after_crash<M: Medium>(
     op.prepare(Flushed::nothing())?; // R1
     let void = slot.load_status(pool.pm()).void();
     pool.pm().store(slot.status(), void.pack()); // R2
-    let voided = pool.pm().flush(slot.status()).and(op.seal());
+    let voided = op.seal().and(pool.pm().flush(slot.status()));
     let durable = pool.pm().fence(voided)?;
     op.finish(durable);
     Ok(blocks.len() as u64)

@@ -33,6 +33,18 @@ impl MapKind {
 }
 
 impl Region {
+    /// Asks for huge pages, but for the first 2 MiB: what is small stays small, what is large takes
+    /// fewer translations. A hint.
+    pub(super) fn advise_huge(&self) {
+        let Some(len) = self.capacity.checked_sub(HUGE).filter(|&len| len >= HUGE) else { return };
+        // SAFETY: `HUGE` is less than the capacity, which is mapped.
+        let target = unsafe { self.base.add(HUGE) };
+        // SAFETY: the range is mapped by this region; the advice changes no contents.
+        let advised =
+            unsafe { rustix::mm::madvise(target.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        let _ = advised; // systems without huge pages refuse it
+    }
+
     /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
     /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {

@@ -21,7 +21,7 @@ use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor};
-use super::layout::{LeafPtr, LeafState, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, bits};
 use super::leaf::{Incoming, Leaf, finish};
 use super::tree::FpTree;
 
@@ -205,7 +205,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if leaf.find(&tree.pool, state, probe).ok()?.is_some() {
             return Some(false);
         }
-        let slot = state.free_slot(probe.preferred_slot(LEAF), LEAF)?;
+        let slot = Geometry::<K, V, LEAF>::free_slot(state, probe)?;
         self.write(&leaf, slot, &Incoming { probe, datum: &datum })?;
         let staged = &mut self.leaves[index];
         staged.state = state.with(slot);
@@ -270,30 +270,27 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn commit(self) -> Result<(), PmError> {
         let Self { tree, op, flushed, leaves } = self;
         let (pool, pm) = (&*tree.pool, tree.pm());
-        if leaves.iter().all(|staged| staged.records == 0) {
+        let changed = || leaves.iter().filter(|staged| staged.records > 0);
+        if changed().next().is_none() {
             return Ok(());
         }
         let Some(mut op) = op else {
             pm.fence(flushed)?;
-            let committed = Self::commit_states(tree, &leaves);
+            let committed = changed().fold(Flushed::nothing(), |all, staged| {
+                tree.count(staged.leaf.offset(), staged.records);
+                all.and(staged.leaf.commit(pm, staged.state)) // P2, LIN
+            });
             pm.fence(committed)?; // DUR
             return Ok(());
         };
         op.prepare(flushed)?;
-        let committed = Self::commit_states(tree, &leaves);
-        finish(pool, op, committed)?; // DUR
-        Ok(())
-    }
-
-    /// Step P2.
-    #[track_caller]
-    fn commit_states(
-        tree: &FpTree<K, V, M, LEAF, INNER>,
-        leaves: &[Staged<'t, K, V, LEAF>],
-    ) -> Flushed {
-        leaves.iter().filter(|staged| staged.records > 0).fold(Flushed::nothing(), |all, staged| {
+        for staged in changed() {
             tree.count(staged.leaf.offset(), staged.records);
-            all.and(staged.leaf.commit(tree.pm(), staged.state)) // LIN
-        })
+            staged.leaf.put_state(pm, staged.state); // P2, LIN
+        }
+        finish(pool, op, || {
+            changed().fold(Flushed::nothing(), |all, staged| all.and(staged.leaf.flush_state(pm)))
+        })?; // DUR
+        Ok(())
     }
 }

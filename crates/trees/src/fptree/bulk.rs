@@ -123,8 +123,8 @@ fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
             op.changes(cell);
         }
         op.prepare(Flushed::nothing())?;
-        let committed = leaf.commit(pm, left);
-        finish(pool, op, committed)?;
+        leaf.put_state(pm, left);
+        finish(pool, op, || leaf.flush_state(pm))?;
     }
 }
 
@@ -299,8 +299,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 rest = &rest[1..];
             }
             op.prepare(filled)?; // durable before: the bits
-            let committed = leaf.commit(pm, state);
-            finish(pool, op, committed)?;
+            leaf.put_state(pm, state);
+            finish(pool, op, || leaf.flush_state(pm))?;
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         record: &Incoming<'_, K, V>,
     ) -> Result<(usize, Flushed), PmError> {
         let Incoming { probe, datum } = *record;
-        let Some(slot) = state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+        let Some(slot) = Geometry::<K, V, LEAF>::free_slot(state, probe) else {
             return Err(PmError::Corrupt {
                 what: "more records than slots",
                 offset: self.offset(),

@@ -28,7 +28,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         probe: &Probe<'_, K>,
         fill: impl FnOnce(&mut [u64]),
     ) -> Result<(), PmError> {
-        let Some(i) = self.state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+        let Some(i) = Geometry::<K, V, LEAF>::free_slot(self.state, probe) else {
             return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
         };
         let words = Slot::<K, V>::WORDS;

@@ -25,7 +25,7 @@
 
 use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Slot, hash_bytes};
+use pmindex_record::{Probe, Slot, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
@@ -130,15 +130,28 @@ impl LeafState {
     pub(super) const fn is_valid(self, leaf: usize) -> bool {
         self.0 & !Self::SPLITTING & !((1 << leaf) - 1) == 0
     }
-    /// A free slot of `leaf`: `preferred`, or the first free one after it, round the end.
+    /// A free slot of `leaf`: `preferred`, or one of its `group` (slots of one line), or the first
+    /// free one after it, round the end.
     #[inline(always)]
-    pub(super) const fn free_slot(self, preferred: usize, leaf: usize) -> Option<usize> {
+    pub(super) const fn free_slot(
+        self,
+        preferred: usize,
+        group: usize,
+        leaf: usize,
+    ) -> Option<usize> {
         let free = !self.0 & ((1 << leaf) - 1);
         if free == 0 {
             return None;
         }
+        if free >> preferred & 1 == 1 {
+            return Some(preferred);
+        }
+        let start = preferred / group * group;
+        let near = free >> start & ((1 << group) - 1);
         let after = free >> preferred;
-        Some(if after != 0 {
+        Some(if near != 0 {
+            start + near.trailing_zeros() as usize
+        } else if after != 0 {
             preferred + after.trailing_zeros() as usize
         } else {
             free.trailing_zeros() as usize
@@ -176,6 +189,20 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Bytes of a leaf.
     pub(super) const BYTES: u64 = 8 * Self::WORDS as u64;
 
+    /// Slots that share a line; 1 where slots straddle lines.
+    const GROUP: usize = if (LINE / 8).is_multiple_of(Slot::<K, V>::WORDS) {
+        LINE / 8 / Slot::<K, V>::WORDS
+    } else {
+        1
+    };
+
+    /// A free slot for the probe's key: the preferred one; or one of the same line, which a lookup
+    /// fetches together with the header; or any.
+    #[inline(always)]
+    pub(super) fn free_slot(state: LeafState, probe: &Probe<'_, K>) -> Option<usize> {
+        state.free_slot(probe.preferred_slot(LEAF), Self::GROUP, LEAF)
+    }
+
     const VALID: () = assert!(
         LEAF >= 2 && LEAF <= MAX_LEAF,
         "a leaf has 2 to 56 slots: its fingerprints share a line with the commit word"
@@ -205,9 +232,22 @@ mod tests {
     #[test]
     fn free_slot_prefers_and_wraps() {
         let state = LeafState::of_slots(0b1011);
-        assert_eq!(state.free_slot(2, 4), Some(2));
-        assert_eq!(state.free_slot(3, 4), Some(2));
-        assert_eq!(state.free_slot(3, 5), Some(4));
-        assert_eq!(LeafState::of_slots(0b1111).free_slot(1, 4), None);
+        assert_eq!(state.free_slot(2, 1, 4), Some(2));
+        assert_eq!(state.free_slot(3, 1, 4), Some(2));
+        assert_eq!(state.free_slot(3, 1, 5), Some(4));
+        assert_eq!(LeafState::of_slots(0b1111).free_slot(1, 1, 4), None);
+    }
+
+    #[test]
+    fn free_slot_stays_in_the_line_if_it_can() {
+        let state = LeafState::of_slots(0b1110_1011);
+        assert_eq!(state.free_slot(2, 4, 12), Some(2));
+        assert_eq!(state.free_slot(3, 4, 12), Some(2), "of the same line, before it");
+        assert_eq!(state.free_slot(5, 4, 12), Some(4));
+        assert_eq!(state.with(2).free_slot(1, 4, 12), Some(4), "the line is full");
+        assert_eq!(state.with(2).with(4).free_slot(7, 4, 8), None);
+        assert_eq!(LeafState::of_slots(0b11_0000).free_slot(5, 4, 6), Some(0), "round the end");
+        assert_eq!(Geometry::<u64, u64, 55>::GROUP, 4);
+        assert_eq!(Geometry::<u64, (u64, u64), 55>::GROUP, 1);
     }
 }

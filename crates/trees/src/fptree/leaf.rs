@@ -17,11 +17,13 @@
 
 use std::marker::PhantomData;
 
-use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
-use pmindex_index::{Key, Value};
+use pmindex_core::{
+    Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
+};
+use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, bits};
+use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, bits};
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
@@ -134,12 +136,32 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pool: &Pool<M>,
         state: LeafState,
     ) -> Result<Vec<(K, usize)>, PmError> {
-        let mut keys = bits(state.slots())
-            .filter(|&i| i < LEAF)
-            .map(|i| Ok((Slot::<K, V>::key(pool, self.slot(i))?, i)))
-            .collect::<Result<Vec<_>, PmError>>()?;
+        let mut keys = Vec::with_capacity(LEAF);
+        if K::SHAPE == Shape::Inline(1) {
+            self.sort_words(pool.pm(), state, &mut keys);
+            return Ok(keys);
+        }
+        for i in bits(state.slots()).filter(|&i| i < LEAF) {
+            keys.push((Slot::<K, V>::key(pool, self.slot(i))?, i));
+        }
         keys.sort_unstable();
         Ok(keys)
+    }
+
+    /// One-word keys: their words order them.
+    fn sort_words(&self, pm: &impl Medium, state: LeafState, keys: &mut Vec<(K, usize)>) {
+        let (mut words, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
+        let mut count = 0;
+        for i in bits(state.slots()).filter(|&i| i < LEAF) {
+            words[count] = pm.load_word(&self.slot(i)[0]);
+            slots[count] = i as u8;
+            count += 1;
+        }
+        let mut order = [0; 64];
+        keys.extend(rank_sort(&words[..count], &mut order).iter().map(|&rank| {
+            let rank = usize::from(rank);
+            (K::from_words(&words[rank..=rank]), usize::from(slots[rank]))
+        }));
     }
 
     /// Stores the fingerprint of slot `i`; flushed with the state, whose line it shares.
@@ -156,7 +178,21 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     #[inline(always)]
     #[track_caller]
     pub(super) fn commit(&self, pm: &impl Medium, state: LeafState) -> Flushed {
+        self.put_state(pm, state);
+        self.flush_state(pm)
+    }
+
+    /// Stores the state.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn put_state(&self, pm: &impl Medium, state: LeafState) {
         pm.store_word(self.state_cell(), state.into_word());
+    }
+
+    /// Flushes the line of the state and the fingerprints.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn flush_state(&self, pm: &impl Medium) -> Flushed {
         pm.flush_words(self.header())
     }
 
@@ -214,8 +250,8 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         op.prepare(filled.and(slot))?;
         // P2, LIN: the bit.
         self.put_fingerprint(pm, i, probe.fingerprint());
-        let committed = self.commit(pm, state.with(i));
-        finish(pool, op, committed) // DUR
+        self.put_state(pm, state.with(i));
+        finish(pool, op, || self.flush_state(pm)) // DUR
     }
 
     /// Replaces the value in slot `i`.
@@ -239,7 +275,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
             let stored = pm.flush_words(words_of(cell));
             pm.fence(stored)?; // DUR
         } else {
-            let Some(free) = state.free_slot(probe.preferred_slot(LEAF), LEAF) else {
+            let Some(free) = Geometry::<K, V, LEAF>::free_slot(state, probe) else {
                 return Ok(false);
             };
             if Slot::<K, V>::HAS_BLOCK {
@@ -279,8 +315,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         op.prepare(filled)?;
         // P2, LIN: the pointer.
         pm.store_word(cell, new);
-        let committed = pm.flush_words(words_of(cell));
-        finish(pool, op, committed) // DUR
+        finish(pool, op, || pm.flush_words(words_of(cell))) // DUR
     }
 
     /// Removes the record in slot `i`.
@@ -305,25 +340,27 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         op.changes(&self.slot(i)[Slot::<K, V>::BLOCK_WORD]);
         op.prepare(Flushed::nothing())?;
         // P2, LIN: the bit.
-        let committed = self.commit(pm, state.without(i));
-        finish(pool, op, committed) // DUR
+        self.put_state(pm, state.without(i));
+        finish(pool, op, || self.flush_state(pm)) // DUR
     }
 }
 
-/// Seals and fences what was committed, and ends the operation.
+/// Ends an operation after its commit store: the allocation bits follow, `flush` writes what was
+/// committed back, one fence makes both durable. In this order, because the atomic changes of bits
+/// would wait for the write-back.
 #[track_caller]
 pub(super) fn finish<M: Medium>(
     pool: &Pool<M>,
     mut op: Op<'_, M>,
-    committed: Flushed,
+    flush: impl FnOnce() -> Flushed,
 ) -> Result<(), PmError> {
     let sealed = op.seal();
-    let durable: Durable = pool.pm().fence(committed.and(sealed))?;
+    let durable: Durable = pool.pm().fence(flush().and(sealed))?;
     op.finish(durable);
     Ok(())
 }
 
-/// The end of every operation that one pointer commits: stores and flushes it, seals and fences.
+/// The end of every operation that one pointer commits: stores it, seals, flushes and fences.
 pub(super) fn link<M: Medium>(
     pool: &Pool<M>,
     op: Op<'_, M>,
@@ -332,6 +369,5 @@ pub(super) fn link<M: Medium>(
 ) -> Result<(), PmError> {
     let pm = pool.pm();
     pm.store_word(cell, target); // LIN
-    let linked = pm.flush_words(words_of(cell));
-    finish(pool, op, linked) // DUR
+    finish(pool, op, || pm.flush_words(words_of(cell))) // DUR
 }

@@ -21,7 +21,7 @@ use super::leaf::Leaf;
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no split: insert
 /// 2 and 2, update 1 and 1 (8-byte values; else 2 and 2), remove 1 and 1, reads none.
-pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER: usize = 30> {
+pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER: usize = 14> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) entry: IndexEntry,
     pub(super) inner: InnerTree<K, INNER>,

@@ -7,7 +7,7 @@ use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
 use super::inner::Route;
-use super::layout::LeafState;
+use super::layout::{Geometry, LeafPtr, LeafState};
 use super::leaf::{Incoming, Leaf};
 use super::tree::FpTree;
 
@@ -60,6 +60,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !wanted(slot.is_some()) {
             return at.validate(pm).then_some(Ok(None));
         }
+        if slot.is_none()
+            && let Some(free) = Geometry::<K, V, LEAF>::free_slot(state, probe)
+        {
+            // Where the record will be. The locked instruction that follows waits for the last
+            // operation's write-backs: time enough to fetch it.
+            self.pool.prefetch(LeafPtr::new(at.leaf + Self::line_of_slot(free)));
+        }
         // What was read is still so, and stays so: the version becomes the lock.
         let guard = at.lock.try_upgrade(pm, at.version)?;
         Some(Ok(Some(Held { leaf, state, slot, guard })))
@@ -89,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
         let Held { leaf, state, guard, .. } = held;
-        let Some(slot) = state.free_slot(record.probe.preferred_slot(LEAF), LEAF) else {
+        let Some(slot) = Geometry::<K, V, LEAF>::free_slot(state, record.probe) else {
             self.split(&leaf, state, guard, Some(record.probe))?;
             return Ok(false);
         };

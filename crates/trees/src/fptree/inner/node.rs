@@ -11,7 +11,9 @@ use super::insert::Writer;
 use crate::tails::{OwnedRoute, Route, Separator, Tail, Tails};
 
 pm_struct! {
-    /// An inner node, in DRAM. With 30 separators it is 8 lines, the separators aligned.
+    /// An inner node, in DRAM. With 14 separators it is 4 lines, of which a descent reads 3: 2 with the
+    /// separators, and the child's. Larger nodes save a level, but a level more among nodes that are
+    /// in the cache costs less than two lines more of one that is not.
     ///
     /// ```text
     /// word 0 ..       F       F + 1   F + 2 .. 2 F + 2
