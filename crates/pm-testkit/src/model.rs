@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{IndexEntry, Mapped, Medium, PmU64, Pool, pm_struct};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
@@ -86,17 +86,23 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
     pub fn pm(&self) -> &M {
         self.pool.pm()
     }
+
+    /// The records, locked: to the simulator an access like any to the pool.
+    fn records(&self) -> MutexGuard<'_, BTreeMap<K, V>> {
+        self.pm().yield_point();
+        self.pm().lock(&self.records)
+    }
 }
 
 impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        Ok(self.pm().lock(&self.records).get(&K::owned(key)).cloned())
+        Ok(self.records().get(&K::owned(key)).cloned())
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
-        let mut records = self.pm().lock(&self.records);
+        let mut records = self.records();
         if records.contains_key(&key) {
             return Ok(false);
         }
@@ -107,7 +113,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
-        match self.pm().lock(&self.records).get_mut(&key) {
+        match self.records().get_mut(&key) {
             Some(place) => {
                 *place = value;
                 Ok(true)
@@ -119,22 +125,22 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
     fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
-        Ok(self.pm().lock(&self.records).insert(key, value).is_none())
+        Ok(self.records().insert(key, value).is_none())
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        Ok(self.pm().lock(&self.records).remove(&K::owned(key)))
+        Ok(self.records().remove(&K::owned(key)))
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         let bounds = (lower.map(K::owned), upper.map(K::owned));
-        let records = self.pm().lock(&self.records);
+        let records = self.records();
         let items: Vec<_> = records.range(bounds).map(|(k, v)| (k.clone(), v.clone())).collect();
         Box::new(items.into_iter().map(Ok))
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        Ok(self.pm().lock(&self.records).len() as u64)
+        Ok(self.records().len() as u64)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
@@ -146,7 +152,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
             }
             loaded.insert(key, value);
         }
-        let mut records = self.pm().lock(&self.records);
+        let mut records = self.records();
         if !records.is_empty() {
             return Err(IndexError::NotEmpty);
         }

@@ -260,6 +260,13 @@ impl Shared {
         }
     }
 
+    /// Takes the free pages that were found.
+    pub(super) fn take_pages(&mut self, zone: usize, first: usize, pages: u32) {
+        if let Some(Some(free)) = self.free.get_mut(zone) {
+            free.take(first, pages);
+        }
+    }
+
     /// A number for a new slab.
     pub(super) fn new_slab(&mut self) -> u32 {
         self.spare_slabs.pop().unwrap_or_else(|| {

@@ -344,12 +344,14 @@ impl<'p, M: Medium> Op<'p, M> {
         if !first {
             return Err(corrupt(DEAD, offset));
         }
+        // From here on the operation's end decides what becomes of the block, however it ends.
+        self.state.entries.push(Entry { block, offset, role, condition, live: true });
         if let Err(error) = self.write_ticket(block, offset, condition) {
+            self.state.entries.pop();
             pool.stay(block);
             return Err(error);
         }
         self.state.freed_pages |= filter_pages(offset, pool.heap.bytes_of(block));
-        self.state.entries.push(Entry { block, offset, role, condition, live: true });
         Ok(())
     }
 

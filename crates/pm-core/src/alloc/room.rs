@@ -96,11 +96,8 @@ impl<M: Medium> Pool<M> {
     fn new_slab(&self, shared: &mut Shared, class: usize) -> Result<Option<u32>, PmError> {
         let heap = &self.heap;
         let shape = heap.shapes[class];
-        let Some((zone, page)) = self.take_pages(shared, shape.pages)? else { return Ok(None) };
+        let Some((zone, page)) = self.find_pages(shared, shape.pages)? else { return Ok(None) };
         let base = heap.zone_start(zone) + page as u64 * PAGE;
-        let slab = shared.new_slab();
-        heap.slab(slab).start(base, class, shape, Phase::Attached, !self.pm().is_volatile());
-        heap.zone(zone).set_slab(page, shape.pages, slab);
         if !self.pm().is_volatile() {
             let [first, bitmap @ ..] = self.words(base, 1 + BITMAP_WORDS)? else {
                 unreachable!("a slab's header has words")
@@ -110,6 +107,11 @@ impl<M: Medium> Pool<M> {
             }
             self.pm().store(first, heap.slab_head(class, base)); // last of its line
         }
+        // No access from here on: a panic in one leaves the pages free.
+        shared.take_pages(zone, page, shape.pages);
+        let slab = shared.new_slab();
+        heap.slab(slab).start(base, class, shape, Phase::Attached, !self.pm().is_volatile());
+        heap.zone(zone).set_slab(page, shape.pages, slab);
         Ok(Some(slab))
     }
 
@@ -117,13 +119,14 @@ impl<M: Medium> Pool<M> {
     pub(super) fn new_extent(&self, pages: u32) -> Result<Option<Block>, PmError> {
         let heap = &self.heap;
         let shared = &mut *self.pm().lock(&heap.shared);
-        let Some((zone, page)) = self.take_pages(shared, pages)? else { return Ok(None) };
+        let Some((zone, page)) = self.find_pages(shared, pages)? else { return Ok(None) };
+        shared.take_pages(zone, page, pages);
         heap.zone(zone).set_extent(page, pages);
         Ok(Some(Block::Extent { offset: heap.zone_start(zone) + page as u64 * PAGE, pages }))
     }
 
-    /// Takes free pages in a row, from the first zone that has them.
-    fn take_pages(
+    /// Finds free pages in a row, in the first zone that has them.
+    fn find_pages(
         &self,
         shared: &mut Shared,
         pages: u32,
@@ -131,7 +134,7 @@ impl<M: Medium> Pool<M> {
         for zone in shared.first_zone..self.heap.zone_count() {
             self.load_zone(shared, zone)?;
             let Some(Some(free)) = shared.free.get_mut(zone) else { continue };
-            if let Some(page) = free.take(pages) {
+            if let Some(page) = free.find(pages) {
                 return Ok(Some((zone, page)));
             }
             if free.count() == 0 && zone == shared.first_zone {

@@ -131,8 +131,8 @@ impl FreePages {
         self.first = self.first.min(first);
     }
 
-    /// Takes the first `pages` pages in a row, if there are so many.
-    pub(super) fn take(&mut self, pages: u32) -> Option<usize> {
+    /// Where the first `pages` pages in a row are, if there are so many.
+    pub(super) fn find(&mut self, pages: u32) -> Option<usize> {
         if self.count < pages {
             return None;
         }
@@ -141,15 +141,18 @@ impl FreePages {
         loop {
             let end = self.next(start, false).unwrap_or(self.bits.len() * 64);
             if end - start >= pages as usize {
-                break;
+                return Some(start);
             }
             start = self.next(end, true)?;
         }
-        for page in start..start + pages as usize {
+    }
+
+    /// Takes free pages.
+    pub(super) fn take(&mut self, first: usize, pages: u32) {
+        for page in first..first + pages as usize {
             self.bits[page / 64] &= !(1 << (page % 64));
         }
         self.count -= pages;
-        Some(start)
     }
 
     /// The first page from `from` on that is free (or is not).
@@ -266,20 +269,26 @@ mod tests {
     #[test]
     fn free_pages_are_found_in_rows_and_come_back() {
         let mut free = FreePages::none(300);
+        let take = |free: &mut FreePages, pages: u32| {
+            let first = free.find(pages);
+            assert_eq!(free.find(pages), first, "finding takes nothing");
+            free.take(first?, pages);
+            first
+        };
         free.add(8, 292);
-        assert_eq!(free.take(1), Some(8));
-        assert_eq!(free.take(200), Some(9));
-        assert_eq!(free.take(92), None);
-        assert_eq!(free.take(91), Some(209));
-        assert_eq!((free.take(1), free.count()), (None, 0));
+        assert_eq!(take(&mut free, 1), Some(8));
+        assert_eq!(take(&mut free, 200), Some(9));
+        assert_eq!(take(&mut free, 92), None);
+        assert_eq!(take(&mut free, 91), Some(209));
+        assert_eq!((take(&mut free, 1), free.count()), (None, 0));
         free.add(100, 3);
         free.add(110, 64);
-        assert_eq!(free.take(4), Some(110));
-        assert_eq!(free.take(3), Some(100));
+        assert_eq!(take(&mut free, 4), Some(110));
+        assert_eq!(take(&mut free, 3), Some(100));
         free.add(100, 10);
-        assert_eq!(free.take(11), Some(114), "110..114 are taken");
+        assert_eq!(take(&mut free, 11), Some(114), "110..114 are taken");
         free.add(110, 4);
-        assert_eq!(free.take(14), Some(100));
+        assert_eq!(take(&mut free, 14), Some(100));
     }
 
     #[test]

@@ -144,7 +144,7 @@ macro_rules! conformance {
     (@group schedules) => {
         $crate::conformance!(@tests {
             schedules($crate::conformance::scaled(400));
-            panics_at_any_access(7);
+            panics_at_any_access(1);
         });
     };
     (@group crashes) => {

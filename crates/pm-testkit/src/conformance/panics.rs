@@ -39,34 +39,28 @@ struct Trigger<'a, S: Subject> {
     disarm: &'a dyn Fn(&Rig<S>),
     /// Bounds what follows, so that a wait that never ends is a failure.
     guard: &'a dyn Fn(&Rig<S>),
-    /// Whether later operations may be refused until the pool is opened again.
-    refusals: bool,
 }
 
 /// Each operation is interrupted at each of its accesses to the pool in turn (every `stride`-th,
 /// when there are more than a few), by a panic in the medium. Afterwards another thread reads and
-/// writes everywhere without waiting for ever (but may be refused: no real medium panics, so only
-/// locks must not stay behind); what it sees, and what is there after opening, is explained by the
-/// interrupted call having happened or not.
+/// writes everywhere, without waiting for ever and without an error; what it sees, and what is there
+/// after opening, is explained by the interrupted call having happened or not.
 pub fn panics_at_any_access<S: Subject<Bed = Simulated>>(stride: u64) -> Verdict {
     let trigger = Trigger::<S> {
         arm: &|rig, at| rig.bed.space().limit_steps(at),
         disarm: &|rig| rig.bed.space().limit_steps(u64::MAX),
         guard: &|rig| rig.bed.space().limit_steps(STEPS),
-        refusals: true,
     };
     at_every_point(&trigger, stride)
 }
 
 /// The same, and it is the user's code that panics: each conversion of a key or value in turn.
-/// Later operations succeed.
 pub fn panics_in_conversions<S: Subject<Key = Fuse, Value = Fuse>>() -> Verdict {
     let _watchdog = Watchdog::new("panics_in_conversions");
     let trigger = Trigger::<S> {
         arm: &|_, at| Fuse::burn_after(Some(at)),
         disarm: &|_| Fuse::burn_after(None),
         guard: &|_| (),
-        refusals: false,
     };
     at_every_point(&trigger, 1)
 }
@@ -117,7 +111,7 @@ fn interrupted<S: Subject>(
     let mut log = Log::new(&clock, 2);
     (trigger.guard)(&rig);
     let after = quietly(|| {
-        catch_unwind(AssertUnwindSafe(|| go_on::<S>(&mut log, &rig, key, trigger.refusals)))
+        catch_unwind(AssertUnwindSafe(|| go_on::<S>(&mut log, &rig, key)))
             .unwrap_or_else(|_| Err(Failure::new(last_message())))
     });
     (trigger.disarm)(&rig);
@@ -135,16 +129,12 @@ fn interrupted<S: Subject>(
 }
 
 /// Another thread's operations on the key, its neighbours and the far ends.
-fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64, refusals: bool) -> Verdict {
-    let allow = |result: Verdict| match result {
-        Err(failure) if refusals && failure.is_refusal() => Ok(()),
-        result => result,
-    };
+fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
         let calls = [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
         for call in calls {
-            allow(record::<S>(log, rig.index(), near, call))?;
+            record::<S>(log, rig.index(), near, call)?;
         }
     }
-    allow(everything::<S>(rig.index(), 2 * RECORDS + 1).map(drop))
+    everything::<S>(rig.index(), 2 * RECORDS + 1).map(drop)
 }

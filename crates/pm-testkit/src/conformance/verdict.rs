@@ -12,7 +12,6 @@ use pmindex_index::IndexError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     what: String,
-    refused: bool,
 }
 
 /// The result of a section.
@@ -21,29 +20,19 @@ pub type Verdict<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with a description.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), refused: false }
+        Self { what: what.into() }
     }
 
     /// The same failure, and where it was found.
     #[must_use]
     pub fn within(self, place: impl fmt::Display) -> Self {
-        Self { what: format!("{place}: {}", self.what), ..self }
+        Self { what: format!("{place}: {}", self.what) }
     }
 
     /// The description.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what
-    }
-
-    /// Whether an operation returned an error, as opposed to a wrong result.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
-        self.refused
-    }
-
-    fn refusal(what: String) -> Self {
-        Self { what, refused: true }
     }
 }
 
@@ -55,19 +44,19 @@ impl fmt::Display for Failure {
 
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
-        Self::refusal(format!("unexpected error: {error}"))
+        Self::new(format!("unexpected error: {error}"))
     }
 }
 
 impl From<PmError> for Failure {
     fn from(error: PmError) -> Self {
-        Self::refusal(format!("unexpected error of the pool: {error}"))
+        Self::new(format!("unexpected error of the pool: {error}"))
     }
 }
 
 impl From<DurabilityLost> for Failure {
     fn from(error: DurabilityLost) -> Self {
-        Self::refusal(format!("unexpected error of the medium: {error}"))
+        Self::new(format!("unexpected error of the medium: {error}"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, PmIndex, RangeIter, RecoveryReport, Stats,
     Value,
@@ -107,6 +107,14 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         if self.has(Fault::CheckThenAct) {
             self.pause();
             return Ok(!found && self.inner.upsert(key, value).is_ok());
+        }
+        if self.has(Fault::PanicLeavesRefusals) {
+            if self.locked.swap(true, SeqCst) {
+                return Err(PmError::Busy { slots: 1 }.into());
+            }
+            let done = self.inner.insert(key, value);
+            self.locked.store(false, SeqCst);
+            return done;
         }
         if self.has(Fault::PanicLeavesLock) {
             return self.under_lock(|| self.inner.insert(key, value));

@@ -60,6 +60,7 @@ pub(crate) enum Fault {
     UpdateInTwoSteps,
     ScanByPosition,
     PanicLeavesLock,
+    PanicLeavesRefusals,
 }
 
 thread_local! {
@@ -216,6 +217,8 @@ found! {
         schedules(200) says "linearizable", on Simulated;
     panics_find_a_lock_left_behind: PanicLeavesLock,
         panics_at_any_access(1) says "the next thread", on Simulated;
+    panics_find_a_refusal_ever_after: PanicLeavesRefusals,
+        panics_at_any_access(1) says "slot", on Simulated;
     panics_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
         panics_at_any_access(1) says "linearizable", on Simulated;
 }

@@ -4,6 +4,7 @@
 mod contract;
 mod damage;
 mod model;
+mod panics;
 
 use std::collections::BTreeSet;
 

@@ -43,7 +43,7 @@ impl Traced {
         Self { inner, base, len }
     }
 
-    /// One access: a yield point.
+    /// One access: a yield point, and the end of a run that has no more steps.
     fn step(&self) {
         self.inner.step(1);
         thread::yield_point();
@@ -190,7 +190,9 @@ impl Medium for Traced {
 
     fn lock<'a, T>(&self, mutex: &'a parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'a, T> {
         loop {
-            self.step();
+            // No access: counted, but nothing ends here.
+            self.inner.count(1);
+            thread::yield_point();
             if let Some(guard) = mutex.try_lock() {
                 return guard;
             }

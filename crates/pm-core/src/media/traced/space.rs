@@ -196,7 +196,8 @@ impl Space {
         self.inner.record(EventKind::Note, 0, value, 0, Location::caller());
     }
 
-    /// Lets `steps` more accesses happen; the next one panics with [`STEP_LIMIT`].
+    /// Lets `steps` more accesses happen; the next one panics with [`STEP_LIMIT`]. Taking a lock counts,
+    /// and does not panic.
     pub fn limit_steps(&self, steps: u64) {
         self.inner.steps.store(0, Relaxed);
         self.inner.step_limit.store(steps, Relaxed);
@@ -228,12 +229,18 @@ impl Inner {
     /// One access: counts it, and offers the processor.
     #[inline]
     pub(super) fn step(&self, weight: u64) {
+        if self.count(weight) > self.step_limit.load(Relaxed) && !std::thread::panicking() {
+            step_limit();
+        }
+    }
+
+    /// Adds to the steps of the run; returns them.
+    #[inline]
+    pub(super) fn count(&self, weight: u64) -> u64 {
         // Only one logical thread runs at a time, so load and store suffice.
         let steps = self.steps.load(Relaxed) + weight;
         self.steps.store(steps, Relaxed);
-        if steps > self.step_limit.load(Relaxed) && !std::thread::panicking() {
-            step_limit();
-        }
+        steps
     }
 
     pub(super) fn record(
