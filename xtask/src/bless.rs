@@ -1,16 +1,19 @@
-//! `cargo xtask bless`: accepts the present costs of operations as the golden ones.
+//! `cargo xtask bless`: accepts what follows from the sources, costs of operations and the C header.
 
 use crate::shell::{output, run_cargo};
 
-/// Rewrites `tests/golden` and shows what changed.
+/// Where generated files are.
+const GENERATED: [&str; 2] = ["tests/golden", "crates/capi/include"];
+
+/// Rewrites the generated files and shows what changed.
 pub(crate) fn run() -> Result<(), String> {
     // Every test that compares with a golden file has `golden` in its name.
     run_cargo(&["test", "--workspace", "--no-fail-fast", "golden"], &[("PMINDEX_BLESS", "1")])?;
-    let changed = output("git", &["status", "--short", "tests/golden"])?;
+    let changed = output("git", &[&["status", "--short"][..], &GENERATED].concat())?;
     if changed.is_empty() {
         println!("nothing changed");
     } else {
-        println!("{}{changed}", output("git", &["diff", "--", "tests/golden"])?);
+        println!("{}{changed}", output("git", &[&["diff", "--"][..], &GENERATED].concat())?);
     }
     Ok(())
 }

@@ -1,0 +1,333 @@
+/*
+ * pmindex: ordered indexes in persistent memory, or in any file that can be mapped.
+ *
+ * A write that has returned PMINDEX_STATUS_OK is durable: it survives what the medium of its pool
+ * survives (pmindex_pool_describe() says what), and is there when the pool is opened again.
+ *
+ * Every function returns a pmindex_status; pmindex_last_error() has the words. Every function may be
+ * called by any number of threads at once, on the same handles too, but for those that close.
+ * Handles are looked up, never followed: null, closed and invented handles are errors. Pointers to
+ * places that a function fills are distinct from each other, and from what it reads.
+ *
+ * Link with -lpmindex (and with libpmindex.a: -lpthread -ldl -lm). Paths, names and texts are UTF-8.
+ */
+
+#ifndef PMINDEX_H
+#define PMINDEX_H
+
+/* Generated from the sources of pmindex-capi by cbindgen: change those. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// For pmindex_options.flags: opens for reading only, beside other readers.
+#define PMINDEX_READ_ONLY 1
+
+// For pmindex_options.flags: the pool does not grow by itself.
+#define PMINDEX_FIXED_SIZE 2
+
+// For pmindex_options.flags: executes the flushes of persistent memory on another medium.
+#define PMINDEX_EMULATE_PM 4
+
+// For pmindex_options.flags: no msync() on an ordinary file: survives a crash of the process.
+#define PMINDEX_NO_WRITE_BACK 8
+
+// For pmindex_options.flags: opens although the modules report lost data.
+#define PMINDEX_ACCEPT_DIRTY_SHUTDOWN 16
+
+// How a call ended. 0 is success, a positive code is an answer, a negative one an error, about
+// which pmindex_last_error() says more.
+typedef enum {
+  // Done.
+  PMINDEX_STATUS_OK = 0,
+  // There is no such key; nothing was changed.
+  PMINDEX_STATUS_NOT_FOUND = 1,
+  // The key exists already; nothing was changed.
+  PMINDEX_STATUS_EXISTS = 2,
+  // The cursor has no further record.
+  PMINDEX_STATUS_END = 3,
+  // What was to be returned does not fit into the buffer; its len says how much there is.
+  PMINDEX_STATUS_TOO_SMALL = 4,
+  // An argument is null, out of range, not UTF-8, or not of the index's types.
+  PMINDEX_STATUS_INVALID_ARGUMENT = -1,
+  // The handle is closed, of another kind, or none at all.
+  PMINDEX_STATUS_BAD_HANDLE = -2,
+  // There is no such file or no index of this name.
+  PMINDEX_STATUS_NO_SUCH = -3,
+  // The file or an index of this name exists already.
+  PMINDEX_STATUS_ALREADY_EXISTS = -4,
+  // Permission denied.
+  PMINDEX_STATUS_PERMISSION = -5,
+  // In use: the file by another process, the pool by its open indexes, the index by its cursors,
+  // or every slot for writers.
+  PMINDEX_STATUS_BUSY = -6,
+  // The pool is full and may not grow, or the device is.
+  PMINDEX_STATUS_FULL = -7,
+  // The key or value is longer than possible.
+  PMINDEX_STATUS_TOO_LONG = -8,
+  // Not a pool, or one of a format this library does not know.
+  PMINDEX_STATUS_NOT_A_POOL = -9,
+  // The pool is damaged.
+  PMINDEX_STATUS_CORRUPT = -10,
+  // The medium gives less durability than was asked for.
+  PMINDEX_STATUS_TOO_WEAK = -11,
+  // A write-back failed: nothing is acknowledged any more, reads stay possible.
+  PMINDEX_STATUS_DURABILITY_LOST = -12,
+  // The pool is open for reading only.
+  PMINDEX_STATUS_READ_ONLY = -13,
+  // The index has another kind or other types.
+  PMINDEX_STATUS_WRONG_TYPE = -14,
+  // The operating system refused.
+  PMINDEX_STATUS_SYSTEM = -15,
+  // A bug in this library: please report it with the message.
+  PMINDEX_STATUS_INTERNAL = -16,
+} pmindex_status;
+
+// A type of keys and values.
+typedef enum {
+  // A uint64_t.
+  PMINDEX_TYPE_U64 = 0,
+  // A byte string, ordered as by memcmp(), a prefix first.
+  PMINDEX_TYPE_BYTES = 1,
+} pmindex_type;
+
+// What writes are to survive at least; the strongest that the medium gives is what they do.
+typedef enum {
+  // Whatever the medium gives.
+  PMINDEX_DURABILITY_ANY = 0,
+  // A crash or kill of the process.
+  PMINDEX_DURABILITY_PROCESS = 1,
+  // Power failure, on any medium: an msync() per fence on an ordinary file.
+  PMINDEX_DURABILITY_MSYNC = 2,
+  // Power failure, on persistent memory.
+  PMINDEX_DURABILITY_PERSISTENT = 3,
+} pmindex_durability;
+
+// A scan under way. It is a handle, like pmindex_pool. Use a cursor from one thread at a time:
+// what it returns is good until the next call on it.
+typedef struct pmindex_cursor pmindex_cursor;
+
+// An ordered index in a pool. It is a handle, like pmindex_pool.
+typedef struct pmindex_index pmindex_index;
+
+// A pool of indexes in a file. It is a handle: compare it, pass it on, never look into it. Every
+// function but those that close may be called on the same handle by any number of threads.
+typedef struct pmindex_pool pmindex_pool;
+
+// Options for pools. All zero is the default.
+typedef struct {
+  // Bytes of a new pool; 0: 64 MiB.
+  uint64_t size;
+  // Bytes to which a pool may grow; 0: 16 times its size, 64 GiB at least.
+  uint64_t max_size;
+  // How many threads can write at once to a new pool, up to 4096; 0: up to 64, by the size.
+  uint32_t writers;
+  // The least durability to accept, one of pmindex_durability; opening a weaker medium fails
+  // with PMINDEX_STATUS_TOO_WEAK.
+  uint32_t durability;
+  // Any of PMINDEX_READ_ONLY, PMINDEX_FIXED_SIZE, PMINDEX_EMULATE_PM,
+  // PMINDEX_NO_WRITE_BACK, PMINDEX_ACCEPT_DIRTY_SHUTDOWN, combined with |.
+  uint32_t flags;
+  // For later versions; 0.
+  uint32_t reserved;
+} pmindex_options;
+
+// Room for bytes that a function returns. Set data and capacity; len becomes the length of
+// what there is, whether it fitted or not. A value that does not fit is not copied, in part
+// neither, and the function returns PMINDEX_STATUS_TOO_SMALL.
+typedef struct {
+  // Where the bytes go; may be null if capacity is 0.
+  void *data;
+  // How many bytes fit.
+  size_t capacity;
+  // How many bytes there are.
+  size_t len;
+} pmindex_buffer;
+
+// Facts about an open index.
+typedef struct {
+  // Its kind, "fptree" for one; a constant string.
+  const char *kind;
+  // The type of its keys, one of pmindex_type.
+  uint32_t key_type;
+  // The type of its values, one of pmindex_type.
+  uint32_t value_type;
+  // How long opening it took, in nanoseconds, recovery included.
+  uint64_t opened_in_ns;
+  // Whether it was closed cleanly before it was opened.
+  bool was_clean;
+} pmindex_info;
+
+// Bytes: a key or a value. A number (PMINDEX_TYPE_U64) is the 8 bytes of a uint64_t.
+typedef struct {
+  // The first of them; may be null if there are none.
+  const void *data;
+  // How many there are.
+  size_t len;
+} pmindex_bytes;
+
+// Which records to go through, in which order. All zero: all of them, ascending.
+typedef struct {
+  // The first key; not looked at if has_from is 0.
+  pmindex_bytes from;
+  // The key after the last; not looked at if has_to is 0.
+  pmindex_bytes to;
+  // Whether there is a first key: 0 or 1.
+  uint8_t has_from;
+  // Whether there is an end: 0 or 1.
+  uint8_t has_to;
+  // From the last to the first: 0 or 1.
+  uint8_t reverse;
+} pmindex_range;
+
+// Hears of a record; returns false to stop. The bytes are good for this call. It must not unwind
+// (throw), and may call any function of this library but those that close.
+typedef bool (*pmindex_visit)(void *context, pmindex_bytes key, pmindex_bytes value);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// What the calling thread's last failed call failed with, in words that name the file, the index
+// or the argument. Never null; empty if none failed. Good until this thread's next failing call.
+const char *pmindex_last_error(void);
+
+// A code in a few words. Never null; the string is constant. status may be any number.
+const char *pmindex_status_name(int32_t status);
+
+// Creates a pool in a new file. options may be null. On failure *pool is null.
+pmindex_status pmindex_pool_create(const char *path,
+                                   const pmindex_options *options,
+                                   pmindex_pool **pool);
+
+// Opens a pool; after a crash, recovery is part of it. options may be null. On failure *pool is
+// null.
+pmindex_status pmindex_pool_open(const char *path,
+                                 const pmindex_options *options,
+                                 pmindex_pool **pool);
+
+// Opens a pool, and creates it if there is no such file.
+pmindex_status pmindex_pool_open_or_create(const char *path,
+                                           const pmindex_options *options,
+                                           pmindex_pool **pool);
+
+// Closes a pool and marks it as closed cleanly, durably. PMINDEX_STATUS_BUSY (and the pool stays
+// open) while an index of it is open. After any other error the handle is closed, and the next
+// opening recovers. No other thread may be using the handle.
+pmindex_status pmindex_pool_close(pmindex_pool *pool);
+
+// What the pool's medium is and what its writes survive, in a sentence or two (no final zero byte;
+// text->len says how long).
+pmindex_status pmindex_pool_describe(const pmindex_pool *pool, pmindex_buffer *text);
+
+// The pool's present size and the bytes of it that are in use. Either may be null.
+pmindex_status pmindex_pool_size(const pmindex_pool *pool, uint64_t *size, uint64_t *used);
+
+// The name of the pool's index number number, from 0 (no final zero byte; name->len says how
+// long). PMINDEX_STATUS_END if there are fewer.
+pmindex_status pmindex_pool_index_name(const pmindex_pool *pool,
+                                       size_t number,
+                                       pmindex_buffer *name);
+
+// The name of kind number number of index, from 0; null if there are fewer.
+const char *pmindex_kind_name(size_t number);
+
+// Creates the index name, of the kind called kind ("fptree" for one), with keys and values of
+// the given types (pmindex_type). On failure *index is null.
+pmindex_status pmindex_index_create(const pmindex_pool *pool,
+                                    const char *name,
+                                    const char *kind,
+                                    uint32_t key_type,
+                                    uint32_t value_type,
+                                    pmindex_index **index);
+
+// Opens the index name, of whatever kind and types it was created with; recovery is part of it.
+// On failure *index is null. Open an index once and share the handle among the threads.
+pmindex_status pmindex_index_open(const pmindex_pool *pool,
+                                  const char *name,
+                                  pmindex_index **index);
+
+// Closes an index and saves what makes the next opening fast. PMINDEX_STATUS_BUSY (and it stays
+// open) while a cursor of it is open. No other thread may be using the handle.
+pmindex_status pmindex_index_close(pmindex_index *index);
+
+// Facts about an index.
+pmindex_status pmindex_index_info(const pmindex_index *index, pmindex_info *info);
+
+// How many records there are.
+pmindex_status pmindex_len(const pmindex_index *index, uint64_t *records);
+
+// Verifies the whole structure, and counts its records (records may be null).
+pmindex_status pmindex_check(const pmindex_index *index, uint64_t *records);
+
+// The value of key, or PMINDEX_STATUS_NOT_FOUND. Copies into the caller's buffer; takes no lock.
+pmindex_status pmindex_get(const pmindex_index *index,
+                           pmindex_bytes key,
+                           pmindex_buffer *value);
+
+// PMINDEX_STATUS_OK if key is present, else PMINDEX_STATUS_NOT_FOUND.
+pmindex_status pmindex_contains(const pmindex_index *index, pmindex_bytes key);
+
+// Adds a record, durably when it returns; PMINDEX_STATUS_EXISTS if the key exists.
+pmindex_status pmindex_insert(const pmindex_index *index, pmindex_bytes key, pmindex_bytes value);
+
+// Replaces a value, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
+pmindex_status pmindex_update(const pmindex_index *index, pmindex_bytes key, pmindex_bytes value);
+
+// Adds or replaces, durably when it returns. added (may be null) becomes whether the key is new.
+pmindex_status pmindex_upsert(const pmindex_index *index,
+                              pmindex_bytes key,
+                              pmindex_bytes value,
+                              bool *added);
+
+// Removes a record, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
+// value (may be null) gets the value that was removed. If it does not fit, the record is removed
+// all the same, and the function returns PMINDEX_STATUS_TOO_SMALL.
+pmindex_status pmindex_remove(const pmindex_index *index, pmindex_bytes key, pmindex_buffer *value);
+
+// Hands the records of a range (null: all) to visit, in order. Each was present and durable at
+// some moment of the scan. visited (may be null) becomes how many there were.
+pmindex_status pmindex_scan(const pmindex_index *index,
+                            const pmindex_range *range,
+                            pmindex_visit visit,
+                            void *context,
+                            uint64_t *visited);
+
+// pmindex_get() for an index of uint64_t to uint64_t. value may be null.
+pmindex_status pmindex_u64_get(const pmindex_index *index, uint64_t key, uint64_t *value);
+
+// pmindex_insert() for an index of uint64_t to uint64_t.
+pmindex_status pmindex_u64_insert(const pmindex_index *index, uint64_t key, uint64_t value);
+
+// pmindex_update() for an index of uint64_t to uint64_t.
+pmindex_status pmindex_u64_update(const pmindex_index *index, uint64_t key, uint64_t value);
+
+// pmindex_upsert() for an index of uint64_t to uint64_t. added may be null.
+pmindex_status pmindex_u64_upsert(const pmindex_index *index,
+                                  uint64_t key,
+                                  uint64_t value,
+                                  bool *added);
+
+// pmindex_remove() for an index of uint64_t to uint64_t. value may be null.
+pmindex_status pmindex_u64_remove(const pmindex_index *index, uint64_t key, uint64_t *value);
+
+// Begins a scan of a range (null: everything). On failure *cursor is null.
+pmindex_status pmindex_cursor_open(const pmindex_index *index,
+                                   const pmindex_range *range,
+                                   pmindex_cursor **cursor);
+
+// The next record, or PMINDEX_STATUS_END. The bytes belong to the cursor and are good until the
+// next call on it. Either place may be null.
+pmindex_status pmindex_cursor_next(pmindex_cursor *cursor,
+                                   pmindex_bytes *key,
+                                   pmindex_bytes *value);
+
+// Ends a scan.
+pmindex_status pmindex_cursor_close(pmindex_cursor *cursor);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PMINDEX_H */

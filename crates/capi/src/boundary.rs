@@ -1,0 +1,133 @@
+//! What crosses the boundary to C: the only file of this crate with `unsafe`.
+//!
+//! Values of [`Text`], [`Bytes`] and [`Buffer`] come from C (their fields are private to this
+//! file), and whoever passes one promises what `pmindex.h` asks for. Null is always checked.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use crate::status::{Fault, Status};
+
+/// A string that C passes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Text(*const c_char);
+
+impl Text {
+    /// What it says.
+    pub(crate) fn read(&self, what: &str) -> Result<&str, Fault> {
+        if self.0.is_null() {
+            return Err(Fault::null(what));
+        }
+        // SAFETY: not null, and C promises a string that ends with 0 and stays for the call; a
+        // `Text` is an argument of one call and never kept.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        let invalid = || Fault::new(Status::InvalidArgument, format!("{what} is not UTF-8"));
+        text.to_str().map_err(|_| invalid())
+    }
+}
+
+/// Bytes: a key or a value. A number (`PMINDEX_TYPE_U64`) is the 8 bytes of a `uint64_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Bytes {
+    /// The first of them; may be null if there are none.
+    data: *const c_void,
+    /// How many there are.
+    len: usize,
+}
+
+impl Bytes {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self { data: std::ptr::null(), len: 0 };
+
+    /// Lends bytes to C: for a callback, or until the owner of the bytes changes them.
+    pub(crate) fn lend(bytes: &[u8]) -> Self {
+        Self { data: bytes.as_ptr().cast(), len: bytes.len() }
+    }
+
+    /// The bytes.
+    pub(crate) fn read(&self, what: &str) -> Result<&[u8], Fault> {
+        if self.len == 0 {
+            return Ok(&[]);
+        }
+        if self.data.is_null() || isize::try_from(self.len).is_err() {
+            return Err(Fault::null(what));
+        }
+        // SAFETY: not null, no longer than an object can be, and C promises `len` readable bytes
+        // that stay as they are for the call.
+        Ok(unsafe { slice::from_raw_parts(self.data.cast::<u8>(), self.len) })
+    }
+}
+
+/// Room for bytes that a function returns. Set `data` and `capacity`; `len` becomes the length of
+/// what there is, whether it fitted or not. A value that does not fit is not copied, in part
+/// neither, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Buffer {
+    /// Where the bytes go; may be null if `capacity` is 0.
+    data: *mut c_void,
+    /// How many bytes fit.
+    capacity: usize,
+    /// How many bytes there are.
+    len: MaybeUninit<usize>,
+}
+
+impl Buffer {
+    /// Copies the bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.len.write(bytes.len());
+        if bytes.len() > self.capacity {
+            let (len, capacity) = (bytes.len(), self.capacity);
+            let message = format!("{len} bytes do not fit into a buffer of {capacity}");
+            return Err(Fault::new(Status::TooSmall, message));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Some(to) = NonNull::new(self.data.cast::<u8>()) else {
+            return Err(Fault::null("the buffer"));
+        };
+        // SAFETY: C promises `capacity` writable bytes at `data`, which nothing else uses during
+        // the call; `bytes` are not more than that, and are memory of this library.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        Ok(())
+    }
+}
+
+/// What a handle stands for: set once, taken out once.
+#[derive(Debug)]
+pub(crate) struct Shelf<T>(AtomicPtr<T>);
+
+impl<T> Shelf<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Puts a thing onto an empty shelf.
+    pub(crate) fn put(&self, thing: Box<T>) {
+        let before = self.0.swap(Box::into_raw(thing), AcqRel);
+        debug_assert!(before.is_null(), "a shelf holds one thing");
+    }
+
+    /// Works with the thing, if there is one.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&T) -> R) -> Option<R> {
+        let thing = NonNull::new(self.0.load(Acquire))?;
+        // SAFETY: it came from a `Box` in `put`; `take` frees it, and C promises that no function
+        // that closes a handle runs while another uses the same handle.
+        Some(work(unsafe { thing.as_ref() }))
+    }
+
+    /// Takes the thing out: the first caller gets it.
+    pub(crate) fn take(&self) -> Option<Box<T>> {
+        let thing = NonNull::new(self.0.swap(std::ptr::null_mut(), AcqRel))?;
+        // SAFETY: it came from a `Box` in `put`, and the swap gave it to this call alone; C promises
+        // that nobody is inside `with`.
+        Some(unsafe { Box::from_raw(thing.as_ptr()) })
+    }
+}

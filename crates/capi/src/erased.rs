@@ -1,0 +1,276 @@
+//! An index whose types of keys and values are known at run time: numbers or byte strings.
+
+use std::any::Any;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use facade::{AnyIndex, Index, IndexError, Key, Kind, Pool, RecoveryReport};
+
+use crate::status::{Fault, Status};
+
+/// A type of keys and values.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A `uint64_t`.
+    U64 = 0,
+    /// A byte string, ordered as by memcmp(), a prefix first.
+    Bytes = 1,
+}
+
+impl Type {
+    /// What C passed as a number.
+    pub(crate) fn from_c(number: u32) -> Result<Self, Fault> {
+        match number {
+            0 => Ok(Self::U64),
+            1 => Ok(Self::Bytes),
+            _ => Err(Fault::new(Status::InvalidArgument, format!("{number} is no pmindex_type"))),
+        }
+    }
+}
+
+/// A Rust type that C passes as bytes.
+pub(crate) trait FromC: Key {
+    const TYPE: Type;
+    /// Hands the borrowed form of what the bytes mean to `work`.
+    fn borrow_from<R>(
+        bytes: &[u8],
+        what: &str,
+        work: impl FnOnce(&Self::Ref) -> R,
+    ) -> Result<R, Fault>;
+    /// Hands the bytes to `work`.
+    fn lend<R>(&self, work: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+impl FromC for u64 {
+    const TYPE: Type = Type::U64;
+
+    fn borrow_from<R>(bytes: &[u8], what: &str, work: impl FnOnce(&u64) -> R) -> Result<R, Fault> {
+        let number = bytes.try_into().map_err(|_| {
+            let len = bytes.len();
+            Fault::new(Status::InvalidArgument, format!("{what}: {len} bytes are no uint64_t"))
+        })?;
+        Ok(work(&from_machine(number)))
+    }
+
+    fn lend<R>(&self, work: impl FnOnce(&[u8]) -> R) -> R {
+        work(&to_machine(*self))
+    }
+}
+
+#[expect(clippy::host_endian_bytes, reason = "C's own uint64_t, never in a pool")]
+fn from_machine(bytes: [u8; 8]) -> u64 {
+    u64::from_ne_bytes(bytes)
+}
+
+#[expect(clippy::host_endian_bytes, reason = "C's own uint64_t, never in a pool")]
+fn to_machine(number: u64) -> [u8; 8] {
+    number.to_ne_bytes()
+}
+
+impl FromC for Vec<u8> {
+    const TYPE: Type = Type::Bytes;
+
+    fn borrow_from<R>(bytes: &[u8], _: &str, work: impl FnOnce(&[u8]) -> R) -> Result<R, Fault> {
+        Ok(work(bytes))
+    }
+
+    fn lend<R>(&self, work: impl FnOnce(&[u8]) -> R) -> R {
+        work(self)
+    }
+}
+
+/// A record as C passes it.
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
+/// Hears of a record; `false` to stop.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+/// Gets a value.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Fault>;
+
+/// Which records, in which order.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+    pub(crate) reverse: bool,
+}
+
+/// How a write treats a key that exists or is missing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Write {
+    Insert,
+    Update,
+    Upsert,
+}
+
+/// An open index behind a handle.
+pub(crate) trait Erased: Send + Sync {
+    fn kind(&self) -> Kind;
+    fn types(&self) -> (Type, Type);
+    /// The value of a key, if it is there.
+    fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    fn contains(&self, key: &[u8]) -> Result<bool, Fault>;
+    /// Whether it did what was asked; for upserts, whether the key is new.
+    fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault>;
+    fn remove(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
+    /// Whether the bounds are keys of this index.
+    fn check_span(&self, span: &Span) -> Result<(), Fault>;
+    fn len(&self) -> Result<u64, Fault>;
+    fn check(&self) -> Result<u64, Fault>;
+    fn recovery(&self) -> RecoveryReport;
+    /// The index of numbers that this is.
+    fn numbers(&self) -> Option<&AnyIndex<u64, u64>>;
+    fn close(self: Box<Self>) -> Result<(), Fault>;
+}
+
+impl<K: FromC, V: FromC> Erased for AnyIndex<K, V> {
+    fn kind(&self) -> Kind {
+        AnyIndex::kind(self)
+    }
+
+    fn types(&self) -> (Type, Type) {
+        (K::TYPE, V::TYPE)
+    }
+
+    fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
+        match K::borrow_from(key, "the key", |key| Index::get(self, key))?? {
+            Some(value) => value.lend(take).map(|()| Status::Ok),
+            None => Ok(Status::NotFound),
+        }
+    }
+
+    fn contains(&self, key: &[u8]) -> Result<bool, Fault> {
+        Ok(K::borrow_from(key, "the key", |key| Index::contains_key(self, key))??)
+    }
+
+    fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault> {
+        let done = K::borrow_from(key, "the key", |key| {
+            V::borrow_from(value, "the value", |value| match how {
+                Write::Insert => Index::insert(self, key, value),
+                Write::Update => Index::update(self, key, value),
+                Write::Upsert => Index::upsert(self, key, value),
+            })
+        })???;
+        Ok(done)
+    }
+
+    fn remove(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
+        match K::borrow_from(key, "the key", |key| Index::remove(self, key))?? {
+            Some(value) => value.lend(take).map(|()| Status::Ok),
+            None => Ok(Status::NotFound),
+        }
+    }
+
+    fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault> {
+        let (lower, upper) = (bound::<K>(&span.lower)?, bound::<K>(&span.upper)?);
+        if is_empty(&lower, &upper) {
+            return Ok(());
+        }
+        let mut records = Index::range_bounds(self, borrowed(&lower), borrowed(&upper));
+        while let Some(record) = if span.reverse { records.next_back() } else { records.next() } {
+            let (key, value) = record?;
+            if !key.lend(|key| value.lend(|value| each(key, value))) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_span(&self, span: &Span) -> Result<(), Fault> {
+        bound::<K>(&span.lower)?;
+        bound::<K>(&span.upper)?;
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64, Fault> {
+        Ok(Index::len(self)?)
+    }
+
+    fn check(&self) -> Result<u64, Fault> {
+        Ok(Index::check(self)?)
+    }
+
+    fn recovery(&self) -> RecoveryReport {
+        Index::recovery_report(self)
+    }
+
+    fn numbers(&self) -> Option<&AnyIndex<u64, u64>> {
+        (self as &dyn Any).downcast_ref()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Fault> {
+        Ok(AnyIndex::close(*self)?)
+    }
+}
+
+fn bound<K: FromC>(bound: &Bound<Vec<u8>>) -> Result<Bound<K>, Fault> {
+    let key = |bytes: &Vec<u8>| K::borrow_from(bytes, "the bound", K::owned);
+    Ok(match bound {
+        Bound::Included(bytes) => Bound::Included(key(bytes)?),
+        Bound::Excluded(bytes) => Bound::Excluded(key(bytes)?),
+        Bound::Unbounded => Bound::Unbounded,
+    })
+}
+
+fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key.borrowed()),
+        Bound::Excluded(key) => Bound::Excluded(key.borrowed()),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// Whether nothing can lie between the bounds: a range of Rust's refuses these.
+fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
+    match (lower, upper) {
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower >= upper,
+        _ => false,
+    }
+}
+
+/// Creates an index.
+pub(crate) fn create(
+    pool: &Arc<Pool>,
+    name: &str,
+    kind: Kind,
+    types: (Type, Type),
+) -> Result<Box<dyn Erased>, Fault> {
+    let index: Box<dyn Erased> = match types {
+        (Type::U64, Type::U64) => Box::new(AnyIndex::<u64, u64>::create(pool, name, kind)?),
+        (Type::U64, Type::Bytes) => Box::new(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
+        (Type::Bytes, Type::U64) => Box::new(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
+        (Type::Bytes, Type::Bytes) => {
+            Box::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
+        }
+    };
+    Ok(index)
+}
+
+/// Opens an index of whatever kind and types it has.
+pub(crate) fn open(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Erased>, Fault> {
+    fn as_types<K: FromC, V: FromC>(
+        pool: &Arc<Pool>,
+        name: &str,
+    ) -> Result<Box<dyn Erased>, IndexError> {
+        Ok(Box::new(AnyIndex::<K, V>::open(pool, name)?))
+    }
+    let openers = [
+        as_types::<u64, u64>,
+        as_types::<u64, Vec<u8>>,
+        as_types::<Vec<u8>, u64>,
+        as_types::<Vec<u8>, Vec<u8>>,
+    ];
+    for open in openers {
+        match open(pool, name) {
+            Err(IndexError::WrongLayout { .. }) => {}
+            opened => return Ok(opened?),
+        }
+    }
+    let message = format!("index {name:?} has keys or values that are neither numbers nor bytes");
+    Err(Fault::new(Status::WrongType, message))
+}

@@ -1,0 +1,33 @@
+//! `libpmindex`: the indexes of pmindex for C and C++, and for whatever can call C.
+//!
+//! `include/pmindex.h` is the interface and its documentation; it is generated from this crate.
+//! [`boundary`] is the only file with `unsafe`: every pointer that C passes becomes a checked Rust
+//! value there. The files that export functions carry the attribute `no_mangle` and nothing more.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `boundary` | what C passes and gets: text, bytes, buffers, handles |
+//! | `handles` | tables of handles: a stale, closed or invented handle is found out |
+//! | `status` | codes, the thread's last error, panics that stop at the boundary |
+//! | `erased` | an index whose types are known at run time |
+//! | `pool`, `index`, `records`, `numbers`, `cursor` | the exported functions |
+#![deny(unsafe_code)]
+#![allow(unreachable_pub, reason = "the header has what is `pub`; the library exports symbols")]
+#![allow(clippy::doc_markdown, reason = "docs of what is exported are the comments of a C header")]
+
+#[allow(unsafe_code, reason = "C passes pointers: they are read and written here alone")]
+mod boundary;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod cursor;
+mod erased;
+mod handles;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod index;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod numbers;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod pool;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod records;
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod status;

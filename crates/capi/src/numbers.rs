@@ -1,0 +1,78 @@
+//! Exported functions for indexes with numbers as keys and values: no buffers, no copies.
+
+use std::mem::MaybeUninit;
+
+use facade::{AnyIndex, Index as _, IndexError};
+
+use crate::index::{INDEXES, Index};
+use crate::status::{Fault, Status, run};
+
+/// Works with an index of numbers.
+fn with<R>(
+    index: *const Index,
+    work: impl FnOnce(&AnyIndex<u64, u64>) -> Result<R, IndexError>,
+) -> Result<R, Fault> {
+    INDEXES.with(index, |index| match index.numbers() {
+        Some(numbers) => Ok(work(numbers)?),
+        None => Err(Fault::new(Status::WrongType, "the index is not one of uint64_t to uint64_t")),
+    })
+}
+
+fn answer(value: Option<u64>, to: Option<&mut MaybeUninit<u64>>) -> Status {
+    let Some(value) = value else { return Status::NotFound };
+    to.map(|to| to.write(value));
+    Status::Ok
+}
+
+/// pmindex_get() for an index of uint64_t to uint64_t. `value` may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_get(
+    index: *const Index,
+    key: u64,
+    value: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| Ok(answer(with(index, |numbers| numbers.get(&key))?, value)))
+}
+
+/// pmindex_insert() for an index of uint64_t to uint64_t.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_insert(index: *const Index, key: u64, value: u64) -> Status {
+    run(|| {
+        let added = with(index, |numbers| numbers.insert(&key, &value))?;
+        Ok(if added { Status::Ok } else { Status::Exists })
+    })
+}
+
+/// pmindex_update() for an index of uint64_t to uint64_t.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_update(index: *const Index, key: u64, value: u64) -> Status {
+    run(|| {
+        let replaced = with(index, |numbers| numbers.update(&key, &value))?;
+        Ok(if replaced { Status::Ok } else { Status::NotFound })
+    })
+}
+
+/// pmindex_upsert() for an index of uint64_t to uint64_t. `added` may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_upsert(
+    index: *const Index,
+    key: u64,
+    value: u64,
+    added: Option<&mut MaybeUninit<bool>>,
+) -> Status {
+    run(|| {
+        let new = with(index, |numbers| numbers.upsert(&key, &value))?;
+        added.map(|added| added.write(new));
+        Ok(Status::Ok)
+    })
+}
+
+/// pmindex_remove() for an index of uint64_t to uint64_t. `value` may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_remove(
+    index: *const Index,
+    key: u64,
+    value: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| Ok(answer(with(index, |numbers| numbers.remove(&key))?, value)))
+}

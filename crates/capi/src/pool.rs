@@ -1,0 +1,226 @@
+//! Exported functions about pools.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use facade::core::Durability as Mode;
+use facade::{OpenError, PoolOptions};
+
+use crate::boundary::{Buffer, Text};
+use crate::handles::Table;
+use crate::status::{Fault, Status, run};
+
+/// A pool of indexes in a file. It is a handle: compare it, pass it on, never look into it. Every
+/// function but those that close may be called on the same handle by any number of threads.
+pub struct Pool {
+    _private: (),
+}
+
+/// All open pools.
+pub(crate) static POOLS: Table<Arc<facade::Pool>> = Table::new(1, "a pool");
+
+/// What writes are to survive at least; the strongest that the medium gives is what they do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Whatever the medium gives.
+    Any = 0,
+    /// A crash or kill of the process.
+    Process = 1,
+    /// Power failure, on any medium: an msync() per fence on an ordinary file.
+    Msync = 2,
+    /// Power failure, on persistent memory.
+    Persistent = 3,
+}
+
+const LEAST: [(Durability, Mode); 4] = [
+    (Durability::Any, Mode::Volatile),
+    (Durability::Process, Mode::Process),
+    (Durability::Msync, Mode::Msync),
+    (Durability::Persistent, Mode::Flush),
+];
+
+/// For `pmindex_options.flags`: opens for reading only, beside other readers.
+pub const PMINDEX_READ_ONLY: u32 = 1;
+/// For `pmindex_options.flags`: the pool does not grow by itself.
+pub const PMINDEX_FIXED_SIZE: u32 = 2;
+/// For `pmindex_options.flags`: executes the flushes of persistent memory on another medium.
+pub const PMINDEX_EMULATE_PM: u32 = 4;
+/// For `pmindex_options.flags`: no msync() on an ordinary file: survives a crash of the process.
+pub const PMINDEX_NO_WRITE_BACK: u32 = 8;
+/// For `pmindex_options.flags`: opens although the modules report lost data.
+pub const PMINDEX_ACCEPT_DIRTY_SHUTDOWN: u32 = 16;
+
+const FLAGS: u32 = PMINDEX_READ_ONLY
+    | PMINDEX_FIXED_SIZE
+    | PMINDEX_EMULATE_PM
+    | PMINDEX_NO_WRITE_BACK
+    | PMINDEX_ACCEPT_DIRTY_SHUTDOWN;
+
+/// Options for pools. All zero is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of a new pool; 0: 64 MiB.
+    size: u64,
+    /// Bytes to which a pool may grow; 0: 16 times its size, 64 GiB at least.
+    max_size: u64,
+    /// How many threads can write at once to a new pool, up to 4096; 0: up to 64, by the size.
+    writers: u32,
+    /// The least durability to accept, one of `pmindex_durability`; opening a weaker medium fails
+    /// with `PMINDEX_STATUS_TOO_WEAK`.
+    durability: u32,
+    /// Any of `PMINDEX_READ_ONLY`, `PMINDEX_FIXED_SIZE`, `PMINDEX_EMULATE_PM`,
+    /// `PMINDEX_NO_WRITE_BACK`, `PMINDEX_ACCEPT_DIRTY_SHUTDOWN`, combined with `|`.
+    flags: u32,
+    /// For later versions; 0.
+    reserved: u32,
+}
+
+impl Options {
+    fn read(self) -> Result<PoolOptions, Fault> {
+        let refuse = |what: &str, value: u32| {
+            Err(Fault::new(Status::InvalidArgument, format!("options: {what} is {value}")))
+        };
+        if self.flags & !FLAGS != 0 {
+            return refuse("flags", self.flags);
+        }
+        if self.reserved != 0 {
+            return refuse("reserved", self.reserved);
+        }
+        let has = |flag: u32| self.flags & flag != 0;
+        let mut options = PoolOptions::new()
+            .read_only(has(PMINDEX_READ_ONLY))
+            .grow(!has(PMINDEX_FIXED_SIZE))
+            .emulate_pm(has(PMINDEX_EMULATE_PM))
+            .write_back(!has(PMINDEX_NO_WRITE_BACK))
+            .accept_dirty_shutdown(has(PMINDEX_ACCEPT_DIRTY_SHUTDOWN));
+        let Some((_, least)) = LEAST.iter().find(|(number, _)| *number as u32 == self.durability)
+        else {
+            return refuse("durability", self.durability);
+        };
+        options = options.require(*least);
+        if self.size != 0 {
+            options = options.size(self.size);
+        }
+        if self.max_size != 0 {
+            options = options.max_size(self.max_size);
+        }
+        if self.writers != 0 {
+            options = options.slots(self.writers.into());
+        }
+        Ok(options)
+    }
+}
+
+type How = fn(&str, &PoolOptions) -> Result<facade::Pool, OpenError>;
+
+/// Creates or opens a pool.
+fn start(
+    path: &Text,
+    options: Option<&Options>,
+    pool: Option<&mut MaybeUninit<*mut Pool>>,
+    how: How,
+) -> Result<Status, Fault> {
+    let Some(pool) = pool else { return Err(Fault::null("the place for the pool")) };
+    pool.write(std::ptr::null_mut());
+    let options = options.map_or_else(|| Ok(PoolOptions::new()), |options| options.read())?;
+    let opened = how(path.read("the path")?, &options)?;
+    pool.write(POOLS.open(Arc::new(opened))?);
+    Ok(Status::Ok)
+}
+
+/// Creates a pool in a new file. `options` may be null. On failure `*pool` is null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_create(
+    path: Text,
+    options: Option<&Options>,
+    pool: Option<&mut MaybeUninit<*mut Pool>>,
+) -> Status {
+    run(|| start(&path, options, pool, |path, options| facade::Pool::create(path, options)))
+}
+
+/// Opens a pool; after a crash, recovery is part of it. `options` may be null. On failure `*pool` is
+/// null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_open(
+    path: Text,
+    options: Option<&Options>,
+    pool: Option<&mut MaybeUninit<*mut Pool>>,
+) -> Status {
+    run(|| start(&path, options, pool, |path, options| facade::Pool::open(path, options)))
+}
+
+/// Opens a pool, and creates it if there is no such file.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_open_or_create(
+    path: Text,
+    options: Option<&Options>,
+    pool: Option<&mut MaybeUninit<*mut Pool>>,
+) -> Status {
+    run(|| start(&path, options, pool, |path, options| facade::Pool::open_or_create(path, options)))
+}
+
+/// Closes a pool and marks it as closed cleanly, durably. `PMINDEX_STATUS_BUSY` (and the pool stays
+/// open) while an index of it is open. After any other error the handle is closed, and the next
+/// opening recovers. No other thread may be using the handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
+    run(|| {
+        POOLS.with(pool, |pool| {
+            if Arc::strong_count(pool) == 1 {
+                return Ok(());
+            }
+            Err(Fault::new(Status::Busy, "the pool has open indexes: close them first"))
+        })?;
+        if let Some(pool) = Arc::into_inner(*POOLS.close(pool)?) {
+            pool.close()?;
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// What the pool's medium is and what its writes survive, in a sentence or two (no final zero byte;
+/// `text->len` says how long).
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_describe(pool: *const Pool, text: Option<&mut Buffer>) -> Status {
+    run(|| {
+        let Some(text) = text else { return Err(Fault::null("the buffer")) };
+        POOLS.with(pool, |pool| text.write(pool.describe().as_bytes()))?;
+        Ok(Status::Ok)
+    })
+}
+
+/// The pool's present size and the bytes of it that are in use. Either may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_size(
+    pool: *const Pool,
+    size: Option<&mut MaybeUninit<u64>>,
+    used: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        POOLS.with(pool, |pool| {
+            size.map(|size| size.write(pool.len()));
+            used.map(|used| used.write(pool.used_bytes()));
+            Ok(Status::Ok)
+        })
+    })
+}
+
+/// The name of the pool's index number `number`, from 0 (no final zero byte; `name->len` says how
+/// long). `PMINDEX_STATUS_END` if there are fewer.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_index_name(
+    pool: *const Pool,
+    number: usize,
+    name: Option<&mut Buffer>,
+) -> Status {
+    run(|| {
+        let Some(name) = name else { return Err(Fault::null("the buffer")) };
+        POOLS.with(pool, |pool| {
+            let indexes = pool.indexes()?;
+            let Some(entry) = indexes.get(number) else { return Ok(Status::End) };
+            name.write(entry.name.as_bytes()).map(|()| Status::Ok)
+        })
+    })
+}

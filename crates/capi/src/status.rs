@@ -1,0 +1,239 @@
+//! Codes, the calling thread's last error, and panics that stop at the boundary.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use facade::core::PmError;
+use facade::{IndexError, OpenError};
+
+/// How a call ended. 0 is success, a positive code is an answer, a negative one an error, about
+/// which pmindex_last_error() says more.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// There is no such key; nothing was changed.
+    NotFound = 1,
+    /// The key exists already; nothing was changed.
+    Exists = 2,
+    /// The cursor has no further record.
+    End = 3,
+    /// What was to be returned does not fit into the buffer; its `len` says how much there is.
+    TooSmall = 4,
+    /// An argument is null, out of range, not UTF-8, or not of the index's types.
+    InvalidArgument = -1,
+    /// The handle is closed, of another kind, or none at all.
+    BadHandle = -2,
+    /// There is no such file or no index of this name.
+    NoSuch = -3,
+    /// The file or an index of this name exists already.
+    AlreadyExists = -4,
+    /// Permission denied.
+    Permission = -5,
+    /// In use: the file by another process, the pool by its open indexes, the index by its cursors,
+    /// or every slot for writers.
+    Busy = -6,
+    /// The pool is full and may not grow, or the device is.
+    Full = -7,
+    /// The key or value is longer than possible.
+    TooLong = -8,
+    /// Not a pool, or one of a format this library does not know.
+    NotAPool = -9,
+    /// The pool is damaged.
+    Corrupt = -10,
+    /// The medium gives less durability than was asked for.
+    TooWeak = -11,
+    /// A write-back failed: nothing is acknowledged any more, reads stay possible.
+    DurabilityLost = -12,
+    /// The pool is open for reading only.
+    ReadOnly = -13,
+    /// The index has another kind or other types.
+    WrongType = -14,
+    /// The operating system refused.
+    System = -15,
+    /// A bug in this library: please report it with the message.
+    Internal = -16,
+}
+
+impl Status {
+    const ALL: [(Self, &'static CStr); 21] = [
+        (Self::Ok, c"done"),
+        (Self::NotFound, c"no such key"),
+        (Self::Exists, c"the key exists"),
+        (Self::End, c"no further record"),
+        (Self::TooSmall, c"the buffer is too small"),
+        (Self::InvalidArgument, c"invalid argument"),
+        (Self::BadHandle, c"bad handle"),
+        (Self::NoSuch, c"no such file or index"),
+        (Self::AlreadyExists, c"the file or index exists"),
+        (Self::Permission, c"permission denied"),
+        (Self::Busy, c"in use"),
+        (Self::Full, c"no space"),
+        (Self::TooLong, c"key or value too long"),
+        (Self::NotAPool, c"not a pool"),
+        (Self::Corrupt, c"the pool is damaged"),
+        (Self::TooWeak, c"too little durability"),
+        (Self::DurabilityLost, c"a write-back failed"),
+        (Self::ReadOnly, c"open for reading only"),
+        (Self::WrongType, c"an index of another type"),
+        (Self::System, c"the operating system refused"),
+        (Self::Internal, c"internal error"),
+    ];
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    status: Status,
+    message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// An argument is null that must not be.
+    pub(crate) fn null(what: &str) -> Self {
+        Self::new(Status::InvalidArgument, format!("{what} is null"))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl From<IndexError> for Fault {
+    fn from(error: IndexError) -> Self {
+        let status = match &error {
+            IndexError::Pool(error) => of_pool(error),
+            IndexError::KeyTooLong { .. } | IndexError::ValueTooLong { .. } => Status::TooLong,
+            IndexError::NoSuchIndex { .. } => Status::NoSuch,
+            IndexError::IndexExists { .. } => Status::AlreadyExists,
+            IndexError::WrongType { .. } | IndexError::WrongLayout { .. } => Status::WrongType,
+            IndexError::NotEmpty | IndexError::NotSorted { .. } => Status::InvalidArgument,
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<PmError> for Fault {
+    fn from(error: PmError) -> Self {
+        Self::new(of_pool(&error), error.to_string())
+    }
+}
+
+impl From<OpenError> for Fault {
+    fn from(error: OpenError) -> Self {
+        let status = match &error {
+            OpenError::NotFound { .. } => Status::NoSuch,
+            OpenError::AlreadyExists { .. } => Status::AlreadyExists,
+            OpenError::PermissionDenied { .. } => Status::Permission,
+            OpenError::NotAFile { .. }
+            | OpenError::NotAPool { .. }
+            | OpenError::UnsupportedVersion { .. } => Status::NotAPool,
+            OpenError::Locked { .. } => Status::Busy,
+            OpenError::NoSpace { .. } => Status::Full,
+            OpenError::Truncated { .. } | OpenError::Damaged { .. } => Status::Corrupt,
+            OpenError::BadOption { .. } => Status::InvalidArgument,
+            OpenError::TooWeak { .. } => Status::TooWeak,
+            OpenError::DirtyShutdown { .. } => Status::DurabilityLost,
+            OpenError::Io { .. } => Status::System,
+            OpenError::Pool { error, .. } => of_pool(error),
+            _ => Status::Internal,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+fn of_pool(error: &PmError) -> Status {
+    match error {
+        PmError::Full { .. } | PmError::NoSpace { .. } | PmError::DirectoryFull { .. } => {
+            Status::Full
+        }
+        PmError::TooLarge { .. } | PmError::TooManyTickets { .. } => Status::TooLong,
+        PmError::Corrupt { .. } => Status::Corrupt,
+        PmError::DurabilityLost(_) => Status::DurabilityLost,
+        PmError::ReadOnly => Status::ReadOnly,
+        PmError::Busy { .. } => Status::Busy,
+        PmError::NameTaken { .. } => Status::AlreadyExists,
+        PmError::BadName { .. } | PmError::BadOption { .. } | PmError::NoInstruction { .. } => {
+            Status::InvalidArgument
+        }
+        PmError::Forked => Status::BadHandle,
+        PmError::Os { .. } => Status::System,
+        _ => Status::Internal,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Runs the body of an exported function: its code, and the message for the thread.
+pub(crate) fn run(body: impl FnOnce() -> Result<Status, Fault>) -> Status {
+    let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let what = message_of(&*panic);
+        Err(Fault::new(Status::Internal, format!("a bug in pmindex, please report it: {what}")))
+    });
+    match outcome {
+        Ok(status) => status,
+        Err(fault) => {
+            let message = fault.message.replace('\0', "\u{fffd}");
+            // A thread that is ending has no place for it any more; it has the code.
+            let _ = LAST.try_with(|last| {
+                last.replace(CString::new(message).ok());
+            });
+            fault.status
+        }
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+}
+
+/// What the calling thread's last failed call failed with, in words that name the file, the index
+/// or the argument. Never null; empty if none failed. Good until this thread's next failing call.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_last_error() -> *const c_char {
+    // The string stays where it is on the heap until `run` replaces it.
+    let last = LAST.try_with(|last| last.borrow().as_ref().map(|message| message.as_ptr()));
+    last.unwrap_or(Some(c"the thread is ending".as_ptr())).unwrap_or(c"".as_ptr())
+}
+
+/// A code in a few words. Never null; the string is constant. `status` may be any number.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_status_name(status: i32) -> *const c_char {
+    let known = Status::ALL.iter().find(|(code, _)| *code as i32 == status);
+    known.map_or(c"unknown code", |(_, name)| name).as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_code_and_a_message() {
+        let status = run(|| panic!("seven is not eight"));
+        assert_eq!(status, Status::Internal);
+        LAST.with_borrow(|last| {
+            let message = last.as_ref().map(|message| message.to_string_lossy());
+            assert!(message.is_some_and(|message| message.contains("seven is not eight")));
+        });
+    }
+
+    #[test]
+    fn every_code_has_a_name_of_its_own() {
+        let mut names: Vec<&CStr> = Status::ALL.iter().map(|(_, name)| *name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), Status::ALL.len());
+    }
+}

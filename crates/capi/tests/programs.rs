@@ -1,0 +1,119 @@
+//! Programs in C, compiled against the header and run: linked with the shared library and with the
+//! static one. Without a C compiler these tests say so and check nothing.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of `libpmindex.so` and `libpmindex.a`. Cargo builds no library for tests that they
+/// could not link as Rust, so this asks for it, with the profile and folder of the test itself.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().expect("a path");
+        let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(package()).args(["build", "--lib", "--target-dir"]);
+        cargo.arg(folder.parent().expect("target/PROFILE"));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        succeed(&mut cargo);
+        folder.to_owned()
+    })
+}
+
+/// The compiler's name, if there is one.
+fn compiler(variable: &str, usual: &str) -> Option<String> {
+    let name = std::env::var(variable).unwrap_or_else(|_| usual.into());
+    let answers = Command::new(&name).arg("--version").output().is_ok_and(|o| o.status.success());
+    if !answers {
+        eprintln!("skipped: {name} is no compiler here (set {variable} to one)");
+    }
+    answers.then_some(name)
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().expect("it starts");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
+
+/// Compiles a program of one file; `None` without a compiler.
+fn compile(source: &str, program: &Path, library: &[&OsStr]) -> Option<()> {
+    let include = package().join("include");
+    let mut cc = Command::new(compiler("CC", "cc")?);
+    cc.args([
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-O1",
+        "-D_GNU_SOURCE",
+        "-I",
+    ]);
+    cc.arg(include).arg(package().join(source)).arg("-o").arg(program).args(library);
+    succeed(cc.args(["-lpthread", "-ldl", "-lm"]));
+    Some(())
+}
+
+fn shared() -> [std::ffi::OsString; 4] {
+    let mut rpath = std::ffi::OsString::from("-Wl,-rpath,");
+    rpath.push(libraries());
+    ["-L".into(), libraries().into(), "-lpmindex".into(), rpath]
+}
+
+#[test]
+fn every_function_does_and_refuses_what_the_header_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let archive = libraries().join("libpmindex.a");
+    let shared = shared();
+    let shared: Vec<&OsStr> = shared.iter().map(AsRef::as_ref).collect();
+    for (name, library) in [("shared", &shared[..]), ("static", &[archive.as_os_str()])] {
+        let program = folder.path().join(name);
+        if compile("tests/interface.c", &program, library).is_none() {
+            return;
+        }
+        let pool = program.with_extension("pool");
+        let output = succeed(Command::new(&program).arg(&pool));
+        assert_eq!(output.stdout, b"all of it holds\n");
+    }
+}
+
+#[test]
+fn the_example_finds_what_it_stored_last_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("fruit");
+    let library = shared();
+    let library: Vec<&OsStr> = library.iter().map(AsRef::as_ref).collect();
+    if compile("examples/fruit.c", &program, &library).is_none() {
+        return;
+    }
+    for run in 1..=3 {
+        let output = succeed(Command::new(&program).arg(folder.path().join("fruit.pool")));
+        let expected = format!("apple: 3\neaten: {run}\npear: 5\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
+}
+
+#[test]
+fn the_header_is_good_cpp_too() {
+    let Some(cpp) = compiler("CXX", "c++") else { return };
+    let header = package().join("include/pmindex.h");
+    let arguments = ["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++"];
+    succeed(Command::new(cpp).args(arguments).arg(header));
+}
