@@ -38,8 +38,6 @@ pub(crate) struct Heap {
     pub(super) shared: Mutex<Shared>,
     /// Whether `Shared::empties` has something.
     pub(super) has_empties: AtomicBool,
-    /// Page tables of zones before it may hold stores that are not durable.
-    doubtful: AtomicUsize,
     pub(super) slots: Table<Slot>,
     /// Slots that were ever claimed are below this.
     pub(super) slots_used: AtomicUsize,
@@ -102,7 +100,6 @@ impl Heap {
                 slabs: 0,
             }),
             has_empties: AtomicBool::new(false),
-            doubtful: AtomicUsize::new(0),
             slots: Table::new(),
             slots_used: AtomicUsize::new(0),
             limbo: Limbo::new(),
@@ -116,11 +113,6 @@ impl Heap {
 
     pub(super) fn extend(&self, end: u64) {
         self.end.fetch_max(end, AcqRel);
-    }
-
-    /// The page tables of the first `zones` zones are to be flushed when they are read.
-    pub(super) fn flush_tables(&self, zones: usize) {
-        self.doubtful.store(zones, Relaxed);
     }
 
     /// Lets so many more reservations succeed.
@@ -144,11 +136,6 @@ impl Heap {
     fn count_reservation(&self) -> bool {
         let one_less = |left: u64| if left == u64::MAX { None } else { left.checked_sub(1) };
         self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) == Err(0)
-    }
-
-    /// Whether the page table of a zone is to be flushed when it is read.
-    pub(super) fn is_doubtful(&self, zone: usize) -> bool {
-        zone < self.doubtful.load(Relaxed)
     }
 
     pub(super) fn zone_count(&self) -> usize {

@@ -7,12 +7,8 @@
 //! ```
 //!
 //! It reads the tickets and what they name, nothing else, and changes no owner's word: so it comes to
-//! the same decisions however often it is interrupted.
-//!
-//! The process may have died alone and left stores in the caches, which a power failure could still
-//! take. So what recovery finds is not durable for being there: it flushes the words that it decides
-//! by, and tickets that are void already (they might count again, after their words have changed).
-//! For the same reason a page table is flushed when it is read.
+//! the same decisions however often it is interrupted. What it reads is durable: opening the pool saw
+//! to that.
 
 use core::sync::atomic::Ordering::Release;
 
@@ -29,7 +25,6 @@ use super::ticket::{self, Subject, TICKET_WORDS};
 /// A ticket that an interrupted operation left.
 struct Left {
     subject: Subject,
-    owner: u64,
     live: bool,
     slot: usize,
     word: usize,
@@ -47,49 +42,45 @@ impl<M: Medium> Pool<M> {
     /// Returns how many tickets were decided.
     ///
     /// # Cost
-    /// Reads the slots. A fence and the lines of all tickets that were ever written, one more if some
-    /// are not void.
+    /// Reads the slots. If some tickets are not void, two fences, and the lines of these tickets and
+    /// of the bits they decide.
     pub(crate) fn recover_heap(&self) -> Result<u64, PmError> {
-        let (mut left, mut used) = (Vec::new(), Vec::new());
+        let mut left = Vec::new();
         for slot in 0..self.heap.geometry.slot_count as usize {
-            self.read_slot(slot, &mut left, &mut used)?;
+            self.read_slot(slot, &mut left)?;
         }
-        self.heap.flush_tables(self.heap.zone_count());
-        if !left.is_empty() {
-            Self::refuse_contradictions(&mut left)?;
-            let mut touched = Vec::new();
-            for ticket in &left {
-                self.decide_left(ticket, &mut touched)?;
-            }
-            touched.sort_unstable();
-            touched.dedup_by_key(|offset| *offset & !63);
-            let mut decided = Flushed::nothing();
-            for &line in &touched {
-                decided = decided.and(self.pm().flush(self.meta(line)));
-            }
-            self.pm().fence(decided)?; // R1, durable before: R2
-            for ticket in &left {
-                self.pm().store(&self.slot_words(ticket.slot)?[ticket.word], 0);
-            }
+        if left.is_empty() {
+            return Ok(0);
         }
-        if !used.is_empty() {
-            let mut void = Flushed::nothing();
-            for &line in &used {
-                void = void.and(self.pm().flush(self.meta(line)));
-            }
-            self.pm().fence(void)?; // R2
+        Self::refuse_contradictions(&mut left)?;
+        let mut touched = Vec::new();
+        for ticket in &left {
+            self.decide_left(ticket, &mut touched)?;
         }
+        self.pm().fence(self.flush_lines(&mut touched))?; // R1, durable before: R2
+        for ticket in &left {
+            let cell = &self.slot_words(ticket.slot)?[ticket.word];
+            self.pm().store(cell, 0);
+            touched.push(self.pptr(cell).offset());
+        }
+        self.pm().fence(self.flush_lines(&mut touched))?; // R2
         Ok(left.len() as u64)
     }
 
-    /// Collects the tickets of a slot that are not void and the lines that ever had one, and notes
-    /// whether its micro-log is pending.
-    fn read_slot(
-        &self,
-        slot: usize,
-        left: &mut Vec<Left>,
-        used: &mut Vec<u64>,
-    ) -> Result<(), PmError> {
+    /// Flushes each line with one of these words once; forgets them.
+    #[track_caller]
+    fn flush_lines(&self, touched: &mut Vec<u64>) -> Flushed {
+        touched.sort_unstable();
+        touched.dedup_by_key(|offset| *offset & !63);
+        let mut flushed = Flushed::nothing();
+        for line in touched.drain(..) {
+            flushed = flushed.and(self.pm().flush(self.meta(line)));
+        }
+        flushed
+    }
+
+    /// Collects the tickets of a slot that are not void, and notes whether its micro-log is pending.
+    fn read_slot(&self, slot: usize, left: &mut Vec<Left>) -> Result<(), PmError> {
         let geometry = &self.heap.geometry;
         let words = self.slot_words(slot)?;
         if self.pm().load(&words[0]) != 0 {
@@ -99,18 +90,11 @@ impl<M: Medium> Pool<M> {
         for word in (LOG_WORDS..words.len()).step_by(TICKET_WORDS) {
             let cells = &words[word..word + TICKET_WORDS];
             let at = offset + word as u64 * 8;
-            // A ticket that was ever written names a word. Of an operation's lines, any may be here
-            // and the others not.
-            if self.pm().load(&cells[1]) == 0 {
-                continue;
-            }
-            if used.last() != Some(&(at & !63)) {
-                used.push(at & !63);
-            }
+            // All of them: of an operation's lines, any may be here and the others not.
             let Some((subject, condition)) = ticket::read(self.pm(), cells, at)? else { continue };
             let owner = self.words(condition.word, 1)?;
             let live = condition.holds(self.pm().load(&owner[0]));
-            left.push(Left { subject, owner: condition.word, live, slot, word });
+            left.push(Left { subject, live, slot, word });
         }
         Ok(())
     }
@@ -132,10 +116,8 @@ impl<M: Medium> Pool<M> {
         self.heap.extend(end);
     }
 
-    /// R1 for one ticket. The owner's word is made durable with the bits that follow it: the process
-    /// may have died alone, and left stores in the caches that a power failure could still take.
+    /// R1 for one ticket.
     fn decide_left(&self, ticket: &Left, touched: &mut Vec<u64>) -> Result<(), PmError> {
-        touched.push(ticket.owner);
         match ticket.subject {
             Subject::Extent { offset, pages } => self.decide_extent(offset, pages, ticket, touched),
             Subject::Slab { offset, class, base, fresh } => {

@@ -26,12 +26,6 @@ impl<M: Medium> Pool<M> {
         }
         let start = heap.zone_start(zone);
         let bytes = heap.geometry.zone_bytes;
-        if heap.is_doubtful(zone) && !self.is_read_only() {
-            // A word that reads as free may still be a run after a power failure: see `recover`.
-            // Who only reads uses no free pages.
-            let table = self.pm().flush_words(self.words(start, (bytes / PAGE) as usize)?);
-            self.pm().fence(table)?; // durable before: any use of free pages
-        }
         let free = zone::load(self, heap.zone(zone), start, bytes, heap.shapes, |found| {
             let slab = shared.new_slab();
             let shape = heap.shapes[found.class];

@@ -14,7 +14,7 @@
 //! Everything happens in one [`Space`]. Applying an image, recovering it and going on are taken back
 //! by undo logs, so a state costs the words it touches.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use pmindex_core::trace::{Event, EventKind, Space};
 
@@ -26,7 +26,7 @@ use super::oracle::{Allowed, Oracle};
 use super::report::Report;
 use super::rng::{Rng, mix};
 use super::run::{Plan, Recording, Step};
-use super::site::SiteTable;
+use super::site::{Site, SiteTable};
 use super::subject::CrashSubject;
 
 /// A note in the trace: from here on crashes are not explored.
@@ -156,6 +156,57 @@ impl<S: CrashSubject> Explorer<S> {
             self.start_of_crashes(&run, seed)
         } else {
             usize::MAX // only steps that no crash was explored at
+        };
+        let result = self.walk(&mut walk, from);
+        result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
+    }
+
+    /// Which steps a plan executes, creation and setup included.
+    pub(crate) fn scout(&mut self, plan: &Plan<S::Op>, seed: u64) -> BTreeSet<Site> {
+        let schedule = Rng::new(seed).next_u64();
+        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
+        run.trace.iter().filter_map(Site::of).collect()
+    }
+
+    /// Runs a plan that executes the mutated step, and explores the crash states after it: up to
+    /// `states`.
+    ///
+    /// # Errors
+    /// As [`explore`](Self::explore).
+    pub(crate) fn explore_mutant(
+        &mut self,
+        plan: &Plan<S::Op>,
+        seed: u64,
+        states: u64,
+    ) -> Result<(), Box<Failure>> {
+        self.rng = Rng::new(seed);
+        self.tail.clone_from(&plan.tail);
+        self.report.trials += 1;
+        let schedule = self.rng.next_u64();
+        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
+        if let Some(fault) = &run.fault {
+            return Err(self.failure(plan, seed, &run).without_crash(fault));
+        }
+        let site = self.config.mutation.map(|mutation| mutation.site);
+        let hits: Vec<usize> =
+            (0..run.trace.len()).filter(|&i| Site::of(&run.trace[i]) == site).collect();
+        if hits.is_empty() {
+            return Ok(());
+        }
+        let from = hits[self.rng.below(hits.len())];
+        self.creation_budget = self.report.in_creation + states / 2;
+        let mut walk = Walk {
+            depth: 0,
+            begins: Begins::Durable(0),
+            trace: &run.trace,
+            history: &run.history,
+            oracle: Oracle::uncreated(plan.threads.len()),
+            allowed: None,
+            past: mix(self.config.threads as u64),
+            budget: self.report.states + states,
+            every_store: true,
+            thin: 1,
+            paused: false,
         };
         let result = self.walk(&mut walk, from);
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))

@@ -1,5 +1,7 @@
 //! From a configuration to trials, and from a failing trial to a minimal one.
 
+use std::collections::BTreeMap;
+
 use proptest::collection::vec;
 use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
 use proptest::test_runner::{Config as RunnerConfig, RngAlgorithm, TestRng, TestRunner};
@@ -10,6 +12,7 @@ use super::failure::Failure;
 use super::report::Report;
 use super::rng::Rng;
 use super::run::Plan;
+use super::site::Site;
 use super::subject::CrashSubject;
 
 /// Runs in a row without a new state after which a search counts as exhausted.
@@ -43,6 +46,49 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
         idle = if explorer.report().states == before { idle + 1 } else { 0 };
     }
     Ok(explorer.into_report())
+}
+
+/// Plans that execute each step: what to try on a mutant first.
+#[derive(Debug)]
+pub(crate) struct Scouted {
+    /// Per step, seeds of trials that execute it.
+    seeds: BTreeMap<Site, Vec<u64>>,
+}
+
+/// Trials that are run, uncrashed, to see which steps they execute.
+const SCOUTS: u64 = 400;
+/// Of these, the most that are kept for a step.
+const KEPT: usize = 16;
+/// Crash states explored after the step, in each.
+const FOCUSED_STATES: u64 = 1200;
+
+/// Finds out which steps the first trials execute.
+pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
+    let mut explorer = Explorer::<S>::new(config.clone());
+    let mut seeds: BTreeMap<Site, Vec<u64>> = BTreeMap::new();
+    for trial in 0..SCOUTS {
+        let seed = config.seed.wrapping_add(trial);
+        for site in explorer.scout(&tree::<S>(config, seed).current(), seed) {
+            let found = seeds.entry(site).or_default();
+            if found.len() < KEPT {
+                found.push(seed);
+            }
+        }
+    }
+    Scouted { seeds }
+}
+
+/// Explores a mutant where its step was executed. `config` has the mutation.
+pub(crate) fn explore_mutant<S: CrashSubject>(
+    config: &Config,
+    site: Site,
+    scouted: &Scouted,
+) -> Result<(), Box<Failure>> {
+    let mut explorer = Explorer::<S>::new(config.clone());
+    for &seed in scouted.seeds.get(&site).into_iter().flatten() {
+        explorer.explore_mutant(&tree::<S>(config, seed).current(), seed, FOCUSED_STATES)?;
+    }
+    Ok(())
 }
 
 type Tree<Op> = Box<dyn ValueTree<Value = Plan<Op>>>;

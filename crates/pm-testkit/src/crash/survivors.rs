@@ -7,7 +7,7 @@ use super::config::Config;
 use super::failure::Failure;
 use super::mutate::{Change, Mutation};
 use super::report::Report;
-use super::search::explore;
+use super::search::{Scouted, explore, explore_mutant, scout};
 use super::site::StepKind;
 use super::subject::CrashSubject;
 
@@ -61,21 +61,24 @@ impl fmt::Display for Mutants {
 #[must_use]
 pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutants {
     let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
+    // Where the step is executed, first; then as in any run.
+    let scouted: Vec<Scouted> = configs.iter().map(scout::<S>).collect();
     let mut all = Vec::new();
     for site in sites {
         for &change in Change::of(site.kind) {
             let mutation = Mutation { site, change };
-            let caught = configs.iter().find_map(|config| {
+            let mutant = |config: &Config| Config {
+                mutation: Some(mutation),
+                shrink: false,
                 // Only a process that dies alone leaves something to write back.
-                let every = if site.kind == StepKind::WriteBack { 2 } else { config.kill_every };
-                let config = Config {
-                    mutation: Some(mutation),
-                    shrink: false,
-                    kill_every: every,
-                    ..config.clone()
-                };
-                explore::<S>(&config).err()
+                kill_every: if site.kind == StepKind::WriteBack { 2 } else { config.kill_every },
+                ..config.clone()
+            };
+            let focused = configs.iter().zip(&scouted).find_map(|(config, scouted)| {
+                explore_mutant::<S>(&mutant(config), site, scouted).err()
             });
+            let caught =
+                focused.or_else(|| configs.iter().find_map(|c| explore::<S>(&mutant(c)).err()));
             all.push(Mutant { mutation, caught });
         }
     }

@@ -512,10 +512,7 @@ impl CrashSubject for Blocks {
 
     fn owns(site: &Location<'static>) -> bool {
         let here = site.file().ends_with("blocks.rs") && site.line() < Process::STEPS_END;
-        // A page table is flushed when it is read for the sake of a process that dies between a
-        // store and its flush, which no step here does.
-        let below = site.file().contains("pm-core/src/alloc") && !site.file().ends_with("room.rs");
-        here || below
+        here || site.file().contains("pm-core/src/alloc")
     }
 
     fn sources() -> &'static [(&'static str, &'static str)] {

@@ -3,6 +3,7 @@
 
 mod contract;
 mod damage;
+mod leftover;
 mod model;
 mod panics;
 
