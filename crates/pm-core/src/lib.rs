@@ -30,6 +30,8 @@ pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
+#[doc(hidden)]
+pub use pool::forge_checksums;
 pub use pool::{IndexEntry, IndexId, Pool, PoolOptions, RecoveryScope};
 pub use ptr::{PPtr, PmPtr};
 

@@ -5,6 +5,7 @@
 
 mod edges;
 mod files;
+mod guarantees;
 mod links;
 mod macros;
 mod source;
@@ -48,6 +49,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(source::check(&files));
     complaints.extend(macros::check(&files));
     complaints.extend(links::check(&files));
+    complaints.extend(guarantees::check(&files));
     complaints.extend(wording::check(&files));
     complaints.extend(edges::check(&edges::read()?));
     for complaint in &complaints {

@@ -101,6 +101,25 @@ impl Pool<Mapped> {
     }
 }
 
+impl Pool<Mapped> {
+    /// Opens a copy of a pool's bytes in memory: recovery included, nothing survives. For images
+    /// that came from elsewhere and are to be looked into; the copy has exactly their length, so
+    /// that tools which watch the heap see every access beyond it.
+    ///
+    /// # Errors
+    /// [`OpenError`], as for a file with these bytes. An image that ends within a page is cut there.
+    pub fn open_copy(image: &[u8], opts: &PoolOptions) -> Result<Self, OpenError> {
+        let region = Region::heap(image.len());
+        let words = region.words(0, image.len() / 8).unwrap_or_default();
+        for (word, bytes) in words.iter().zip(image.as_chunks().0) {
+            Mapped::dram().store_word(word, u64::from_le_bytes(*bytes));
+        }
+        let mapped = Mapped::new(Durability::Volatile, arch::best_flush());
+        let opened = Self::open_on(Ground::memory(region, false), mapped, opts);
+        opened.map_err(|fault| fault.at(Path::new(MEMORY)))
+    }
+}
+
 impl Pool<Counting<Mapped>> {
     /// As [`Pool::emulated`], and every store, flush and fence is counted.
     pub fn counting(len: usize) -> Result<Self, PmError> {

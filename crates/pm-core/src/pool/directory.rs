@@ -95,6 +95,13 @@ fn commit_of(id: IndexId, body: &[u64]) -> u64 {
     checksum(SEED ^ u64::from(id.0), body.iter().copied()) | 1
 }
 
+/// Makes the commit word of a taken entry what its words demand.
+pub(super) fn forge(number: u16, words: &mut [u64]) {
+    if words[BODY] != 0 {
+        words[BODY] = commit_of(IndexId(number), &words[..BODY]);
+    }
+}
+
 /// What the directory holds, in DRAM.
 #[derive(Debug, Default)]
 pub(crate) struct Directory(Mutex<Vec<Place>>);

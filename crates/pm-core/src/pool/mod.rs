@@ -36,6 +36,7 @@ mod describe;
 mod detect;
 mod directory;
 mod file;
+mod forge;
 mod grow;
 pub(crate) mod layout;
 mod life;
@@ -55,6 +56,8 @@ use crate::mode::Durability;
 use crate::region::Region;
 
 pub use directory::{IndexEntry, IndexId};
+#[doc(hidden)]
+pub use forge::forge_checksums;
 pub use life::RecoveryScope;
 pub use options::PoolOptions;
 

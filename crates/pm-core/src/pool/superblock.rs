@@ -67,6 +67,11 @@ enum Copy1 {
     Damaged,
 }
 
+/// Makes the checksum of a copy what its words demand.
+pub(super) fn forge(words: &mut [u64]) {
+    words[WORDS - 1] = checksum(SEED, words[1..WORDS - 1].iter().copied());
+}
+
 impl Superblock {
     /// The words of a copy, from `version` to `checksum`.
     fn encode(&self) -> [u64; WORDS - 1] {

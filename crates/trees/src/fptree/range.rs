@@ -159,14 +159,21 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     fn fill_front(&mut self) -> Result<(), IndexError> {
         let tree = self.tree;
+        // Leaves that give nothing: of an intact list never more than there are.
+        let mut barren = 0;
         while self.front_items.is_empty() {
             let Some((at, siblings)) = self.front_leaf()? else {
                 self.front = Front::End;
                 return Ok(());
             };
+            if barren > FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool) {
+                let what = "the list of leaves has no end";
+                return Err(PmError::Corrupt { what, offset: at.leaf }.into());
+            }
             let bounds = (&self.lower, &self.upper);
             let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
             let Some(outside) = copied else { continue };
+            barren += 1;
             self.front = if outside?.above { Front::End } else { Front::After(at, siblings) };
             if let Some((greatest, _)) = self.front_items.back() {
                 self.lower = Bound::Excluded(greatest.clone());

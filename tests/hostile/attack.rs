@@ -1,0 +1,225 @@
+//! An image of a pool, damaged as an enemy would: then opened, checked and used. Whatever comes of it
+//! is an error or some answer; never a panic, a hang, or memory without bound.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmindex::core::{Pool, PoolOptions, forge_checksums};
+use pmindex::{AnyIndex, Index, IndexError, Key, Kind, Value};
+
+/// Records of an image; a few more are removed.
+const RECORDS: u64 = 400;
+/// Records that a scan of a damaged index may give: far more than an image has room for.
+const ENDLESS: usize = 1 << 20;
+
+/// A pool with one index.
+pub(crate) struct Target {
+    /// What it is, for messages.
+    pub(crate) name: String,
+    kind: Kind,
+    bytes_as_keys: bool,
+    image: Vec<u64>,
+    /// Words that are not zero: where damage tells.
+    used: Vec<usize>,
+}
+
+/// A damage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Damage {
+    /// Which of the words in use.
+    pub(crate) at: u32,
+    /// What becomes of it.
+    pub(crate) how: How,
+}
+
+/// What becomes of a word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// Another bit.
+    Flip(u8),
+    /// Another number.
+    Set(u64),
+    /// The word of another place.
+    CopyOf(u32),
+    /// The offset of another place in use: a pointer that leads somewhere.
+    PointTo(u32),
+    /// A little more or less.
+    Add(i8),
+}
+
+fn text(n: u64) -> Vec<u8> {
+    // A common prefix longer than a word, and lengths that differ.
+    let mut key = b"a common prefix ".to_vec();
+    key.extend_from_slice(&n.to_be_bytes());
+    key.resize(24 + (n % 50) as usize, b'.');
+    key
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(192 << 10).zone_bytes(32 << 10).slots(4).write_back(false)
+}
+
+impl Target {
+    /// An index with records of words or of byte strings, closed or killed.
+    pub(crate) fn new(dir: &Path, kind: Kind, bytes_as_keys: bool, closed: bool) -> Self {
+        let path = dir.join("image");
+        let _ = std::fs::remove_file(&path);
+        let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
+        if bytes_as_keys {
+            build(&pool, kind, closed, text, |n| text(n * 7));
+        } else {
+            build(&pool, kind, closed, |n| n, |n| !n);
+        }
+        let pool = Arc::into_inner(pool).expect("the only one");
+        if closed {
+            pool.close().expect("closed");
+        } else {
+            pool.kill();
+        }
+        let bytes = std::fs::read(&path).expect("readable");
+        let image: Vec<u64> = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+        let used = (0..image.len()).filter(|at| image[*at] != 0).collect();
+        let shape = if bytes_as_keys { "byte strings" } else { "words" };
+        let end = if closed { "closed" } else { "killed" };
+        Self { name: format!("{kind}, {shape}, {end}"), kind, bytes_as_keys, image, used }
+    }
+
+    /// Every kind of index, in every state.
+    pub(crate) fn all(dir: &Path) -> Vec<Self> {
+        let mut targets = Vec::new();
+        for kind in Kind::ALL {
+            for (bytes_as_keys, closed) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
+                targets.push(Self::new(dir, *kind, bytes_as_keys, closed));
+            }
+        }
+        targets
+    }
+
+    /// How many words there are to damage.
+    pub(crate) fn words(&self) -> u32 {
+        self.used.len() as u32
+    }
+
+    /// Damages a copy and uses it. Returns whether it opened.
+    pub(crate) fn attack(&self, damages: &[Damage], forge: bool) -> bool {
+        let mut image = self.image.clone();
+        let place = |number: u32| self.used[number as usize % self.used.len()];
+        for damage in damages {
+            let at = place(damage.at);
+            image[at] = match damage.how {
+                How::Flip(bit) => image[at] ^ 1 << (bit % 64),
+                How::Set(word) => word,
+                How::CopyOf(other) => image[place(other)],
+                How::PointTo(other) => 8 * place(other) as u64,
+                How::Add(difference) => image[at].wrapping_add_signed(i64::from(difference)),
+            };
+        }
+        if forge {
+            forge_checksums(&mut image);
+        }
+        let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let Ok(pool) = Pool::open_copy(&bytes, &options().grow(false)) else { return false };
+        let pool = Arc::new(pool);
+        let (by_name, _) = (pool.find_index("target"), pool.indexes());
+        if by_name.is_err() {
+            return false;
+        }
+        if self.bytes_as_keys {
+            exploit(&pool, text, |n| text(n * 3))
+        } else {
+            exploit(&pool, |n| n, |n| n)
+        }
+    }
+
+    /// Without damage everything must be there: the attack itself is no error.
+    pub(crate) fn is_sound(&self) -> bool {
+        let bytes: Vec<u8> = self.image.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let pool = Arc::new(Pool::open_copy(&bytes, &options()).expect("opens"));
+        let records = if self.bytes_as_keys {
+            AnyIndex::<Vec<u8>, Vec<u8>>::open(&pool, "target").and_then(|index| index.check())
+        } else {
+            AnyIndex::<u64, u64>::open(&pool, "target").and_then(|index| index.check())
+        };
+        records == Ok(RECORDS) && self.kind.name().len() > 1
+    }
+}
+
+fn build<K: Key, V: Value>(
+    pool: &Arc<Pool>,
+    kind: Kind,
+    closed: bool,
+    key: impl Fn(u64) -> K,
+    value: impl Fn(u64) -> V,
+) {
+    let index = AnyIndex::<K, V>::create(pool, "target", kind).expect("created");
+    for n in 0..RECORDS + 50 {
+        let n = n * 7919 % 8191;
+        index.insert(key(n).borrowed(), value(n).borrowed()).expect("room");
+    }
+    for n in RECORDS..RECORDS + 50 {
+        index.remove(key(n * 7919 % 8191).borrowed()).expect("there");
+    }
+    if closed {
+        index.close().expect("closed");
+    }
+}
+
+/// Uses whatever index there is; returns whether it opened.
+fn exploit<K: Key, V: Value>(
+    pool: &Arc<Pool>,
+    key: impl Fn(u64) -> K,
+    value: impl Fn(u64) -> V,
+) -> bool {
+    let Ok(index) = AnyIndex::<K, V>::open(pool, "target") else { return false };
+    // Every result is good; that there is one is the point.
+    let _ = index.check();
+    let _ = index.stats();
+    let _ = index.len();
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let seen = index.range_bounds(all.0, all.1).take_while(Result::is_ok).take(ENDLESS).count();
+    assert!(seen < ENDLESS, "a scan without end");
+    let seen =
+        index.range_bounds(all.0, all.1).rev().take_while(Result::is_ok).take(ENDLESS).count();
+    assert!(seen < ENDLESS, "a scan without end, backwards");
+    let _ = use_it(&index, &key, &value);
+    let _ = index.check();
+    let _ = pool.audit(index.blocks().unwrap_or_default().into_iter());
+    let _ = index.close();
+    true
+}
+
+fn use_it<K: Key, V: Value>(
+    index: &AnyIndex<K, V>,
+    key: &impl Fn(u64) -> K,
+    value: &impl Fn(u64) -> V,
+) -> Result<(), IndexError> {
+    let keys: Vec<K> = (0..64).map(|n| key(n * 131 % 8191)).collect();
+    let mut values = vec![None; keys.len()];
+    let mut first = Ok(());
+    let mut note = |result: Result<(), IndexError>| {
+        if first.is_ok() {
+            first = result;
+        }
+    };
+    note(index.get_many(&keys, &mut values));
+    for (n, key) in (0..).zip(&keys) {
+        let (key, value) = (key.borrowed(), value(n));
+        note(index.get(key).map(drop));
+        note(index.upsert(key, value.borrowed()).map(drop));
+        note(index.update(key, value.borrowed()).map(drop));
+        note(index.remove(key).map(drop));
+        note(index.insert(key, value.borrowed()).map(drop));
+    }
+    let records: Vec<(K, V)> = (0..64).map(|n| (key(9000 + n), value(n))).collect();
+    note(index.insert_many(&records).stopped.map_or(Ok(()), Err));
+    for n in 0..600 {
+        note(index.insert(key(10_000 + n).borrowed(), value(n).borrowed()).map(drop));
+    }
+    for n in 0..600 {
+        note(index.remove(key(10_000 + n).borrowed()).map(drop));
+    }
+    first
+}

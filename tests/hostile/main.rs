@@ -1,0 +1,71 @@
+//! Hostile and broken pool files: an error or some answer, for every kind of index.
+#![forbid(unsafe_code)]
+
+mod attack;
+
+use std::cell::Cell;
+
+use attack::{Damage, How, Target};
+use pmindex::Kind;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Attacks of one target.
+const ATTACKS: u32 = 150;
+
+fn how() -> impl Strategy<Value = How> {
+    prop_oneof![
+        any::<u8>().prop_map(How::Flip),
+        prop_oneof![Just(0), Just(u64::MAX), Just(8), 0..1u64 << 20, any::<u64>()]
+            .prop_map(How::Set),
+        any::<u32>().prop_map(How::CopyOf),
+        any::<u32>().prop_map(How::PointTo),
+        any::<i8>().prop_map(How::Add),
+    ]
+}
+
+fn damages() -> impl Strategy<Value = Vec<Damage>> {
+    let damage = (any::<u32>(), how()).prop_map(|(at, how)| Damage { at, how });
+    prop::collection::vec(damage, 1..6)
+}
+
+/// Damage that once made a scan run in circles: a cycle in the list of leaves, found behind a
+/// clean-shutdown image.
+#[test]
+fn a_list_of_leaves_without_end_is_noticed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let target = Target::new(dir.path(), Kind::FpTree, false, true);
+    let damages = [
+        Damage { at: 2_950_621_277, how: How::Set(16_498_882_163_620_739_055) },
+        Damage { at: 2_586_475_481, how: How::PointTo(2_493_294_611) },
+        Damage { at: 177_240_931, how: How::CopyOf(2_777_938_282) },
+        Damage { at: 3_720_774_235, how: How::PointTo(2_024_282_011) },
+    ];
+    assert!(target.attack(&damages, false));
+    // Wherever the nodes lie today: every word in use leads to every eighth.
+    for at in 0..target.words() {
+        for to in (0..target.words()).step_by(97) {
+            target.attack(&[Damage { at, how: How::PointTo(to) }], true);
+        }
+    }
+}
+
+#[test]
+fn whatever_a_file_contains_is_an_error_or_an_answer() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for target in Target::all(dir.path()) {
+        assert!(target.is_sound(), "{}", target.name);
+        let opened = Cell::new(0);
+        // The same attacks every time: a fuzzer tries others.
+        let config = Config { cases: ATTACKS, failure_persistence: None, ..Config::default() };
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let outcome = runner.run(&(damages(), any::<bool>()), |(damages, forge)| {
+            opened.set(opened.get() + u32::from(target.attack(&damages, forge)));
+            Ok(())
+        });
+        outcome.unwrap_or_else(|e| panic!("{}: {e}", target.name));
+        let opened = opened.get();
+        assert!(opened > ATTACKS / 10, "{}: only {opened} attacks got in", target.name);
+    }
+}
