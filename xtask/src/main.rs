@@ -7,6 +7,7 @@ mod ci;
 mod crash;
 mod cross;
 mod dax_vm;
+mod fuzz;
 mod shell;
 mod tidy;
 mod torture;
@@ -35,6 +36,8 @@ enum Command {
     Crash(crash::Args),
     /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
     DaxVm(dax_vm::Args),
+    /// Damages pool files as an enemy would, guided by coverage
+    Fuzz(fuzz::Args),
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::Tidy => tidy::run(),
     };
