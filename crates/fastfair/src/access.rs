@@ -1,0 +1,214 @@
+//! Finding the leaf of a key, and reading it.
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{LINE, Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, Value};
+
+use super::entry::{Entry, Sought};
+use super::inner::Hint;
+use super::layout::{Form, Geometry, WordsPtr};
+use super::leaf::Leaf;
+use super::tree::FastFair;
+
+/// A leaf at a version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'t> {
+    pub(crate) leaf: u64,
+    pub(crate) lock: &'t VersionLock,
+    pub(crate) version: u64,
+    /// Where it stands among its siblings, to prefetch by.
+    pub(crate) hint: Hint,
+}
+
+impl At<'_> {
+    #[inline(always)]
+    pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// The leaf for `key`, unlocked at the version returned.
+    #[inline(always)]
+    pub(crate) fn locate(&self, key: &Sought<'_>) -> Result<At<'_>, PmError> {
+        let pm = self.pm();
+        loop {
+            let way = self.descend(key)?;
+            self.prefetch_leaf(way.leaf);
+            let lock = self.lock_of(way.leaf);
+            let version = lock.begin_read(pm);
+            if !self.inner.validate(pm, way.version) {
+                continue;
+            }
+            let at = At { leaf: way.leaf, lock, version, hint: way.hint };
+            if self.leaf(way.leaf)?.state(pm).is_of(self.era) {
+                return Ok(at);
+            }
+            if let Some(at) = self.move_right(at, key)? {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// From a leaf that may not be whole: inner nodes may not know the leaves that follow it yet.
+    /// `None` if a leaf has changed on the way.
+    #[cold]
+    #[inline(never)]
+    fn move_right<'t>(
+        &'t self,
+        mut at: At<'t>,
+        key: &Sought<'_>,
+    ) -> Result<Option<At<'t>>, PmError> {
+        let pm = self.pm();
+        for _ in 0..self.leaf_limit() {
+            let step = self.step_right(&at, key);
+            if !at.validate(pm) {
+                return Ok(None);
+            }
+            match step? {
+                None => return Ok(Some(at)),
+                Some(next) => at = next,
+            }
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: at.leaf })
+    }
+
+    /// The next leaf, if the key belongs to it or to a later one. Racing: validate `at`.
+    fn step_right<'t>(
+        &'t self,
+        at: &At<'t>,
+        key: &Sought<'_>,
+    ) -> Result<Option<At<'t>>, PmError> {
+        let pm = self.pm();
+        let next = self.leaf(at.leaf)?.next(pm);
+        if next == 0 {
+            return Ok(None);
+        }
+        let lock = self.lock_of(next);
+        let version = lock.begin_read(pm);
+        let low = self.low_of(&self.leaf(next)?)?;
+        let beyond = key.cmp(&low).is_gt();
+        Ok(beyond.then_some(At { leaf: next, lock, version, hint: Hint::default() }))
+    }
+
+    /// The low of a leaf that is not the first. Racing: validate.
+    pub(crate) fn low_of(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Sought<'static>, PmError> {
+        self.low_from(leaf.low(self.pm()))
+    }
+
+    /// The low that a leaf's word stands for.
+    pub(crate) fn low_from(&self, word: u64) -> Result<Sought<'static>, PmError> {
+        if Form::<K, V>::WORD_KEY {
+            return Ok(Sought::of_word(word));
+        }
+        let block = pmindex_record::RecordBlock::at(&self.pool, word)?;
+        Ok(Sought::of_bytes(block.key(self.pm())))
+    }
+
+    /// Fetches a whole leaf. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_leaf(&self, leaf: u64) {
+        let lines = Geometry::<K, V, LEAF, INNER>::LEAF_BYTES / LINE as u64;
+        for line in 0..lines {
+            self.pool.prefetch(WordsPtr::new(leaf + line * LINE as u64));
+        }
+    }
+
+    /// The value of `key`. No flush, no fence.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let key = Sought::new::<K>(key)?;
+        loop {
+            let at = self.locate(&key)?;
+            let found = self.read(&at, &key, Form::<K, V>::value);
+            if at.validate(self.pm()) {
+                return Ok(found?);
+            }
+        }
+    }
+
+    /// Whether `key` is present.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let key = Sought::new::<K>(key)?;
+        loop {
+            let at = self.locate(&key)?;
+            let found = self.read(&at, &key, |_, _| Ok(()));
+            if at.validate(self.pm()) {
+                return Ok(found?.is_some());
+            }
+        }
+    }
+
+    /// What `read` makes of the key's entry. Racing: validate before believing it, an error
+    /// included.
+    #[inline(always)]
+    pub(crate) fn read<T>(
+        &self,
+        at: &At<'_>,
+        key: &Sought<'_>,
+        read: impl FnOnce(&Pool<M>, Entry) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        match self.leaf(at.leaf)?.find(&self.pool, key)? {
+            Some((_, entry)) => read(&self.pool, entry).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Visits the leaves along the list with the places of their records, what a crash left
+    /// excepted; for a quiescent index.
+    pub(crate) fn walk(
+        &self,
+        mut visit: impl FnMut(&Leaf<'_, K, V, LEAF>, &[usize]) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let mut next = pm.load(&self.root()?.head).offset();
+        for _ in 0..self.leaf_limit() {
+            if next == 0 {
+                return Ok(());
+            }
+            let leaf = self.leaf(next)?;
+            visit(&leaf, &self.records_of(&leaf)?)?;
+            next = leaf.next(pm);
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: next })
+    }
+
+    /// The places of a leaf's records: neither transient duplicates nor what belongs to the next
+    /// leaf. Racing: validate.
+    pub(crate) fn records_of(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Vec<usize>, PmError> {
+        let image = leaf.image(self.pm());
+        let mut records: Vec<usize> = image.records(LEAF).collect();
+        if !image.state().is_of(self.era) && image.next() != 0 {
+            let bound = self.low_of(&self.leaf(image.next())?)?;
+            let mut kept = Vec::with_capacity(records.len());
+            for i in records {
+                if Form::<K, V>::cmp_key(&self.pool, image.entry(i), &bound)?.is_le() {
+                    kept.push(i);
+                }
+            }
+            records = kept;
+        }
+        Ok(records)
+    }
+
+    /// The blocks of a leaf's records, and of its low.
+    pub(crate) fn blocks_of(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        records: &[usize],
+    ) -> Result<Vec<u64>, PmError> {
+        let pm = self.pm();
+        let mut blocks = Vec::new();
+        if Form::<K, V>::HAS_BLOCK {
+            blocks.extend(records.iter().map(|&i| pm.load_word(leaf.block_cell(i))));
+        }
+        let low = leaf.low(pm);
+        if !Form::<K, V>::WORD_KEY && low != 0 {
+            blocks.push(low);
+        }
+        Ok(blocks)
+    }
+}

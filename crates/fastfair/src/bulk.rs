@@ -1,0 +1,330 @@
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the first leaf's records; full leaves behind it, each linked by one store and made known to the inner nodes | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
+//! opening discards it, and so does a load that fails. The first leaf and the inner nodes are locked
+//! throughout, so nobody sees any of it.
+//!
+//! Discarding allocates nothing: inner nodes are freed from below, each by the word above it, then
+//! the leaves, the first one first. It may be interrupted and done again.
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, Word};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{RecordBlock, separator_between};
+
+use super::entry::{Datum, Sought};
+use super::inner::Separator;
+use super::layout::{Child, Form, Geometry, LeafState, MAX_LEVEL, Root, WordsPtr, leaf_words};
+use super::leaf::{Image, Leaf, id_word};
+use super::tree::FastFair;
+use super::write::{Change, Filled, link};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Fills an empty index from strictly ascending records; returns how many.
+    ///
+    /// Leaves are filled to the last entry. Operations of other threads wait until it returns, and
+    /// so would operations of `records` on this index: for ever.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let pm = self.pm();
+        self.pool.check_writable()?;
+        let root = self.root()?;
+        let head = self.leaf(pm.load(&root.head).offset())?;
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        for _ in 0..self.leaf_limit() {
+            let next = head.next(pm);
+            if next == 0 {
+                break;
+            }
+            self.unlink(&self.low_of(&self.leaf(next)?)?.successor::<K>())?;
+        }
+        let guard = self.lock_of(head.offset()).lock(pm);
+        let change = Change::new(pm, head.state_cell(), guard);
+        self.repair(&head)?;
+        if head.next(pm) != 0 || head.image(pm).records(LEAF).next().is_some() {
+            change.done();
+            return Err(IndexError::NotEmpty);
+        }
+        mark(&self.pool, root, 1)?; // P1
+        let mut load = Load {
+            tree: self,
+            head,
+            tail: head,
+            last: None,
+            loaded: 0,
+            finished: false,
+            _inner: self.inner.lock(pm),
+        };
+        load.run(records)?; // P2
+        mark(&self.pool, root, 0)?; // P3: LIN, DUR
+        load.finished = true;
+        let loaded = load.loaded;
+        drop(load);
+        self.count(head.offset(), loaded);
+        change.done();
+        Ok(loaded)
+    }
+
+    /// Discards what an unfinished load left, if there is any.
+    pub(crate) fn discard_unfinished_load(&self) -> Result<bool, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let root = self.root()?;
+        if pm.load(&root.bulk_load) == 0 {
+            return Ok(false);
+        }
+        self.free_nodes(&root.top, None)?;
+        let head = self.leaf(pm.load(&root.head).offset())?;
+        for _ in 0..self.leaf_limit() {
+            let next = head.next(pm);
+            if next == 0 {
+                self.discard_records(&head)?;
+                mark(pool, root, 0)?; // durable before: nothing, the index is empty
+                return Ok(true);
+            }
+            let leaf = self.leaf(next)?;
+            if Form::<K, V>::HAS_BLOCK {
+                self.discard_records(&leaf)?;
+            }
+            self.unlink_known(&head, &leaf)?;
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: head.offset() })
+    }
+
+    /// Frees the inner nodes that hang off a child word, from below; the word becomes 0.
+    fn free_nodes(&self, cell: &PmU64, above: Option<u64>) -> Result<(), PmError> {
+        let child = Child(self.pm().load_word(cell));
+        if child.0 == 0 || child.level() == 0 {
+            return Ok(());
+        }
+        if child.level() > MAX_LEVEL || above.is_some_and(|above| child.level() + 1 != above) {
+            let what = "the inner nodes form no tree";
+            return Err(PmError::Corrupt { what, offset: child.offset() });
+        }
+        for below in self.child_cells(child)? {
+            if child.level() > 1 {
+                self.free_nodes(below, Some(child.level()))?;
+            }
+        }
+        let mut op = self.pool.op()?;
+        let owner = Owner { word: cell, mask: u64::MAX, expect: child.0 };
+        op.free(WordsPtr::new(child.offset()), owner)?;
+        for below in self.child_cells(child)? {
+            op.changes(below); // with the next use of the node
+        }
+        op.prepare(Flushed::nothing())?;
+        link(&self.pool, op, cell, 0)
+    }
+
+    /// Empties a leaf that nobody sees, as many records at a time as an operation can free.
+    fn discard_records(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+        let pm = self.pm();
+        if !Form::<K, V>::HAS_BLOCK {
+            let empty = Image::new(leaf.state(pm).with_zero(false), leaf.next(pm), leaf.low(pm));
+            pm.write_words(leaf.words(), &empty.words[..leaf_words(LEAF)]);
+            let emptied = pm.flush_words(leaf.words());
+            pm.fence(emptied)?;
+            return Ok(());
+        }
+        loop {
+            let image = leaf.image(pm);
+            let left: Vec<usize> = image.records(LEAF).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let mut op = self.pool.op()?;
+            let mut freed = 0;
+            for &i in &left {
+                let entry = image.entry(i);
+                let block = WordsPtr::new(Form::<K, V>::block(entry));
+                match op.free(block, leaf.owner(i, entry)) {
+                    Ok(()) => freed += 1,
+                    Err(error) if freed == 0 => return Err(error),
+                    Err(_) => break, // the operation is full
+                }
+                op.changes(leaf.block_cell(i));
+            }
+            op.prepare(Flushed::nothing())?;
+            for &i in &left[..freed] {
+                let owner = leaf.owner(i, image.entry(i));
+                pm.store_word(owner.word, pm.load_word(owner.word) & !owner.mask);
+            }
+            let sealed = op.seal();
+            let emptied = pm.flush_words(leaf.words());
+            let durable = pm.fence(emptied.and(sealed))?;
+            op.finish(durable);
+        }
+    }
+}
+
+/// Sets or clears the mark, durably.
+#[track_caller]
+fn mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store(&root.bulk_load, mark);
+    pm.persist(&root.bulk_load)?;
+    Ok(())
+}
+
+/// A load under way. Dropping it unfinished discards it.
+struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t FastFair<K, V, M, LEAF, INNER>,
+    head: Leaf<'t, K, V, LEAF>,
+    /// The last leaf of the list.
+    tail: Leaf<'t, K, V, LEAF>,
+    last: Option<K>,
+    loaded: u64,
+    finished: bool,
+    _inner: VersionGuard<'t>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Load<'_, K, V, M, LEAF, INNER>
+{
+    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
+        let mut part: Vec<(K, V)> = Vec::with_capacity(LEAF);
+        loop {
+            part.clear();
+            for (key, value) in records.take(LEAF) {
+                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
+                if before.is_some_and(|before| *before >= key) {
+                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
+                }
+                part.push((key, value));
+            }
+            if part.is_empty() {
+                return Ok(());
+            }
+            self.add_leaf(&part)?;
+            self.loaded += part.len() as u64;
+            self.last = part.pop().map(|(key, _)| key);
+        }
+    }
+
+    /// Puts the records of one leaf into the first leaf, or into a new one.
+    fn add_leaf(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let mut image = Image::new(LeafState::of_era(tree.era), 0, 0);
+        if !Form::<K, V>::HAS_BLOCK {
+            for (i, (key, value)) in part.iter().enumerate() {
+                let key = Sought::new::<K>(key.borrowed())?;
+                let datum = Datum::new::<K, V>(value.borrowed())?;
+                image.set_entry(i, Form::<K, V>::entry(&key, &datum, 0));
+                if key.word == 0 {
+                    image.words[0] = image.state().with_zero(true).into_word();
+                }
+            }
+        }
+        match self.last.clone() {
+            Some(last) => {
+                let last = Sought::new::<K>(last.borrowed())?;
+                let first = Sought::new::<K>(part[0].0.borrowed())?;
+                self.link_leaf(&last, &first, &mut image)?;
+            }
+            None if !Form::<K, V>::HAS_BLOCK => {
+                let words = &image.words[..leaf_words(LEAF)];
+                let written = pm.stream_words(self.head.words(), words);
+                pm.fence(written).map_err(PmError::from)?;
+            }
+            None => {}
+        }
+        if Form::<K, V>::HAS_BLOCK { self.fill_tail(part) } else { Ok(()) }
+    }
+
+    /// Allocates a leaf, which starts between two keys, links it, and makes it known.
+    fn link_leaf(
+        &mut self,
+        last: &Sought<'_>,
+        first: &Sought<'_>,
+        image: &mut Image,
+    ) -> Result<(), PmError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let pool = &*tree.pool;
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
+        let offset = block.ptr().offset();
+        let owner = Owner { word: self.tail.next_cell(), mask: u64::MAX, expect: offset };
+        let mut filled = Flushed::nothing();
+        let (low, separator) = if Form::<K, V>::WORD_KEY {
+            (Sought::of_word(last.word), Separator { word: last.word, block: 0 })
+        } else {
+            let low = Sought::of_bytes(separator_between(&last.bytes, &first.bytes).into_owned());
+            let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
+            filled = RecordBlock::write(pool, reserved.ptr(), &low.bytes, &[])?;
+            op.allocate(&reserved, owner)?;
+            let separator = Separator { word: low.word, block: reserved.ptr().offset() };
+            (low, separator)
+        };
+        image.words[2] = if Form::<K, V>::WORD_KEY { low.word } else { separator.block };
+        let leaf = tree.leaf(offset)?;
+        filled = filled.and(pm.stream_words(leaf.words(), &image.words[..leaf_words(LEAF)]));
+        op.allocate(&block, owner)?;
+        op.prepare(filled)?; // durable before: the link
+        link(pool, op, self.tail.next_cell(), offset)?;
+        self.tail = leaf;
+        tree.make_known_as(&low, separator, offset, Flushed::nothing(), true)
+    }
+
+    /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
+    fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let (tree, pm, leaf) = (self.tree, self.tree.pm(), self.tail);
+        let mut done = 0;
+        while done < part.len() {
+            let mut op = tree.pool.op()?;
+            let mut filled = Flushed::nothing();
+            let mut entries = Vec::with_capacity(LEAF);
+            for (i, (key, value)) in part.iter().enumerate().skip(done) {
+                let key = Sought::new::<K>(key.borrowed())?;
+                let datum = Datum::new::<K, V>(value.borrowed())?;
+                let staged = tree.write_block(&mut op, &key, &datum).and_then(|(entry, block)| {
+                    op.allocate(&block.block, leaf.owner(i, entry))?;
+                    Ok((entry, block))
+                });
+                match staged {
+                    Ok((entry, Filled { flushed, .. })) => {
+                        filled = filled.and(flushed);
+                        entries.push((i, entry));
+                    }
+                    Err(error) if entries.is_empty() => return Err(error.into()),
+                    Err(_) => break, // the operation is full
+                }
+            }
+            op.prepare(filled).map_err(PmError::from)?; // durable before: the ids
+            for &(i, [id, other]) in &entries {
+                pm.store_word(&leaf.words()[id_word(i) + 1], other);
+                let owner = leaf.owner(i, [id, other]);
+                let rest = pm.load_word(owner.word) & !owner.mask;
+                pm.store_word(owner.word, rest | owner.expect);
+            }
+            done += entries.len();
+            let sealed = op.seal();
+            let stored = pm.flush_words(leaf.words());
+            let durable = pm.fence(stored.and(sealed)).map_err(PmError::from)?;
+            op.finish(durable);
+        }
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
+    for Load<'_, K, V, M, LEAF, INNER>
+{
+    fn drop(&mut self) {
+        if !self.finished {
+            // If this fails (the medium does), the mark stands and the next opening discards.
+            let _ = self.tree.discard_unfinished_load();
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Changes of the inner nodes: copies, and one store that puts them in place.
+
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved};
+use pmindex_index::{Key, Value};
+
+use crate::entry::Sought;
+use crate::layout::{Child, Geometry, WordsPtr};
+use crate::tree::FastFair;
+
+use super::node::{Contents, Separator, no_tree};
+
+/// The nodes from the top to a leaf's parent, each with the place of the next.
+type Path = Vec<(Child, usize)>;
+
+/// Copies that are not in place yet.
+struct Draft<'t, M: Medium> {
+    op: Op<'t, M>,
+    fresh: Vec<Reserved<PmU64>>,
+    filled: Flushed,
+    /// The nodes that the copies replace.
+    old: Vec<Child>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// The way down, for the holder of `writer`.
+    fn path(&self, key: &Sought<'_>) -> Result<(Path, Child), PmError> {
+        let mut path = Vec::with_capacity(8);
+        let mut child = self.top()?;
+        while child.level() > 0 {
+            let node = self.node(child)?;
+            let at = self.child_index(node, key)?;
+            let next = Child(self.pm().load_word(Self::child_cell(node, at)));
+            if next.level() + 1 != child.level() || at >= self.children(node) {
+                return Err(no_tree(child));
+            }
+            path.push((child, at));
+            child = next;
+        }
+        Ok((path, child))
+    }
+
+    /// Makes `leaf`, whose keys are greater than `low`, known to the inner nodes, if it is not.
+    /// The lock of its left neighbour is held. `pending` is made durable first.
+    ///
+    /// # Errors
+    /// [`PmError::Full`]; the leaf is then still reached through its neighbour.
+    pub(crate) fn make_known(
+        &self,
+        low: &Sought<'_>,
+        separator: Separator,
+        leaf: u64,
+        pending: Flushed,
+    ) -> Result<(), PmError> {
+        self.make_known_as(low, separator, leaf, pending, false)
+    }
+
+    /// As [`make_known`](Self::make_known); `held`: the caller holds the lock of the inner nodes.
+    pub(crate) fn make_known_as(
+        &self,
+        low: &Sought<'_>,
+        separator: Separator,
+        leaf: u64,
+        pending: Flushed,
+        held: bool,
+    ) -> Result<(), PmError> {
+        let _writer = self.pm().lock(&self.writer);
+        let (mut path, found) = self.path(&low.successor::<K>())?;
+        if found.offset() == leaf {
+            return Ok(());
+        }
+        let mut draft = self.draft(pending)?;
+        let appending = self.is_rightmost(&path)?;
+        let (mut separator, mut child) = (separator, Child::new(leaf, 0));
+        let mut replaced = found;
+        let new = loop {
+            let Some((node, at)) = path.pop() else {
+                let children = vec![replaced, child];
+                let top = Contents { separators: vec![separator], children };
+                break self.copy(&mut draft, &top, replaced.level() + 1)?;
+            };
+            let mut contents = self.contents(node)?;
+            contents.children[at] = replaced;
+            contents.separators.insert(at, separator);
+            contents.children.insert(at + 1, child);
+            draft.old.push(node);
+            if contents.children.len() <= INNER + 1 {
+                break self.copy(&mut draft, &contents, node.level())?;
+            }
+            let (middle, upper) = contents.split(appending);
+            replaced = self.copy(&mut draft, &contents, node.level())?;
+            child = self.copy(&mut draft, &upper, node.level())?;
+            separator = middle;
+        };
+        self.put_in_place(draft, &path, new, held)
+    }
+
+    /// Removes `leaf`, which is not the first, from the inner nodes, if they know it: keys on their
+    /// way to it go to its left neighbour from now on. The locks of both are held.
+    ///
+    /// # Errors
+    /// [`PmError::Full`]; nothing is changed then.
+    pub(crate) fn make_unknown(&self, low: &Sought<'_>, leaf: u64) -> Result<(), PmError> {
+        let _writer = self.pm().lock(&self.writer);
+        let (mut path, found) = self.path(&low.successor::<K>())?;
+        if found.offset() != leaf {
+            return Ok(());
+        }
+        let mut draft = self.draft(Flushed::nothing())?;
+        // Nodes that had no other child go too.
+        let (node, mut contents, at) = loop {
+            let Some((node, at)) = path.pop() else { return Err(no_tree(found)) };
+            draft.old.push(node);
+            let contents = self.contents(node)?;
+            if contents.children.len() > 1 {
+                break (node, contents, at);
+            }
+        };
+        contents.children.remove(at);
+        let mut lifted = None;
+        if at > 0 {
+            contents.separators.remove(at - 1);
+        } else {
+            // The keys now belong to the last leaf on the left: the separator that stood between
+            // the removed child and the next replaces the one further up.
+            lifted = Some(contents.separators.remove(0));
+        }
+        let mut new = match contents.children.as_slice() {
+            [only] if path.is_empty() => self.lowered(*only, &mut draft)?,
+            _ => self.copy(&mut draft, &contents, node.level())?,
+        };
+        while let Some(separator) = lifted {
+            let Some((node, at)) = path.pop() else { return Err(no_tree(node)) };
+            let mut contents = self.contents(node)?;
+            contents.children[at] = new;
+            if at > 0 {
+                contents.separators[at - 1] = separator;
+                lifted = None;
+            }
+            draft.old.push(node);
+            new = self.copy(&mut draft, &contents, node.level())?;
+        }
+        self.put_in_place(draft, &path, new, false)
+    }
+
+    /// The topmost node, now that `child` is the only child of what it was.
+    fn lowered(&self, mut child: Child, draft: &mut Draft<'_, M>) -> Result<Child, PmError> {
+        while child.level() > 0 {
+            let [only] = self.contents(child)?.children[..] else { break };
+            draft.old.push(child);
+            child = only;
+        }
+        Ok(child)
+    }
+
+    fn draft(&self, filled: Flushed) -> Result<Draft<'_, M>, PmError> {
+        Ok(Draft { op: self.pool.op()?, fresh: Vec::new(), filled, old: Vec::new() })
+    }
+
+    /// Step P1 for one node.
+    fn copy(
+        &self,
+        draft: &mut Draft<'_, M>,
+        contents: &Contents,
+        level: u64,
+    ) -> Result<Child, PmError> {
+        let block = draft.op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::INNER_BYTES, 64)?;
+        let child = Child::new(block.ptr().offset(), level);
+        let written = self.pm().stream_words(self.node(child)?, &Self::node_words(contents));
+        draft.filled = std::mem::replace(&mut draft.filled, Flushed::nothing()).and(written);
+        draft.fresh.push(block);
+        Ok(child)
+    }
+
+    /// The rest of P1, and P2: `path` leads to the node above the copies.
+    fn put_in_place(
+        &self,
+        draft: Draft<'_, M>,
+        path: &Path,
+        new: Child,
+        held: bool,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let cell = match path.last() {
+            Some(&(node, at)) => Self::child_cell(self.node(node)?, at),
+            None => &self.root()?.top,
+        };
+        let Draft { mut op, fresh, filled, old } = draft;
+        let before = pm.load_word(cell);
+        for block in &fresh {
+            op.allocate(block, Owner { word: cell, mask: u64::MAX, expect: new.0 })?;
+        }
+        for node in old {
+            let ptr = WordsPtr::new(node.offset());
+            op.free(ptr, Owner { word: cell, mask: u64::MAX, expect: before })?;
+        }
+        op.prepare(filled)?; // durable before: P2
+        let guard = (!held).then(|| self.inner.lock(pm));
+        pm.store_word(cell, new.0); // P2, LIN
+        let sealed = op.seal();
+        let stored = pm.flush_words(std::slice::from_ref(cell));
+        let durable = pm.fence(sealed.and(stored))?; // DUR
+        op.finish(durable);
+        drop(guard);
+        Ok(())
+    }
+
+    /// The cells of a node's children, for whoever takes the inner nodes apart.
+    pub(crate) fn child_cells(
+        &self,
+        child: Child,
+    ) -> Result<impl Iterator<Item = &PmU64>, PmError> {
+        let node = self.node(child)?;
+        Ok((0..self.children(node)).map(|at| Self::child_cell(node, at)))
+    }
+
+    fn is_rightmost(&self, path: &Path) -> Result<bool, PmError> {
+        for &(node, at) in path {
+            if at + 1 != self.children(self.node(node)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,120 @@
+//! The way down, optimistically.
+
+use pmindex_core::{LINE, Medium, PmError};
+use pmindex_index::{Key, Value};
+
+use crate::entry::Sought;
+use crate::layout::{Child, Geometry, MAX_LEVEL, WordsPtr};
+use crate::tree::FastFair;
+
+use super::node::no_tree;
+
+/// Where a leaf stands among its siblings: a hint, for prefetches.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hint {
+    parent: Child,
+    at: usize,
+}
+
+impl Hint {
+    /// The place of the right neighbour.
+    pub(crate) fn next(self) -> Self {
+        Self { at: self.at + 1, ..self }
+    }
+}
+
+/// Where a descent ended; the version of `inner` is to be validated after the leaf's was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) leaf: u64,
+    pub(crate) version: u64,
+    pub(crate) hint: Hint,
+}
+
+/// One key's way down among many.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    pub(crate) child: Child,
+    pub(crate) hint: Hint,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// The topmost node: a leaf's word, if there are no inner nodes.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> Result<Child, PmError> {
+        let root = self.root()?;
+        let top = Child(self.pm().load(&root.top));
+        if top.0 == 0 {
+            return Ok(Child::new(self.pm().load(&root.head).offset(), 0));
+        }
+        if top.level() > MAX_LEVEL { Err(no_tree(top)) } else { Ok(top) }
+    }
+
+    /// The leaf for `key`, as inner nodes know it.
+    #[inline(always)]
+    pub(crate) fn descend(&self, key: &Sought<'_>) -> Result<Way, PmError> {
+        let pm = self.pm();
+        loop {
+            let version = self.inner.begin_read(pm);
+            match self.go_down(key) {
+                Ok(Cursor { child, hint }) => {
+                    return Ok(Way { leaf: child.offset(), version, hint });
+                }
+                Err(error) if self.inner.validate(pm, version) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Racing: validate `inner`.
+    #[inline(always)]
+    fn go_down(&self, key: &Sought<'_>) -> Result<Cursor, PmError> {
+        let mut cursor = Cursor { child: self.top()?, hint: Hint::default() };
+        while cursor.child.level() > 0 {
+            self.step_down(&mut cursor, key)?;
+            if cursor.child.level() > 0 {
+                self.prefetch_node(cursor.child);
+            }
+        }
+        Ok(cursor)
+    }
+
+    /// One level down. Racing: validate `inner`.
+    #[inline(always)]
+    pub(crate) fn step_down(&self, cursor: &mut Cursor, key: &Sought<'_>) -> Result<(), PmError> {
+        let parent = cursor.child;
+        let node = self.node(parent)?;
+        let at = self.child_index(node, key)?;
+        let child = Child(self.pm().load_word(Self::child_cell(node, at)));
+        if child.level() + 1 != parent.level() {
+            return Err(no_tree(parent));
+        }
+        *cursor = Cursor { child, hint: Hint { parent, at } };
+        Ok(())
+    }
+
+    /// Fetches a node. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_node(&self, child: Child) {
+        let lines = (Geometry::<K, V, LEAF, INNER>::BLOCKS * 8).div_ceil(LINE) as u64;
+        for line in 0..lines {
+            self.pool.prefetch(WordsPtr::new(child.offset() + line * LINE as u64));
+        }
+    }
+
+    /// The leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
+    #[inline(always)]
+    pub(crate) fn sibling(&self, hint: Hint, distance: usize) -> Option<u64> {
+        if hint.parent.level() != 1 {
+            return None;
+        }
+        let node = self.node(hint.parent).ok()?;
+        let at = hint.at + distance;
+        if at >= self.children(node) {
+            return None;
+        }
+        Some(Child(self.pm().load_word(Self::child_cell(node, at))).offset())
+    }
+}

@@ -1,0 +1,48 @@
+//! FAST&FAIR: a B+-tree wholly in PM, with sorted leaves and nothing to rebuild.
+//!
+//! After Hwang, Kim, Won, Nam: *Endurable Transient Inconsistency in Byte-Addressable Persistent
+//! B+-Tree* (FAST 2018). Its ideas are here: **FAST**, the failure-atomic shift, keeps leaves sorted
+//! with 8-byte stores whose every prefix readers tolerate ([`shift`]); **FAIR**, in-place
+//! rebalancing without logs, links a new leaf to its left neighbour first and lets the inner nodes
+//! know later ([`split`], [`unlink`]). Opening after a crash reads two lines ([`recover`]): what was
+//! interrupted is tolerated by readers and put in order by the next writer there ([`repair`]). What
+//! differs:
+//!
+//! * **An entry's id decides, not its pointer.** Values may be zero, or equal to their neighbours':
+//!   of equal ids the first one counts, and an id of 0 is a gap ([`layout`]).
+//! * **Leaves have gaps.** A removal is one store; an insert shifts only to the nearest gap.
+//! * **Inner nodes are replaced, not shifted**: copies and one store ([`inner`]), so a split that
+//!   goes up several levels, or a new root, is atomic.
+//! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by the leaf's offset,
+//!   are held until the last fence; readers take nothing and validate. A crash voids the locks, and a
+//!   removed leaf needs no epoch.
+//!
+//! # Lock order
+//!
+//! Leaf locks (several: tried, in any order), the writer lock of the inner nodes, their version lock.
+#![forbid(unsafe_code)]
+
+mod access;
+mod batch;
+mod bulk;
+mod check;
+mod entry;
+mod inner;
+mod layout;
+mod leaf;
+mod range;
+mod recover;
+mod repair;
+mod shift;
+mod split;
+mod traits;
+mod tree;
+mod unlink;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use layout::Root;
+pub use range::Range;
+pub use tree::FastFair;

@@ -1,0 +1,164 @@
+//! Creating, opening, closing: two lines, whatever the size.
+//!
+//! Opening after a crash only moves the era on, so that every leaf is looked at again by the next
+//! writer there ([`repair`](super::repair)) and read with care until then. After a clean shutdown
+//! the era stays and leaves are known to be whole.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the era, one more, unless the shutdown was clean | P2 |
+//! | P2 | the mark of the clean shutdown is cleared | any other store |
+//!
+//! Both words are in one line, so they are one flush and one fence.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use pmindex_core::sync::{VersionLock, VersionTable};
+use pmindex_core::{IndexEntry, Medium, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+
+use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
+use super::leaf::{Image, Leaf};
+use super::tree::{Count, FastFair};
+use super::write::link;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    fn wanted() -> String {
+        format!("fastfair<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let layout = Geometry::<K, V, LEAF, INNER>::id();
+        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+            let pm = pool.pm();
+            pm.store(&root.head, PPtr::NULL);
+            for word in [&root.top, &root.era, &root.closed, &root.bulk_load] {
+                pm.store(word, 0);
+            }
+            for word in &root.reserved {
+                pm.store(word, 0);
+            }
+            pm.flush(root)
+        })?;
+        let root = entry.root::<Root>();
+        let created = Self::start(pool, entry);
+        // No room for the first leaf: no index either.
+        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
+            pool.drop_index(name)?;
+        }
+        created
+    }
+
+    /// Opens the index `name`. Complexity: constant, an interrupted bulk load excepted, which is
+    /// discarded.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
+        }
+        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+        }
+        Self::start(pool, entry)
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let root = pool.get(entry.root::<Root>())?;
+        let (era, base) = Self::next_era(pool, root)?;
+        Self::head(pool, root, era)?;
+        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        let leaves = pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1;
+        let locks = VersionTable::new(leaves.ilog2().clamp(4, 13));
+        let counts = (0..locks.len()).map(|_| Count::default()).collect();
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            entry,
+            era,
+            inner: VersionLock::new(),
+            writer: Mutex::new(()),
+            locks,
+            counts,
+            base: Mutex::new(base),
+            report: RecoveryReport {
+                clean: pool.was_clean(),
+                records: base.unwrap_or(0),
+                threads: 1,
+                ..RecoveryReport::default()
+            },
+            value: std::marker::PhantomData,
+        };
+        tree.report.repaired = u64::from(tree.discard_unfinished_load()?);
+        tree.report.elapsed = started.elapsed();
+        Ok(tree)
+    }
+
+    /// The era of this opening, and the number of records if it is known.
+    fn next_era(pool: &Pool<M>, root: &Root) -> Result<(u64, Option<u64>), PmError> {
+        let pm = pool.pm();
+        let (closed, mut era) = (pm.load(&root.closed), pm.load(&root.era));
+        if closed == 0 || era == 0 {
+            // An era that a leaf's word has no room for comes from a damaged file; it wraps.
+            era = (era << 1 >> 1) + 1;
+            pm.store(&root.era, era); // P1
+        }
+        pm.store(&root.closed, 0); // P2
+        pm.persist(root)?;
+        Ok((era, closed.checked_sub(1)))
+    }
+
+    /// The first leaf; makes it where a crash in `create` left none.
+    fn head(pool: &Pool<M>, root: &Root, era: u64) -> Result<(), PmError> {
+        let pm = pool.pm();
+        if !pm.load(&root.head).is_null() {
+            return Ok(());
+        }
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
+        let offset = block.ptr().offset();
+        // P1: an empty leaf.
+        let image = Image::new(LeafState::of_era(era), 0, 0);
+        let leaf = Leaf::<K, V, LEAF>::at(pool, offset)?;
+        let filled = pm.stream_words(leaf.words(), &image.words[..leaf_words(LEAF)]);
+        op.allocate(&block, Owner::pointer(&root.head, block.ptr()))?;
+        op.prepare(filled)?;
+        // P2: the link.
+        link(pool, op, root.head.as_word(), offset)
+    }
+
+    /// Ends: notes how many records there are, and that every leaf is as whole as it says.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; after a crash, when nobody has asked for [`len`](Self::len) yet, that.
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        self.pool.check_writable()?;
+        let records = self.len()?;
+        let root = self.root()?;
+        self.pm().store(&root.closed, records.wrapping_add(1));
+        self.pm().persist(&root.closed)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Lazy recovery: what a crash left in a leaf is put in order by the next writer there.
+//!
+//! A leaf whose era is not the present one may hold transient duplicates of an interrupted shift,
+//! records that an interrupted split has moved to the next leaf, and its next leaf may be unknown to
+//! the inner nodes. All of it is dead to readers. A writer, before its own work:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | R1 | the ids of dead entries become 0 | R3 |
+//! | R2 | the inner nodes know the next leaf | R3 |
+//! | R3 | the present era; never flushed by itself | |
+//!
+//! R1 comes before anything that would bring the dead to life: a removal of the entry to the left,
+//! a removal of the next leaf. An interrupted repair is done again. So is one of a leaf whose change
+//! failed or panicked in this process: it loses its era.
+
+use pmindex_core::{Flushed, Medium, PmError, Word};
+use pmindex_index::{Key, Value};
+
+use super::inner::Separator;
+use super::layout::{Form, HEADER_WORDS};
+use super::leaf::Leaf;
+use super::tree::FastFair;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Makes a leaf, whose lock is held, whole. Without room for inner nodes it stays as it is, but
+    /// without dead entries.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn repair(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+        let pm = self.pm();
+        self.bury(leaf)?; // R1
+        let next = leaf.next(pm);
+        if next != 0 {
+            let right = self.leaf(next)?;
+            let word = right.low(pm);
+            let low = self.low_from(word)?;
+            let block = if Form::<K, V>::WORD_KEY { 0 } else { word };
+            let separator = Separator { word: low.word, block };
+            match self.make_known(&low, separator, next, Flushed::nothing()) {
+                Err(PmError::Full { .. }) => return Ok(()),
+                known => known?, // R2
+            }
+        }
+        let state = leaf.state(pm).in_era(self.era);
+        pm.store_word(leaf.state_cell(), state.into_word()); // R3
+        Ok(())
+    }
+
+    /// Step R1.
+    fn bury(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+        let pm = self.pm();
+        let records = self.records_of(leaf)?;
+        let mut dead = Vec::new();
+        for i in 0..LEAF {
+            let id = leaf.id_cell(i);
+            if pm.load_word(id) != 0 && !records.contains(&i) {
+                if Form::<K, V>::HAS_BLOCK {
+                    self.pool.settle(id)?;
+                    self.pool.settle(leaf.other_cell(i))?;
+                }
+                dead.push(id);
+            }
+        }
+        if dead.is_empty() {
+            return Ok(());
+        }
+        for id in dead {
+            pm.store_word(id, 0);
+        }
+        let buried = pm.flush_words(&leaf.words()[HEADER_WORDS..]);
+        pm.fence(buried)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! A full leaf splits, without a log.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the new leaf, its `next` and low included; its ticket | P2 |
+//! | P2 | the old leaf's `next` (the split is decided); allocation bits | P3 |
+//! | P3 | the ids of the moved records in the old leaf become 0 | P4 |
+//! | P4 | the inner nodes know the new leaf ([`inner`](super::inner)) | unlock |
+//!
+//! From P2 on the moved records in the old leaf are dead, because their keys are greater than the
+//! low of the next leaf. A crash before P4 leaves a leaf of an old era: readers heed the low and move
+//! right, and the next writer does P3 and P4 ([`repair`](super::repair)).
+//!
+//! The old leaf's lock is held throughout. The new leaf's records stand apart, so that there are
+//! gaps for those to come.
+
+use pmindex_core::{Flushed, Medium, Owner, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{RecordBlock, separator_between};
+
+use super::entry::Sought;
+use super::inner::Separator;
+use super::layout::{Form, Geometry, LeafState, leaf_words};
+use super::leaf::{Image, Leaf};
+use super::tree::FastFair;
+use super::write::{Change, link};
+
+/// A leaf that was just linked, and its low.
+pub(crate) struct Linked {
+    pub(crate) leaf: u64,
+    pub(crate) low: Sought<'static>,
+    pub(crate) separator: Separator,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Splits `left`, which `change` holds, in half; or, if `incoming` is greater than every key of
+    /// the index, so that ascending keys leave full leaves.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn split(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        image: &Image,
+        change: Change<'_, M>,
+        incoming: &Sought<'_>,
+    ) -> Result<(), IndexError> {
+        let records: Vec<usize> = image.records(LEAF).collect();
+        let Some(&last) = records.last().filter(|_| records.len() >= 2) else {
+            let what = "a full leaf without records";
+            return Err(PmError::Corrupt { what, offset: left.offset() }.into());
+        };
+        let appending = image.next() == 0
+            && Form::<K, V>::cmp_key(&self.pool, image.entry(last), incoming)?.is_lt();
+        let keep = if appending { records.len() - 1 } else { records.len().div_ceil(2) };
+        let (kept, moved) = records.split_at(keep);
+        let linked = self.link_right(left, image, kept[keep - 1], moved)?;
+        let dropped = self.drop_ids(left, moved);
+        self.make_known(&linked.low, linked.separator, linked.leaf, dropped)?;
+        change.done();
+        Ok(())
+    }
+
+    /// Steps P1 and P2: moves the records of `moved` to a new leaf.
+    pub(crate) fn link_right(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        image: &Image,
+        greatest_kept: usize,
+        moved: &[usize],
+    ) -> Result<Linked, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
+        let leaf = block.ptr().offset();
+        let owner = Owner { word: left.next_cell(), mask: u64::MAX, expect: leaf };
+        // P1: everything about the new leaf, before anything leads to it.
+        let mut filled = Flushed::nothing();
+        let (low, separator) = if Form::<K, V>::WORD_KEY {
+            let word = image.entry(greatest_kept)[0];
+            (Sought::of_word(word), Separator { word, block: 0 })
+        } else {
+            let left = Form::<K, V>::sought(pool, image.entry(greatest_kept))?;
+            let right = Form::<K, V>::sought(pool, image.entry(moved[0]))?;
+            let low = Sought::of_bytes(separator_between(&left.bytes, &right.bytes).into_owned());
+            let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
+            filled = RecordBlock::write(pool, reserved.ptr(), &low.bytes, &[])?;
+            op.allocate(&reserved, owner)?;
+            let separator = Separator { word: low.word, block: reserved.ptr().offset() };
+            (low, separator)
+        };
+        let word = if Form::<K, V>::WORD_KEY { separator.word } else { separator.block };
+        let mut right = Image::new(LeafState::of_era(self.era), image.next(), word);
+        for (n, &from) in moved.iter().enumerate() {
+            right.set_entry(n * LEAF / moved.len(), image.entry(from));
+        }
+        let words = &right.words[..leaf_words(LEAF)];
+        filled = filled.and(pm.stream_words(self.leaf(leaf)?.words(), words));
+        op.allocate(&block, owner)?;
+        if Form::<K, V>::HAS_BLOCK {
+            // Earlier tickets may name the words that no longer own a moved record's block.
+            for &i in moved {
+                op.changes(left.id_cell(i));
+                op.changes(left.other_cell(i));
+            }
+        }
+        op.prepare(filled)?;
+        // P2: the link.
+        link(pool, op, left.next_cell(), leaf)?;
+        Ok(Linked { leaf, low, separator })
+    }
+
+    /// Step P3, not fenced: what comes next is.
+    pub(crate) fn drop_ids(&self, left: &Leaf<'_, K, V, LEAF>, moved: &[usize]) -> Flushed {
+        let pm = self.pm();
+        for &i in moved {
+            pm.store_word(left.id_cell(i), 0);
+        }
+        pm.flush_words(left.words())
+    }
+}

@@ -1,0 +1,173 @@
+//! The index itself: what its operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use pmindex_core::sync::{VersionLock, VersionTable};
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+
+use super::layout::{Geometry, Root};
+use super::leaf::Leaf;
+
+/// A persistent, concurrent ordered map: FAST&FAIR.
+///
+/// `LEAF` is the number of entries of a leaf (at most 30), `INNER` the number of separators of an
+/// inner node.
+///
+/// # Cost
+///
+/// Flushed lines and fences per operation, for one-word keys and values and no split: insert as many
+/// as the lines between the new record's place and the nearest gap (1 at best, 2 in the mean),
+/// update 1 and 1, remove 1 and 1, reads none. Opening reads two lines, whatever the size.
+///
+/// # Example
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_core::Pool;
+/// use pmindex_fastfair::FastFair;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let tree = FastFair::<u64, u64>::create(&pool, "squares")?;
+/// for n in 0..100 {
+///     tree.insert(&n, &(n * n))?;
+/// }
+/// assert_eq!(tree.get(&9)?, Some(81));
+/// drop(tree); // not closed: as after a crash
+/// let tree = FastFair::<u64, u64>::open(&pool, "squares")?;
+/// assert_eq!(tree.last()?, Some((99, 9801)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNER: usize = 30> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) entry: IndexEntry,
+    /// Leaves of this era are whole.
+    pub(crate) era: u64,
+    /// Held while inner nodes change.
+    pub(crate) inner: VersionLock,
+    /// Owned by whoever changes inner nodes.
+    pub(crate) writer: Mutex<()>,
+    pub(crate) locks: VersionTable,
+    /// Of the leaves of each lock, changed under it.
+    pub(crate) counts: Box<[Count]>,
+    /// Records when the index was opened; counted when first asked for after a crash.
+    pub(crate) base: Mutex<Option<u64>>,
+    pub(crate) report: RecoveryReport,
+    pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+/// Records gained since the index was opened (modulo 2^64), and how often that changed.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    gained: AtomicU64,
+    changes: AtomicU64,
+}
+
+impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
+    for FastFair<K, V, M, LEAF, INNER>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FastFair").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    #[inline(always)]
+    pub(crate) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    /// The leaf at `offset`.
+    #[inline(always)]
+    pub(crate) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
+        Leaf::at(&self.pool, offset)
+    }
+
+    /// The lock of the leaf at `offset`.
+    #[inline(always)]
+    pub(crate) fn lock_of(&self, offset: u64) -> &VersionLock {
+        self.locks.of(offset)
+    }
+
+    /// Notes `change` (modulo 2^64) records in the leaf at `offset`, whose lock is held.
+    #[inline(always)]
+    pub(crate) fn count(&self, offset: u64, change: u64) {
+        let Count { gained, changes } = &self.counts[self.locks.index_of(offset)];
+        gained.store(gained.load(Relaxed).wrapping_add(change), Relaxed);
+        changes.store(changes.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
+    }
+
+    /// How many leaves there can be at most: the limit of walks along the list.
+    pub(crate) fn leaf_limit(&self) -> u64 {
+        self.pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1
+    }
+
+    /// Sums over all locks: records gained, changes.
+    fn counted(&self) -> (u64, u64) {
+        self.counts.iter().fold((0, 0), |(gained, changes), count| {
+            let more = count.gained.load(Relaxed);
+            (u64::wrapping_add(gained, more), u64::wrapping_add(changes, count.changes.load(Relaxed)))
+        })
+    }
+
+    /// How many records there are. Complexity: the number of leaf locks; once after a crash, the
+    /// number of records. Exact when no write is under way.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        let mut base = self.pm().lock(&self.base);
+        if let Some(base) = *base {
+            return Ok(base.wrapping_add(self.counted().0));
+        }
+        let before = self.counted();
+        let mut records = 0u64;
+        for item in self.iter() {
+            item?;
+            records += 1;
+        }
+        if self.counted().1 == before.1 {
+            *base = Some(records.wrapping_sub(before.0));
+        }
+        Ok(records)
+    }
+
+    /// What opening did.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    /// Sizes. Reads every leaf.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        let mut stats = Stats {
+            height: 1 + u32::try_from(self.top()?.level()).unwrap_or(u32::MAX),
+            dram_bytes: (size_of_val(&*self.counts) + 8 * self.locks.len()) as u64,
+            pm_bytes: size_of::<Root>() as u64,
+            ..Stats::default()
+        };
+        self.visit_nodes(&mut |_| {
+            stats.inners += 1;
+            Ok(())
+        })?;
+        stats.pm_bytes += stats.inners * Geometry::<K, V, LEAF, INNER>::INNER_BYTES;
+        self.walk(|leaf, entries| {
+            stats.leaves += 1;
+            stats.records += entries.len() as u64;
+            stats.pm_bytes += Geometry::<K, V, LEAF, INNER>::LEAF_BYTES;
+            for block in self.blocks_of(leaf, entries)? {
+                stats.pm_bytes += pmindex_record::RecordBlock::at(&self.pool, block)?.size();
+            }
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+}

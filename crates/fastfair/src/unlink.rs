@@ -1,0 +1,135 @@
+//! An emptied leaf is given back.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the inner nodes forget the leaf: its left neighbour inherits its keys | P2 |
+//! | P2 | tickets "live while the left neighbour's `next` leads here" of leaf and low | P3 |
+//! | P3 | the left neighbour's `next`; allocation bits | unlock |
+//!
+//! A crash between leaves a leaf that is reached through its neighbour, as after an interrupted
+//! split. The neighbour is whole before P1: nothing dead in it comes to life when its range widens.
+//! The first leaf has no left neighbour and stays.
+
+use pmindex_core::{Flushed, Medium, Owner, PmError};
+use pmindex_index::{Key, Value};
+
+use super::access::At;
+use super::entry::Sought;
+use super::layout::{Form, WordsPtr};
+use super::leaf::Leaf;
+use super::tree::FastFair;
+use super::write::{Change, link};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Gives the leaf of a key back, if it is (still) empty and not the first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unlink(&self, key: &Sought<'_>) -> Result<(), PmError> {
+        let pm = self.pm();
+        loop {
+            let at = self.locate(key)?;
+            let Some(low) = self.low_at(&at) else {
+                pm.spin();
+                continue;
+            };
+            let Some(low) = low? else { return Ok(()) };
+            // The low itself belongs to the leaf on the left.
+            let left = self.locate(&low)?;
+            match self.unlink_between(&left, &at, &low) {
+                Some(done) => return done,
+                None => pm.spin(),
+            }
+        }
+    }
+
+    /// The low of a leaf, `None` inside if it is the first; `None` if the leaf has changed.
+    #[allow(clippy::option_option, clippy::type_complexity, reason = "two kinds of nothing")]
+    pub(crate) fn low_at(
+        &self,
+        at: &At<'_>,
+    ) -> Option<Result<Option<Sought<'static>>, PmError>> {
+        let pm = self.pm();
+        let low = (|| {
+            let leaf = self.leaf(at.leaf)?;
+            if pm.load(&self.root()?.head).offset() == at.leaf {
+                return Ok(None);
+            }
+            self.low_of(&leaf).map(Some)
+        })();
+        at.validate(pm).then_some(low)
+    }
+
+    /// `None` if a leaf has changed since it was located.
+    fn unlink_between(
+        &self,
+        left: &At<'_>,
+        empty: &At<'_>,
+        low: &Sought<'_>,
+    ) -> Option<Result<(), PmError>> {
+        let pm = self.pm();
+        let shared = std::ptr::eq(left.lock, empty.lock);
+        if shared && left.version != empty.version {
+            return None;
+        }
+        let guard = left.lock.try_upgrade(pm, left.version)?;
+        let _other = match shared {
+            true => None,
+            false => Some(empty.lock.try_upgrade(pm, empty.version)?),
+        };
+        let held = self.leaf(left.leaf).and_then(|left| Ok((left, self.leaf(empty.leaf)?)));
+        let (left, empty) = match held {
+            Ok(held) => held,
+            Err(error) => return Some(Err(error)),
+        };
+        let change = Change::new(pm, left.state_cell(), guard);
+        Some(self.unlink_held(&left, &empty, low, change))
+    }
+
+    fn unlink_held(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        empty: &Leaf<'_, K, V, LEAF>,
+        low: &Sought<'_>,
+        change: Change<'_, M>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        if !left.state(pm).is_of(self.era) {
+            self.repair(left)?;
+        }
+        if !empty.state(pm).is_of(self.era) {
+            self.repair(empty)?;
+        }
+        let whole = left.state(pm).is_of(self.era) && empty.state(pm).is_of(self.era);
+        let is_empty = empty.image(pm).records(LEAF).next().is_none();
+        if whole && is_empty && left.next(pm) == empty.offset() {
+            self.make_unknown(low, empty.offset())?; // P1
+            self.unlink_known(left, empty)?;
+        }
+        change.done();
+        Ok(())
+    }
+
+    /// Steps P2 and P3.
+    pub(crate) fn unlink_known(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        empty: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let (cell, offset) = (left.next_cell(), empty.offset());
+        let owner = Owner { word: cell, mask: u64::MAX, expect: offset };
+        let mut op = pool.op()?;
+        // P2: the tickets. Words of the freed leaf that earlier ones name change with its next use.
+        op.free(WordsPtr::new(offset), owner)?;
+        let low = empty.low(pm);
+        if !Form::<K, V>::WORD_KEY && low != 0 {
+            op.free(WordsPtr::new(low), owner)?;
+        }
+        op.changes(empty.next_cell());
+        op.prepare(Flushed::nothing())?;
+        // P3: the neighbour's link.
+        link(pool, op, cell, empty.next(pm))
+    }
+}

@@ -1,0 +1,366 @@
+//! Single writes: insert, update, upsert, remove.
+//!
+//! Everything that persists here runs under the leaf's version lock, which is held until the last
+//! fence, so nobody sees what a crash could take back.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | insert    | P1 | the record's block and its ticket, where it has one | P2 |
+//! |           | P2 | the shift ([`shift`](super::shift)), line by line; the id (LIN) | return (DUR) |
+//! | update    | P1 | the new block, tickets of both | P2 |
+//! |           | P2 | the value, or the one word that points to the block (LIN) | return (DUR) |
+//! | remove    | P1 | the block's ticket | P2 |
+//! |           | P2 | the id becomes 0 (LIN) | return (DUR) |
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
+use pmindex_index::{IndexError, Key, Value};
+
+use super::access::At;
+use super::entry::{Datum, Entry, Sought};
+use super::layout::{Form, LeafState, WordsPtr};
+use super::leaf::{Image, Leaf};
+use super::shift::{Gap, InOrder, place};
+use super::tree::FastFair;
+
+/// The lock of a leaf that is being changed. Dropped before the change is [`done`](Self::done), it
+/// leaves the leaf as one to be looked at again.
+pub(crate) struct Change<'t, M: Medium> {
+    pm: &'t M,
+    state: &'t PmU64,
+    done: bool,
+    _guard: VersionGuard<'t>,
+}
+
+impl<'t, M: Medium> Change<'t, M> {
+    pub(crate) fn new(pm: &'t M, state: &'t PmU64, guard: VersionGuard<'t>) -> Self {
+        Self { pm, state, done: false, _guard: guard }
+    }
+
+    /// The leaf is as whole as it was. Unlocks it.
+    #[inline(always)]
+    pub(crate) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl<M: Medium> Drop for Change<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.done {
+            let state = LeafState::from_word(self.pm.load_word(self.state));
+            self.pm.store_word(self.state, state.in_era(0).into_word());
+        }
+    }
+}
+
+/// The leaf of a key, locked, and the key's entry.
+pub(crate) struct Held<'t, K, V, M: Medium, const LEAF: usize> {
+    pub(crate) leaf: Leaf<'t, K, V, LEAF>,
+    pub(crate) found: Option<(usize, Entry)>,
+    pub(crate) change: Change<'t, M>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
+    /// returns `None`, having written nothing. The leaf is repaired, if need be.
+    #[inline(always)]
+    pub(crate) fn hold(
+        &self,
+        key: &Sought<'_>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Result<Option<Held<'_, K, V, M, LEAF>>, IndexError> {
+        self.pool.check_writable()?;
+        loop {
+            let at = self.locate(key)?;
+            match self.hold_at(&at, key, &wanted) {
+                Some(held) => return held,
+                None => self.pm().spin(),
+            }
+        }
+    }
+
+    /// As [`hold`](Self::hold); `None` if the leaf has changed since it was located.
+    #[inline(always)]
+    fn hold_at<'t>(
+        &'t self,
+        at: &At<'t>,
+        key: &Sought<'_>,
+        wanted: &impl Fn(bool) -> bool,
+    ) -> Option<Result<Option<Held<'t, K, V, M, LEAF>>, IndexError>> {
+        let pm = self.pm();
+        let found = self.leaf(at.leaf).and_then(|leaf| Ok((leaf, leaf.find(&self.pool, key)?)));
+        let (leaf, found) = match found {
+            Ok(found) => found,
+            Err(error) => return at.validate(pm).then_some(Err(error.into())),
+        };
+        if !wanted(found.is_some()) {
+            return at.validate(pm).then_some(Ok(None));
+        }
+        // What was read is still so, and stays so: the version becomes the lock.
+        let guard = at.lock.try_upgrade(pm, at.version)?;
+        let change = Change::new(pm, leaf.state_cell(), guard);
+        if !leaf.state(pm).is_of(self.era)
+            && let Err(error) = self.repair(&leaf)
+        {
+            return Some(Err(error.into()));
+        }
+        Some(Ok(Some(Held { leaf, found, change })))
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// A line and a fence per line shifted; with a block, its lines, the ticket's and the allocation
+    /// bit's, and 1 fence besides. Sometimes a split.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        while let Some(held) = self.hold(&key, |present| !present)? {
+            if self.insert_held(held, &key, &datum)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Inserts, or splits a full leaf and returns `false`.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        held: Held<'_, K, V, M, LEAF>,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Result<bool, IndexError> {
+        let Held { leaf, change, .. } = held;
+        let pm = self.pm();
+        let mut image = leaf.image(pm);
+        let gap = self.gap(&image, key)?;
+        let done = if Form::<K, V>::HAS_BLOCK {
+            self.insert_block(&leaf, &mut image, gap, key, datum)?
+        } else {
+            // P2. The last store is the id's (LIN).
+            let entry = Form::<K, V>::entry(key, datum, 0);
+            let mut shift = InOrder::new(pm, leaf.words());
+            let placed = place(&mut image, LEAF, gap, entry, |at, word| shift.store(at, word));
+            if placed.is_some() {
+                let committed = shift.finish()?;
+                pm.fence(committed)?; // DUR
+            }
+            placed.is_some()
+        };
+        if !done {
+            self.split(&leaf, &image, change, key)?;
+            return Ok(false);
+        }
+        self.count(leaf.offset(), 1);
+        change.done();
+        Ok(true)
+    }
+
+    /// Where a key that is not in the leaf goes.
+    #[inline(always)]
+    pub(crate) fn gap(&self, image: &Image, key: &Sought<'_>) -> Result<Gap, PmError> {
+        let mut after = None;
+        for i in image.records(LEAF) {
+            if Form::<K, V>::cmp_key(&self.pool, image.entry(i), key)?.is_ge() {
+                return Ok(Gap { after, before: i });
+            }
+            after = Some(i);
+        }
+        Ok(Gap { after, before: LEAF })
+    }
+
+    /// Inserts a record with a block; `false`, and no change, if the leaf is full.
+    fn insert_block(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        image: &mut Image,
+        gap: Gap,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Result<bool, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        if image.records(LEAF).count() == LEAF {
+            return Ok(false);
+        }
+        let mut op = pool.op()?;
+        // P1: block and ticket. Earlier tickets may name words of entries that move.
+        let (entry, filled) = self.write_block(&mut op, key, datum)?;
+        let mut stores = Vec::with_capacity(2 * LEAF);
+        let placed = place(image, LEAF, gap, entry, |at, word| stores.push((at, word)));
+        let Some(placed) = placed else { return Ok(false) };
+        for (at, _) in &stores {
+            op.changes(&leaf.words()[*at]);
+        }
+        op.allocate(&filled.block, leaf.owner(placed, entry))?;
+        op.prepare(filled.flushed)?;
+        // P2. The last store decides (LIN).
+        let mut shift = InOrder::new(pm, leaf.words());
+        for (at, word) in stores {
+            shift.store(at, word);
+        }
+        let sealed = op.seal();
+        let committed = shift.finish()?;
+        let durable = pm.fence(committed.and(sealed))?; // DUR
+        op.finish(durable);
+        Ok(true)
+    }
+
+    /// Reserves and fills the block of a record, whose entry it returns.
+    pub(crate) fn write_block(
+        &self,
+        op: &mut Op<'_, M>,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Result<(Entry, Filled), PmError> {
+        let block = op.reserve_bytes(Form::<K, V>::block_size(key, datum), 8)?;
+        let flushed = Form::<K, V>::write_block(&self.pool, block.ptr(), key, datum)?;
+        let entry = Form::<K, V>::entry(key, datum, block.ptr().offset());
+        Ok((entry, Filled { block, flushed }))
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// One-word values: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two tickets
+    /// and two allocation bits, and 1.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        let Some(held) = self.hold(&key, |present| present)? else { return Ok(false) };
+        self.update_held(held, &key, &datum)?;
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn update_held(
+        &self,
+        held: Held<'_, K, V, M, LEAF>,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Result<(), PmError> {
+        let Held { leaf, found, change } = held;
+        let Some((i, entry)) = found else { return Ok(()) };
+        let pm = self.pm();
+        if Form::<K, V>::HAS_BLOCK {
+            let mut op = self.pool.op()?;
+            let cell = leaf.block_cell(i);
+            let old = Form::<K, V>::block(entry);
+            // P1: the new block; both tickets name the word that points to one of the two.
+            let (_, Filled { block, flushed }) = self.write_block(&mut op, key, datum)?;
+            let new = block.ptr().offset();
+            op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
+            op.free(WordsPtr::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
+            op.prepare(flushed)?;
+            // P2, LIN: the pointer.
+            link(&self.pool, op, cell, new)?; // DUR
+        } else {
+            // P2, LIN: one word in place.
+            let cell = leaf.other_cell(i);
+            pm.store_word(cell, datum.word);
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+        }
+        change.done();
+        Ok(())
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        loop {
+            let Some(held) = self.hold(&key, |_| true)? else { continue };
+            if held.found.is_some() {
+                self.update_held(held, &key, &datum)?;
+                return Ok(false);
+            }
+            if self.insert_held(held, &key, &datum)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; with a block, the ticket's line, the allocation bit's and 1 fence besides. A
+    /// leaf that empties is given back.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let key = Sought::new::<K>(key)?;
+        let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
+        let Held { leaf, found, change } = held;
+        let Some((i, entry)) = found else { return Ok(None) };
+        let value = match Form::<K, V>::value(&self.pool, entry) {
+            Ok(value) => value,
+            Err(error) => {
+                change.done();
+                return Err(error.into());
+            }
+        };
+        self.remove_entry(&leaf, i, entry)?;
+        self.count(leaf.offset(), u64::MAX);
+        let emptied = leaf.image(self.pm()).records(LEAF).next().is_none();
+        change.done();
+        if emptied {
+            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
+            // stays, empty, until it empties again.
+            let _ = self.unlink(&key);
+        }
+        Ok(Some(value))
+    }
+
+    #[inline(always)]
+    fn remove_entry(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        i: usize,
+        entry: Entry,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let owner = leaf.owner(i, entry);
+        let dead = pm.load_word(owner.word) & !owner.mask;
+        if !Form::<K, V>::HAS_BLOCK {
+            // P2, LIN: the id.
+            pm.store_word(owner.word, dead);
+            let stored = pm.flush_words(words_of(owner.word));
+            pm.fence(stored)?; // DUR
+            return Ok(());
+        }
+        let mut op = self.pool.op()?;
+        // P1: the ticket. An earlier one may name the pointer, which is free from now on.
+        op.free(WordsPtr::new(Form::<K, V>::block(entry)), owner)?;
+        op.changes(leaf.block_cell(i));
+        op.prepare(Flushed::nothing())?;
+        // P2, LIN: the id.
+        link(&self.pool, op, owner.word, dead) // DUR
+    }
+}
+
+/// A block on its way in.
+pub(crate) struct Filled {
+    pub(crate) block: pmindex_core::Reserved<PmU64>,
+    pub(crate) flushed: Flushed,
+}
+
+/// The end of every operation that one word commits: stores and flushes it, seals and fences.
+pub(crate) fn link<M: Medium>(
+    pool: &Pool<M>,
+    mut op: Op<'_, M>,
+    cell: &PmU64,
+    word: u64,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store_word(cell, word); // LIN
+    let sealed = op.seal();
+    let linked = pm.flush_words(words_of(cell));
+    let durable: Durable = pm.fence(sealed.and(linked))?; // DUR
+    op.finish(durable);
+    Ok(())
+}
