@@ -53,6 +53,9 @@ impl<M: Medium> Pool<M> {
             return Ok(0);
         }
         Self::refuse_contradictions(&mut left)?;
+        // The live first: they decide whether a new slab exists, and whether the bits of the dead in
+        // it count.
+        left.sort_by_key(|ticket| !ticket.live);
         let mut touched = Vec::new();
         for ticket in &left {
             self.decide_left(ticket, &mut touched)?;

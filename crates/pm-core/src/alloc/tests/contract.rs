@@ -1,6 +1,7 @@
 //! What operations promise: blocks, tickets, steps, and what happens when they end early.
 
 use super::*;
+use crate::alloc::heap::Block;
 use crate::alloc::{AuditError, MicroLog, Owner};
 use crate::error::PmError;
 use crate::media::{Counting, Flushed, Mapped};
@@ -456,4 +457,29 @@ fn blocks_freed_by_another_thread_come_back() {
     });
     audit(&pool, root);
     assert!(pool.used_bytes() <= used + (1 << 20));
+}
+
+#[test]
+fn recovery_of_a_new_slab_clears_the_dead_though_only_a_later_block_is_live() {
+    let (space, pool, root) = traced();
+    let places = &pool.get(root).unwrap().places;
+    let mut op = pool.op().unwrap();
+    // A size nobody has used: its slab begins with this operation.
+    let blocks = [op.reserve_bytes(700, 8).unwrap(), op.reserve_bytes(700, 8).unwrap()];
+    for (block, place) in blocks.iter().zip(places) {
+        op.allocate(block, Owner::pointer(place, block.ptr())).unwrap();
+    }
+    op.prepare(Flushed::nothing()).unwrap();
+    // Both commits and both bits are stored; of the commits only the second one becomes durable, of
+    // the allocator's stores the bits, but not the page-table word of the slab.
+    pool.pm().store(&places[1], blocks[1].ptr());
+    let first = blocks[0].ptr().offset();
+    let Block::Slab { slab, .. } = pool.locate(first).unwrap() else { panic!("a small block") };
+    let base = pool.heap.slab(slab).base();
+    let bits = &pool.words(base, 2).unwrap()[1];
+    pool.pm().store(bits, 0b11);
+    core::mem::forget(op); // the process dies
+    core::mem::forget(pool);
+    let pool = Pool::open_traced(&space, &tiny()).unwrap();
+    pool.audit(owned(&pool, root).into_iter()).unwrap();
 }
