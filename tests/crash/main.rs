@@ -5,6 +5,7 @@
 
 #[path = "../../crates/pm-testkit/tests/crash_alloc/blocks.rs"]
 mod allocator;
+mod fastfair;
 mod list;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;

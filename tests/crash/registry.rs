@@ -5,6 +5,7 @@ use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 use super::allocator::Blocks as Allocator;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
+    fastfair::{FastFairBytes, FastFairWords},
     list::List,
     pools::Pools,
     shared_pool::SharedPool,
@@ -34,5 +35,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),
+        entry::<Indexed<FastFairWords>>(),
+        entry::<Indexed<FastFairBytes>>(),
     ]
 }

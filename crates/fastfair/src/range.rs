@@ -339,7 +339,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterato
         if let Err(error) = self.fill_front() {
             return Some(self.fail(error));
         }
-        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+        if let Some(item) = self.front_items.pop_front() {
+            return Some(Ok(item));
+        }
+        let item = self.back_items.pop_front()?;
+        self.lower = Bound::Excluded(item.0.clone()); // the back may have leaves to read yet
+        Some(Ok(item))
     }
 }
 
@@ -354,7 +359,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleE
         if let Err(error) = self.fill_back() {
             return Some(self.fail(error));
         }
-        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+        if let Some(item) = self.back_items.pop_back() {
+            return Some(Ok(item));
+        }
+        let item = self.front_items.pop_back()?;
+        self.upper = Bound::Excluded(item.0.clone()); // the front may have leaves to read yet
+        Some(Ok(item))
     }
 }
 

@@ -1,0 +1,54 @@
+//! FAST&FAIR: which types, and where its persistence steps are.
+
+use std::panic::Location;
+
+use pmindex::FastFair;
+use pmindex::core::Traced;
+use pmindex_testkit::crash::CrashIndex;
+
+/// FAST&FAIR with 8-byte keys and values, six to a leaf of two lines: shifts cross lines.
+pub(crate) struct FastFairWords;
+
+impl CrashIndex for FastFairWords {
+    type Key = u64;
+    type Value = u64;
+    type Index = FastFair<u64, u64, Traced, 6, 3>;
+    const NAME: &'static str = "fastfair";
+    const KEYS: u64 = 14;
+
+    fn key(n: u64) -> u64 {
+        n // the key 0 included
+    }
+
+    fn value(n: u64) -> u64 {
+        n % 4 // zero, and equal neighbours
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("fastfair/src/")
+    }
+}
+
+/// FAST&FAIR with byte-string keys and values: every record has a block, every leaf a low.
+pub(crate) struct FastFairBytes;
+
+impl CrashIndex for FastFairBytes {
+    type Key = Vec<u8>;
+    type Value = Vec<u8>;
+    type Index = FastFair<Vec<u8>, Vec<u8>, Traced, 4, 3>;
+    const NAME: &'static str = "fastfair-bytes";
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> Vec<u8> {
+        // A common prefix longer than a word, so that separators have blocks that count.
+        [b"transient", n.to_be_bytes().as_slice()].concat()
+    }
+
+    fn value(n: u64) -> Vec<u8> {
+        vec![n as u8; n as usize % 40]
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("fastfair/src/") || site.file().contains("pm-record/src/")
+    }
+}
