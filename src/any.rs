@@ -150,6 +150,8 @@ macro_rules! kinds {
 kinds! {
     /// DRAM inner nodes, leaves with fingerprints in PM: the fastest single operations.
     FpTree: "fptree", FpTree;
+    /// Everything in PM, sorted leaves: opens at once, whatever its size, and scans fast.
+    FastFair: "fastfair", FastFair;
 }
 
 impl Kind {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{FpTree, IndexError, PmIndex, Stats};
+use pmindex::{FastFair, FpTree, IndexError, PmIndex, Stats};
 use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
@@ -14,6 +14,7 @@ use crate::medium::{MediumArgs, Promise};
 /// Every index that can be measured, the yardstick last.
 const ENTRIES: &[Entry] = &[
     in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&FPTREE),
+    in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(&FASTFAIR),
     Entry {
         name: Yardstick::NAME,
         golden: &[],
@@ -30,6 +31,15 @@ const FPTREE: [Golden; 6] = [
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
     (Phase::Insert, 2, 2),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
+
+/// What an insert costs depends on how far the next gap is.
+const FASTFAIR: [Golden; 5] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];

@@ -76,11 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// The next leaf, if the key belongs to it or to a later one. Racing: validate `at`.
-    fn step_right<'t>(
-        &'t self,
-        at: &At<'t>,
-        key: &Sought<'_>,
-    ) -> Result<Option<At<'t>>, PmError> {
+    fn step_right<'t>(&'t self, at: &At<'t>, key: &Sought<'_>) -> Result<Option<At<'t>>, PmError> {
         let pm = self.pm();
         let next = self.leaf(at.leaf)?.next(pm);
         if next == 0 {
@@ -195,11 +191,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// The blocks of a leaf's records, and of its low.
-    pub(crate) fn blocks_of(
-        &self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        records: &[usize],
-    ) -> Result<Vec<u64>, PmError> {
+    pub(crate) fn blocks_of(&self, leaf: &Leaf<'_, K, V, LEAF>, records: &[usize]) -> Vec<u64> {
         let pm = self.pm();
         let mut blocks = Vec::new();
         if Form::<K, V>::HAS_BLOCK {
@@ -209,6 +201,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !Form::<K, V>::WORD_KEY && low != 0 {
             blocks.push(low);
         }
-        Ok(blocks)
+        blocks
     }
 }

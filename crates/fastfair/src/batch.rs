@@ -90,9 +90,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             ways.fill(None);
         }
         for way in ways {
-            let whole = |at: &At<'_>| {
-                self.leaf(at.leaf).is_ok_and(|leaf| leaf.state(pm).is_of(self.era))
-            };
+            let whole =
+                |at: &At<'_>| self.leaf(at.leaf).is_ok_and(|leaf| leaf.state(pm).is_of(self.era));
             *way = way.filter(whole);
         }
     }
@@ -245,9 +244,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             // Perhaps it is this stage that holds the lock, since this very version.
             let holds = |s: &Staged<'_, K, V, M, LEAF>| {
-                s.at.version == at.version
-                    && s.change.is_some()
-                    && std::ptr::eq(s.at.lock, at.lock)
+                s.at.version == at.version && s.change.is_some() && std::ptr::eq(s.at.lock, at.lock)
             };
             self.leaves.iter().position(holds)?;
             let same = |s: &Staged<'_, K, V, M, LEAF>| s.at.leaf == at.leaf;

@@ -97,11 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// A leaf that says so has no dead entries but free ones.
-    fn check_whole(
-        &self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        entries: &[usize],
-    ) -> Result<(), PmError> {
+    fn check_whole(&self, leaf: &Leaf<'_, K, V, LEAF>, entries: &[usize]) -> Result<(), PmError> {
         let pm = self.pm();
         let image = leaf.image(pm);
         if (0..LEAF).any(|i| !image.is_free(i) && !entries.contains(&i)) {
@@ -128,7 +124,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         self.walk(|leaf, entries| {
             blocks.push(leaf.offset());
-            for block in self.blocks_of(leaf, entries)? {
+            for block in self.blocks_of(leaf, entries) {
                 RecordBlock::at(&self.pool, block)?;
                 blocks.push(block);
             }

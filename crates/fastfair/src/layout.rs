@@ -176,9 +176,8 @@ impl<K: Key, V: Value, const LEAF: usize, const F: usize> Geometry<K, V, LEAF, F
     /// The word of an inner node's first block.
     pub(crate) const BLOCKS: usize = 2 * F + 3;
     /// Words of an inner node, in whole lines.
-    pub(crate) const INNER_WORDS: usize = (Self::BLOCKS
-        + if Form::<K, V>::WORD_KEY { 0 } else { F })
-    .next_multiple_of(LINE_WORDS);
+    pub(crate) const INNER_WORDS: usize =
+        (Self::BLOCKS + if Form::<K, V>::WORD_KEY { 0 } else { F }).next_multiple_of(LINE_WORDS);
     /// Bytes of an inner node.
     pub(crate) const INNER_BYTES: u64 = 8 * Self::INNER_WORDS as u64;
 

@@ -163,7 +163,6 @@ fn line_of(words: &[PmU64], line: usize) -> &[PmU64] {
     &words[line * LINE_WORDS..][..LINE_WORDS]
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

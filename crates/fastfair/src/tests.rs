@@ -227,7 +227,12 @@ fn damaged_child_words_are_errors() {
     let (pool, tree) = tree_of(0..500);
     let top = tree.top().expect("a tree");
     let cells: Vec<_> = tree.child_cells(top).expect("a node").collect();
-    for word in [0, u64::MAX, super::layout::Child::new(top.offset(), 9).0, pool.len() & !63 | (top.level() - 1)] {
+    for word in [
+        0,
+        u64::MAX,
+        super::layout::Child::new(top.offset(), 9).0,
+        pool.len() & !63 | (top.level() - 1),
+    ] {
         let old = tree.pm().load(cells[0]);
         tree.pm().store(cells[0], word);
         assert!(tree.get(&0).is_err(), "{word:#x}");

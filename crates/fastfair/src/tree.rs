@@ -118,7 +118,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn counted(&self) -> (u64, u64) {
         self.counts.iter().fold((0, 0), |(gained, changes), count| {
             let more = count.gained.load(Relaxed);
-            (u64::wrapping_add(gained, more), u64::wrapping_add(changes, count.changes.load(Relaxed)))
+            (
+                u64::wrapping_add(gained, more),
+                u64::wrapping_add(changes, count.changes.load(Relaxed)),
+            )
         })
     }
 
@@ -131,7 +134,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let before = self.counted();
         let mut records = 0u64;
-        for item in self.iter() {
+        for item in self {
             item?;
             records += 1;
         }
@@ -163,7 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             stats.leaves += 1;
             stats.records += entries.len() as u64;
             stats.pm_bytes += Geometry::<K, V, LEAF, INNER>::LEAF_BYTES;
-            for block in self.blocks_of(leaf, entries)? {
+            for block in self.blocks_of(leaf, entries) {
                 stats.pm_bytes += pmindex_record::RecordBlock::at(&self.pool, block)?.size();
             }
             Ok(())

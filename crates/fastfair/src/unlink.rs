@@ -46,10 +46,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The low of a leaf, `None` inside if it is the first; `None` if the leaf has changed.
     #[allow(clippy::option_option, clippy::type_complexity, reason = "two kinds of nothing")]
-    pub(crate) fn low_at(
-        &self,
-        at: &At<'_>,
-    ) -> Option<Result<Option<Sought<'static>>, PmError>> {
+    pub(crate) fn low_at(&self, at: &At<'_>) -> Option<Result<Option<Sought<'static>>, PmError>> {
         let pm = self.pm();
         let low = (|| {
             let leaf = self.leaf(at.leaf)?;
@@ -74,10 +71,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return None;
         }
         let guard = left.lock.try_upgrade(pm, left.version)?;
-        let _other = match shared {
-            true => None,
-            false => Some(empty.lock.try_upgrade(pm, empty.version)?),
-        };
+        let _other = if shared { None } else { Some(empty.lock.try_upgrade(pm, empty.version)?) };
         let held = self.leaf(left.leaf).and_then(|left| Ok((left, self.leaf(empty.leaf)?)));
         let (left, empty) = match held {
             Ok(held) => held,

@@ -54,6 +54,9 @@ impl<M: Medium> Drop for Change<'_, M> {
     }
 }
 
+/// What came of holding a leaf: `None` if it was not wanted.
+type Holding<'t, K, V, M, const LEAF: usize> = Result<Option<Held<'t, K, V, M, LEAF>>, IndexError>;
+
 /// The leaf of a key, locked, and the key's entry.
 pub(crate) struct Held<'t, K, V, M: Medium, const LEAF: usize> {
     pub(crate) leaf: Leaf<'t, K, V, LEAF>,
@@ -71,7 +74,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         key: &Sought<'_>,
         wanted: impl Fn(bool) -> bool,
-    ) -> Result<Option<Held<'_, K, V, M, LEAF>>, IndexError> {
+    ) -> Holding<'_, K, V, M, LEAF> {
         self.pool.check_writable()?;
         loop {
             let at = self.locate(key)?;
@@ -89,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         at: &At<'t>,
         key: &Sought<'_>,
         wanted: &impl Fn(bool) -> bool,
-    ) -> Option<Result<Option<Held<'t, K, V, M, LEAF>>, IndexError>> {
+    ) -> Option<Holding<'t, K, V, M, LEAF>> {
         let pm = self.pm();
         let found = self.leaf(at.leaf).and_then(|leaf| Ok((leaf, leaf.find(&self.pool, key)?)));
         let (leaf, found) = match found {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_index::{Index, Key, Value};
 use pmindex_fastfair::FastFair;
+use pmindex_index::{Index, Key, Value};
 use proptest::prelude::*;
 
 type Tiny<K, V> = FastFair<K, V, Mapped, 4, 3>;

@@ -2,8 +2,8 @@
 //! simulator.
 
 use pmindex_core::{Mapped, Traced};
-use pmindex_testkit::conformance::{Fuse, InFiles, Simulated};
 use pmindex_fastfair::FastFair;
+use pmindex_testkit::conformance::{Fuse, InFiles, Simulated};
 
 pmindex_testkit::conformance! {
     /// Nodes of production size.

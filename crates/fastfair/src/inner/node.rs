@@ -53,7 +53,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The cell of a node's child `at`.
     #[inline(always)]
-    pub(super) fn child_cell<'n>(node: &'n [PmU64], at: usize) -> &'n PmU64 {
+    pub(super) fn child_cell(node: &[PmU64], at: usize) -> &PmU64 {
         &node[Geometry::<K, V, LEAF, INNER>::CHILDREN + at.min(INNER)]
     }
 
@@ -65,12 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     #[inline(never)]
-    fn break_ties(
-        &self,
-        node: &[PmU64],
-        key: &Sought<'_>,
-        start: usize,
-    ) -> Result<usize, PmError> {
+    fn break_ties(&self, node: &[PmU64], key: &Sought<'_>, start: usize) -> Result<usize, PmError> {
         let pm = self.pm();
         let separators = self.children(node) - 1;
         let blocks = &node[Geometry::<K, V, LEAF, INNER>::BLOCKS..];
