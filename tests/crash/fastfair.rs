@@ -4,17 +4,17 @@ use std::panic::Location;
 
 use pmindex::FastFair;
 use pmindex::core::Traced;
-use pmindex_testkit::crash::CrashIndex;
+use pmindex_testkit::crash::{CrashIndex, Fault};
 
-/// FAST&FAIR with 8-byte keys and values, six to a leaf of two lines: shifts cross lines.
+/// FAST&FAIR with 8-byte keys and values, four to a leaf of two lines: shifts cross lines.
 pub(crate) struct FastFairWords;
 
 impl CrashIndex for FastFairWords {
     type Key = u64;
     type Value = u64;
-    type Index = FastFair<u64, u64, Traced, 6, 3>;
+    type Index = FastFair<u64, u64, Traced, 4, 3>;
     const NAME: &'static str = "fastfair";
-    const KEYS: u64 = 14;
+    const KEYS: u64 = 9;
 
     fn key(n: u64) -> u64 {
         n // the key 0 included
@@ -22,6 +22,10 @@ impl CrashIndex for FastFairWords {
 
     fn value(n: u64) -> u64 {
         n % 4 // zero, and equal neighbours
+    }
+
+    fn background(index: &Self::Index) -> Result<(), Fault> {
+        Ok(index.interrupt(&(Self::KEYS / 2))?)
     }
 
     fn owns(site: &Location<'static>) -> bool {
@@ -46,6 +50,10 @@ impl CrashIndex for FastFairBytes {
 
     fn value(n: u64) -> Vec<u8> {
         vec![n as u8; n as usize % 40]
+    }
+
+    fn background(index: &Self::Index) -> Result<(), Fault> {
+        Ok(index.interrupt(&Self::key(Self::KEYS / 2))?)
     }
 
     fn owns(site: &Location<'static>) -> bool {

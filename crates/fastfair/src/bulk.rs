@@ -78,9 +78,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(loaded)
     }
 
-    /// Discards what an unfinished load left, if there is any.
+    /// Discards what an unfinished load left, if there is any. The mark is the caller's to clear.
     pub(crate) fn discard_unfinished_load(&self) -> Result<bool, PmError> {
-        let (pool, pm) = (&*self.pool, self.pm());
+        let pm = self.pm();
         let root = self.root()?;
         if pm.load(&root.bulk_load) == 0 {
             return Ok(false);
@@ -91,7 +91,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let next = head.next(pm);
             if next == 0 {
                 self.discard_records(&head)?;
-                mark(pool, root, 0)?; // durable before: nothing, the index is empty
                 return Ok(true);
             }
             let leaf = self.leaf(next)?;
@@ -324,7 +323,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
     fn drop(&mut self) {
         if !self.finished {
             // If this fails (the medium does), the mark stands and the next opening discards.
-            let _ = self.tree.discard_unfinished_load();
+            let tree = self.tree;
+            let cleared =
+                tree.discard_unfinished_load().and_then(|_| mark(&tree.pool, tree.root()?, 0));
+            drop(cleared);
         }
     }
 }

@@ -7,9 +7,9 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | the era, one more, unless the shutdown was clean | P2 |
-//! | P2 | the mark of the clean shutdown is cleared | any other store |
+//! | P2 | the marks of the clean shutdown and of an unfinished load are cleared | return |
 //!
-//! Both words are in one line, so they are one flush and one fence.
+//! These words are in one line, so they are one flush and one fence.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -85,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
-        let (era, base) = Self::next_era(pool, root)?;
+        let (era, base) = Self::next_era(pool, root);
         Self::head(pool, root, era)?;
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let leaves = pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1;
@@ -109,22 +109,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             value: std::marker::PhantomData,
         };
         tree.report.repaired = u64::from(tree.discard_unfinished_load()?);
+        pool.pm().store(&root.bulk_load, 0);
+        pool.pm().persist(root)?; // P1 and P2, durable before: any operation
         tree.report.elapsed = started.elapsed();
         Ok(tree)
     }
 
     /// The era of this opening, and the number of records if it is known.
-    fn next_era(pool: &Pool<M>, root: &Root) -> Result<(u64, Option<u64>), PmError> {
+    fn next_era(pool: &Pool<M>, root: &Root) -> (u64, Option<u64>) {
         let pm = pool.pm();
         let (closed, mut era) = (pm.load(&root.closed), pm.load(&root.era));
         if closed == 0 || era == 0 {
             // An era that a leaf's word has no room for comes from a damaged file; it wraps.
             era = (era << 1 >> 1) + 1;
-            pm.store(&root.era, era); // P1
+            pm.store(&root.era, era);
         }
-        pm.store(&root.closed, 0); // P2
-        pm.persist(root)?;
-        Ok((era, closed.checked_sub(1)))
+        pm.store(&root.closed, 0);
+        (era, closed.checked_sub(1))
     }
 
     /// The first leaf; makes it where a crash in `create` left none.
@@ -148,8 +149,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Ends: notes how many records there are, and that every leaf is as whole as it says.
     ///
+    /// The note is not flushed: if a power failure takes it back, the next opening is one as after a
+    /// crash.
+    ///
     /// # Cost
-    /// 1 line, 1 fence; after a crash, when nobody has asked for [`len`](Self::len) yet, that.
+    /// That of [`len`](Self::len).
     pub fn close(self) -> Result<(), IndexError> {
         if self.pool.is_read_only() {
             return Ok(());
@@ -158,7 +162,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let records = self.len()?;
         let root = self.root()?;
         self.pm().store(&root.closed, records.wrapping_add(1));
-        self.pm().persist(&root.closed)?;
         Ok(())
     }
 }

@@ -15,11 +15,12 @@
 //! failed or panicked in this process: it loses its era.
 
 use pmindex_core::{Flushed, Medium, PmError, Word};
-use pmindex_index::{Key, Value};
+use pmindex_index::{IndexError, Key, Value};
 
+use super::entry::Sought;
 use super::inner::Separator;
 use super::layout::{Form, HEADER_WORDS};
-use super::leaf::Leaf;
+use super::leaf::{Leaf, id_word};
 use super::tree::FastFair;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -46,6 +47,34 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let state = leaf.state(pm).in_era(self.era);
         pm.store_word(leaf.state_cell(), state.into_word()); // R3
+        Ok(())
+    }
+
+    /// Leaves the leaf of a key as a crash in the middle of a split does, or in the middle of a shift
+    /// where there is nothing to split. For tests.
+    #[doc(hidden)]
+    pub fn interrupt(&self, key: &K::Ref) -> Result<(), IndexError> {
+        let key = Sought::new::<K>(key)?;
+        let Some(held) = self.hold(&key, |_| true)? else { return Ok(()) };
+        let (leaf, pm) = (held.leaf, self.pm());
+        let image = leaf.image(pm);
+        let records: Vec<usize> = image.records(LEAF).collect();
+        if records.len() > 2 {
+            let (kept, moved) = records.split_at(records.len() / 2);
+            self.link_right(&leaf, &image, kept[kept.len() - 1], moved)?;
+        } else if let Some(&last) = records.iter().find(|&&i| i + 1 < LEAF && image.is_free(i + 1))
+            && image.words[id_word(last)] != 0
+        {
+            // The first copy of a shift: the same id twice.
+            let [id, other] = image.entry(last);
+            self.pool.settle(leaf.id_cell(last + 1))?; // crash: unreachable, a test's own step
+            self.pool.settle(leaf.other_cell(last + 1))?; // crash: unreachable, a test's own step
+            pm.store_word(leaf.id_cell(last + 1), id);
+            pm.store_word(leaf.other_cell(last + 1), other);
+            let copied = pm.flush_words(leaf.words());
+            pm.fence(copied).map_err(PmError::from)?;
+        }
+        drop(held.change); // not done: the leaf is to be looked at again
         Ok(())
     }
 
