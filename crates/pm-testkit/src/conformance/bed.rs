@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
-use pmindex_core::{Mapped, Medium, Pool, PoolOptions, Traced};
+use pmindex_core::{Counting, Mapped, Medium, Pool, PoolOptions, Traced};
 
 use super::verdict::{Failure, Verdict, Within};
 
@@ -39,6 +39,27 @@ impl Bed for Emulated {
     }
 
     fn pool(&self) -> &Arc<Pool<Mapped>> {
+        &self.0
+    }
+
+    fn cycle(&mut self, _clean: bool) -> Verdict {
+        Ok(())
+    }
+}
+
+/// As [`Emulated`], on the counting medium: the figures of an index are those of one that works.
+#[derive(Debug)]
+pub struct Counted(Arc<Pool<Counting<Mapped>>>);
+
+impl Bed for Counted {
+    type Medium = Counting<Mapped>;
+
+    fn new(bytes: u64) -> Verdict<Self> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(Self(Arc::new(Pool::counting(bytes)?)))
+    }
+
+    fn pool(&self) -> &Arc<Pool<Counting<Mapped>>> {
         &self.0
     }
 

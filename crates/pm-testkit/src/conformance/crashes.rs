@@ -46,12 +46,18 @@ fn explored<S: Subject<Bed = Simulated>>(config: &Config) -> Verdict {
     let report = explore::<Indexed<CrashOf<S>>>(config)
         .map_err(|failure| Failure::new(failure.to_string()))?;
     ensure!(report.states > 100, "hardly anything explored:\n{report}");
+    let never = report.uncovered().next();
+    ensure!(
+        never.is_none(),
+        "no crash state at {}:\n{report}",
+        never.map_or(String::new(), |step| step.site.to_string())
+    );
     Ok(())
 }
 
-/// Crash states of one thread's runs: flushed lines, then eADR and msync, together `states`.
-/// (That every step has a crash state is for a [`Campaign`](crate::crash::Campaign) to show, which
-/// takes longer.)
+/// Crash states of one thread's runs: flushed lines, then eADR and msync, together `states`; some
+/// just before each persistence step that was executed. (That every step of the sources is executed
+/// is for a [`Campaign`](crate::crash::Campaign) to show.)
 pub fn crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     let states = u64::from(states);
     let lines = Config::new().states(states * 3 / 4).setup(40);

@@ -42,7 +42,7 @@ mod threads;
 mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
-pub use bed::{Bed, Emulated, InFiles, Simulated};
+pub use bed::{Bed, Counted, Emulated, InFiles, Simulated};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};

@@ -1,6 +1,6 @@
 //! Names, types and layouts; several indexes in one pool.
 
-use pmindex_core::{Medium, PmU64, Pool, pm_struct};
+use pmindex_core::{Medium, PmError, PmU64, Pool, pm_struct};
 use pmindex_index::{Index, IndexError, PmIndex, Storable};
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ fn decoy<S: Subject>(rig: &Rig<S>, name: &str, kind: [u8; 8], layout: u64) -> Ve
     Ok(())
 }
 
-/// A missing name, a taken name, another type and another layout are four distinct errors, and
-/// none of them changes anything.
+/// A missing name, a taken name, a name that none can have, another type and another layout are
+/// distinct errors, and none of them changes anything.
 pub fn refused_names<S: Subject>() -> Verdict {
     let mut rig = Rig::<S>::new()?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
@@ -55,6 +55,16 @@ pub fn refused_names<S: Subject>() -> Verdict {
         let error = error_of(open::<S>(&pool, name), "open of a missing name")?;
         ensure_eq!(error, IndexError::NoSuchIndex { name: name.into() }, "open {name:?}");
     }
+    let longest = "n".repeat(64);
+    for name in ["", &format!("{longest}n"), &"\u{e9}".repeat(33)] {
+        let error = error_of(S::Index::create(&pool, name), "create of a bad name")?;
+        let bad = PmError::BadName { len: name.len(), max: 64 };
+        ensure_eq!(error, IndexError::Pool(bad), "create {name:?}");
+        let error = error_of(open::<S>(&pool, name), "open of a bad name")?;
+        ensure_eq!(error, IndexError::NoSuchIndex { name: name.into() }, "open {name:?}");
+    }
+    S::Index::create(&pool, &longest).within("create of the longest name")?;
+    open::<S>(&pool, &longest).within("open of the longest name")?;
     for name in [NAME, "another type"] {
         let error = error_of(S::Index::create(&pool, name), "create of a taken name")?;
         ensure_eq!(error, IndexError::IndexExists { name: name.into() }, "create {name:?}");

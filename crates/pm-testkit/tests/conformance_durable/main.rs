@@ -5,9 +5,11 @@ mod slots;
 
 use std::cell::Cell;
 
-use pmindex_core::Traced;
+use pmindex_core::{Counting, Mapped, Traced};
 use pmindex_testkit::conformance;
-use pmindex_testkit::conformance::{self as suite, Emulated, Fuse, InFiles, Simulated, Subject};
+use pmindex_testkit::conformance::{
+    self as suite, Counted, Emulated, Fuse, InFiles, Simulated, Subject,
+};
 use slots::SlotIndex;
 
 /// What is wrong with the index.
@@ -43,6 +45,9 @@ conformance! {
     /// In simulated memory.
     durable_simulated: SlotIndex<u64, u64, 160, Traced>, keys u64, values u64, on Simulated,
         groups [schedules, crashes, concurrent_crashes];
+    /// Where every store, flush and fence is counted.
+    durable_counted: SlotIndex<u64, u64, 4096, Counting<Mapped>>, keys u64, values u64,
+        on Counted, groups [model, naming, threads];
     /// Conversions that panic.
     durable_fused: SlotIndex<Fuse, Fuse, 160>, keys Fuse, values Fuse, groups [conversions];
 }
