@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &["pmindex-trees", "pmindex-hart", "pmindex-sptree", "pmindex-pibench", "pmindex-testkit"],
     &["pmindex"],
-    &["pmindex-cli", "pmindex-capi", "pmindex-peers", "xtask"],
+    &["pmindex-cli", "pmindex-capi", "pmindex-peers", "pmindex-kv-server", "xtask"],
 ];
 
 /// A dependency of one crate of the workspace on another.
