@@ -11,7 +11,8 @@
 //! | `()` | 1 word | 0 |
 //! | `[u8; N]`, `N` up to 32 | `N / 8` words, rounded up, at least 1 | big-endian, padded with 0 |
 //! | `[u8; N]`, `N` over 32 | bytes | itself |
-//! | tuples of 2 to 4 parts, each inline, 4 words in all | the words of the parts | one after the other |
+//! | tuples of 2 to 4 parts, structs ([`storable!`](crate::storable)): all parts inline, 4 words in all | the words of the parts | one after the other |
+//! | other tuples and structs | bytes | the parts one after the other: words as 8 bytes, big-endian; byte strings with `00` written as `00 FF`, then `00 00` |
 //! | `Vec<u8>`, `String` | bytes | itself; UTF-8 |
 //!
 //! Word values do not depend on the machine; on the medium each word is little-endian. A word that

@@ -7,6 +7,8 @@ mod error;
 mod index;
 mod inline;
 mod key;
+#[doc(hidden)]
+pub mod parts;
 mod tuple;
 
 pub use error::IndexError;

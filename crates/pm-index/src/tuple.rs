@@ -1,35 +1,15 @@
-//! Tuples of inline parts: the words of the parts one after the other.
-//!
-//! A tuple of parts that are byte strings, or of more than four words, does not compile:
-//!
-//! ```compile_fail
-//! use pmindex_index::Storable;
-//! let _ = <(u128, u128, u8) as Storable>::SHAPE;
-//! ```
+//! Tuples of storable parts.
 
 use std::borrow::Cow;
 
-use crate::key::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
-
-/// The shape of parts in a row.
-const fn joined(parts: &[Shape]) -> Shape {
-    let (mut words, mut at) = (0, 0);
-    while at < parts.len() {
-        match parts[at] {
-            Shape::Inline(more) => words += more,
-            Shape::Bytes => panic!("a tuple's parts are of fixed size, at most 32 bytes each"),
-        }
-        at += 1;
-    }
-    assert!(words <= MAX_INLINE_WORDS, "a tuple has at most 4 words");
-    Shape::Inline(words)
-}
+use crate::key::{Key, Shape, Storable, Words};
+use crate::parts;
 
 macro_rules! tuple {
-    ($($part:ident $value:ident $field:tt),+) => {
+    ($($part:ident $field:tt),+) => {
         impl<$($part: Storable),+> Storable for ($($part,)+) {
             type Ref = Self;
-            const SHAPE: Shape = joined(&[$($part::SHAPE),+]);
+            const SHAPE: Shape = parts::shape(&[$($part::SHAPE),+]);
             fn type_name() -> String {
                 format!("({})", [$($part::type_name()),+].join(", "))
             }
@@ -39,39 +19,31 @@ macro_rules! tuple {
             }
             #[inline]
             fn to_words(value: &Self) -> Words {
-                let mut words = Words::default();
-                let mut at = 0;
-                $(
-                    let count = const { $part::SHAPE.words() };
-                    let part = $part::to_words(value.$field.borrowed());
-                    words[at..at + count].copy_from_slice(&part[..count]);
-                    at += count;
-                )+
+                let (mut words, mut at) = (Words::default(), 0);
+                $(parts::put_words(&value.$field, &mut words, &mut at);)+
                 debug_assert_eq!(at, Self::SHAPE.words());
                 words
             }
             #[inline]
             fn from_words(words: &[u64]) -> Self {
                 let mut rest = words;
-                $(
-                    let (part, others) = rest.split_at(const { $part::SHAPE.words() });
-                    let $value = $part::from_words(part);
-                    rest = others;
-                )+
+                let value = ($(parts::take_words::<$part>(&mut rest),)+);
                 debug_assert!(rest.is_empty());
-                ($($value,)+)
+                value
             }
-            fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
-                unreachable!("an inline type")
+            fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
+                parts::bytes(|bytes| { $(parts::put_bytes(&value.$field, bytes);)+ })
             }
-            fn from_bytes(_: &[u8]) -> Option<Self> {
-                unreachable!("an inline type")
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                let mut rest = bytes;
+                let value = ($(parts::take_bytes::<$part>(&mut rest)?,)+);
+                rest.is_empty().then_some(value)
             }
         }
         impl<$($part: Key),+> Key for ($($part,)+) {}
     };
 }
 
-tuple!(A a 0, B b 1);
-tuple!(A a 0, B b 1, C c 2);
-tuple!(A a 0, B b 1, C c 2, D d 3);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);

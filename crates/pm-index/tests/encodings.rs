@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
+use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Storable, Words, storable};
 use proptest::prelude::*;
 
 /// How an index compares.
@@ -66,6 +66,33 @@ macro_rules! number {
     };
 }
 
+/// Short byte strings of the bytes that an escape could confuse.
+fn zeros() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(0xff), any::<u8>()], 0..5)
+}
+
+storable! {
+    /// A struct with a byte string in it.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Visit {
+        day: i16,
+        page: String,
+        count: u64,
+    }
+}
+impl Key for Visit {}
+
+fn visits() -> impl Strategy<Value = Visit> {
+    (-1..2i16, "[\\x00a]{0,3}", 0..3u64).prop_map(|(day, page, count)| Visit { day, page, count })
+}
+
+storable! {
+    /// A struct of words.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Place { row: i32, column: i32 }
+}
+impl Key for Place {}
+
 encodings! {
     orders_u8: u8 = number!(u8), least u8::MIN, greatest u8::MAX;
     orders_u16: u16 = number!(u16), least u16::MIN, greatest u16::MAX;
@@ -96,6 +123,23 @@ encodings! {
         least (0, i16::MIN, (), 0), greatest (u8::MAX, i16::MAX, (), u32::MAX);
     orders_nested: ((i8, i8), (u8, u8)) = ((-1..2i8, -1..2i8), (0..2u8, 0..2u8)),
         least ((i8::MIN, i8::MIN), (0, 0)), greatest ((i8::MAX, i8::MAX), (255, 255));
+    orders_pairs_of_text_and_number: (String, i32) = ("[\\x00ab]{0,3}", -2..3i32),
+        least (String::new(), i32::MIN), greatest (char::MAX.to_string(), i32::MAX);
+    orders_pairs_of_bytes: (Vec<u8>, Vec<u8>) = (zeros(), zeros()), least (vec![], vec![]),
+        greatest (vec![0xff; 100], vec![0xff; 100]);
+    orders_bytes_amid_numbers: (u8, Vec<u8>, i64, bool) =
+        (0..2u8, zeros(), -2..3i64, any::<bool>()), least (0, vec![], i64::MIN, false),
+        greatest (u8::MAX, vec![0xff; 9], i64::MAX, true);
+    orders_nested_text: ((String, String), u8) = (("[ab]{0,2}", "[\\x00b]{0,2}"), 0..2u8),
+        least ((String::new(), String::new()), 0),
+        greatest ((char::MAX.to_string(), char::MAX.to_string()), 255);
+    orders_wide_tuples: (u128, i128, u8) = (0..3u128, -1..2i128, any::<u8>()),
+        least (0, i128::MIN, 0), greatest (u128::MAX, i128::MAX, u8::MAX);
+    orders_structs: Visit = visits(), least Visit { day: i16::MIN, page: String::new(), count: 0 },
+        greatest Visit { day: i16::MAX, page: char::MAX.to_string(), count: u64::MAX };
+    orders_inline_structs: Place = (-2..3i32, -2..3i32).prop_map(|(row, column)| Place {
+        row, column }), least Place { row: i32::MIN, column: i32::MIN },
+        greatest Place { row: i32::MAX, column: i32::MAX };
     orders_bytes: Vec<u8> = proptest::collection::vec(prop_oneof![0..2u8, any::<u8>()], 0..12),
         least vec![], greatest vec![0xff; 4096];
     orders_text: String = "\\PC{0,6}", least String::new(), greatest char::MAX.to_string();
@@ -153,4 +197,44 @@ fn names_tell_encodings_apart() {
     ];
     let distinct: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len(), "{names:?}");
+}
+
+#[test]
+fn structs_are_kept_as_tuples() {
+    assert_eq!(Place::SHAPE, Shape::Inline(2));
+    assert_eq!(Place::type_name(), <(i32, i32)>::type_name());
+    let place = Place { row: -1, column: 7 };
+    assert_eq!(Place::to_words(&place), <(i32, i32)>::to_words(&(-1, 7)));
+    let visit = Visit { day: 3, page: "a\0b".into(), count: 9 };
+    let tuple = (3, "a\0b".to_owned(), 9);
+    assert_eq!(Visit::to_bytes(&visit), <(i16, String, u64)>::to_bytes(&tuple));
+}
+
+#[test]
+fn bytes_with_parts_are_as_documented() {
+    let bytes = <(String, u8)>::to_bytes(&("a\0".into(), 5)).into_owned();
+    assert_eq!(bytes, [b'a', 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Bytes of a damaged file give a value or none, and a value gives those bytes again.
+    #[test]
+    fn any_bytes_are_a_value_or_none(
+        bytes in proptest::collection::vec(prop_oneof![3 => Just(0), 1 => Just(0xff), 1 => any::<u8>()], 0..40)
+    ) {
+        if let Some(value) = <(Vec<u8>, u64, Vec<u8>)>::from_bytes(&bytes) {
+            prop_assert_eq!(&*<(Vec<u8>, u64, Vec<u8>)>::to_bytes(&value), &bytes[..]);
+        }
+        let _ = <(String, (bool, String))>::from_bytes(&bytes);
+    }
+
+    /// No prefix of an encoding is one.
+    #[test]
+    fn what_is_cut_off_is_missed(a in zeros(), b in zeros(), number in any::<u64>(), cut in any::<proptest::sample::Index>()) {
+        let whole = <(Vec<u8>, u64, Vec<u8>)>::to_bytes(&(a, number, b)).into_owned();
+        let cut = cut.index(whole.len());
+        prop_assert_eq!(<(Vec<u8>, u64, Vec<u8>)>::from_bytes(&whole[..cut]), None);
+    }
 }
