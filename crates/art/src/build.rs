@@ -2,7 +2,7 @@
 
 use pmindex_core::{Medium, PmCell, PmError};
 
-use crate::child::{Child, Kind, LEAF_LIMIT};
+use crate::child::{Child, Kind, LEAF_LIMIT, Target};
 use crate::node::{Nodes, PREFIX_MAX};
 use crate::tree::{Root, key_word};
 
@@ -28,25 +28,69 @@ struct Part<'n> {
     depth: usize,
 }
 
+/// A tree that is built and not yet anywhere: [install](Nodes::install) or [forget](Nodes::forget)
+/// it.
+#[derive(Debug)]
+#[must_use = "its nodes are taken"]
+pub struct Built(Child);
+
 impl Nodes {
-    /// Fills the empty tree at `root` with leaves whose keys strictly ascend. Nobody else uses it
-    /// meanwhile.
+    /// Builds a tree from leaves whose keys strictly ascend.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the keys do not ascend (with a leaf as the offset), and as
-    /// [`Tree::insert`](crate::Tree::insert); what the tree holds then is unspecified.
+    /// [`Tree::insert`](crate::Tree::insert); nothing is taken then.
     ///
     /// # Cost
     /// O(n) in the leaves and the bytes that tell them apart; each node is made once, at its size.
-    pub fn build(&self, root: &Root, leaves: &impl Sorted) -> Result<(), PmError> {
-        let mut parts = Vec::new();
-        if !leaves.is_empty() {
-            parts.push(Part { cell: &root.child, from: 0, to: leaves.len(), depth: 0 });
+    pub fn build(&self, leaves: &impl Sorted) -> Result<Built, PmError> {
+        if leaves.is_empty() {
+            return Ok(Built(Child::NOTHING));
         }
-        while let Some(part) = parts.pop() {
-            self.build_part(leaves, &part, &mut parts)?;
+        // A place for the first cell, that nobody can reach.
+        let place = self.alloc(Kind::N4, 0, 0)?;
+        let top = &self.resolve(place).head().end;
+        let mut parts = vec![Part { cell: top, from: 0, to: leaves.len(), depth: 0 }];
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(part) = parts.pop()
+        {
+            result = self.build_part(leaves, &part, &mut parts);
         }
-        Ok(())
+        let built = Built(self.dram.load(top));
+        if let Target::Node(kind, index) = place.target() {
+            self.free(kind, index);
+        }
+        match result {
+            Ok(()) => Ok(built),
+            Err(error) => {
+                self.forget(&built);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a built tree in the place of an empty one.
+    pub fn install(&self, pm: &impl Medium, root: &Root, built: &Built) {
+        let _guard = root.lock.lock(pm);
+        debug_assert!(self.dram.load(&root.child).is_nothing());
+        self.dram.store(&root.child, built.0); // LIN
+    }
+
+    /// Gives the nodes of a built tree back.
+    pub fn forget(&self, built: &Built) {
+        let mut children = vec![built.0];
+        while let Some(child) = children.pop() {
+            let Target::Node(kind, index) = child.target() else { continue };
+            let mut from = Some(0);
+            while let Some((byte, child)) =
+                from.and_then(|from| self.next(self.get(kind, index), from, true))
+            {
+                children.push(child);
+                from = byte.checked_add(1);
+            }
+            self.free(kind, index);
+        }
     }
 
     fn build_part<'n>(

@@ -69,7 +69,7 @@ mod remove;
 mod tree;
 mod walk;
 
-pub use build::Sorted;
+pub use build::{Built, Sorted};
 pub use child::LEAF_LIMIT;
 pub use find_many::Search;
 pub use leaves::{KeyBuf, Leaves};

@@ -185,14 +185,23 @@ impl<'t, L: Leaves> Tree<'t, L> {
         let _above = step.above.lock.try_upgrade(pm, step.above.version).ok_or(Changed)?;
         let guard = step.here.lock.try_upgrade(pm, step.here.version).ok_or(Changed)?;
         let guards = Self::lock_all(pm, way)?;
-        self.take_from(step);
-        let left = match nodes.next(step.node, 0, true) {
+        let mut rest = nodes.next(step.node, 0, true);
+        if let Some((byte, _)) = rest
+            && step.byte == Some(byte)
+        {
+            rest = byte.checked_add(1).and_then(|from| nodes.next(step.node, from, true));
+        }
+        let left = match rest {
             None => nodes.dram.load(&step.node.head().end),
-            Some((next, child)) => {
-                if let Target::Node(kind, index) = child.target()
-                    && !self.merge(pm, step.node, next, nodes.get(kind, index))
-                {
-                    return Ok(()); // a node with one child: a part of a long common part. LIN
+            Some((byte, child)) => {
+                if let Target::Node(kind, index) = child.target() {
+                    let below = nodes.get(kind, index);
+                    // It is reached through this node only: its lock is waited for from above.
+                    let _guard = below.head().lock.lock(pm);
+                    if !self.merge(step.node, byte, below) {
+                        self.take_from(step); // LIN
+                        return Ok(()); // a node with one child: a part of a long common part
+                    }
                 }
                 child
             }
@@ -203,12 +212,10 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(())
     }
 
-    /// Puts the prefix of a locked node and the byte of its only child before the child's prefix;
-    /// `false` if that is too long.
-    fn merge(&self, pm: &impl Medium, node: Node<'t>, byte: u8, child: Node<'t>) -> bool {
+    /// Puts the prefix of a locked node and the byte of a locked child before the child's prefix;
+    /// `false` (and no change) if that is too long.
+    fn merge(&self, node: Node<'t>, byte: u8, child: Node<'t>) -> bool {
         let dram = &self.nodes.dram;
-        // Only a node that is reached through this one: its lock is waited for from above.
-        let _guard = child.head().lock.lock(pm);
         let (above, below) = (self.nodes.meta(node), self.nodes.meta(child));
         let (upper, lower) = (above.prefix_len(), below.prefix_len());
         if upper + 1 + lower > PREFIX_MAX {

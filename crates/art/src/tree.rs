@@ -213,4 +213,32 @@ impl<'t, L: Leaves> Tree<'t, L> {
             }
         }
     }
+
+    /// Nodes on the deeper of the ways to the least and the greatest leaf.
+    pub fn height(&self, pm: &impl Medium) -> u32 {
+        let down = |up: bool| {
+            let (mut at, mut child) = self.start(pm);
+            let mut height = 0;
+            while let Target::Node(kind, index) = child.target() {
+                let node = self.nodes.get(kind, index);
+                let version = node.head().lock.begin_read(pm);
+                if !at.holds(pm) {
+                    return None;
+                }
+                at = At { lock: &node.head().lock, version, ..at };
+                height += 1;
+                let next = self.nodes.next(node, if up { 0 } else { 255 }, up);
+                child = next.map_or(Child::NOTHING, |(_, child)| child);
+            }
+            at.holds(pm).then_some(height)
+        };
+        let settled = |up: bool| {
+            loop {
+                if let Some(height) = down(up) {
+                    return height;
+                }
+            }
+        };
+        settled(true).max(settled(false))
+    }
 }

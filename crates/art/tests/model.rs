@@ -159,7 +159,11 @@ fn compare_all<L: pmindex_art::Leaves>(
     assert!(down.iter().eq(all.iter().rev()));
 
     let root = roots.get(roots.alloc().unwrap());
-    nodes.build(root, &All(model.iter().map(|(k, l)| (k, *l)).collect())).unwrap();
+    let before = nodes.counts();
+    let sorted = All(model.iter().map(|(k, l)| (k, *l)).collect());
+    nodes.forget(&nodes.build(&sorted).unwrap());
+    assert_eq!(nodes.counts(), before);
+    nodes.install(pm, root, &nodes.build(&sorted).unwrap());
     let built = Tree::new(nodes, root, &|_: u64, _: &mut KeyBuf| -> Result<(), PmError> {
         unreachable!("no key is needed")
     });
@@ -233,11 +237,8 @@ fn keys_out_of_order_are_refused_by_build() {
             at as u64
         }
     }
-    let roots: Arena<Root> = Arena::new(9).unwrap();
     let nodes = Nodes::new(100).unwrap();
-    let build = |keys: &[&'static [u8]]| {
-        nodes.build(roots.get(roots.alloc().unwrap()), &Wrong(keys.to_vec()))
-    };
+    let build = |keys: &[&'static [u8]]| nodes.build(&Wrong(keys.to_vec()));
     assert!(build(&[b"", b"a", b"aa", b"ab", b"b"]).is_ok());
     for keys in [
         &[&b"a"[..], b"a"][..],
@@ -249,4 +250,6 @@ fn keys_out_of_order_are_refused_by_build() {
     ] {
         assert!(matches!(build(keys), Err(PmError::Corrupt { .. })), "{keys:?}");
     }
+    let in_order = [2, 0, 0, 0]; // the tree of the keys in order
+    assert_eq!(nodes.counts(), in_order, "what failed took nothing");
 }

@@ -130,6 +130,12 @@ impl VersionTable {
         self.locks.len()
     }
 
+    /// All locks, by index: for an operation that excludes everybody.
+    #[must_use]
+    pub fn all(&self) -> &[VersionLock] {
+        &self.locks
+    }
+
     /// Which lock the node at `offset` uses.
     #[inline(always)]
     #[must_use]
@@ -153,6 +159,18 @@ impl VersionTable {
 mod tests {
     use super::*;
     use crate::pool::Pool;
+
+    #[test]
+    fn all_locks_are_those_that_offsets_use() {
+        let table = VersionTable::new(3);
+        assert_eq!(table.all().len(), table.len());
+        for offset in 0..100 {
+            assert!(core::ptr::eq(
+                &raw const table.all()[table.index_of(offset)],
+                table.of(offset)
+            ));
+        }
+    }
 
     #[test]
     fn a_failed_upgrade_leaves_the_holder_alone() {

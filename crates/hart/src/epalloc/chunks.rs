@@ -1,0 +1,426 @@
+//! Handing slots out and taking them back.
+
+use parking_lot::{Mutex, MutexGuard};
+use pmindex_core::{Arena, Mapped, Medium, PPtr, PmError, Pool};
+
+use crate::layout::{
+    CLASSES, ChunkHead, ChunkPtr, ChunkShape, PLACES, Root, SlotRef, objects_per_chunk, size_class,
+};
+
+use super::shelf::{IN_HAND, ON_SHELF, Shelf, States};
+use super::table::{Table, free_chunk, free_segments, make_chunk};
+
+/// Hands: more than threads that write at once without waiting.
+const HANDS: usize = 16;
+
+/// A chunk of records whose free slots one writer hands out.
+#[derive(Debug, Default)]
+pub(crate) struct Hand {
+    /// The chunk's number plus 1, and where it is; 0 if there is none.
+    chunk: u32,
+    base: u64,
+    /// Free slots.
+    free: u64,
+}
+
+/// All chunks of an index.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    states: States,
+    table: Mutex<Table>,
+    /// That of records, then those of objects by size class.
+    shelves: Box<[Mutex<Shelf>]>,
+    hands: [Mutex<Hand>; HANDS],
+    records: ChunkShape,
+}
+
+fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}
+
+impl Chunks {
+    /// No chunks, with room for as many as a pool of `bytes` can have.
+    pub(crate) fn new(bytes: u64, records: ChunkShape) -> Result<Self, PmError> {
+        let least = records.bytes().min(128);
+        let most = u32::try_from(bytes / least + 64).unwrap_or(u32::MAX >> 1);
+        Ok(Self {
+            states: States { dram: Mapped::dram(), all: Arena::new(most)?, most },
+            table: Mutex::new(Table::default()),
+            shelves: (0..=CLASSES).map(|_| Mutex::default()).collect(),
+            hands: Default::default(),
+            records,
+        })
+    }
+
+    /// The rack of a shape, if its chunks have one.
+    fn room_for(&self, shape: ChunkShape) -> Option<&Mutex<Shelf>> {
+        if shape.is_objects() {
+            self.shelves.get(1 + size_class(shape.slot_words())?)
+        } else {
+            self.shelves.first()
+        }
+    }
+
+    /// A hand that nobody else has.
+    pub(crate) fn hand(&self, pm: &impl Medium) -> MutexGuard<'_, Hand> {
+        loop {
+            pm.yield_point();
+            if let Some(hand) = self.hands.iter().find_map(Mutex::try_lock) {
+                return hand;
+            }
+            pm.spin();
+        }
+    }
+
+    /// A slot for a record. Its `live` bit is clear, durably.
+    ///
+    /// # Cost
+    /// Now and then a new chunk: 2 fences.
+    #[inline(always)]
+    pub(crate) fn take_record<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: &Root,
+        hand: &mut Hand,
+    ) -> Result<SlotRef, PmError> {
+        if hand.free == 0 {
+            self.refill(pool, root, hand)?;
+        }
+        let slot = hand.free.trailing_zeros() as usize;
+        hand.free &= hand.free - 1;
+        let within = size_of::<ChunkHead>() + 8 * self.records.slot_words() * slot;
+        Ok(SlotRef::new(hand.base + within as u64, slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: &Root,
+        hand: &mut Hand,
+    ) -> Result<(), PmError> {
+        let (states, all) = (&self.states, self.records.all());
+        let mut rack = pool.pm().lock(&self.shelves[0]);
+        if let Some(number) = hand.chunk.checked_sub(1) {
+            // What came back meanwhile; else the chunk is full, and leaves the hand.
+            hand.free = all & !states.taken(number);
+            states.set_taken(number, all | if hand.free == 0 { 0 } else { IN_HAND });
+            if hand.free != 0 {
+                return Ok(());
+            }
+            hand.chunk = 0;
+        }
+        let number = if let Some(number) = rack.last() {
+            rack.take_off(states, number);
+            number
+        } else {
+            drop(rack);
+            let number = self.make(pool, root, self.records)?;
+            rack = pool.pm().lock(&self.shelves[0]);
+            number
+        };
+        hand.chunk = number + 1;
+        hand.base = states.dram.load(&states.get(number).base);
+        hand.free = all & !states.taken(number);
+        states.set_taken(number, all | IN_HAND);
+        drop(rack);
+        Ok(())
+    }
+
+    /// A slot for an object, with so many words.
+    ///
+    /// # Cost
+    /// Now and then a new chunk, always one for a large object: 2 fences.
+    pub(crate) fn take_object<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: &Root,
+        words: usize,
+    ) -> Result<SlotRef, PmError> {
+        let shape = ChunkShape::objects(words, objects_per_chunk(words, self.records.slots()));
+        let states = &self.states;
+        let Some(rack) = self.room_for(shape) else {
+            let number = self.make(pool, root, shape)?;
+            states.set_taken(number, 1);
+            return Ok(self.slot(number, 0));
+        };
+        let mut rack = pool.pm().lock(rack);
+        let number = if let Some(number) = rack.last() {
+            number
+        } else {
+            let number = self.make(pool, root, shape)?;
+            rack.put(states, number);
+            number
+        };
+        let taken = states.taken(number);
+        let slot = (!taken).trailing_zeros() as usize;
+        states.set_taken(number, taken | 1 << slot);
+        if (taken | 1 << slot) & shape.all() == shape.all() {
+            rack.take_off(states, number);
+        }
+        Ok(self.slot(number, slot))
+    }
+
+    fn slot(&self, number: u32, slot: usize) -> SlotRef {
+        let state = self.states.get(number);
+        let words = self.states.shape(number).slot_words();
+        let base = self.states.dram.load(&state.base);
+        SlotRef::new(base + (size_of::<ChunkHead>() + 8 * words * slot) as u64, slot)
+    }
+
+    /// Makes a chunk with no slot taken, which nobody else knows of.
+    fn make<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: &Root,
+        shape: ChunkShape,
+    ) -> Result<u32, PmError> {
+        let (number, place) = {
+            let mut table = pool.pm().lock(&self.table);
+            let number = table.take(pool, root)?;
+            (number, table.place(pool, number)?)
+        };
+        match make_chunk(pool, place, number, shape) {
+            Ok(chunk) => {
+                self.adopt(number, chunk, shape);
+                Ok(number)
+            }
+            Err(error) => {
+                pool.pm().lock(&self.table).free.push(number);
+                Err(error)
+            }
+        }
+    }
+
+    fn adopt(&self, number: u32, chunk: ChunkPtr, shape: ChunkShape) {
+        let state = self.states.get(number);
+        self.states.dram.store(&state.base, chunk.offset());
+        self.states.dram.store(&state.shape, shape);
+        self.states.dram.store(&state.taken, 0);
+    }
+
+    /// The number of the chunk that a slot of so many words is in.
+    pub(crate) fn number_of<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        slot_words: usize,
+    ) -> Result<u32, PmError> {
+        let base = at.chunk(slot_words);
+        let head = pool.get(ChunkPtr::new(base))?;
+        let number = pool.pm().load(&head.number);
+        if number < u64::from(self.states.most) {
+            let state = self.states.get(number as u32);
+            let shape = self.states.dram.load(&state.shape);
+            let fits = shape.slot_words() == slot_words && at.slot() < shape.slots();
+            if self.states.dram.load(&state.base) == base && fits {
+                return Ok(number as u32);
+            }
+        }
+        Err(corrupt("a slot that is in no chunk", at.offset()))
+    }
+
+    /// Takes a slot back. Nothing durable leads to it any more. A chunk without slots in use is
+    /// given back to the pool.
+    ///
+    /// # Cost
+    /// Now and then 2 fences.
+    pub(crate) fn release<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        slot_words: usize,
+    ) -> Result<(), PmError> {
+        let number = self.number_of(pool, at, slot_words)?;
+        let states = &self.states;
+        let shape = states.shape(number);
+        if let Some(rack) = self.room_for(shape) {
+            let mut rack = pool.pm().lock(rack);
+            let taken = states.taken(number) & !(1 << at.slot());
+            states.set_taken(number, taken);
+            if taken & IN_HAND != 0 {
+                return Ok(());
+            }
+            if taken & shape.all() != 0 {
+                if taken & ON_SHELF == 0 {
+                    rack.put(states, number);
+                }
+                return Ok(());
+            }
+            if taken & ON_SHELF != 0 {
+                rack.take_off(states, number);
+            }
+        }
+        self.recycle(pool, number, shape);
+        Ok(())
+    }
+
+    /// Gives back a chunk that nobody else knows of. If that fails (the pool is full), it stays.
+    fn recycle<M: Medium>(&self, pool: &Pool<M>, number: u32, shape: ChunkShape) {
+        let freed = {
+            let table = pool.pm().lock(&self.table);
+            table.place(pool, number)
+        }
+        .and_then(|place| free_chunk(pool, place));
+        let state = self.states.get(number);
+        if freed.is_ok() {
+            self.states.dram.store(&state.base, 0);
+            pool.pm().lock(&self.table).free.push(number);
+        } else if let Some(rack) = self.room_for(shape) {
+            pool.pm().lock(rack).put(&self.states, number);
+        } // else a large one: the next opening gives it back
+    }
+}
+
+/// Recovery and verification: for a quiescent index.
+impl Chunks {
+    /// Takes over the table as recovery found it: its segments, and for each place the chunk there
+    /// is.
+    pub(crate) fn load(
+        &self,
+        pm: &impl Medium,
+        segments: Vec<PPtr<crate::layout::Segment>>,
+        chunks: &[Option<(ChunkPtr, ChunkShape)>],
+    ) -> Result<(), PmError> {
+        let mut table = pm.lock(&self.table);
+        table.segments = segments;
+        table.next = chunks.len() as u32;
+        if chunks.len() > self.states.most as usize {
+            return Err(corrupt("more chunks than the pool has room for", 0));
+        }
+        for (number, chunk) in (0..).zip(chunks) {
+            match *chunk {
+                Some((chunk, shape)) => self.adopt(number, chunk, shape),
+                None => table.free.push(number),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all chunks, which have been given back. No writer is under way.
+    pub(crate) fn forget_all(&self, pm: &impl Medium) {
+        for hand in &self.hands {
+            *pm.lock(hand) = Hand::default();
+        }
+        for rack in &self.shelves {
+            *pm.lock(rack) = Shelf::default();
+        }
+        let mut table = pm.lock(&self.table);
+        for number in 0..table.next {
+            self.states.dram.store(&self.states.get(number).base, 0);
+        }
+        *table = Table::default();
+    }
+
+    /// Marks a slot as taken; an error if it was already: two records share it.
+    pub(crate) fn mark<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        slot_words: usize,
+    ) -> Result<(), PmError> {
+        let number = self.number_of(pool, at, slot_words)?;
+        if self.states.shape(number).is_objects() && self.states.mark(number, at.slot()) {
+            return Ok(());
+        }
+        Err(corrupt("an object of no record, or of two", at.offset()))
+    }
+
+    /// Sets which slots of a chunk of records are live.
+    pub(crate) fn set_live(&self, number: u32, live: u64) {
+        self.states.set_taken(number, live);
+    }
+
+    /// Gives back the chunks without slots in use and puts those with free slots on their shelves,
+    /// when everything live is marked. Returns how many were given back.
+    pub(crate) fn sort_out<M: Medium>(&self, pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
+        let mut freed = 0;
+        let known = pool.pm().lock(&self.table).next;
+        // The least numbers last, to be used first.
+        for number in (0..known).rev() {
+            let state = self.states.get(number);
+            if self.states.dram.load(&state.base) == 0 {
+                continue;
+            }
+            let (shape, taken) = (self.states.shape(number), self.states.taken(number));
+            if taken == 0 {
+                let mut table = pool.pm().lock(&self.table);
+                free_chunk(pool, table.place(pool, number)?)?;
+                table.free.push(number);
+                self.states.dram.store(&state.base, 0);
+                freed += 1;
+            } else if taken != shape.all()
+                && let Some(rack) = self.room_for(shape)
+            {
+                pool.pm().lock(rack).put(&self.states, number);
+            }
+        }
+        // Segments at the end that no chunk needs.
+        let table = &mut *pool.pm().lock(&self.table);
+        let in_use = |number: &u32| self.states.dram.load(&self.states.get(*number).base) != 0;
+        let used = (0..table.next).rev().find(in_use).map_or(0, |last| last + 1);
+        let keep = used.div_ceil(PLACES);
+        free_segments(pool, root, &table.segments, keep as usize)?;
+        table.segments.truncate(keep as usize);
+        table.next = used;
+        table.free.retain(|&number| number < used);
+        Ok(freed)
+    }
+
+    /// The chunks, with their shapes and the slots that are live or handed out.
+    pub(crate) fn each(
+        &self,
+        pm: &impl Medium,
+        mut visit: impl FnMut(u32, ChunkPtr, ChunkShape, u64) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let known = pm.lock(&self.table).next;
+        let mut idle = vec![0; known as usize];
+        for hand in &self.hands {
+            let hand = pm.lock(hand);
+            if let Some(number) = hand.chunk.checked_sub(1) {
+                idle[number as usize] = hand.free;
+            }
+        }
+        for number in 0..known {
+            let base = self.states.dram.load(&self.states.get(number).base);
+            if base != 0 {
+                let shape = self.states.shape(number);
+                let taken = self.states.taken(number) & shape.all() & !idle[number as usize];
+                visit(number, ChunkPtr::new(base), shape, taken)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The offsets of the table's segments.
+    pub(crate) fn segments(&self, pm: &impl Medium) -> Vec<u64> {
+        pm.lock(&self.table).segments.iter().map(|segment| segment.offset()).collect()
+    }
+
+    /// Chunks on shelves are those with free slots and in no hand.
+    pub(crate) fn check_shelves(&self, pm: &impl Medium) -> Result<(), PmError> {
+        let mut listed = 0;
+        for rack in &self.shelves {
+            for &number in pm.lock(rack).chunks() {
+                let (taken, shape) = (self.states.taken(number), self.states.shape(number));
+                if taken & ON_SHELF == 0 || taken & shape.all() == shape.all() {
+                    return Err(corrupt("a chunk on a rack that has no free slot", 0));
+                }
+                listed += 1;
+            }
+        }
+        let mut free = 0;
+        let known = pm.lock(&self.table).next;
+        for number in 0..known {
+            let base = self.states.dram.load(&self.states.get(number).base);
+            free += u64::from(base != 0 && self.states.taken(number) & ON_SHELF != 0);
+        }
+        if free == listed { Ok(()) } else { Err(corrupt("a rack that lacks a chunk", 0)) }
+    }
+
+    /// DRAM in use.
+    pub(crate) fn bytes(&self, pm: &impl Medium) -> u64 {
+        u64::from(pm.lock(&self.table).next) * size_of::<super::shelf::ChunkState>() as u64
+    }
+}

@@ -1,0 +1,96 @@
+//! Chunks with free slots, by shape, and what DRAM knows of each chunk.
+
+use pmindex_core::{Arena, Mapped, Medium, PmCell, PmU64, Rmw, pm_struct};
+
+use crate::layout::ChunkShape;
+
+pm_struct! {
+    /// What DRAM knows of a chunk.
+    ///
+    /// ```text
+    /// 0       8       16      24
+    /// | base  | taken | shape | where on its shelf |
+    /// ```
+    #[align(32)]
+    pub struct ChunkState: size 32 {
+        /// Where the chunk is; 0 if there is none of this number.
+        pub base @ 0: PmU64,
+        /// One bit per slot that is live or handed out; [`IN_HAND`], [`ON_SHELF`].
+        pub taken @ 8: PmU64,
+        /// Its shape.
+        pub shape @ 16: PmCell<ChunkShape>,
+        /// Its place on the shelf.
+        pub shelf_place @ 24: PmU64,
+    }
+}
+
+/// A hand holds the chunk; all its slots count as taken until they come back.
+pub(super) const IN_HAND: u64 = 1 << 63;
+/// The chunk is on its shelf.
+pub(super) const ON_SHELF: u64 = 1 << 62;
+
+/// The chunks of one shape that have free slots and are in no hand. Its lock guards the states of
+/// all chunks of the shape.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    chunks: Vec<u32>,
+}
+
+/// The states of chunks.
+#[derive(Debug)]
+pub(super) struct States {
+    pub(super) dram: Mapped,
+    pub(super) all: Arena<ChunkState>,
+    /// How many there can be.
+    pub(super) most: u32,
+}
+
+impl States {
+    pub(super) fn get(&self, number: u32) -> &ChunkState {
+        self.all.get(number)
+    }
+
+    pub(super) fn taken(&self, number: u32) -> u64 {
+        self.dram.load(&self.get(number).taken)
+    }
+
+    pub(super) fn set_taken(&self, number: u32, taken: u64) {
+        self.dram.store(&self.get(number).taken, taken);
+    }
+
+    pub(super) fn shape(&self, number: u32) -> ChunkShape {
+        self.dram.load(&self.get(number).shape)
+    }
+
+    /// Marks a slot as taken; whether it was not. For recovery, whose threads meet here.
+    pub(super) fn mark(&self, number: u32, slot: usize) -> bool {
+        self.dram.rmw_word(&self.get(number).taken, Rmw::Or(1 << slot)) & 1 << slot == 0
+    }
+}
+
+impl Shelf {
+    pub(super) fn put(&mut self, states: &States, number: u32) {
+        let state = states.get(number);
+        states.dram.store(&state.shelf_place, self.chunks.len() as u64);
+        self.chunks.push(number);
+        states.set_taken(number, states.taken(number) | ON_SHELF);
+    }
+
+    pub(super) fn last(&self) -> Option<u32> {
+        self.chunks.last().copied()
+    }
+
+    pub(super) fn take_off(&mut self, states: &States, number: u32) {
+        let place = states.dram.load(&states.get(number).shelf_place) as usize;
+        debug_assert_eq!(self.chunks.get(place), Some(&number));
+        self.chunks.swap_remove(place);
+        if let Some(&moved) = self.chunks.get(place) {
+            states.dram.store(&states.get(moved).shelf_place, place as u64);
+        }
+        states.set_taken(number, states.taken(number) & !ON_SHELF);
+    }
+
+    pub(super) fn chunks(&self) -> &[u32] {
+        &self.chunks
+    }
+}

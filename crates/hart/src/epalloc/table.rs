@@ -1,0 +1,127 @@
+//! The table of chunks: which numbers are free, and the segments on the medium.
+
+use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmPtr, Pool};
+
+use crate::layout::{ChunkHead, ChunkPtr, ChunkShape, PLACES, Root, Segment};
+
+/// What DRAM knows of the table.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) segments: Vec<PPtr<Segment>>,
+    /// Numbers without a chunk below `next`.
+    pub(super) free: Vec<u32>,
+    /// The first number that never had a chunk.
+    pub(super) next: u32,
+}
+
+impl Table {
+    /// The place of a number, which is below `next`.
+    pub(super) fn place<'p, M: Medium>(
+        &self,
+        pool: &'p Pool<M>,
+        number: u32,
+    ) -> Result<&'p PmPtr<ChunkHead>, PmError> {
+        let segment = self.segments.get((number / PLACES) as usize);
+        let segment = pool.get(segment.copied().unwrap_or(PPtr::NULL))?;
+        Ok(&segment.chunks[(number % PLACES) as usize])
+    }
+
+    /// A number for a new chunk; makes a segment if all are full.
+    pub(super) fn take<M: Medium>(&mut self, pool: &Pool<M>, root: &Root) -> Result<u32, PmError> {
+        if let Some(number) = self.free.pop() {
+            return Ok(number);
+        }
+        if self.next == self.segments.len() as u32 * PLACES {
+            let cell = match self.segments.last() {
+                None => &root.table,
+                Some(&last) => &pool.get(last)?.next,
+            };
+            self.segments.push(new_segment(pool, cell)?);
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+/// Hangs an empty segment into `cell`.
+fn new_segment<M: Medium>(pool: &Pool<M>, cell: &PmPtr<Segment>) -> Result<PPtr<Segment>, PmError> {
+    let pm = pool.pm();
+    pool.alloc_into(cell, |segment| {
+        pm.store(&segment.next, PPtr::NULL);
+        segment.chunks.iter().for_each(|place| pm.store(place, PPtr::NULL));
+        pm.flush(segment) // durable before: the pointer to it
+    })
+}
+
+/// Makes an empty chunk in a place of the table.
+///
+/// | step | store | durable before |
+/// |------|-------|----------------|
+/// | P1 | the chunk's header; its ticket | P2 |
+/// | P2 | the place in the table (LIN); allocation bits | return (DUR) |
+pub(super) fn make_chunk<M: Medium>(
+    pool: &Pool<M>,
+    place: &PmPtr<ChunkHead>,
+    number: u32,
+    shape: ChunkShape,
+) -> Result<ChunkPtr, PmError> {
+    let pm = pool.pm();
+    let mut op = pool.op()?;
+    let block = op.reserve_bytes(shape.bytes(), 64)?.cast::<ChunkHead>();
+    let head = pool.get(block.ptr())?;
+    pm.store(&head.live, 0);
+    pm.store(&head.number, u64::from(number));
+    pm.store(&head.shape, shape);
+    head.reserved.iter().for_each(|word| pm.store(word, 0));
+    let filled = pm.flush(head);
+    op.allocate(&block, Owner::pointer(place, block.ptr()))?;
+    op.prepare(filled)?;
+    pm.store(place, block.ptr());
+    let sealed = op.seal();
+    let linked = pm.flush(place);
+    let durable = pm.fence(linked.and(sealed))?;
+    let chunk = block.ptr();
+    op.finish(durable);
+    Ok(chunk)
+}
+
+/// Gives a chunk back: none of its slots is in use.
+///
+/// | step | store | durable before |
+/// |------|-------|----------------|
+/// | P1 | the ticket "live while the place leads to it" | P2 |
+/// | P2 | the place is null (LIN); allocation bits | return (DUR) |
+pub(crate) fn free_chunk<M: Medium>(
+    pool: &Pool<M>,
+    place: &PmPtr<ChunkHead>,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    let chunk = pm.load(place);
+    let mut op = pool.op()?;
+    op.free(chunk, Owner::pointer(place, chunk))?;
+    op.prepare(Flushed::nothing())?;
+    pm.store(place, PPtr::NULL);
+    let sealed = op.seal();
+    let cleared = pm.flush(place);
+    let durable = pm.fence(cleared.and(sealed))?;
+    op.finish(durable);
+    Ok(())
+}
+
+/// Gives back segments without chunks, the last ones of the table; `segments` are all of it up to
+/// them, of which `keep` stay.
+pub(crate) fn free_segments<M: Medium>(
+    pool: &Pool<M>,
+    root: &Root,
+    segments: &[PPtr<Segment>],
+    keep: usize,
+) -> Result<(), PmError> {
+    for at in (keep..segments.len()).rev() {
+        let cell = match at.checked_sub(1) {
+            None => &root.table,
+            Some(before) => &pool.get(segments[before])?.next,
+        };
+        pool.free_from(cell)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! Scans, in both directions, walking from tree to tree.
+//!
+//! A scan takes some records at a time: their places in a tree, in order, then each record, whose
+//! place is validated after it is read. Where something has changed it goes on from the last key
+//! that it has. The cache misses of a batch overlap.
+//!
+//! The two ends share the bounds: each batch that one end copies moves its bound past the records
+//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
+//! the other has copied and not given out.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+
+use pmindex_art::{Direction, Place};
+use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::Probe;
+
+use crate::directory::Directory;
+use crate::layout::SlotRef;
+use crate::record::KeyBytes;
+use crate::tree::Hart;
+
+/// The most records that are read at a time.
+const BATCH: usize = 64;
+
+/// Items of a range scan, from both ends.
+pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
+    tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
+    /// What is below has been copied by the front.
+    lower: Bound<K>,
+    /// What is above has been copied by the back.
+    upper: Bound<K>,
+    front: End,
+    back: End,
+    /// What the front has copied, ascending.
+    front_items: VecDeque<(K, V)>,
+    /// What the back has copied, ascending, all greater.
+    back_items: VecDeque<(K, V)>,
+    places: Vec<Place<'t>>,
+}
+
+/// Where one end reads next: a directory entry, and from where in its tree on. `None`: nowhere.
+struct End {
+    next: Option<(usize, Bound<Vec<u8>>)>,
+    /// Records of the next batch.
+    batch: usize,
+}
+
+impl<K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> std::fmt::Debug
+    for Range<'_, K, V, M, CHUNK, PREFIX>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
+fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
+    match lower {
+        Bound::Included(bound) => key < bound,
+        Bound::Excluded(bound) => key <= bound,
+        Bound::Unbounded => false,
+    }
+}
+
+fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
+    match upper {
+        Bound::Included(bound) => key > bound,
+        Bound::Excluded(bound) => key >= bound,
+        Bound::Unbounded => false,
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Hart<K, V, M, CHUNK, PREFIX>
+{
+    /// The records with keys in `bounds`, in order, from both ends.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
+        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
+        match (&lower, &upper) {
+            (Bound::Excluded(s), Bound::Excluded(e)) => {
+                assert!(s != e, "range start and end are equal and excluded");
+                assert!(s <= e, "range start is greater than range end");
+            }
+            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
+                assert!(s <= e, "range start is greater than range end");
+            }
+            _ => {}
+        }
+        Range {
+            front: End { next: self.scan_from(&lower, true), batch: 4 },
+            back: End { next: self.scan_from(&upper, false), batch: 4 },
+            tree: self,
+            lower,
+            upper,
+            front_items: VecDeque::new(),
+            back_items: VecDeque::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Where a scan begins.
+    fn scan_from(&self, bound: &Bound<K>, up: bool) -> Option<(usize, Bound<Vec<u8>>)> {
+        let home = |key: &K| {
+            let probe = Probe::of_stored(key);
+            let bytes = KeyBytes::of(&probe);
+            let home = Self::home(bytes.bytes());
+            (home.entry, home.rest.to_vec())
+        };
+        match bound {
+            Bound::Included(key) => {
+                let (entry, rest) = home(key);
+                Some((entry, Bound::Included(rest)))
+            }
+            Bound::Excluded(key) => {
+                let (entry, rest) = home(key);
+                Some((entry, Bound::Excluded(rest)))
+            }
+            Bound::Unbounded => {
+                let from = if up { 0 } else { Directory::<PREFIX>::ENTRIES - 1 };
+                Some((self.directory.next(from, up)?, Bound::Unbounded))
+            }
+        }
+    }
+
+    /// All records, in order.
+    pub fn iter(&self) -> Range<'_, K, V, M, CHUNK, PREFIX> {
+        self.range(..)
+    }
+
+    /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    pub fn scan(
+        &self,
+        from: &K::Ref,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
+        let mut range = self.range(K::owned(from)..);
+        let enough = out.len() + limit;
+        while out.len() < enough {
+            range.front.batch = (enough - out.len()).min(BATCH);
+            if !range.read_batch(true, |key, value| out.push((key, value)))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The least record.
+    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        let mut range = self.iter();
+        range.front.batch = 1;
+        range.next().transpose()
+    }
+
+    /// The greatest record.
+    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        let mut range = self.iter();
+        range.back.batch = 1;
+        range.next_back().transpose()
+    }
+
+    /// The record at a place with its key; `None` if it is not linked there any more.
+    fn read_record(&self, place: &Place<'_>) -> Option<Result<(K, V), PmError>> {
+        let slot = SlotRef::from_number(place.leaf);
+        let key = match self.records.key(slot) {
+            Ok(key) => key,
+            Err(error) => return place.validate(self.pm()).then_some(Err(error)),
+        };
+        // The key is believed if the place holds, which `read_at` validates.
+        let hash = Probe::<K>::of_stored(&key).hash();
+        let value = self.read_at(place, hash, |slot| self.records.value(slot))?;
+        Some(value.map(|value| (key, value)))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Range<'_, K, V, M, CHUNK, PREFIX>
+{
+    /// Reads some records at one end and moves that end on; `false` if there are none left.
+    fn read_batch(&mut self, up: bool, mut take: impl FnMut(K, V)) -> Result<bool, IndexError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let direction = if up { Direction::Ascending } else { Direction::Descending };
+        let end = if up { &mut self.front } else { &mut self.back };
+        let Some((entry, bound)) = end.next.take() else { return Ok(false) };
+        let limit = end.batch;
+        end.batch = (4 * limit).min(BATCH);
+        self.places.clear();
+        let from = bound.as_ref().map(Vec::as_slice);
+        let more = tree.tree(entry).walk(pm, from, direction, limit, &mut self.places)?;
+        for place in &self.places {
+            tree.records.prefetch(SlotRef::from_number(place.leaf));
+        }
+        let mut last = None;
+        let mut changed = false;
+        for place in &self.places {
+            let Some(record) = tree.read_record(place) else {
+                changed = true;
+                break;
+            };
+            let (key, value) = record?;
+            let outside = if up { above(&key, &self.upper) } else { below(&key, &self.lower) };
+            if outside {
+                self.moved(up, last);
+                return Ok(true); // this end has no next
+            }
+            last = Some(key.clone());
+            take(key, value);
+        }
+        let next = if more || changed {
+            let bound = match &last {
+                Some(key) => {
+                    let probe = Probe::of_stored(key);
+                    let bytes = KeyBytes::of(&probe);
+                    Bound::Excluded(Directory::<PREFIX>::rest(bytes.bytes()).to_vec())
+                }
+                None => bound,
+            };
+            Some((entry, bound))
+        } else {
+            Directory::<PREFIX>::step(entry, up)
+                .and_then(|entry| tree.directory.next(entry, up))
+                .map(|entry| (entry, Bound::Unbounded))
+        };
+        if up {
+            self.front.next = next;
+        } else {
+            self.back.next = next;
+        }
+        self.moved(up, last);
+        Ok(true)
+    }
+
+    /// Moves the bound of an end past what it has read.
+    fn moved(&mut self, up: bool, last: Option<K>) {
+        if let Some(key) = last {
+            let bound = if up { &mut self.lower } else { &mut self.upper };
+            *bound = Bound::Excluded(key);
+        }
+    }
+
+    fn fill_front(&mut self) -> Result<(), IndexError> {
+        let mut items = std::mem::take(&mut self.front_items);
+        while items.is_empty()
+            && self.read_batch(true, |key, value| items.push_back((key, value)))?
+        {}
+        self.front_items = items;
+        Ok(())
+    }
+
+    fn fill_back(&mut self) -> Result<(), IndexError> {
+        let mut items = std::mem::take(&mut self.back_items);
+        while items.is_empty()
+            && self.read_batch(false, |key, value| items.push_front((key, value)))?
+        {}
+        self.back_items = items;
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
+        self.front.next = None;
+        self.back.next = None;
+        self.front_items.clear();
+        self.back_items.clear();
+        Err(error)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Iterator
+    for Range<'_, K, V, M, CHUNK, PREFIX>
+{
+    type Item = Result<(K, V), IndexError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.front_items.pop_front() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_front() {
+            return Some(self.fail(error));
+        }
+        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> DoubleEndedIterator
+    for Range<'_, K, V, M, CHUNK, PREFIX>
+{
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.back_items.pop_back() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_back() {
+            return Some(self.fail(error));
+        }
+        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> std::iter::FusedIterator
+    for Range<'_, K, V, M, CHUNK, PREFIX>
+{
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> IntoIterator
+    for &'t Hart<K, V, M, CHUNK, PREFIX>
+{
+    type Item = Result<(K, V), IndexError>;
+    type IntoIter = Range<'t, K, V, M, CHUNK, PREFIX>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

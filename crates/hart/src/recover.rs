@@ -1,0 +1,351 @@
+//! Creating and opening: the trees are built from the chunks.
+//!
+//! | phase | what | by |
+//! |-------|------|----|
+//! | 1 | the table: where the chunks are; what a bulk load left unfinished is discarded | one thread |
+//! | 2 | chunks of records: the key of each live record; the objects that it leads to are marked | all threads |
+//! | 3 | the records sorted by key | all threads |
+//! | 4 | a tree for each directory entry, each node made once | all threads |
+//! | 5 | chunks without anything live are given back | one thread |
+//!
+//! Nothing but phases 1 and 5 writes to the pool, and each of their steps is one ticket, so opening
+//! may be interrupted anywhere. What was handed out and not committed is free because nothing says
+//! otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use pmindex_core::sync::VersionTable;
+use pmindex_core::{IndexEntry, Medium, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+
+use crate::bulk::discard_unfinished;
+use crate::directory::Directory;
+use crate::epalloc::Chunks;
+use crate::layout::{
+    ChunkHead, ChunkPtr, ChunkShape, KIND, Root, Segment, SlotRef, layout_id, record_words,
+};
+use crate::record::Records;
+use crate::sorted::{Entry, Item};
+use crate::tree::Hart;
+
+/// Chunks below which one thread does everything.
+const FEW: usize = 256;
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Hart<K, V, M, CHUNK, PREFIX>
+{
+    fn wanted() -> String {
+        format!("hart<{}, {}, {CHUNK}>", K::type_name(), V::type_name())
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let layout = layout_id::<K, V, CHUNK>();
+        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+            let pm = pool.pm();
+            pm.store(&root.table, PPtr::NULL);
+            pm.store(&root.bulk_load, 0);
+            root.reserved.iter().for_each(|word| pm.store(word, 0));
+            pm.flush(root)
+        })?;
+        Self::start(pool, entry)
+    }
+
+    /// Opens the index `name`, and recovers it. Opening it with another `PREFIX` is fine: that
+    /// concerns DRAM only.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
+        }
+        if entry.layout != layout_id::<K, V, CHUNK>() {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+        }
+        Self::start(pool, entry)
+    }
+
+    /// Ends. There is nothing to save: what opening needs is in the chunks.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn close(self) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let root = pool.get(entry.root::<Root>())?;
+        let discarded = discard_unfinished(pool, root)?;
+        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        let locks = VersionTable::new((pool.len() / 1024).max(16).ilog2().clamp(4, 13));
+        let counts = (0..locks.len()).map(|_| AtomicU64::new(0)).collect();
+        let report = RecoveryReport {
+            clean: pool.was_clean(),
+            repaired: discarded,
+            ..RecoveryReport::default()
+        };
+        // A record takes two words at least.
+        let most = pool.max_size() / 16;
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            entry,
+            records: Records::new(pool),
+            directory: Directory::new()?,
+            nodes: pmindex_art::Nodes::new(most)?,
+            chunks: Chunks::new(pool.max_size(), Self::RECORDS)?,
+            locks,
+            counts,
+            report,
+        };
+        tree.recover(root)?;
+        tree.report.elapsed = started.elapsed();
+        Ok(tree)
+    }
+
+    fn recover(&mut self, root: &Root) -> Result<(), PmError> {
+        let pm = self.pool.pm();
+        let table = read_table(&self.pool, root)?;
+        let chunks = table
+            .places
+            .iter()
+            .enumerate()
+            .map(|(number, &chunk)| self.read_head(number, chunk))
+            .collect::<Result<Vec<_>, PmError>>()?;
+        self.chunks.load(pm, table.segments, &chunks)?;
+        let of_records: Vec<(u32, ChunkPtr)> = (0..)
+            .zip(&chunks)
+            .filter_map(|(number, chunk)| chunk.map(|(chunk, shape)| (number, chunk, shape)))
+            .filter(|(_, _, shape)| !shape.is_objects())
+            .map(|(number, chunk, _)| (number, chunk))
+            .collect();
+        let threads = match std::thread::available_parallelism() {
+            Ok(threads) if of_records.len() >= FEW => threads.get().min(8),
+            _ => 1,
+        };
+        let parts = of_records.chunks(of_records.len().div_ceil(threads).max(1));
+        let found = on_threads(threads, parts, |part| self.read_chunks(part))?;
+        let records: usize = found.iter().map(Vec::len).sum();
+        let sorted = self.sort_all(threads, found)?;
+        self.build_all(threads, &sorted)?;
+        let freed = self.chunks.sort_out(&self.pool, root)?;
+        self.counts[0].store(records as u64, Relaxed);
+        self.report.records = records as u64;
+        self.report.leaves = of_records.len() as u64;
+        self.report.repaired += freed;
+        self.report.threads = threads;
+        Ok(())
+    }
+
+    /// What the header of a chunk says, if it may.
+    fn read_head(
+        &self,
+        number: usize,
+        chunk: ChunkPtr,
+    ) -> Result<Option<(ChunkPtr, ChunkShape)>, PmError> {
+        if chunk.is_null() {
+            return Ok(None);
+        }
+        let pm = self.pool.pm();
+        let head = self.pool.get(chunk)?;
+        let shape: ChunkShape = pm.load(&head.shape);
+        let plausible = if shape.is_objects() {
+            let words = shape.slot_words();
+            words >= 2
+                && words as u64 <= self.pool.len() / 8
+                && shape
+                    == ChunkShape::objects(words, crate::layout::objects_per_chunk(words, CHUNK))
+        } else {
+            shape == Self::RECORDS
+        };
+        if !plausible || pm.load(&head.number) != number as u64 {
+            return Err(corrupt("the header of a chunk", chunk.offset()));
+        }
+        self.pool.words(chunk.offset(), (shape.bytes() / 8) as usize)?;
+        Ok(Some((chunk, shape)))
+    }
+
+    /// Phase 2: the live records of some chunks.
+    fn read_chunks(&self, chunks: &[(u32, ChunkPtr)]) -> Result<Vec<Item>, PmError> {
+        let pm = self.pool.pm();
+        let mut items = Vec::with_capacity(chunks.len() * CHUNK);
+        for &(number, chunk) in chunks {
+            let live = pm.load(&self.pool.get(chunk)?.live);
+            if live & !Self::RECORDS.all() != 0 {
+                return Err(corrupt("the live bits of a chunk", chunk.offset()));
+            }
+            self.chunks.set_live(number, live);
+            let mut left = live;
+            while left != 0 {
+                let slot = left.trailing_zeros() as usize;
+                left &= left - 1;
+                let within = size_of::<ChunkHead>() + 8 * record_words::<K>() * slot;
+                let at = SlotRef::new(chunk.offset() + within as u64, slot);
+                self.mark_objects(at)?;
+                items.push(self.records.item(at)?);
+            }
+        }
+        Ok(items)
+    }
+
+    /// Marks the objects that a record leads to.
+    fn mark_objects(&self, at: SlotRef) -> Result<(), PmError> {
+        let objects = self.objects_of(at)?;
+        for object in [objects.key, objects.value].into_iter().flatten() {
+            let words = self.records.object_slot_words(object)?;
+            self.chunks.mark(&self.pool, object, words)?;
+        }
+        Ok(())
+    }
+
+    /// Phase 3: all records in order, in parts that follow each other.
+    fn sort_all(&self, threads: usize, found: Vec<Vec<Item>>) -> Result<Vec<Vec<Item>>, PmError> {
+        if threads == 1 {
+            let mut all = found.into_iter().flatten().collect::<Vec<_>>();
+            self.records.sort(&mut all);
+            return Ok(vec![all]);
+        }
+        let (least, most) = found.iter().flatten().fold((u64::MAX, 0), |(least, most), item| {
+            (least.min(item.word()), most.max(item.word()))
+        });
+        // Parts by the bits behind the common prefix.
+        let bits = 64 - (least ^ most).leading_zeros();
+        let shift = bits.saturating_sub(9);
+        let origin = least.checked_shr(shift).unwrap_or(0);
+        let part_of = |item: &Item| (item.word().checked_shr(shift).unwrap_or(0) - origin) as usize;
+        let parts = most.checked_shr(shift).unwrap_or(0) - origin + 1;
+        let divided = on_threads(threads, found, |items| {
+            let mut parts = vec![Vec::new(); parts as usize];
+            for item in items {
+                parts[part_of(&item)].push(item);
+            }
+            Ok(parts)
+        })?;
+        let mut divided: Vec<_> = divided.into_iter().map(Vec::into_iter).collect();
+        let joined = (0..parts).map(|_| {
+            divided.iter_mut().filter_map(Iterator::next).filter(|p| !p.is_empty()).collect()
+        });
+        let joined: Vec<Vec<Vec<Item>>> = joined.collect();
+        on_threads(threads, joined, |part| {
+            let mut items = part.concat();
+            self.records.sort(&mut items);
+            Ok(items)
+        })
+    }
+
+    /// Phase 4.
+    fn build_all(&self, threads: usize, sorted: &[Vec<Item>]) -> Result<(), PmError> {
+        // Parts of one directory entry, which goes on from part to part, belong together.
+        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut last = None;
+        for (at, part) in sorted.iter().enumerate() {
+            let (Some(first), Some(end)) = (part.first(), part.last()) else { continue };
+            let entry = self.records.entry_of(first)?;
+            match groups.last_mut() {
+                Some(group) if last == Some(entry) => group.end = at + 1,
+                _ => groups.push(at..at + 1),
+            }
+            last = Some(self.records.entry_of(end)?);
+        }
+        on_threads(threads, groups, |group| match &sorted[group] {
+            [part] => self.build_entries(part),
+            parts => self.build_entries(&parts.concat()),
+        })?;
+        Ok(())
+    }
+
+    /// Builds the trees of items in order, which have whole directory entries.
+    fn build_entries(&self, items: &[Item]) -> Result<(), PmError> {
+        let mut rest = items;
+        while let Some(first) = rest.first() {
+            let entry = self.records.entry_of(first)?;
+            let mut count = 1;
+            while let Some(item) = rest.get(count)
+                && self.records.entry_of(item)? == entry
+            {
+                count += 1;
+            }
+            let (now, others) = rest.split_at(count);
+            let built = self.nodes.build(&Entry::new(&self.records, now)?)?;
+            self.directory.mark(entry);
+            self.nodes.install(self.pool.pm(), self.directory.root(entry), &built);
+            rest = others;
+        }
+        Ok(())
+    }
+}
+
+/// The table as it is on the medium.
+pub(crate) struct TableImage {
+    pub(crate) segments: Vec<PPtr<Segment>>,
+    pub(crate) places: Vec<ChunkPtr>,
+}
+
+/// Phase 1.
+pub(crate) fn read_table<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<TableImage, PmError> {
+    let pm = pool.pm();
+    let mut image = TableImage { segments: Vec::new(), places: Vec::new() };
+    let limit = pool.len() / size_of::<Segment>() as u64;
+    let mut next = pm.load(&root.table);
+    while !next.is_null() {
+        if image.segments.len() as u64 >= limit {
+            return Err(corrupt("the table of chunks has no end", next.offset()));
+        }
+        let segment = pool.get(next)?;
+        image.segments.push(next);
+        image.places.extend(segment.chunks.iter().map(|place| pm.load(place)));
+        next = pm.load(&segment.next);
+    }
+    Ok(image)
+}
+
+/// Runs a job for each part, on so many threads; results in the order of the parts.
+fn on_threads<P: Send, R: Send>(
+    threads: usize,
+    parts: impl IntoIterator<Item = P>,
+    job: impl Fn(P) -> Result<R, PmError> + Sync,
+) -> Result<Vec<R>, PmError> {
+    if threads == 1 {
+        return parts.into_iter().map(job).collect();
+    }
+    let parts: Vec<_> = parts.into_iter().map(|p| parking_lot::Mutex::new(Some(p))).collect();
+    let results: Vec<_> = parts.iter().map(|_| parking_lot::Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Relaxed);
+                    let Some(part) = parts.get(at).and_then(|part| part.lock().take()) else {
+                        return;
+                    };
+                    *results[at].lock() = Some(job(part));
+                }
+            });
+        }
+    });
+    let lost = || Err(corrupt("a part that no thread has done", 0));
+    results.into_iter().map(|result| result.into_inner().unwrap_or_else(lost)).collect()
+}
+
+fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}

@@ -1,0 +1,109 @@
+//! The contract of every index.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+};
+
+use crate::tree::Hart;
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Index<K, V>
+    for Hart<K, V, M, CHUNK, PREFIX>
+{
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Hart::get(self, key)
+    }
+
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Hart::contains_key(self, key)
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Hart::insert(self, key, value)
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Hart::update(self, key, value)
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Hart::upsert(self, key, value)
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Hart::remove(self, key)
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
+    }
+
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        Hart::scan(self, from, limit, out)
+    }
+
+    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        Hart::first(self)
+    }
+
+    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        Hart::last(self)
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        Hart::len(self)
+    }
+
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        Hart::is_empty(self)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        Hart::bulk_load(self, records)
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        Hart::get_many(self, keys, out)
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        Hart::insert_many(self, records)
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        Hart::stats(self)
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        Hart::check(self)
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        Hart::recovery_report(self)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> PmIndex<K, V, M>
+    for Hart<K, V, M, CHUNK, PREFIX>
+{
+    const NAME: &'static str = "hart";
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Hart::create(pool, name)
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Hart::open(pool, name)
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        Hart::close(self)
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        Hart::blocks(self)
+    }
+}

@@ -1,0 +1,138 @@
+//! The index itself: what its operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_art::{Nodes, Tree};
+use pmindex_core::sync::{VersionLock, VersionTable};
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+
+use crate::directory::{Directory, Home};
+use crate::epalloc::Chunks;
+use crate::layout::{ChunkShape, Root, Segment, record_words};
+use crate::record::Records;
+
+/// A persistent, concurrent ordered map: HART.
+///
+/// `CHUNK` is the number of records of a chunk (at most 56), `PREFIX` the number of bytes of a key
+/// that choose its tree (at most 3).
+///
+/// # Cost
+///
+/// Flushed lines and fences per operation, for records without objects and no chunk made or given
+/// back: insert 2 and 2, update 1 and 1 (8-byte values; else 2 fences), remove 1 and 1, reads none.
+pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) entry: IndexEntry,
+    pub(crate) records: Records<K, V, M, PREFIX>,
+    pub(crate) directory: Directory<PREFIX>,
+    pub(crate) nodes: Nodes,
+    pub(crate) chunks: Chunks,
+    /// By the hash of a key.
+    pub(crate) locks: VersionTable,
+    /// Records per lock, changed under it, modulo 2^64.
+    pub(crate) counts: Box<[AtomicU64]>,
+    pub(crate) report: RecoveryReport,
+}
+
+impl<K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> std::fmt::Debug
+    for Hart<K, V, M, CHUNK, PREFIX>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hart").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Hart<K, V, M, CHUNK, PREFIX>
+{
+    /// The shape of chunks of records.
+    pub(crate) const RECORDS: ChunkShape = ChunkShape::records(record_words::<K>(), CHUNK);
+
+    #[inline(always)]
+    pub(crate) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    /// The lock of the key with this hash.
+    #[inline(always)]
+    pub(crate) fn lock_of(&self, hash: u64) -> &VersionLock {
+        self.locks.of(hash)
+    }
+
+    /// The tree of a directory entry.
+    #[inline(always)]
+    pub(crate) fn tree(&self, entry: usize) -> Tree<'_, Records<K, V, M, PREFIX>> {
+        Tree::new(&self.nodes, self.directory.root(entry), &self.records)
+    }
+
+    /// Where a key goes.
+    #[inline(always)]
+    pub(crate) fn home(key: &[u8]) -> Home<'_> {
+        Directory::<PREFIX>::home(key)
+    }
+
+    /// Notes `change` (modulo 2^64) records of the key with this hash, whose lock is held.
+    #[inline(always)]
+    pub(crate) fn count(&self, hash: u64, change: u64) {
+        let count = &self.counts[self.locks.index_of(hash)];
+        count.store(count.load(Relaxed).wrapping_add(change), Relaxed);
+    }
+
+    pub(crate) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
+    }
+
+    /// How many records there are. Complexity: the number of key locks. Exact when no write is under
+    /// way; else some moment's number for each lock.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// What opening did.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    /// Sizes. `leaves` are chunks of records; `height` counts the directory, the deepest way down to
+    /// the first and the last record, and the record. Complexity: the number of chunks.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        let pm = self.pm();
+        let [n4, n16, n48, n256] = self.nodes.counts();
+        let dram = self.nodes.bytes() as u64
+            + Directory::<PREFIX>::bytes()
+            + self.chunks.bytes(pm)
+            + 16 * self.counts.len() as u64;
+        let segments = self.chunks.segments(pm).len() * size_of::<Segment>();
+        let mut stats = Stats {
+            records: self.len()?,
+            inners: (n4 + n16 + n48 + n256) as u64,
+            dram_bytes: dram,
+            pm_bytes: (size_of::<Root>() + segments) as u64,
+            height: self.height(),
+            ..Stats::default()
+        };
+        self.chunks.each(pm, |_, _, shape, _| {
+            stats.leaves += u64::from(!shape.is_objects());
+            stats.pm_bytes += shape.bytes();
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+
+    fn height(&self) -> u32 {
+        let ends = [(0, true), (Directory::<PREFIX>::ENTRIES - 1, false)];
+        let deepest = ends.iter().filter_map(|&(from, up)| {
+            let entry = self.directory.next(from, up)?;
+            Some(self.tree(entry).height(self.pm()))
+        });
+        2 + deepest.max().unwrap_or(0)
+    }
+}

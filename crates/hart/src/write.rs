@@ -1,0 +1,336 @@
+//! Single writes: insert, update, upsert, remove.
+//!
+//! All of a write runs under its key's lock, which is held until the last fence; see the table of
+//! steps in [the crate's page](crate).
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe};
+
+use crate::epalloc::Hand;
+use crate::layout::{
+    ChunkHead, ChunkPtr, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words,
+};
+use crate::record::{KeyBytes, Outgoing, Records};
+use crate::tree::Hart;
+
+/// A key under its lock, and its record if there is one.
+pub(crate) struct Held<'t> {
+    pub(crate) slot: Option<SlotRef>,
+    pub(crate) guard: VersionGuard<'t>,
+}
+
+/// A record on its way in.
+pub(crate) struct Incoming<'r, K, V> {
+    pub(crate) probe: &'r Probe<'r, K>,
+    pub(crate) key: &'r KeyBytes<'r>,
+    pub(crate) datum: &'r Datum<'r, V>,
+}
+
+/// The objects of a record.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Objects {
+    pub(crate) key: Option<SlotRef>,
+    pub(crate) value: Option<SlotRef>,
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Hart<K, V, M, CHUNK, PREFIX>
+{
+    /// Locks the key, if `wanted` says so of whether it is present; else returns `None`, having
+    /// written nothing.
+    #[inline(always)]
+    fn hold(
+        &self,
+        probe: &Probe<'_, K>,
+        key: &KeyBytes<'_>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Result<Option<Held<'_>>, IndexError> {
+        self.pool.check_writable()?;
+        let pm = self.pm();
+        let lock = self.lock_of(probe.hash());
+        loop {
+            let version = lock.begin_read(pm);
+            let slot = self.find(probe, key)?.map(|place| SlotRef::from_number(place.leaf));
+            if !wanted(slot.is_some()) {
+                return Ok(None);
+            }
+            // Whatever changes the key changes the version: what was found is still so.
+            if let Some(guard) = lock.try_upgrade(pm, version) {
+                return Ok(Some(Held { slot, guard }));
+            }
+            pm.spin();
+        }
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 2 lines, 2 fences; objects' lines besides. Now and then a new chunk: 2 fences more.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let key = KeyBytes::of(&probe);
+        let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
+        self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
+        Ok(true)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// Values of 8 bytes, byte strings of up to 7: 1 line, 1 fence. Else the object's lines and 1,
+    /// 2 fences.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let key = KeyBytes::of(&probe);
+        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
+        let Some(slot) = held.slot else { return Ok(false) };
+        self.update_held(slot, &datum)?;
+        Ok(true)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let key = KeyBytes::of(&probe);
+        let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
+        if let Some(slot) = held.slot {
+            self.update_held(slot, &datum)?;
+            return Ok(false);
+        }
+        self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
+        Ok(true)
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        let key = KeyBytes::of(&probe);
+        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(None) };
+        let Some(slot) = held.slot else { return Ok(None) };
+        let value = self.records.value(slot)?;
+        let objects = self.objects_of(slot)?;
+        let restore = Restore { tree: self, slot };
+        let cleared = self.change_live(slot, Rmw::And(!(1 << slot.slot())))?;
+        self.pm().fence(cleared)?; // durable before: reuse
+        let home = Self::home(key.bytes());
+        self.tree(home.entry).remove(self.pm(), home.rest)?; // LIN
+        std::mem::forget(restore);
+        self.count(probe.hash(), u64::MAX);
+        self.chunks.release(&self.pool, slot, record_words::<K>())?;
+        self.release_objects(objects)?;
+        drop(held.guard);
+        Ok(Some(value))
+    }
+
+    /// Inserts a record whose key is not there.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        guard: VersionGuard<'_>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), IndexError> {
+        let pm = self.pm();
+        let root = self.root()?;
+        let mut hand = self.chunks.hand(pm);
+        let mut pending = Pending::take(self, root, &mut hand)?;
+        let written = pending.write(record)?;
+        pm.fence(written)?; // P1
+        pending.live = true;
+        let committed = self.change_live(pending.slot, Rmw::Or(1 << pending.slot.slot()))?;
+        pm.fence(committed)?; // P2, DUR
+        drop(hand);
+        pending.link(record)?; // LIN
+        drop(guard);
+        Ok(())
+    }
+
+    /// Takes a slot for an object, fills and flushes it.
+    #[track_caller]
+    fn write_object(&self, bytes: &[u8]) -> Result<(SlotRef, Flushed), PmError> {
+        let words = object_words(bytes.len());
+        let at = self.chunks.take_object(&self.pool, self.root()?, words)?;
+        Ok((at, self.records.write_object(at, bytes)?))
+    }
+
+    /// The objects of a record.
+    pub(crate) fn objects_of(&self, slot: SlotRef) -> Result<Objects, PmError> {
+        let word = self.pm().load_word(self.records.value_cell(slot)?);
+        Ok(Objects {
+            key: self.records.key_out_of_line(slot)?,
+            value: Records::<K, V, M, PREFIX>::value_out_of_line(word),
+        })
+    }
+
+    /// Takes the slots of objects back.
+    #[inline(always)]
+    pub(crate) fn release_objects(&self, objects: Objects) -> Result<(), PmError> {
+        for at in [objects.key, objects.value].into_iter().flatten() {
+            let words = self.records.object_slot_words(at)?;
+            self.chunks.release(&self.pool, at, words)?;
+        }
+        Ok(())
+    }
+
+    /// Changes the `live` bits of a record's chunk and flushes them.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn change_live(&self, slot: SlotRef, change: Rmw) -> Result<Flushed, PmError> {
+        let cell = self.live_cell(slot)?;
+        self.pm().rmw_word(cell, change);
+        Ok(self.pm().flush_words(words_of(cell)))
+    }
+
+    /// The commit word of a record's chunk.
+    #[inline(always)]
+    pub(crate) fn live_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
+        let head: &ChunkHead = self.pool.get(ChunkPtr::new(slot.chunk(record_words::<K>())))?;
+        Ok(&head.live)
+    }
+
+    /// Replaces the value of a record whose key's lock is held.
+    #[inline(always)]
+    fn update_held(&self, slot: SlotRef, datum: &Datum<'_, V>) -> Result<(), PmError> {
+        let pm = self.pm();
+        let cell = self.records.value_cell(slot)?;
+        let outgoing = Outgoing::of(datum);
+        let mut word = 0;
+        if let Outgoing::Word(whole) = outgoing {
+            word = whole;
+        } else if let Some(bytes) = outgoing.bytes() {
+            // P1: the object.
+            let (at, written) = self.write_object(bytes)?;
+            pm.fence(written)?;
+            word = ValueWord::Object(at).into_word();
+        }
+        let old = pm.load_word(cell);
+        pm.store_word(cell, word); // P2, LIN
+        let stored = pm.flush_words(words_of(cell));
+        pm.fence(stored)?; // DUR
+        let value = Records::<K, V, M, PREFIX>::value_out_of_line(old);
+        self.release_objects(Objects { key: None, value })
+    }
+}
+
+/// A record that is not linked yet: dropped before it is (an error, a panic), it is taken back. Its
+/// key's lock is held.
+pub(crate) struct Pending<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+{
+    tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
+    pub(crate) slot: SlotRef,
+    objects: Objects,
+    /// Whether its `live` bit may be set.
+    pub(crate) live: bool,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Pending<'t, K, V, M, CHUNK, PREFIX>
+{
+    /// Takes a slot.
+    #[inline(always)]
+    pub(crate) fn take(
+        tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
+        root: &Root,
+        hand: &mut Hand,
+    ) -> Result<Self, PmError> {
+        let slot = tree.chunks.take_record(&tree.pool, root, hand)?;
+        Ok(Self { tree, slot, objects: Objects::default(), live: false })
+    }
+
+    /// Writes and flushes the record and its objects (step P1).
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn write(&mut self, record: &Incoming<'_, K, V>) -> Result<Flushed, PmError> {
+        let tree = self.tree;
+        let outgoing = Outgoing::of(record.datum);
+        let mut flushed = Flushed::nothing();
+        if K::SHAPE.is_bytes() && record.probe.bytes().len() > SHORT_KEY {
+            let (at, written) = tree.write_object(record.probe.bytes())?;
+            self.objects.key = Some(at);
+            flushed = flushed.and(written);
+        }
+        let value = if let Outgoing::Word(word) = &outgoing {
+            *word
+        } else {
+            let (at, written) = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
+            self.objects.value = Some(at);
+            flushed = flushed.and(written);
+            ValueWord::Object(at).into_word()
+        };
+        let cells = tree.records.words(self.slot)?;
+        let mut words = [0; 5];
+        Records::<K, V, M, PREFIX>::encode(&mut words, record.probe, self.objects.key, value);
+        for (cell, &word) in cells.iter().zip(&words) {
+            tree.pm().store_word(cell, word);
+        }
+        Ok(flushed.and(tree.pm().flush_words(cells)))
+    }
+
+    /// Makes the durable record visible.
+    #[inline(always)]
+    pub(crate) fn link(self, record: &Incoming<'_, K, V>) -> Result<(), PmError> {
+        let tree = self.tree;
+        let home = Hart::<K, V, M, CHUNK, PREFIX>::home(record.key.bytes());
+        tree.directory.mark(home.entry);
+        tree.tree(home.entry).insert(tree.pm(), home.rest, self.slot.number())?; // LIN
+        tree.count(record.probe.hash(), 1);
+        std::mem::forget(self);
+        Ok(())
+    }
+
+    /// The record stays as it is: whoever calls this takes care of it.
+    pub(crate) fn keep(self) -> SlotRef {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
+    }
+
+    fn take_back(&self) -> Result<(), PmError> {
+        let tree = self.tree;
+        if self.live {
+            let cleared = tree.change_live(self.slot, Rmw::And(!(1 << self.slot.slot())))?;
+            tree.pm().fence(cleared)?; // durable before: reuse
+        }
+        tree.chunks.release(&tree.pool, self.slot, record_words::<K>())?;
+        tree.release_objects(self.objects)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
+    for Pending<'_, K, V, M, CHUNK, PREFIX>
+{
+    #[cold]
+    fn drop(&mut self) {
+        // If this fails (the medium does), the next opening takes back what is not live.
+        let _ = self.take_back();
+    }
+}
+
+/// A record that is about to leave its tree: dropped before it has (an error, a panic), its `live`
+/// bit is set again. Its key's lock is held.
+struct Restore<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
+    tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
+    slot: SlotRef,
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
+    for Restore<'_, K, V, M, CHUNK, PREFIX>
+{
+    #[cold]
+    fn drop(&mut self) {
+        if let Ok(set) = self.tree.change_live(self.slot, Rmw::Or(1 << self.slot.slot())) {
+            // If this fails, nothing is acknowledged any more.
+            let _ = self.tree.pm().fence(set);
+        }
+    }
+}
