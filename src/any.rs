@@ -152,6 +152,8 @@ kinds! {
     FpTree: "fptree", FpTree;
     /// Everything in PM, sorted leaves: opens at once, whatever its size, and scans fast.
     FastFair: "fastfair", FastFair;
+    /// Radix trees by prefix in DRAM, records in PM: single operations, long keys.
+    Hart: "hart", Hart;
 }
 
 impl Kind {

@@ -10,5 +10,6 @@ pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
 };
 pub use pmindex_fastfair::FastFair;
+pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
 pub use pmindex_trees::FpTree;

@@ -6,6 +6,7 @@
 #[path = "../../crates/pm-testkit/tests/crash_alloc/blocks.rs"]
 mod allocator;
 mod fastfair;
+mod hart;
 mod list;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;

@@ -6,6 +6,7 @@ use super::allocator::Blocks as Allocator;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     fastfair::{FastFairBytes, FastFairWords},
+    hart::{HartBytes, HartWords},
     list::List,
     pools::Pools,
     shared_pool::SharedPool,
@@ -37,5 +38,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<FpTreeValues>>(),
         entry::<Indexed<FastFairWords>>(),
         entry::<Indexed<FastFairBytes>>(),
+        entry::<Indexed<HartWords>>(),
+        entry::<Indexed<HartBytes>>(),
     ]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{FastFair, FpTree, IndexError, PmIndex, Stats};
+use pmindex::{FastFair, FpTree, Hart, IndexError, PmIndex, Stats};
 use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
@@ -15,6 +15,7 @@ use crate::medium::{MediumArgs, Promise};
 const ENTRIES: &[Entry] = &[
     in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&FPTREE),
     in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(&FASTFAIR),
+    in_pool::<Hart<u64, u64>, Hart<u64, u64, Counting>>(&HART),
     Entry {
         name: Yardstick::NAME,
         golden: &[],
@@ -40,6 +41,15 @@ const FASTFAIR: [Golden; 5] = [
     (Phase::Get, 0, 0),
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
+
+const HART: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 2, 2),
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];
