@@ -1,4 +1,5 @@
-//! The pool itself: creation, the directory of indexes, growth, clean shutdown and reopening.
+//! The pool itself: creation, the directory of indexes, growth, clean shutdown and reopening; in
+//! plain memory, and in a file that is allocated, synchronised and named.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -6,14 +7,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pmindex::core::trace::Space;
-use pmindex::core::{Medium, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex::core::{Medium, OpenError, PmError, PmU64, Pool, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, open_pool};
 use proptest::prelude::*;
 
 type Block = [PmU64; 8];
 
-/// A pool; `None` only within [`Op::Reopen`].
-pub(crate) struct Pools {
+/// A pool, in memory or in a simulated file; `None` only within [`Op::Reopen`].
+pub(crate) struct Pools<const FILE: bool> {
     space: Space,
     pool: Mutex<Option<Arc<Pool<Traced>>>>,
 }
@@ -50,7 +51,16 @@ fn name(n: u8) -> String {
     format!("index {n}")
 }
 
-impl Pools {
+impl<const FILE: bool> Pools<FILE> {
+    fn limited() -> PoolOptions {
+        options().max_size(options().created_size().unwrap_or(0) + ZONES_MORE * ZONE)
+    }
+
+    fn open_again(space: &Space) -> Result<Pool<Traced>, OpenError> {
+        let open = if FILE { Pool::open_traced_file } else { Pool::open_traced };
+        open(space, &Self::limited())
+    }
+
     /// What this opening finds was made by earlier ones: their generations were lower.
     fn check_generation(pool: &Pool<Traced>) -> Result<(), Fault> {
         for entry in pool.indexes()? {
@@ -71,24 +81,38 @@ impl Pools {
     }
 }
 
-impl CrashSubject for Pools {
+impl<const FILE: bool> CrashSubject for Pools<FILE> {
     type Op = Op;
     type Ret = bool;
     type Model = Contents;
-    const NAME: &'static str = "pool";
+    const NAME: &'static str = if FILE { "pool-file" } else { "pool" };
 
     fn geometry() -> Geometry {
         let len = options().created_size().map_or(0, |bytes| bytes as usize);
-        Geometry { len, capacity: len + (ZONES_MORE * ZONE) as usize }
+        let capacity = len + (ZONES_MORE * ZONE) as usize;
+        if FILE {
+            // The simulated file has its length in its last page.
+            return Geometry { len: capacity + 4096, capacity: capacity + 4096 };
+        }
+        Geometry { len, capacity }
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = Pool::create_traced(space, &options())?;
+        let create = if FILE { Pool::create_traced_file } else { Pool::create_traced };
+        let pool = create(space, &Self::limited())?;
         Ok(Self { space: space.clone(), pool: Mutex::new(Some(Arc::new(pool))) })
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
-        let pool = open_pool(space, &options())?;
+        let pool = if FILE {
+            match Pool::open_traced_file(space, &Self::limited()) {
+                Ok(pool) => Some(Arc::new(pool)),
+                Err(OpenError::NotFound { .. }) => None, // a file that has a name is a pool
+                Err(other) => return Err(other.into()),
+            }
+        } else {
+            open_pool(space, &options())?
+        };
         pool.as_deref().map_or(Ok(()), Self::check_generation)?;
         Ok(pool.map(|pool| Self { space: space.clone(), pool: Mutex::new(Some(pool)) }))
     }
@@ -115,7 +139,7 @@ impl CrashSubject for Pools {
             Op::Reopen => {
                 let mut pool = self.pool.lock();
                 drop(pool.take());
-                let opened = Pool::open_traced(&self.space, &options())?;
+                let opened = Self::open_again(&self.space)?;
                 if !opened.was_clean() {
                     return Err(Fault::new("a closed pool is not clean"));
                 }
@@ -128,7 +152,7 @@ impl CrashSubject for Pools {
                 if let Some(pool) = pool.take().and_then(Arc::into_inner) {
                     pool.kill();
                 }
-                let opened = Pool::open_traced(&self.space, &options())?;
+                let opened = Self::open_again(&self.space)?;
                 if opened.was_clean() {
                     return Err(Fault::new("a pool that was not closed is clean"));
                 }
@@ -187,6 +211,9 @@ impl CrashSubject for Pools {
     }
 
     fn sources() -> &'static [(&'static str, &'static str)] {
+        if FILE {
+            return &[];
+        }
         &[
             ("pool/create.rs", include_str!("../../crates/pm-core/src/pool/create.rs")),
             ("pool/directory.rs", include_str!("../../crates/pm-core/src/pool/directory.rs")),
@@ -197,6 +224,12 @@ impl CrashSubject for Pools {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("pm-core/src/pool/") || site.file().ends_with("crash/pools.rs")
+        let at = |part: &str| site.file().contains(part);
+        // Of the pool's steps those of files are seen in a file, all others in memory.
+        if FILE {
+            at("pm-core/src/pool/file.rs") || at("pm-core/src/pool/path.rs")
+        } else {
+            at("pm-core/src/pool/") || at("crash/pools.rs")
+        }
     }
 }

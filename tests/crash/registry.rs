@@ -27,7 +27,8 @@ fn entry<S: CrashSubject>() -> Entry {
 pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),
-        entry::<Pools>(),
+        entry::<Pools<false>>(),
+        entry::<Pools<true>>(),
         entry::<Allocator>(),
         entry::<SharedPool>(),
         entry::<Words>(),

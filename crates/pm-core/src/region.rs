@@ -152,6 +152,15 @@ impl Region {
         self.set_len(len);
     }
 
+    /// Makes more bytes usable, of memory that is there already: a simulated file's.
+    ///
+    /// # Panics
+    /// If the region has not so many.
+    pub(crate) fn lengthen(&self, len: usize) {
+        assert!(matches!(self.backing, Backing::Lent(_)), "memory that is there");
+        self.set_len(len.max(self.len()));
+    }
+
     /// Makes the first `len` bytes usable, of memory that no file backs.
     #[track_caller]
     pub(crate) fn grow_memory(&self, len: usize) -> Result<(), PmError> {

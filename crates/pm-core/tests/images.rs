@@ -36,12 +36,12 @@ fn image_path(name: &str) -> PathBuf {
 }
 
 fn encode(words: &[u64]) -> String {
-    let mut text = format!("{:x}\n", words.len() * 8);
+    let mut lines = vec![format!("{:x}\n", words.len() * 8)];
     for (line, words) in words.chunks(8).enumerate().filter(|(_, w)| w.iter().any(|&w| w != 0)) {
         let words: Vec<String> = words.iter().map(|word| format!("{word:x}")).collect();
-        text += &format!("{:x}: {}\n", line * 64, words.join(" "));
+        lines.push(format!("{:x}: {}\n", line * 64, words.join(" ")));
     }
-    text
+    lines.concat()
 }
 
 fn decode(text: &str) -> Vec<u8> {

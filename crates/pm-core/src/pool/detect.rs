@@ -47,7 +47,11 @@ pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> M
     if file.kind == FileKind::Device || kind == MapKind::Sync {
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }
-    let fs = rustix::fs::fstatfs(file.fd()).map_or(0, |stat| stat.f_type.cast_unsigned());
+    let fs = file
+        .fd()
+        .map(rustix::fs::fstatfs)
+        .and_then(Result::ok)
+        .map_or(0, |stat| stat.f_type.cast_unsigned());
     ordinary_file(fs & 0xffff_ffff, opts.write_back)
 }
 

@@ -24,6 +24,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::OpenError;
+use crate::media::traced;
+use crate::region::{MapKind, Region};
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +35,18 @@ pub(super) enum FileKind {
     Device,
 }
 
+/// Where the file is.
+#[derive(Debug)]
+enum Handle {
+    Os(OwnedFd),
+    /// In the crash simulator.
+    Simulated(traced::File),
+}
+
 /// An open, locked file.
 #[derive(Debug)]
 pub(super) struct PoolFile {
-    fd: OwnedFd,
+    handle: Handle,
     pub(super) kind: FileKind,
     pub(super) path: PathBuf,
     /// The name it has until it is finished, if it has one.
@@ -57,9 +67,30 @@ impl PoolFile {
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
         let kind =
             kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
-        let file = Self { fd, kind, path: path.into(), temporary: None };
+        let file = Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None };
         file.lock(read_only)?;
         Ok(file)
+    }
+
+    /// Opens the file of the crash simulator.
+    pub(super) fn open_simulated(file: traced::File, path: &Path) -> Result<Self, OpenError> {
+        if !file.is_named() {
+            return Err(OpenError::NotFound { path: path.into() });
+        }
+        Ok(Self::simulated(file, path))
+    }
+
+    /// Makes the file of the crash simulator, without a name.
+    pub(super) fn create_simulated(file: traced::File, path: &Path) -> Result<Self, OpenError> {
+        if file.is_named() {
+            return Err(OpenError::AlreadyExists { path: path.into() });
+        }
+        Ok(Self::simulated(file, path))
+    }
+
+    fn simulated(file: traced::File, path: &Path) -> Self {
+        let (handle, kind) = (Handle::Simulated(file), FileKind::Regular);
+        Self { handle, kind, path: path.into(), temporary: None }
     }
 
     /// Whether `path` names a device-DAX device.
@@ -83,7 +114,8 @@ impl PoolFile {
             }
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };
-        let file = Self { fd, kind: FileKind::Regular, path: path.into(), temporary };
+        let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
+        let file = Self { handle, kind, path: path.into(), temporary };
         file.lock(false)?;
         Ok(file)
     }
@@ -94,7 +126,8 @@ impl PoolFile {
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        rustix::fs::flock(&self.fd, how).map_err(|e| match e {
+        let Handle::Os(fd) = &self.handle else { return Ok(()) };
+        rustix::fs::flock(fd, how).map_err(|e| match e {
             Errno::WOULDBLOCK => OpenError::Locked { path: self.path.clone() },
             e => self.error("locking the file", e),
         })
@@ -106,26 +139,43 @@ impl PoolFile {
             return Ok(());
         }
         self.sync().map_err(|e| self.error("synchronising the new file", e))?;
-        let named = match &self.temporary {
-            None => {
+        // durable before: the name
+        let named = match (&self.handle, &self.temporary) {
+            (Handle::Simulated(file), _) => {
+                file.link();
+                Ok(())
+            }
+            (Handle::Os(fd), None) => {
                 use std::os::fd::AsRawFd;
-                let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+                let own = format!("/proc/self/fd/{}", fd.as_raw_fd());
                 rustix::fs::linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
             }
-            Some(name) => rename_new(name, &self.path),
+            (Handle::Os(_), Some(name)) => rename_new(name, &self.path),
         };
         named.map_err(|e| self.error("naming the new file", e))?;
         self.temporary = None;
-        let directory = parent(&self.path);
+        self.sync_directory().map_err(|e| self.error("synchronising the directory", e))
+    }
+
+    /// Makes the file's name durable.
+    #[track_caller]
+    fn sync_directory(&self) -> Result<(), Errno> {
+        if let Handle::Simulated(file) = &self.handle {
+            file.sync_directory();
+            return Ok(());
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory, flags, Mode::empty())
-            .and_then(rustix::fs::fsync)
-            .map_err(|e| self.error("synchronising the directory", e))
+        let directory = rustix::fs::open(parent(&self.path), flags, Mode::empty())?;
+        retry(|| rustix::fs::fsync(&directory))
     }
 
     /// Bytes of the file or device.
     pub(super) fn len(&self) -> Result<u64, Errno> {
-        let stat = rustix::fs::fstat(&self.fd)?;
+        let fd = match &self.handle {
+            Handle::Os(fd) => fd,
+            Handle::Simulated(file) => return Ok(file.len()),
+        };
+        let stat = rustix::fs::fstat(fd)?;
         match self.kind {
             FileKind::Regular => Ok(u64::try_from(stat.st_size).unwrap_or(0)),
             FileKind::Device => super::detect::device_size(stat.st_rdev).ok_or(Errno::NXIO),
@@ -133,46 +183,77 @@ impl PoolFile {
     }
 
     /// Makes the file exactly `len` bytes long, each with its block on the medium, all beyond `keep`
-    /// zero. Durable on return. A device is as long as it is.
+    /// zero. Not durable before it is synchronised. A device is as long as it is.
     pub(super) fn allocate(&self, keep: u64, len: u64) -> Result<(), Errno> {
         if self.kind == FileKind::Device {
             return Ok(());
         }
         if self.len()? > keep {
-            rustix::fs::ftruncate(&self.fd, keep)?; // what interrupted growth left
+            self.truncate(keep)?; // what interrupted growth left
         }
-        match retry(|| rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), keep, len - keep)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(keep, len)?,
-            other => other?,
-        }
-        self.sync()
-    }
-
-    /// Allocates by writing, where the file system has no better way.
-    fn write_zeros(&self, from: u64, to: u64) -> Result<(), Errno> {
-        let zeros = vec![0u8; 64 << 10];
-        let mut at = from;
-        while at < to {
-            let count = zeros.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
-            at += retry(|| rustix::io::pwrite(&self.fd, &zeros[..count], at))? as u64;
+        match &self.handle {
+            Handle::Simulated(file) if file.set_len(len) => {}
+            Handle::Simulated(_) => return Err(Errno::NOSPC),
+            Handle::Os(fd) => {
+                let none = FallocateFlags::empty();
+                match retry(|| rustix::fs::fallocate(fd, none, keep, len - keep)) {
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, keep, len)?,
+                    other => other?,
+                }
+            }
         }
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Errno> {
-        retry(|| rustix::fs::fsync(&self.fd))
+    fn truncate(&self, len: u64) -> Result<(), Errno> {
+        match &self.handle {
+            Handle::Os(fd) => retry(|| rustix::fs::ftruncate(fd, len)),
+            Handle::Simulated(file) if file.set_len(len) => Ok(()),
+            Handle::Simulated(_) => Err(Errno::NOSPC),
+        }
     }
 
-    /// Makes durable whatever stores a dead process left in the caches.
+    /// Makes contents and length durable.
+    #[track_caller]
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        match &self.handle {
+            Handle::Os(fd) => retry(|| rustix::fs::fsync(fd)),
+            Handle::Simulated(file) => {
+                file.sync();
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes durable whatever a dead process left in the caches: what it stored, and the name, if it
+    /// died in naming the file.
     pub(super) fn write_back(&self) -> Result<(), Errno> {
-        retry(|| rustix::fs::fdatasync(&self.fd))
+        match &self.handle {
+            Handle::Os(fd) => retry(|| rustix::fs::fdatasync(fd))?,
+            Handle::Simulated(file) => file.sync(),
+        }
+        match self.sync_directory() {
+            // Who may not read the directory has not created the file, and does not tell who has.
+            Err(Errno::ACCESS | Errno::PERM) => Ok(()),
+            other => other,
+        }
     }
 
     /// Reads bytes from the start of the file; fewer if it is shorter.
     pub(super) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let fd = match &self.handle {
+            Handle::Os(fd) => fd,
+            Handle::Simulated(file) => {
+                let words = file.head(buffer.len() / 8);
+                for (bytes, word) in buffer.chunks_mut(8).zip(&words) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
+                }
+                return Ok(8 * words.len());
+            }
+        };
         let mut done = 0;
         while done < buffer.len() {
-            match retry(|| rustix::io::pread(&self.fd, &mut buffer[done..], done as u64))? {
+            match retry(|| rustix::io::pread(fd, &mut buffer[done..], done as u64))? {
                 0 => break,
                 count => done += count,
             }
@@ -180,8 +261,29 @@ impl PoolFile {
         Ok(done)
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Makes the first `len` bytes of the file usable in the region.
+    pub(super) fn map(
+        &self,
+        region: &Region,
+        len: usize,
+        kind: MapKind,
+        huge: bool,
+    ) -> Result<(), Errno> {
+        match &self.handle {
+            Handle::Os(fd) => region.map_file(fd.as_fd(), len, kind, huge),
+            Handle::Simulated(_) => {
+                region.lengthen(len);
+                Ok(())
+            }
+        }
+    }
+
+    /// The descriptor; none in the simulator.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.handle {
+            Handle::Os(fd) => Some(fd.as_fd()),
+            Handle::Simulated(_) => None,
+        }
     }
 
     pub(super) fn error(&self, what: &'static str, error: Errno) -> OpenError {
@@ -218,6 +320,17 @@ fn parent(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
+}
+
+/// Allocates by writing, where the file system has no better way.
+fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
+    let zeros = vec![0u8; 64 << 10];
+    let mut at = from;
+    while at < to {
+        let count = zeros.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
+        at += retry(|| rustix::io::pwrite(fd, &zeros[..count], at))? as u64;
+    }
+    Ok(())
 }
 
 /// A name beside `path` that nobody else has.

@@ -8,9 +8,10 @@ use rustix::io::Errno;
 
 use crate::arch;
 use crate::error::{OpenError, OpenFault, PmError};
-use crate::media::{Flushed, Mapped, Medium};
+use crate::media::{Flushed, Mapped, Medium, Traced};
 use crate::mode::Durability;
 use crate::region::{MapKind, Region};
+use crate::trace::Space;
 
 use super::Pool;
 use super::create::Ground;
@@ -33,13 +34,11 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// S0: makes durable what a dead process stored and left in the caches; a fence that the medium
-    /// executes for it is the caller's.
+    /// S0: makes durable what a dead process stored and left in the caches.
     pub(super) fn write_back<M: Medium>(&self, pm: &M, region: &Region) -> Result<(), PmError> {
         match self.file.kind {
             FileKind::Regular => {
                 self.file.write_back().map_err(|e| os("making what was left durable", e))?;
-                pm.written_back();
             }
             FileKind::Device => {
                 // No system call reaches the caches: line by line.
@@ -69,7 +68,8 @@ impl Pool<Mapped> {
     /// If the last user died without closing it, but the system lived on, what it stored and had
     /// not flushed is still in the caches, and would be read here as if it were durable. The kernel
     /// is asked to write it back first (`fdatasync`: as much work as pages were changed since the
-    /// file was last synchronised, none after a restart). A device-DAX device has no such call: there
+    /// file was last synchronised, none after a restart), and the file's name, if its creation was
+    /// interrupted there. A device-DAX device has no such call: there
     /// every line of the pool is flushed.
     ///
     /// # Errors
@@ -120,9 +120,17 @@ impl<M: Medium> Pool<M> {
             FileKind::Regular => new_file(file, &opts)?,
             FileKind::Device => whole_device(file, &mut opts)?,
         };
-        let mut pool = Self::create_on(ground, wrap(mapped), &opts).map_err(fault)?;
-        let named = pool.backing.as_mut().map_or(Ok(()), |backing| backing.file.finish());
-        named.map(|()| pool)
+        Self::create_named(ground, wrap(mapped), &opts)
+    }
+
+    /// Makes a pool in a new file and then gives the file its name.
+    fn create_named(ground: Ground, medium: M, opts: &PoolOptions) -> Result<Self, OpenError> {
+        let path = ground.path.clone();
+        let mut pool = Self::create_on(ground, medium, opts).map_err(|fault| fault.at(&path))?;
+        if let Some(backing) = &mut pool.backing {
+            backing.file.finish()?;
+        }
+        Ok(pool)
     }
 
     /// As [`Pool::open`], on the medium that `wrap` makes of the mapping.
@@ -146,24 +154,62 @@ impl<M: Medium> Pool<M> {
     pub(super) fn extend_region(&self, len: u64) -> Result<(), PmError> {
         let Some(backing) = &self.backing else { return self.region.grow_memory(len as usize) };
         let old = self.len();
-        backing.file.allocate(old, len).map_err(|e| match e {
+        let allocated = backing.file.allocate(old, len).and_then(|()| backing.file.sync());
+        allocated.map_err(|e| match e {
             e if is_full(e) => PmError::NoSpace { wanted: len - old },
             e => os("allocating more of the file", e),
         })?;
-        self.region
-            .map_file(backing.file.fd(), len as usize, backing.kind, backing.huge)
+        backing
+            .file
+            .map(&self.region, len as usize, backing.kind, backing.huge)
             .map_err(|e| os("mapping more of the file", e))
     }
 }
 
+impl Pool<Traced> {
+    /// Creates a pool in the simulated file of a space: allocated, filled, synchronised and named as
+    /// a file is. The space's last page is the file system's.
+    pub fn create_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
+        let file = PoolFile::create_simulated(space.file(), Path::new(SIMULATED))?;
+        let size = allocate_new(&file, opts)?;
+        Self::create_named(simulated(file, space, size), space.medium(), opts)
+    }
+
+    /// Opens the pool in the simulated file of a space.
+    pub fn open_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
+        let path = Path::new(SIMULATED);
+        let file = PoolFile::open_simulated(space.file(), path)?;
+        let size = check_head(&file, space.file().len())?.superblock.size;
+        let ground = simulated(file, space, size);
+        Self::open_on(ground, space.medium(), opts).map_err(|fault| fault.at(path))
+    }
+}
+
+/// The name of a simulated file.
+const SIMULATED: &str = "(simulated)";
+
+fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
+    let region = space.file().region();
+    region.shorten(to_usize(size));
+    let ground = Ground::memory(region, true);
+    let backing = Some(Backing { file, kind: MapKind::Shared, huge: false });
+    Ground { path: SIMULATED.into(), backing, ..ground }
+}
+
 /// Allocates a new file and maps it.
 fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+    let size = allocate_new(&file, opts)?;
+    prepare(file, size, opts)
+}
+
+/// Allocates a new file; returns its size.
+fn allocate_new(file: &PoolFile, opts: &PoolOptions) -> Result<u64, OpenError> {
     let size = opts.created_size().map_err(|e| OpenFault::from(e).at(&file.path))?;
     file.allocate(0, size).map_err(|e| match e {
         e if is_full(e) => OpenError::NoSpace { path: file.path.clone(), wanted: size },
         e => file.error("allocating the file", e),
     })?;
-    prepare(file, size, opts)
+    Ok(size)
 }
 
 /// Maps a device that holds no pool, clears it, and makes the pool as large as fits.
@@ -281,9 +327,10 @@ fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Resul
     let mut refused = Errno::NODEV;
     for &kind in kinds {
         // A fixed mapping that fails may leave a hole in the reservation: ask first.
-        match Region::probe(file.fd(), to_usize(size), kind) {
+        let Some(fd) = file.fd() else { break };
+        match Region::probe(fd, to_usize(size), kind) {
             Ok(()) => {
-                region.map_file(file.fd(), to_usize(size), kind, opts.huge_pages)?;
+                file.map(region, to_usize(size), kind, opts.huge_pages)?;
                 return Ok(kind);
             }
             Err(e) => refused = e,

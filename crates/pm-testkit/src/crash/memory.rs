@@ -151,7 +151,7 @@ impl Memory {
             self.dirty.push(g);
         }
         if self.kind == Persistency::Eadr {
-            self.write_back(space);
+            self.write_back(space, 0, u64::MAX);
         }
     }
 
@@ -166,10 +166,10 @@ impl Memory {
         }
     }
 
-    /// Makes everything durable.
-    fn write_back(&mut self, space: &Space) {
-        for g in std::mem::take(&mut self.dirty) {
-            self.settle(space, g, |_| true);
+    /// Makes what was stored to the words from `from` to `until` durable.
+    fn write_back(&mut self, space: &Space, from: u32, until: u64) {
+        for g in self.dirty.clone() {
+            self.settle(space, g, |p| p.word >= from && u64::from(p.word) < until);
         }
     }
 
@@ -232,7 +232,7 @@ impl Memory {
             EventKind::Fence => self.fence(space, event),
             EventKind::WriteBack => {
                 if !self.mutation.is_some_and(|m| m.drops(event)) {
-                    self.write_back(space);
+                    self.write_back(space, event.word, event.value);
                 }
             }
             EventKind::Grow => space.set_file_len(event.value),

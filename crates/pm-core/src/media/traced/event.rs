@@ -17,8 +17,8 @@ pub enum EventKind {
     Flush,
     /// A fence completed.
     Fence,
-    /// Everything stored so far, by whichever process, was written back from outside: see
-    /// [`Medium::written_back`](crate::Medium::written_back).
+    /// What was stored so far, by whichever process, to the words from `word` to `value` was written
+    /// back from outside: see [`Medium::written_back`](crate::Medium::written_back).
     WriteBack,
     /// The pool's file grew: `old` and `value` are its lengths in bytes.
     Grow,

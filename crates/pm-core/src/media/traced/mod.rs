@@ -11,6 +11,7 @@
 //! execution.
 
 mod event;
+mod file;
 mod space;
 mod thread;
 
@@ -25,6 +26,7 @@ use crate::line::{LINE, lines_of};
 use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
 
 pub use event::{Event, EventKind};
+pub(crate) use file::File;
 pub(crate) use space::Inner;
 pub use space::{STEP_LIMIT, Space};
 pub use thread::{ThreadControl, run_as};
@@ -141,7 +143,7 @@ impl Medium for Traced {
     #[track_caller]
     fn written_back(&self) {
         self.step();
-        self.inner.record(EventKind::WriteBack, 0, 0, 0, Location::caller());
+        self.inner.record(EventKind::WriteBack, 0, u64::MAX, 0, Location::caller());
     }
 
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]) {

@@ -76,6 +76,11 @@ impl Space {
         Traced::over(Arc::clone(&self.inner))
     }
 
+    /// The file in this space, whose last page is the file system's.
+    pub(crate) fn file(&self) -> super::File {
+        super::File::new(&self.inner)
+    }
+
     /// The memory as the region of a pool.
     #[must_use]
     pub(crate) fn region(&self) -> Region {
@@ -220,7 +225,7 @@ impl Inner {
         &self.memory
     }
 
-    fn word(&self, word: usize) -> &PmU64 {
+    pub(super) fn word(&self, word: usize) -> &PmU64 {
         assert!(word < self.memory.capacity() / 8, "word outside the space");
         // SAFETY: in bounds, checked above; a multiple of 8 is aligned for a cell.
         unsafe { self.memory.at::<PmU64>(word * 8) }
