@@ -78,6 +78,20 @@ fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
     }
 }
 
+/// Leaves that gave nothing: of an intact list never more than there are.
+#[derive(Default)]
+struct Barren(u64);
+
+impl Barren {
+    fn one_more(&mut self, at: &At<'_>, limit: u64) -> Result<(), PmError> {
+        self.0 += 1;
+        if self.0 <= limit {
+            return Ok(());
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: at.leaf })
+    }
+}
+
 /// How many leaves ahead a scan fetches.
 const AHEAD: usize = 3;
 
@@ -245,6 +259,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     fn fill_front(&mut self) -> Result<(), IndexError> {
         let tree = self.tree;
+        let mut barren = Barren::default();
         while self.front_items.is_empty() {
             let Some(at) = self.front_leaf()? else {
                 self.front = Front::End;
@@ -252,6 +267,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             };
             let bounds = (&self.lower, &self.upper);
             let Some(outside) = tree.copy_out(&at, bounds, &mut self.front_items) else { continue };
+            barren.one_more(&at, tree.leaf_limit())?;
             self.front = if outside?.above { Front::End } else { Front::After(at) };
             if let Some((greatest, _)) = self.front_items.back() {
                 self.lower = Bound::Excluded(greatest.clone());
@@ -275,10 +291,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     fn fill_back(&mut self) -> Result<(), IndexError> {
         let tree = self.tree;
+        let mut barren = Barren::default();
         while self.back_items.is_empty() {
             let Some(at) = self.back_leaf()? else { return Ok(()) };
             let bounds = (&self.lower, &self.upper);
             let Some(outside) = tree.copy_out(&at, bounds, &mut self.back_items) else { continue };
+            barren.one_more(&at, tree.leaf_limit())?;
             // A leaf's low is the same all its life, so it belongs to the copy.
             let Some(low) = tree.low_at(&at) else {
                 self.back_items.clear();

@@ -121,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (closed, mut era) = (pm.load(&root.closed), pm.load(&root.era));
         if closed == 0 || era == 0 {
             // An era that a leaf's word has no room for comes from a damaged file; it wraps.
-            era = (era << 1 >> 1) + 1;
+            era = (era << 2 >> 2) + 1;
             pm.store(&root.era, era);
         }
         pm.store(&root.closed, 0);

@@ -83,6 +83,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             let left = Form::<K, V>::sought(pool, image.entry(greatest_kept))?;
             let right = Form::<K, V>::sought(pool, image.entry(moved[0]))?;
+            if left.bytes >= right.bytes {
+                return Err(PmError::Corrupt { what: "keys out of order", offset: leaf });
+            }
             let low = Sought::of_bytes(separator_between(&left.bytes, &right.bytes).into_owned());
             let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
             filled = RecordBlock::write(pool, reserved.ptr(), &low.bytes, &[])?;
