@@ -240,7 +240,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let leaf = self.tree.leaf(at.leaf).ok()?;
         let mut change = None;
         if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
-            change = Some(Change::new(pm, leaf.state_cell(), guard));
+            change = Some(self.tree.change(&leaf, guard));
         } else {
             // Perhaps it is this stage that holds the lock, since this very version.
             let holds = |s: &Staged<'_, K, V, M, LEAF>| {

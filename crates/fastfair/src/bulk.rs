@@ -23,7 +23,7 @@ use super::inner::Separator;
 use super::layout::{Child, Form, Geometry, LeafState, MAX_LEVEL, Root, WordsPtr, leaf_words};
 use super::leaf::{Image, Leaf, id_word};
 use super::tree::FastFair;
-use super::write::{Change, Filled, link};
+use super::write::{Filled, link};
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
@@ -52,7 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.unlink(&self.low_of(&self.leaf(next)?)?.successor::<K>())?;
         }
         let guard = self.lock_of(head.offset()).lock(pm);
-        let change = Change::new(pm, head.state_cell(), guard);
+        let change = self.change(&head, guard);
         self.repair(&head)?;
         if head.next(pm) != 0 || head.image(pm).records(LEAF).next().is_some() {
             change.done();

@@ -12,6 +12,8 @@
 //! These words are in one line, so they are one flush and one fence.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -100,6 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             locks,
             counts,
             base: Mutex::new(base),
+            unfinished: AtomicBool::new(false),
             report: RecoveryReport {
                 clean: pool.was_clean(),
                 records: base.unwrap_or(0),
@@ -155,8 +158,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// That of [`len`](Self::len).
     pub fn close(self) -> Result<(), IndexError> {
-        if self.pool.is_read_only() {
-            return Ok(());
+        if self.pool.is_read_only() || self.unfinished.load(Relaxed) {
+            return Ok(()); // the next opening is one as after a crash
         }
         self.pool.check_writable()?;
         let records = self.len()?;

@@ -1,8 +1,8 @@
 //! The index itself: what its operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
@@ -57,6 +57,8 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) counts: Box<[Count]>,
     /// Records when the index was opened; counted when first asked for after a crash.
     pub(crate) base: Mutex<Option<u64>>,
+    /// Whether a leaf of this era may not be whole: a change of it failed or panicked.
+    pub(crate) unfinished: AtomicBool,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
 }

@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             Ok(held) => held,
             Err(error) => return Some(Err(error)),
         };
-        let change = Change::new(pm, left.state_cell(), guard);
+        let change = self.change(&left, guard);
         Some(self.unlink_held(&left, &empty, low, change))
     }
 

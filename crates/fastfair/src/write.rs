@@ -12,6 +12,9 @@
 //! | remove    | P1 | the block's ticket | P2 |
 //! |           | P2 | the id becomes 0 (LIN) | return (DUR) |
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{IndexError, Key, Value};
@@ -28,15 +31,12 @@ use super::tree::FastFair;
 pub(crate) struct Change<'t, M: Medium> {
     pm: &'t M,
     state: &'t PmU64,
+    unfinished: &'t AtomicBool,
     done: bool,
     _guard: VersionGuard<'t>,
 }
 
-impl<'t, M: Medium> Change<'t, M> {
-    pub(crate) fn new(pm: &'t M, state: &'t PmU64, guard: VersionGuard<'t>) -> Self {
-        Self { pm, state, done: false, _guard: guard }
-    }
-
+impl<M: Medium> Change<'_, M> {
     /// The leaf is as whole as it was. Unlocks it.
     #[inline(always)]
     pub(crate) fn done(mut self) {
@@ -49,6 +49,9 @@ impl<M: Medium> Drop for Change<'_, M> {
     fn drop(&mut self) {
         if !self.done {
             let state = LeafState::from_word(self.pm.load_word(self.state));
+            // Not flushed: what says that every leaf is whole, the mark of a clean shutdown, must
+            // not be set any more.
+            self.unfinished.store(true, Relaxed);
             self.pm.store_word(self.state, state.in_era(0).into_word());
         }
     }
@@ -67,6 +70,17 @@ pub(crate) struct Held<'t, K, V, M: Medium, const LEAF: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
+    /// The change of a leaf whose lock is held.
+    #[inline(always)]
+    pub(crate) fn change<'t>(
+        &'t self,
+        leaf: &Leaf<'t, K, V, LEAF>,
+        guard: VersionGuard<'t>,
+    ) -> Change<'t, M> {
+        let (pm, state) = (self.pm(), leaf.state_cell());
+        Change { pm, state, unfinished: &self.unfinished, done: false, _guard: guard }
+    }
+
     /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
     /// returns `None`, having written nothing. The leaf is repaired, if need be.
     #[inline(always)]
@@ -104,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         // What was read is still so, and stays so: the version becomes the lock.
         let guard = at.lock.try_upgrade(pm, at.version)?;
-        let change = Change::new(pm, leaf.state_cell(), guard);
+        let change = self.change(&leaf, guard);
         if !leaf.state(pm).is_of(self.era)
             && let Err(error) = self.repair(&leaf)
         {
