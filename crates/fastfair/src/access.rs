@@ -108,7 +108,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(crate) fn prefetch_leaf(&self, leaf: u64) {
         let lines = Geometry::<K, V, LEAF, INNER>::LEAF_BYTES / LINE as u64;
         for line in 0..lines {
-            self.pool.prefetch(WordsPtr::new(leaf + line * LINE as u64));
+            self.pool.prefetch(WordsPtr::new(leaf.wrapping_add(line * LINE as u64)));
         }
     }
 

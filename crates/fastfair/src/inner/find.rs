@@ -100,7 +100,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(crate) fn prefetch_node(&self, child: Child) {
         let lines = (Geometry::<K, V, LEAF, INNER>::BLOCKS * 8).div_ceil(LINE) as u64;
         for line in 0..lines {
-            self.pool.prefetch(WordsPtr::new(child.offset() + line * LINE as u64));
+            self.pool.prefetch(WordsPtr::new(child.offset().wrapping_add(line * LINE as u64)));
         }
     }
 
