@@ -49,14 +49,21 @@ impl<M: Medium> Session<'_, M> {
             }
             false
         });
+        let mut size = BATCH;
         while !owners.is_empty() {
-            let batch = owners.split_off(owners.len().saturating_sub(BATCH));
-            if let Err(error) = self.give_up(&batch) {
-                // They still own their blocks.
-                self.local.decided.extend(owners.into_iter().chain(batch));
-                return Err(error);
+            let batch = owners.split_off(owners.len().saturating_sub(size));
+            match self.give_up(&batch) {
+                Ok(()) => self.local.free.extend(batch.iter().map(|decided| decided.slot)),
+                Err(PmError::TooManyTickets { .. }) if batch.len() > 1 => {
+                    size = batch.len() / 2; // more blocks than the allocator takes at once
+                    owners.extend(batch);
+                }
+                Err(error) => {
+                    // They still own their blocks.
+                    self.local.decided.extend(owners.into_iter().chain(batch));
+                    return Err(error);
+                }
             }
-            self.local.free.extend(batch.iter().map(|decided| decided.slot));
         }
         Ok(())
     }

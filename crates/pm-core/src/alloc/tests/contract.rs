@@ -303,6 +303,7 @@ fn a_retired_block_waits_for_pinned_threads() {
     let (_space, pool, root) = traced();
     let dest = place(&pool, root, 0);
     let offset = alloc(&pool, root, 0, 9000).unwrap();
+    let stamp = pool.reuse_stamp();
     let (pinned, unpin) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -324,11 +325,19 @@ fn a_retired_block_waits_for_pinned_threads() {
         pool.trim().unwrap();
         assert_eq!(pool.blocks_in_limbo(), 1);
         assert!(pool.locate(offset).is_ok(), "still taken");
+        assert!(pool.is_reuse_stamp(stamp), "what was read there counts");
         unpin.wait();
     });
-    pool.trim().unwrap();
+    for _ in 0..1000 {
+        pool.trim().unwrap();
+        if pool.blocks_in_limbo() == 0 {
+            break;
+        }
+        std::thread::yield_now(); // the other thread's part of the epochs is still ending
+    }
     assert_eq!(pool.blocks_in_limbo(), 0);
     assert!(pool.locate(offset).is_err());
+    assert!(!pool.is_reuse_stamp(stamp), "the block can be had again");
 }
 
 #[test]
