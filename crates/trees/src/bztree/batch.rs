@@ -1,0 +1,269 @@
+//! Many keys at a time.
+//!
+//! Both operations send up to 64 keys down together, level by level, so that their cache misses
+//! overlap. `insert_many` also shares its fences: one operation shows the records of up to
+//! [`GROUP`] keys, whatever leaves they are in, so each group costs the two fences of one insert. A
+//! record that cannot join (its leaf is full or has changed) goes in alone, after those before it.
+
+use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
+use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_pmwcas::Session;
+use pmindex_record::{Datum, Probe};
+
+use super::inner::Target;
+use super::layout::{Entry, MAX_LEVEL, NOTHING, Place, Ptr, Status};
+use super::leaf::{Leaf, bits, corrupt};
+use super::record::{RawRef, Record};
+use super::tree::{BzTree, pool_error};
+use super::write::Want;
+
+/// Keys that go down together.
+const BATCH: usize = 64;
+/// Records that one operation shows: two words each.
+const GROUP: usize = 16;
+
+/// A leaf with staged records.
+struct Staged<'t, K, V, const LEAF: usize, const INNER: usize> {
+    leaf: Leaf<'t, K, V, LEAF, INNER>,
+    from: Status,
+    to: Status,
+}
+
+/// Records that will be shown together.
+struct Group<'t, K, V, const LEAF: usize, const INNER: usize> {
+    leaves: Vec<Staged<'t, K, V, LEAF, INNER>>,
+    /// The leaf (its place in `leaves`), the entry, its words before and after.
+    entries: Vec<(usize, usize, u64, u64)>,
+    /// Which records of the batch are staged.
+    staged: Vec<usize>,
+    results: Vec<bool>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// The leaves of up to [`BATCH`] keys, their headers on their way.
+    #[inline(always)]
+    fn locate_many(
+        &self,
+        probes: &[Probe<'_, K>],
+        ways: &mut [Ptr; BATCH],
+    ) -> Result<(), PmError> {
+        let root = Ptr::of(self.mwcas.read(self.anchor()?)?);
+        if root.level() > MAX_LEVEL {
+            return Err(corrupt("the root's level", root.offset()));
+        }
+        let ways = &mut ways[..probes.len()];
+        ways.fill(root);
+        let mut indexes = [0usize; BATCH];
+        for level in (0..root.level()).rev() {
+            for ((way, probe), index) in ways.iter().zip(probes).zip(&mut indexes) {
+                let inner = self.inner(*way)?;
+                *index = inner.route(self.pm(), &Target::Key(RawRef::of(probe)))?;
+                self.pm().prefetch(inner.child_cell(*index));
+            }
+            for (way, index) in ways.iter_mut().zip(indexes) {
+                *way = self.inner(*way)?.child(&self.mwcas, index)?;
+                if level == 0 {
+                    self.prefetch_header(*way);
+                } else {
+                    for line in 1..=(8 * INNER).div_ceil(LINE) {
+                        let at = way.offset() + (line * LINE) as u64;
+                        self.pool.prefetch(PPtr::<u64>::new(at));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            probes.clear();
+            for key in keys {
+                probes.push(Probe::<K>::new(key.borrowed())?);
+            }
+            self.optimistic(|| {
+                let mut ways = [Ptr::NULL; BATCH];
+                self.locate_many(&probes, &mut ways)?;
+                for (way, probe) in ways.iter().zip(&probes) {
+                    self.prefetch_record(*way, probe)?;
+                }
+                for ((way, probe), out) in ways.iter().zip(&probes).zip(out.iter_mut()) {
+                    let leaf = self.leaf(*way)?;
+                    let status = leaf.status(&self.mwcas)?;
+                    *out = match leaf.find(&self.mwcas, status, probe)? {
+                        Some(found) => Some(found.record.value(&self.mwcas)?),
+                        None => None,
+                    };
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Fetches the line of the sorted record that the fingerprints promise. A hint.
+    #[inline(always)]
+    fn prefetch_record(&self, way: Ptr, probe: &Probe<'_, K>) -> Result<(), PmError> {
+        let leaf = self.leaf(way)?;
+        if let Some(number) = bits(leaf.candidates(self.pm(), probe)).next() {
+            let at = way.offset() + 8 * leaf.place(self.pm(), number).at as u64;
+            self.pool.prefetch(PPtr::<u64>::new(at));
+        }
+        Ok(())
+    }
+
+    /// Inserts many records, up to 16 with the fences of one; nothing is visible before its fence.
+    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        result.inserted.reserve(records.len());
+        for records in records.chunks(BATCH) {
+            if let Err(error) = self.insert_chunk(records, &mut result.inserted) {
+                result.stopped = Some(error);
+                break;
+            }
+        }
+        result
+    }
+
+    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        self.pool.check_writable()?;
+        let _busy = self.count.begin();
+        let (mut probes, mut data) = (Vec::new(), Vec::new());
+        let mut refused = None;
+        for (key, value) in records {
+            match (Probe::<K>::new(key.borrowed()), Datum::<V>::new(value.borrowed())) {
+                (Ok(probe), Ok(datum)) => {
+                    probes.push(probe);
+                    data.push(datum);
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut session = self.mwcas.session()?;
+        let mut ways = [Ptr::NULL; BATCH];
+        self.locate_many(&probes, &mut ways)?;
+        let mut next = 0;
+        while next < probes.len() {
+            let mut group = Group {
+                leaves: Vec::with_capacity(GROUP),
+                entries: Vec::with_capacity(GROUP),
+                staged: Vec::with_capacity(GROUP),
+                results: Vec::with_capacity(GROUP),
+            };
+            let first = next;
+            while next < probes.len() && group.entries.len() < GROUP {
+                if !self.stage(&mut group, &probes, &data[next], next, &mut ways)? {
+                    break;
+                }
+                next += 1;
+            }
+            if !self.show(&mut session, &group)? {
+                // Someone else was at one of the leaves: each record by itself.
+                group.results.clear();
+                next = first;
+            }
+            inserted.append(&mut group.results);
+            if let Some(probe) = probes.get(next)
+                && group.entries.len() < GROUP
+            {
+                let record = Self::incoming(probe, &data[next]);
+                inserted.push(!self.put_with(&mut session, &record, Want::Insert)?);
+                next += 1;
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Stages record `number` of the batch, or finds its key there. `false`: it cannot join.
+    #[inline(always)]
+    fn stage<'t>(
+        &'t self,
+        group: &mut Group<'t, K, V, LEAF, INNER>,
+        probes: &[Probe<'_, K>],
+        datum: &Datum<'_, V>,
+        number: usize,
+        ways: &mut [Ptr; BATCH],
+    ) -> Result<bool, PmError> {
+        let probe = &probes[number];
+        let record = Self::incoming(probe, datum);
+        if record.form.out {
+            return Ok(false);
+        }
+        if group.staged.iter().any(|&other| probes[other].compare(probe).is_eq()) {
+            group.results.push(false);
+            return Ok(true);
+        }
+        let mut leaf = self.leaf(ways[number])?;
+        let mut status = leaf.status(&self.mwcas)?;
+        if status.is_frozen() {
+            ways[number] = self.path_to(RawRef::of(probe))?.leaf;
+            leaf = self.leaf(ways[number])?;
+            status = leaf.status(&self.mwcas)?;
+        }
+        let known = group.leaves.iter().position(|staged| staged.leaf.ptr == leaf.ptr);
+        let moved = known.is_some_and(|known| group.leaves[known].from != status);
+        if status.is_frozen() || moved {
+            return Ok(false);
+        }
+        if leaf.find(&self.mwcas, status, probe)?.is_some() {
+            group.results.push(false);
+            return Ok(true);
+        }
+        let words = record.form.words;
+        let Some(room) = leaf.reserve(&self.mwcas, status, words, self.epoch)? else {
+            return Ok(false);
+        };
+        // durable before: the operation that shows it (its first fence).
+        let cells = &leaf.words[room.at..room.at + words];
+        let _fenced = Record::write(self.pm(), cells, record.form, (probe, datum), 0);
+        let place = Place { at: room.at, ..record.form };
+        let entry = Entry::visible(place, probe.fingerprint(), NOTHING).word();
+        let known = known.unwrap_or_else(|| {
+            group.leaves.push(Staged { leaf, from: status, to: status });
+            group.leaves.len() - 1
+        });
+        let staged = &mut group.leaves[known];
+        staged.to = staged.to.changed(room.entry + 1, 1, words as i64);
+        group.entries.push((known, room.entry, room.word, entry));
+        group.staged.push(number);
+        group.results.push(true);
+        Ok(true)
+    }
+
+    /// Shows what is staged, all of it or nothing.
+    fn show(
+        &self,
+        session: &mut Session<'_, M>,
+        group: &Group<'_, K, V, LEAF, INNER>,
+    ) -> Result<bool, PmError> {
+        if group.entries.is_empty() {
+            return Ok(true);
+        }
+        let mut op = session.descriptor();
+        for Staged { leaf, from, to } in &group.leaves {
+            op.add_word(leaf.status_cell(), from.into_word(), to.into_word())
+                .map_err(pool_error)?;
+        }
+        for &(leaf, entry, from, to) in &group.entries {
+            let cell = group.leaves[leaf].leaf.entry_cell(entry);
+            op.add_word(cell, from, to).map_err(pool_error)?;
+        }
+        let shown = op.execute().map_err(pool_error)?;
+        if shown {
+            self.count.add(group.entries.len() as u64);
+        }
+        Ok(shown)
+    }
+}

@@ -1,0 +1,121 @@
+//! How many records there are: known from the start, or counted once.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use pmindex_core::Medium;
+use pmindex_index::IndexError;
+
+const STRIPES: usize = 16;
+/// How often a count is tried among writes before it is given out without being kept.
+const TRIES: usize = 3;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe {
+    /// Records more than at the start, modulo 2^64.
+    change: AtomicU64,
+    /// Writes begun and ended while the number at the start was not known.
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// The number of records: what it was at the start, and changes since, by thread.
+#[derive(Debug)]
+pub(super) struct Count {
+    stripes: [Stripe; STRIPES],
+    /// The number at the start plus 1; 0 if not known.
+    start: AtomicU64,
+}
+
+/// A write that is under way.
+pub(super) struct Busy<'c>(Option<&'c Stripe>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if let Some(stripe) = self.0 {
+            stripe.ended.fetch_add(1, AcqRel);
+        }
+    }
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+impl Count {
+    pub(super) const BYTES: u64 = size_of::<Self>() as u64;
+
+    pub(super) fn new(start: Option<u64>) -> Self {
+        let start = start.map_or(0, |records| records.wrapping_add(1));
+        Self { stripes: Default::default(), start: AtomicU64::new(start) }
+    }
+
+    #[inline(always)]
+    fn mine(&self) -> &Stripe {
+        let mut mine = MINE.get();
+        if mine == usize::MAX {
+            mine = THREADS.fetch_add(1, Relaxed);
+            MINE.set(mine);
+        }
+        &self.stripes[mine % STRIPES]
+    }
+
+    /// Declares a write, until the value returned is dropped.
+    #[inline(always)]
+    pub(super) fn begin(&self) -> Busy<'_> {
+        if self.start.load(Acquire) != 0 {
+            return Busy(None);
+        }
+        let stripe = self.mine();
+        stripe.begun.fetch_add(1, AcqRel);
+        Busy(Some(stripe))
+    }
+
+    /// Notes so many records more (modulo 2^64), within the write that made them.
+    #[inline(always)]
+    pub(super) fn add(&self, records: u64) {
+        self.mine().change.fetch_add(records, Relaxed);
+    }
+
+    fn sum(&self, field: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
+        self.stripes.iter().fold(0, |sum, stripe| sum.wrapping_add(field(stripe).load(Acquire)))
+    }
+
+    /// The number, if it is known.
+    pub(super) fn known(&self) -> Option<u64> {
+        let start = self.start.load(Acquire).checked_sub(1)?;
+        Some(start.wrapping_add(self.sum(|stripe| &stripe.change)))
+    }
+
+    /// The number; `count` counts them if it is not known. What was counted while nobody wrote is
+    /// kept.
+    pub(super) fn len(
+        &self,
+        pm: &impl Medium,
+        mut count: impl FnMut() -> Result<u64, IndexError>,
+    ) -> Result<u64, IndexError> {
+        if let Some(records) = self.known() {
+            return Ok(records);
+        }
+        for turn in 1.. {
+            pm.yield_point();
+            let ended = self.sum(|stripe| &stripe.ended);
+            let quiet = self.sum(|stripe| &stripe.begun) == ended;
+            let change = self.sum(|stripe| &stripe.change);
+            let records = count()?;
+            if quiet && self.sum(|stripe| &stripe.begun) == ended {
+                let start = records.wrapping_sub(change).wrapping_add(1);
+                let _ = self.start.compare_exchange(0, start, AcqRel, Relaxed);
+                return Ok(records);
+            }
+            if turn == TRIES {
+                return Ok(records);
+            }
+        }
+        Ok(0)
+    }
+}

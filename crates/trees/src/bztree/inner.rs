@@ -1,0 +1,290 @@
+//! Inner nodes: separators that never change, children that do.
+//!
+//! Child `i` has the keys greater than separator `i - 1` and not greater than separator `i`. A new
+//! separator means a new node: only pointers to children are replaced in place, by an operation
+//! that changes the status too, so that nobody copies a node and misses a child that was replaced
+//! meanwhile.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Word};
+use pmindex_index::{Key, Shape, Value};
+use pmindex_pmwcas::Mwcas;
+
+use super::layout::{Geometry, HEADS, INFO, Info, MAX_LEVEL, Ptr, STATUS, Status};
+use super::leaf::corrupt;
+use super::record::{Raw, RawRef};
+
+/// Where a descent goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'k> {
+    /// To the leaf of this key.
+    Key(RawRef<'k>),
+    /// To the leaf of the keys right after this one.
+    After(RawRef<'k>),
+    /// To the first leaf.
+    First,
+    /// To the last leaf.
+    Last,
+}
+
+/// An inner node in a pool, its bounds checked.
+pub(super) struct Inner<'p, K, V, const LEAF: usize, const INNER: usize> {
+    words: &'p [PmU64],
+    pub(super) ptr: Ptr,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, const LEAF: usize, const INNER: usize> Clone for Inner<'_, K, V, LEAF, INNER> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V, const LEAF: usize, const INNER: usize> Copy for Inner<'_, K, V, LEAF, INNER> {}
+
+/// The most words of a node with whole separators.
+const MOST_WORDS: usize = 1 << 20;
+
+impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V, LEAF, INNER> {
+    const WORDS: usize = Geometry::<K, V, LEAF, INNER>::INNER_WORDS;
+    const CHILDREN: usize = Geometry::<K, V, LEAF, INNER>::CHILDREN;
+    const HAS_TAILS: bool = Geometry::<K, V, LEAF, INNER>::HAS_TAILS;
+
+    /// The inner node that `ptr` points to.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there cannot be one.
+    #[inline(always)]
+    pub(super) fn at<M: Medium>(mwcas: &'p Mwcas<M>, ptr: Ptr) -> Result<Self, PmError> {
+        let pool = mwcas.pool();
+        let mut words = pool.words(ptr.offset(), Self::WORDS)?;
+        if Self::HAS_TAILS {
+            let count = Info(pool.pm().load_word(&words[INFO])).inner_words();
+            if count < Self::WORDS || count > MOST_WORDS {
+                return Err(corrupt("an inner node's size", ptr.offset()));
+            }
+            words = pool.words(ptr.offset(), count)?;
+        }
+        Ok(Self { words, ptr, types: PhantomData })
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.ptr.offset()
+    }
+
+    pub(super) fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// How many separators it has.
+    pub(super) fn separators(&self, pm: &impl Medium) -> Result<usize, PmError> {
+        let info = Info(pm.load_word(&self.words[INFO]));
+        if info.separators() > INNER || info.level() != self.ptr.level() {
+            return Err(corrupt("an inner node's sizes", self.offset()));
+        }
+        Ok(info.separators())
+    }
+
+    pub(super) fn status_cell(&self) -> &'p PmU64 {
+        &self.words[STATUS]
+    }
+
+    pub(super) fn status<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Status, PmError> {
+        Ok(Status::from_word(mwcas.read(self.status_cell())?))
+    }
+
+    pub(super) fn child_cell(&self, index: usize) -> &'p PmU64 {
+        &self.words[Self::CHILDREN + index]
+    }
+
+    /// A child.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if it does not stand one level lower.
+    #[inline(always)]
+    pub(super) fn child<M: Medium>(&self, mwcas: &Mwcas<M>, index: usize) -> Result<Ptr, PmError> {
+        let child = Ptr::of(mwcas.read(self.child_cell(index))?);
+        if child.level() + 1 != self.ptr.level() {
+            return Err(corrupt("a child on the wrong level", self.offset()));
+        }
+        Ok(child)
+    }
+
+    fn heads(&self) -> &'p [PmU64] {
+        &self.words[HEADS..Self::CHILDREN]
+    }
+
+    /// Which child a descent goes to.
+    #[inline(always)]
+    pub(super) fn route(&self, pm: &impl Medium, target: &Target<'_>) -> Result<usize, PmError> {
+        let (key, after) = match target {
+            Target::Key(key) => (key, false),
+            Target::After(key) => (key, true),
+            Target::First => return Ok(0),
+            Target::Last => return self.separators(pm),
+        };
+        let less = |bound| pm.count_less(self.heads(), bound);
+        if !Self::HAS_TAILS {
+            let index = match (after, key.prefix().checked_add(1)) {
+                (false, _) => less(key.prefix()),
+                (true, Some(next)) => less(next),
+                (true, None) => self.separators(pm)?,
+            };
+            return Ok(index.min(INNER));
+        }
+        // Those with the same first word are compared as a whole.
+        let count = self.separators(pm)?;
+        let mut low = less(key.prefix()).min(count);
+        let mut high = key.prefix().checked_add(1).map_or(count, |next| less(next).min(count));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let ordering = self.compare(pm, middle, key)?;
+            if ordering.is_lt() || (after && ordering.is_eq()) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The whole separator `index` where it stands, and its length in bytes.
+    fn tail(&self, pm: &impl Medium, index: usize) -> Result<(&'p [PmU64], usize), PmError> {
+        let first = Geometry::<K, V, LEAF, INNER>::TAILS + index;
+        let wrong = || corrupt("a separator's place", self.offset());
+        let place = pm.load_word(self.words.get(first).ok_or_else(wrong)?);
+        let (at, bytes) = ((place & 0xffff_ffff) as usize, (place >> 32) as usize);
+        let words = self.words.get(at..at + bytes.div_ceil(8)).ok_or_else(wrong)?;
+        Ok((words, bytes))
+    }
+
+    fn compare(
+        &self,
+        pm: &impl Medium,
+        index: usize,
+        key: &RawRef<'_>,
+    ) -> Result<Ordering, PmError> {
+        let (words, bytes) = self.tail(pm, index)?;
+        Ok(match K::SHAPE {
+            Shape::Inline(n) => {
+                let mut stored = [0; 4];
+                for (word, cell) in stored[..n].iter_mut().zip(words) {
+                    *word = pm.load_word(cell);
+                }
+                stored[..n].cmp(&key.words[..n])
+            }
+            Shape::Bytes => pm.cmp_bytes(words, bytes, key.bytes),
+        })
+    }
+
+    /// Separator `index`.
+    pub(super) fn separator(&self, pm: &impl Medium, index: usize) -> Result<Raw, PmError> {
+        let mut raw = Raw::default();
+        raw.words[0] = pm.load_word(&self.words[HEADS + index]);
+        if !Self::HAS_TAILS {
+            return Ok(raw);
+        }
+        let (words, bytes) = self.tail(pm, index)?;
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                for (word, cell) in raw.words[..n].iter_mut().zip(words) {
+                    *word = pm.load_word(cell);
+                }
+                Ok(raw)
+            }
+            Shape::Bytes => {
+                let mut copy = vec![0; bytes];
+                pm.read_bytes(words, &mut copy);
+                Ok(Raw::of_bytes(&copy))
+            }
+        }
+    }
+
+    /// All separators and children.
+    pub(super) fn fan<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Fan, PmError> {
+        let pm = mwcas.pool().pm();
+        let count = self.separators(pm)?;
+        let separators = (0..count).map(|i| self.separator(pm, i)).collect::<Result<_, _>>()?;
+        let children = (0..=count).map(|i| self.child(mwcas, i)).collect::<Result<_, _>>()?;
+        Ok(Fan { level: self.ptr.level(), separators, children })
+    }
+}
+
+/// What an inner node contains: one separator between every two children.
+#[derive(Clone, Debug)]
+pub(super) struct Fan {
+    pub(super) level: usize,
+    pub(super) separators: Vec<Raw>,
+    pub(super) children: Vec<Ptr>,
+}
+
+impl Fan {
+    /// Whether it fits a node.
+    pub(super) fn fits<const INNER: usize>(&self) -> bool {
+        let bytes: usize = self.separators.iter().map(|s| s.bytes.len()).sum();
+        let long = bytes > 32 << 10 && self.separators.len() > 3;
+        self.separators.len() <= INNER && !long
+    }
+
+    /// Cuts the greater half off; returns the separator between the two as well.
+    pub(super) fn split(&mut self) -> (Raw, Self) {
+        let middle = self.children.len() / 2;
+        let children = self.children.split_off(middle);
+        let separators = self.separators.split_off(middle);
+        let between = self.separators.pop().unwrap_or_default();
+        (between, Self { level: self.level, separators, children })
+    }
+
+    /// Its words.
+    pub(super) fn draft<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
+        &self,
+    ) -> Result<Vec<u64>, PmError> {
+        if self.level > MAX_LEVEL {
+            return Err(PmError::TooLarge { wanted: self.level as u64, max: MAX_LEVEL as u64 });
+        }
+        let children = Geometry::<K, V, LEAF, INNER>::CHILDREN;
+        let tails = Geometry::<K, V, LEAF, INNER>::TAILS;
+        let mut words = vec![0; Geometry::<K, V, LEAF, INNER>::INNER_WORDS];
+        words[HEADS..children].fill(u64::MAX);
+        for (word, separator) in words[HEADS..].iter_mut().zip(&self.separators) {
+            *word = separator.words[0];
+        }
+        for (word, child) in words[children..].iter_mut().zip(&self.children) {
+            *word = child.word();
+        }
+        if Geometry::<K, V, LEAF, INNER>::HAS_TAILS {
+            words.truncate(tails);
+            words.resize(tails + self.separators.len(), 0);
+            for (i, separator) in self.separators.iter().enumerate() {
+                let at = words.len() as u64;
+                let bytes = match K::SHAPE {
+                    Shape::Inline(n) => {
+                        words.extend_from_slice(&separator.words[..n]);
+                        8 * n
+                    }
+                    Shape::Bytes => {
+                        words.extend(separator.bytes.chunks(8).map(|chunk| {
+                            let mut word = [0; 8];
+                            word[..chunk.len()].copy_from_slice(chunk);
+                            u64::from_le_bytes(word)
+                        }));
+                        separator.bytes.len()
+                    }
+                };
+                words[tails + i] = at | (bytes as u64) << 32;
+            }
+            let least = Geometry::<K, V, LEAF, INNER>::INNER_WORDS;
+            words.resize(words.len().next_multiple_of(8).max(least), 0);
+        }
+        words[STATUS] = Status::fresh(0, 0).into_word();
+        words[INFO] = Info::inner(self.level, self.separators.len(), words.len()).0;
+        Ok(words)
+    }
+}
+
+/// Writes and flushes an inner node into its block.
+#[track_caller]
+pub(super) fn put(pm: &impl Medium, block: &[PmU64], words: &[u64]) -> Flushed {
+    pm.stream_words(&block[..words.len()], words)
+}

@@ -1,0 +1,175 @@
+//! Installing new nodes in place of old ones: the words and blocks of one operation, up to the root
+//! if need be.
+//!
+//! One child for one child is a change in place: the parent's pointer, and its status, so that
+//! nobody who is copying the parent misses it. Anything else means a new parent, which replaces the
+//! old one in the same way one level higher; the old one is frozen by the same operation. So an
+//! inner node that is in the tree is never frozen, and a tree of any height changes at once.
+
+use pmindex_core::{Medium, PmError, PmU64, Word};
+use pmindex_index::{Key, Value};
+use pmindex_pmwcas::{Descriptor, MwcasError};
+use pmindex_record::separator_between;
+
+use super::access::Path;
+use super::inner::{Fan, put};
+use super::layout::{Ptr, Status};
+use super::leaf::{Draft, Item};
+use super::record::Raw;
+use super::tree::BzTree;
+
+/// Why an operation was not put together.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// A node on the way is not in the tree any more, or not where it was.
+    Stale,
+    /// It would have more words and blocks than an operation can have.
+    TooWide,
+    Failed(PmError),
+}
+
+impl From<PmError> for Refused {
+    fn from(error: PmError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<MwcasError> for Refused {
+    fn from(error: MwcasError) -> Self {
+        match error {
+            MwcasError::TooManyWords { .. } => Self::TooWide,
+            other => Self::Failed(super::tree::pool_error(other)),
+        }
+    }
+}
+
+/// Neighbours under one parent that are replaced, and what by.
+pub(super) struct Change<'c> {
+    /// Their depth: 0 is the root.
+    pub(super) depth: usize,
+    /// The first one's place in its parent.
+    pub(super) index: usize,
+    pub(super) old: &'c [Ptr],
+    pub(super) new: Vec<Ptr>,
+    /// One between every two of `new`; with nothing new, the old ones go.
+    pub(super) separators: Vec<Raw>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// Adds "from this status to that" to an operation.
+    pub(super) fn add_status(
+        op: &mut Descriptor<'_, '_, M>,
+        cell: &PmU64,
+        from: Status,
+        to: Status,
+    ) -> Result<(), Refused> {
+        Ok(op.add_word(cell, from.into_word(), to.into_word())?)
+    }
+
+    /// Adds a block that the operation makes unreachable.
+    pub(super) fn add_free(
+        op: &mut Descriptor<'_, '_, M>,
+        offset: u64,
+    ) -> Result<(), Refused> {
+        Ok(op.free_on_success(pmindex_core::PPtr::<u64>::new(offset))?)
+    }
+
+    /// Makes a leaf of these records, as part of an operation.
+    pub(super) fn add_leaf(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        items: &[Item<'_>],
+        little: bool,
+    ) -> Result<Ptr, Refused> {
+        let draft = Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little);
+        let bytes = 8 * draft.total as u64;
+        // durable before: the operation that makes it reachable.
+        let block = op.allocate_extra_bytes(bytes, 64, |words| draft.put(self.pm(), words))?;
+        Ok(Ptr::new(block.offset(), 0, draft.total))
+    }
+
+    /// Makes an inner node, as part of an operation.
+    pub(super) fn add_inner(&self, op: &mut Descriptor<'_, '_, M>, fan: &Fan) -> Result<Ptr, Refused> {
+        let words = fan.draft::<K, V, LEAF, INNER>()?;
+        let bytes = 8 * words.len() as u64;
+        // durable before: the operation that makes it reachable.
+        let block = op.allocate_extra_bytes(bytes, 64, |cells| put(self.pm(), cells, &words))?;
+        Ok(Ptr::new(block.offset(), fan.level, words.len()))
+    }
+
+    /// Adds the words and blocks of `change` to an operation. The old nodes' own statuses and
+    /// blocks are the caller's.
+    pub(super) fn add_change(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        path: &Path<'_>,
+        change: Change<'_>,
+    ) -> Result<(), Refused> {
+        let Change { depth, index, old, mut new, separators } = change;
+        let Some(above) = depth.checked_sub(1) else {
+            let top = match new[..] {
+                [] => Ptr::NULL,
+                [one] => one,
+                _ => {
+                    let level = old[0].level() + 1;
+                    self.add_inner(op, &Fan { level, separators, children: new })?
+                }
+            };
+            op.add_word(path.anchor, old[0].word(), top.word())?;
+            return Ok(());
+        };
+        let step = path.steps()[above];
+        let parent = self.inner(step.node)?;
+        let status = parent.status(&self.mwcas)?; // before any child is read
+        if status.is_frozen() {
+            return Err(Refused::Stale);
+        }
+        if let ([old], [one]) = (old, &new[..]) {
+            op.add_word(parent.child_cell(index), old.word(), one.word())?;
+            return Self::add_status(op, parent.status_cell(), status, status.next());
+        }
+        let mut fan = parent.fan(&self.mwcas)?;
+        let range = index..index + old.len();
+        if fan.children.get(range.clone()) != Some(old) {
+            return Err(Refused::Stale);
+        }
+        if new.is_empty() {
+            // The separator on the left goes with the first child, or the one on its right.
+            let first = index.saturating_sub(1);
+            let last = (first + old.len()).min(fan.separators.len());
+            fan.separators.drain(first..last);
+        } else {
+            fan.separators.splice(index..index + old.len() - 1, separators);
+        }
+        fan.children.splice(range, new.drain(..));
+        Self::add_status(op, parent.status_cell(), status, status.frozen())?;
+        Self::add_free(op, parent.offset())?;
+        let index = above.checked_sub(1).map_or(0, |above| path.steps()[above].index);
+        let (mut new, mut separators) = (Vec::new(), Vec::new());
+        if fan.children.is_empty() {
+            // Nothing is left below: the parent goes too.
+        } else if above == 0 && fan.children.len() == 1 {
+            new.push(fan.children[0]); // the root has one child left: that is the root now
+        } else if fan.fits::<INNER>() {
+            new.push(self.add_inner(op, &fan)?);
+        } else {
+            let (between, right) = fan.split();
+            new.push(self.add_inner(op, &fan)?);
+            new.push(self.add_inner(op, &right)?);
+            separators.push(between);
+        }
+        let old = &[step.node];
+        self.add_change(op, path, Change { depth: above, index, old, new, separators })
+    }
+
+    /// The separator between two neighbouring records.
+    pub(super) fn separator(left: &Item<'_>, right: &Item<'_>) -> Raw {
+        if K::SHAPE.is_bytes() {
+            Raw::of_bytes(&separator_between(&left.key.bytes, &right.key.bytes))
+        } else {
+            left.key.clone()
+        }
+    }
+}

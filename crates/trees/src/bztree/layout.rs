@@ -1,0 +1,471 @@
+//! What a BzTree keeps in a pool.
+//!
+//! # Root
+//!
+//! One block per index, named in the pool's directory: the pointer to the root node, the index
+//! epoch, the descriptor pool.
+//!
+//! # Pointers
+//!
+//! A pointer to a node is a word that operations change, so it has 62 bits: besides the offset it
+//! says how high the node stands and how long it is, and whoever follows it need not look first.
+//!
+//! ```text
+//!  61      54 | 53   48 | 47       0
+//!    lines    |  level  |  offset
+//! ```
+//!
+//! # Leaf
+//!
+//! `n` records were sorted when the leaf was made, `U` entries buffer what comes later:
+//!
+//! ```text
+//! word 0        1      2      3 .. 3+U    F: ceil(n/8)   n words (byte strings only)
+//!      | status | info | dead | entries | fingerprints | places | n records | free space |
+//! ```
+//!
+//! * `status` ([`Status`]) is part of every operation on the leaf and different after each.
+//! * `info` never changes: level, `n`, where the free space starts.
+//! * `dead`: one bit for each of the `n` sorted records that was removed.
+//! * An *entry* ([`Entry`]) is the metadata of one record that came later: reserved (place, length,
+//!   index epoch), visible (place, lengths, fingerprint, which record it replaces), or dead.
+//! * Fingerprints (one byte of each key's hash) and places of the sorted records never change; nor
+//!   does a record once an entry shows it, but for the pointer to a record out of line.
+//!
+//! With 8-byte keys and values a sorted record takes 17 bytes, a later one 24.
+//!
+//! # Inner node
+//!
+//! ```text
+//! word 0        1      8              8+H        9+H+INNER
+//!      | status | info | H separators | children | places, keys |
+//! ```
+//!
+//! `H` is `INNER` rounded up to whole lines. A separator stands with its first word; where that is
+//! not all of it (byte strings, keys of several words) the whole one stands at the end. Only
+//! children change in place; the status changes with each.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use pmindex_core::{LINE, PmPtr, PmU64, Word, pm_struct};
+use pmindex_index::{Key, Shape, Value};
+use pmindex_record::{Slot, hash_bytes};
+
+/// The type of an index in the pool's directory.
+pub(super) const KIND: [u8; 8] = *b"bztree\0\0";
+/// Version of the layout on this page.
+const FORMAT: u64 = 1;
+
+/// The most sorted records of a leaf: the bits of `dead`.
+pub(super) const MAX_LEAF: usize = 62;
+/// Levels that a tree may have.
+pub(super) const MAX_LEVEL: usize = 40;
+
+/// Where things stand in every node.
+pub(super) const STATUS: usize = 0;
+pub(super) const INFO: usize = 1;
+/// In a leaf.
+pub(super) const DEAD: usize = 2;
+pub(super) const ENTRIES: usize = 3;
+/// In an inner node.
+pub(super) const HEADS: usize = LINE / 8;
+
+pm_struct! {
+    /// The root block.
+    ///
+    /// ```text
+    /// 0      8         16      24        32
+    /// | root | loading | epoch | records | descriptors | reserved |
+    /// ```
+    #[align(64)]
+    pub struct Root: size 64 {
+        /// The pointer to the root node; 0 until the first leaf is there.
+        pub root @ 0: PmU64,
+        /// The root node of a bulk load that is under way, or 0.
+        pub loading @ 8: PmU64,
+        /// The index epoch: counts openings. Durable before the first operation.
+        pub epoch @ 16: PmU64,
+        /// The number of records plus 1 if the index was closed; else 0.
+        pub records @ 24: PmU64,
+        /// The descriptor pool.
+        pub table @ 32: PmPtr<u64>,
+        /// Zero.
+        pub reserved: [PmU64; 3],
+    }
+}
+
+/// A pointer to a node, or null.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Ptr(u64);
+
+impl Ptr {
+    pub(super) const NULL: Self = Self(0);
+    const OFFSET_BITS: u32 = 48;
+    const LEVEL_BITS: u32 = 6;
+    const LINES_SHIFT: u32 = Self::OFFSET_BITS + Self::LEVEL_BITS;
+
+    /// `lines` is 0 if there are more than fit.
+    pub(super) const fn new(offset: u64, level: usize, words: usize) -> Self {
+        let lines = words / (LINE / 8);
+        let lines = if lines < 256 { lines as u64 } else { 0 };
+        Self(offset | (level as u64) << Self::OFFSET_BITS | lines << Self::LINES_SHIFT)
+    }
+    pub(super) const fn of(word: u64) -> Self {
+        Self(word)
+    }
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+    pub(super) const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    #[inline(always)]
+    pub(super) const fn offset(self) -> u64 {
+        self.0 & ((1 << Self::OFFSET_BITS) - 1)
+    }
+    /// 0 for a leaf.
+    #[inline(always)]
+    pub(super) const fn level(self) -> usize {
+        (self.0 >> Self::OFFSET_BITS & ((1 << Self::LEVEL_BITS) - 1)) as usize
+    }
+    /// Words of the node; 0 if the node must be asked.
+    #[inline(always)]
+    pub(super) const fn words(self) -> usize {
+        (self.0 >> Self::LINES_SHIFT & 0xff) as usize * (LINE / 8)
+    }
+}
+
+impl fmt::Debug for Ptr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x} (level {})", self.offset(), self.level())
+    }
+}
+
+/// A node's status word.
+///
+/// ```text
+///  61     | 60      27 | 26        14 | 13   7 | 6      0
+///  frozen |  version   |  live words  |  live  |  used
+/// ```
+///
+/// Every operation on the node changes it, and it never repeats: `version` counts. In a leaf,
+/// `used` entries have been shown, `live` records with `live words` of storage are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Status(u64);
+
+impl Word for Status {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Status {
+    const LIVE: u32 = 7;
+    const WORDS: u32 = 14;
+    const VERSION: u32 = 27;
+    const FROZEN: u64 = 1 << 61;
+    const VERSION_MASK: u64 = Self::FROZEN - (1 << Self::VERSION);
+
+    pub(super) const fn fresh(live: usize, words: usize) -> Self {
+        Self((live as u64) << Self::LIVE | (words as u64) << Self::WORDS)
+    }
+    /// The same contents, one version on.
+    pub(super) const fn next(self) -> Self {
+        let version = (self.0 & Self::VERSION_MASK).wrapping_add(1 << Self::VERSION);
+        Self(self.0 & !Self::VERSION_MASK | version & Self::VERSION_MASK)
+    }
+    #[inline(always)]
+    pub(super) const fn is_frozen(self) -> bool {
+        self.0 & Self::FROZEN != 0
+    }
+    /// One version on: nobody changes the node any more.
+    pub(super) const fn frozen(self) -> Self {
+        Self(self.next().0 | Self::FROZEN)
+    }
+    /// One version on: the node may be changed again.
+    pub(super) const fn thawed(self) -> Self {
+        Self(self.next().0 & !Self::FROZEN)
+    }
+    /// Entries shown so far.
+    #[inline(always)]
+    pub(super) const fn used(self) -> usize {
+        (self.0 & 0x7f) as usize
+    }
+    pub(super) const fn live(self) -> usize {
+        (self.0 >> Self::LIVE & 0x7f) as usize
+    }
+    pub(super) const fn live_words(self) -> usize {
+        (self.0 >> Self::WORDS & 0x1fff) as usize
+    }
+    /// One version on, entry `index` shown too, with so many live records and words more or less.
+    pub(super) const fn changed(self, used: usize, live: i64, words: i64) -> Self {
+        let next = self.next();
+        let used = if used > next.used() { used } else { next.used() };
+        let live = (next.live() as u64).wrapping_add_signed(live) & 0x7f;
+        let words = (next.live_words() as u64).wrapping_add_signed(words) & 0x1fff;
+        let rest = next.0 >> Self::VERSION << Self::VERSION;
+        Self(rest | used as u64 | live << Self::LIVE | words << Self::WORDS)
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frozen = if self.is_frozen() { ", frozen" } else { "" };
+        let (used, live, version) = (self.used(), self.live(), self.0 >> Self::VERSION);
+        write!(f, "{used} used, {live} live, version {version:#x}{frozen}")
+    }
+}
+
+/// What entry `prev` means "replaces nothing".
+pub(super) const NOTHING: usize = 127;
+
+/// An entry's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Never used.
+    Empty,
+    /// Someone writes a record.
+    Reserved,
+    /// The record is there, unless another entry replaces it.
+    Visible,
+    /// The record was removed. What it replaced stays replaced.
+    Dead,
+}
+
+/// How a record stands in a node: where, how long, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    /// Its first word.
+    pub(super) at: usize,
+    /// Its words.
+    pub(super) words: usize,
+    /// Bytes of a byte-string key in it.
+    pub(super) key: usize,
+    /// Bytes of a byte-string value in it.
+    pub(super) value: usize,
+    /// Whether the byte strings stand in a block out of line.
+    pub(super) out: bool,
+}
+
+/// An entry of a leaf, or the place of a sorted record.
+///
+/// ```text
+///           59    50 | 49   40 |  39 | 38  32 | 31  24 | 23   14 | 13   2 | 1   0
+/// visible:   value   |   key   | out |  prev  | finger |  words  |   at   | state
+/// reserved:                 index epoch (55 .. 24)     |  words  |   at   | state
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry(u64);
+
+impl Entry {
+    pub(super) const EMPTY: Self = Self(0);
+
+    #[inline(always)]
+    pub(super) const fn of(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+    pub(super) const fn reserved(at: usize, words: usize, epoch: u64) -> Self {
+        Self(1 | (at as u64) << 2 | (words as u64) << 14 | (epoch & 0xffff_ffff) << 24)
+    }
+    pub(super) const fn visible(place: Place, fingerprint: u8, prev: usize) -> Self {
+        Self(
+            2 | (place.at as u64) << 2
+                | (place.words as u64) << 14
+                | (fingerprint as u64) << 24
+                | (prev as u64) << 32
+                | (place.out as u64) << 39
+                | (place.key as u64) << 40
+                | (place.value as u64) << 50,
+        )
+    }
+    /// The same entry, its record removed.
+    pub(super) const fn dead(self) -> Self {
+        Self(self.0 | 3)
+    }
+    #[inline(always)]
+    pub(super) const fn state(self) -> State {
+        match self.0 & 3 {
+            0 => State::Empty,
+            1 => State::Reserved,
+            2 => State::Visible,
+            _ => State::Dead,
+        }
+    }
+    /// Whether it was shown: visible, or dead since.
+    #[inline(always)]
+    pub(super) const fn was_shown(self) -> bool {
+        self.0 & 2 != 0
+    }
+    #[inline(always)]
+    pub(super) const fn is_visible(self) -> bool {
+        self.0 & 3 == 2
+    }
+    /// The index epoch of a reservation.
+    pub(super) const fn epoch(self) -> u64 {
+        self.0 >> 24 & 0xffff_ffff
+    }
+    /// The first word after the record.
+    pub(super) const fn end(self) -> usize {
+        (self.0 >> 2 & 0xfff) as usize + (self.0 >> 14 & 0x3ff) as usize
+    }
+    #[inline(always)]
+    pub(super) const fn fingerprint(self) -> u8 {
+        (self.0 >> 24 & 0xff) as u8
+    }
+    /// Which record it replaces.
+    #[inline(always)]
+    pub(super) const fn prev(self) -> usize {
+        (self.0 >> 32 & 0x7f) as usize
+    }
+    #[inline(always)]
+    pub(super) const fn place(self) -> Place {
+        Place {
+            at: (self.0 >> 2 & 0xfff) as usize,
+            words: (self.0 >> 14 & 0x3ff) as usize,
+            key: (self.0 >> 40 & 0x3ff) as usize,
+            value: (self.0 >> 50 & 0x3ff) as usize,
+            out: self.0 >> 39 & 1 != 0,
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} prev {}", self.state(), self.place(), self.prev())
+    }
+}
+
+/// A leaf's info word: `| 31..20 free space | 19..14 .. | 13..6 sorted | 5..0 level |`; an inner
+/// node's: `| 63..24 words | 23..8 separators | 5..0 level |`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Info(pub(super) u64);
+
+impl Info {
+    pub(super) const fn leaf(sorted: usize, free: usize) -> Self {
+        Self((sorted as u64) << 6 | (free as u64) << 20)
+    }
+    pub(super) const fn inner(level: usize, separators: usize, words: usize) -> Self {
+        Self(level as u64 | (separators as u64) << 8 | (words as u64) << 24)
+    }
+    #[inline(always)]
+    pub(super) const fn sorted(self) -> usize {
+        (self.0 >> 6 & 0xff) as usize
+    }
+    pub(super) const fn free(self) -> usize {
+        (self.0 >> 20 & 0xfff) as usize
+    }
+    #[inline(always)]
+    pub(super) const fn separators(self) -> usize {
+        (self.0 >> 8 & 0xffff) as usize
+    }
+    pub(super) const fn inner_words(self) -> usize {
+        (self.0 >> 24) as usize
+    }
+    pub(super) const fn level(self) -> usize {
+        (self.0 & 0x3f) as usize
+    }
+}
+
+/// Where things are in nodes for keys `K` and values `V`.
+pub(super) struct Geometry<K, V, const LEAF: usize, const INNER: usize>(
+    PhantomData<fn() -> (K, V)>,
+);
+
+impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEAF, INNER> {
+    /// Whether every record has [`Slot::WORDS`] words and no block.
+    pub(super) const FIXED: bool = !Slot::<K, V>::HAS_BLOCK;
+    /// Entries for later records.
+    pub(super) const LATER: usize = (LEAF + 2) / 3;
+    /// Where the fingerprints are.
+    pub(super) const FINGERPRINTS: usize = ENTRIES + Self::LATER;
+    /// The most words of live records in a leaf that is not split.
+    pub(super) const MOST_WORDS: usize =
+        LEAF * if Self::FIXED { Slot::<K, V>::WORDS } else { 8 };
+    /// The most words of a record in a node; what is longer goes out of line.
+    pub(super) const INLINE_WORDS: usize = {
+        let eighth = Self::MOST_WORDS / 8;
+        if eighth > Slot::<K, V>::WORDS { eighth } else { Slot::<K, V>::WORDS }
+    };
+    /// A leaf with fewer live records looks for a neighbour to merge with.
+    pub(super) const FEW: usize = LEAF / 4;
+
+    /// Words of the separators' first words.
+    pub(super) const HEAD_WORDS: usize = INNER.next_multiple_of(LINE / 8);
+    /// Where an inner node's children are.
+    pub(super) const CHILDREN: usize = HEADS + Self::HEAD_WORDS;
+    /// Where an inner node's whole separators are.
+    pub(super) const TAILS: usize = Self::CHILDREN + INNER + 1;
+    /// Whether inner nodes hold whole separators apart.
+    pub(super) const HAS_TAILS: bool = !matches!(K::SHAPE, Shape::Inline(1));
+    /// Words of an inner node without them.
+    pub(super) const INNER_WORDS: usize = Self::TAILS.next_multiple_of(LINE / 8);
+
+    const VALID: () = {
+        assert!(LEAF >= 3 && LEAF <= MAX_LEAF, "a leaf has 3 to 62 sorted records");
+        assert!(INNER >= 3 && INNER <= 512, "an inner node has 3 to 512 separators");
+    };
+
+    /// Where the records of a leaf with `sorted` sorted ones start.
+    #[inline(always)]
+    pub(super) const fn records(sorted: usize) -> usize {
+        let places = if Self::FIXED { 0 } else { sorted };
+        (Self::FINGERPRINTS + sorted.div_ceil(8) + places).next_multiple_of(2)
+    }
+
+    /// The hash that stands for this layout in the pool's directory.
+    pub(super) fn id() -> u64 {
+        let () = Self::VALID;
+        let name = format!("{FORMAT} {} {} {LEAF} {INNER}", K::type_name(), V::type_name());
+        hash_bytes(name.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_fit_62_bits_and_come_back() {
+        let place = Place { at: 0xfff, words: 0x3ff, key: 0x3ff, value: 0x3ff, out: true };
+        let entry = Entry::visible(place, 0xff, NOTHING);
+        assert_eq!((entry.place(), entry.fingerprint(), entry.prev()), (place, 0xff, NOTHING));
+        assert!(entry.word() < 1 << 62 && entry.is_visible() && entry.was_shown());
+        assert_eq!((entry.dead().state(), entry.dead().prev()), (State::Dead, NOTHING));
+        let reserved = Entry::reserved(0xfff, 0x3ff, u64::MAX);
+        assert!(reserved.word() < 1 << 62 && reserved.end() == 0xfff + 0x3ff);
+        assert_eq!((reserved.epoch(), reserved.state()), (0xffff_ffff, State::Reserved));
+        let ptr = Ptr::new((1 << 48) - 64, MAX_LEVEL, 255 * 8);
+        assert_eq!((ptr.offset(), ptr.level(), ptr.words()), ((1 << 48) - 64, MAX_LEVEL, 2040));
+        assert!(ptr.word() < 1 << 62);
+        assert_eq!(Ptr::new(64, 1, 256 * 8).words(), 0, "too long to say");
+    }
+
+    #[test]
+    fn a_status_counts_up_and_never_touches_the_bits_of_the_protocol() {
+        let full = Status::from_word((1 << 62) - 1);
+        assert!(full.is_frozen() && full.next().into_word() < 1 << 62);
+        let status = Status::fresh(3, 6);
+        let more = status.changed(2, 1, -2);
+        assert_eq!((more.used(), more.live(), more.live_words()), (2, 4, 4));
+        assert!(more != status && !more.is_frozen() && more.changed(1, 0, 0).used() == 2);
+        assert!(more.frozen().is_frozen() && !more.frozen().thawed().is_frozen());
+        assert_ne!(more.frozen().thawed(), more);
+    }
+
+    #[test]
+    fn a_leaf_of_8_byte_records_has_three_lines_of_header() {
+        type G = Geometry<u64, u64, 62, 64>;
+        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(62)), (21, 24, 32));
+        assert_eq!((G::CHILDREN, G::INNER_WORDS), (72, 144));
+    }
+}

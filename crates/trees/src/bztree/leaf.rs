@@ -1,0 +1,403 @@
+//! A leaf: finding records, reserving room, and the contents of a new one.
+
+use std::marker::PhantomData;
+
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Word};
+use pmindex_index::{Key, Value};
+use pmindex_pmwcas::{MAX_VALUE, Mwcas};
+use pmindex_record::{Probe, Slot};
+
+use super::layout::{
+    DEAD, ENTRIES, Entry, Geometry, INFO, Info, MAX_LEAF, NOTHING, Place, Ptr, STATUS, State,
+    Status,
+};
+use super::record::{Raw, Record};
+
+/// The most entries for later records.
+const MOST_LATER: usize = (MAX_LEAF + 2) / 3;
+
+/// A leaf in a pool, its bounds checked.
+pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
+    pub(super) words: &'p [PmU64],
+    pub(super) ptr: Ptr,
+    sorted: usize,
+    free: usize,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, const LEAF: usize, const INNER: usize> Clone for Leaf<'_, K, V, LEAF, INNER> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V, const LEAF: usize, const INNER: usize> Copy for Leaf<'_, K, V, LEAF, INNER> {}
+
+/// A record that was found.
+pub(super) struct Found<'p, K, V> {
+    /// Its number: a sorted one's place, or [`MAX_LEAF`] and its entry's place.
+    pub(super) number: usize,
+    /// The word that says it is there: `dead`, or its entry.
+    pub(super) word: u64,
+    pub(super) record: Record<'p, K, V>,
+}
+
+/// A reservation: the entry and where the record goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation {
+    pub(super) entry: usize,
+    pub(super) word: u64,
+    pub(super) at: usize,
+}
+
+/// Which records are there, at some moment for each.
+pub(super) struct Live {
+    pub(super) entries: [Entry; MOST_LATER],
+    pub(super) later: u64,
+    pub(super) sorted: u64,
+}
+
+/// Where the words of a record are copied from.
+pub(super) enum Source<'p> {
+    Leaf(&'p [PmU64]),
+    Memory(Vec<u64>),
+}
+
+/// A live record on its way to another leaf.
+pub(super) struct Item<'p> {
+    pub(super) key: Raw,
+    pub(super) fingerprint: u8,
+    pub(super) words: Source<'p>,
+    pub(super) place: Place,
+    /// The word of `words` that points to a block, and what it held.
+    pub(super) block: Option<(usize, u64)>,
+}
+
+/// The set bits of a mask, ascending.
+#[inline(always)]
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let bit = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            bit
+        })
+    })
+}
+
+impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V, LEAF, INNER> {
+    /// The leaf that `ptr` points to.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there cannot be one.
+    #[inline(always)]
+    pub(super) fn at<M: Medium>(mwcas: &'p Mwcas<M>, ptr: Ptr) -> Result<Self, PmError> {
+        let words = mwcas.pool().words(ptr.offset(), ptr.words())?;
+        if words.len() < Geometry::<K, V, LEAF, INNER>::FINGERPRINTS {
+            return Err(corrupt("a leaf too short to be one", ptr.offset()));
+        }
+        let info = Info(mwcas.pool().pm().load_word(&words[INFO]));
+        let (sorted, free) = (info.sorted(), info.free());
+        let records = Geometry::<K, V, LEAF, INNER>::records(sorted);
+        let least = if Geometry::<K, V, LEAF, INNER>::FIXED {
+            records + sorted * Slot::<K, V>::WORDS
+        } else {
+            records
+        };
+        if sorted > LEAF || free > words.len() || least > free {
+            return Err(corrupt("a leaf's sizes", ptr.offset()));
+        }
+        Ok(Self { words, ptr, sorted, free, types: PhantomData })
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.ptr.offset()
+    }
+
+    /// How many records were sorted.
+    pub(super) fn sorted(&self) -> usize {
+        self.sorted
+    }
+
+    #[inline(always)]
+    pub(super) fn status_cell(&self) -> &'p PmU64 {
+        &self.words[STATUS]
+    }
+
+    #[inline(always)]
+    pub(super) fn dead_cell(&self) -> &'p PmU64 {
+        &self.words[DEAD]
+    }
+
+    /// The cell of a later record's entry.
+    #[inline(always)]
+    pub(super) fn entry_cell(&self, entry: usize) -> &'p PmU64 {
+        &self.words[ENTRIES + entry]
+    }
+
+    /// The status.
+    #[inline(always)]
+    pub(super) fn status<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Status, PmError> {
+        let status = Status::from_word(mwcas.read(self.status_cell())?);
+        if status.used() > Geometry::<K, V, LEAF, INNER>::LATER {
+            return Err(corrupt("a leaf's status", self.offset()));
+        }
+        Ok(status)
+    }
+
+    fn fingerprint_cells(&self) -> &'p [PmU64] {
+        let first = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS;
+        &self.words[first..first + self.sorted.div_ceil(8)]
+    }
+
+    /// The fingerprint of a sorted record.
+    pub(super) fn fingerprint(&self, pm: &impl Medium, number: usize) -> u8 {
+        pm.load_word(&self.fingerprint_cells()[number / 8]).to_le_bytes()[number % 8]
+    }
+
+    /// Where a sorted record stands.
+    #[inline(always)]
+    pub(super) fn place(&self, pm: &impl Medium, number: usize) -> Place {
+        if Geometry::<K, V, LEAF, INNER>::FIXED {
+            let words = Slot::<K, V>::WORDS;
+            let at = Geometry::<K, V, LEAF, INNER>::records(self.sorted) + number * words;
+            return Place { at, words, ..Place::default() };
+        }
+        let first = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS + self.sorted.div_ceil(8);
+        Entry::of(pm.load_word(&self.words[first + number])).place()
+    }
+
+    /// The record at a place.
+    #[inline(always)]
+    pub(super) fn record(&self, place: Place) -> Result<Record<'p, K, V>, PmError> {
+        Record::at(self.words, place).map_err(|what| corrupt(what, self.offset()))
+    }
+
+    /// The sorted records whose fingerprints are the probe's, removed ones too.
+    #[inline(always)]
+    pub(super) fn candidates(&self, pm: &impl Medium, probe: &Probe<'_, K>) -> u64 {
+        let same = pm.match_byte(self.fingerprint_cells(), probe.fingerprint());
+        same & ((1u64 << self.sorted) - 1)
+    }
+
+    /// The live record with the probe's key. `status` was read before.
+    ///
+    /// Every entry and the bits of dead records are read at some moment after that, and whatever
+    /// comes out was so at one moment in between: who replaces a record does so by one entry.
+    #[inline(always)]
+    pub(super) fn find<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        status: Status,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<Found<'p, K, V>>, PmError> {
+        let pm = mwcas.pool().pm();
+        let fingerprint = probe.fingerprint();
+        let (mut later, mut replaced_later, mut replaced) = (0u64, 0u64, 0u64);
+        for (i, cell) in self.words[ENTRIES..][..status.used()].iter().enumerate() {
+            let entry = Entry::of(mwcas.read(cell)?);
+            if !entry.was_shown() {
+                continue;
+            }
+            later |= u64::from(entry.is_visible() && entry.fingerprint() == fingerprint) << i;
+            let prev = entry.prev();
+            if prev < MAX_LEAF {
+                replaced |= 1 << prev;
+            } else if prev != NOTHING {
+                replaced_later |= 1 << (prev - MAX_LEAF);
+            }
+        }
+        for i in bits(later & !replaced_later) {
+            let word = mwcas.read(self.entry_cell(i))?;
+            let entry = Entry::of(word);
+            let record = self.record(entry.place())?;
+            if entry.is_visible() && record.key_is(mwcas, probe)? {
+                return Ok(Some(Found { number: MAX_LEAF + i, word, record }));
+            }
+        }
+        let dead = mwcas.read(self.dead_cell())?;
+        for number in bits(self.candidates(pm, probe) & !(dead | replaced)) {
+            let record = self.record(self.place(pm, number))?;
+            if record.key_is(mwcas, probe)? {
+                return Ok(Some(Found { number, word: dead, record }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which records are there.
+    pub(super) fn live<M: Medium>(
+        &self,
+        mwcas: &Mwcas<M>,
+        status: Status,
+    ) -> Result<Live, PmError> {
+        let mut live = Live { entries: [Entry::EMPTY; MOST_LATER], later: 0, sorted: 0 };
+        let (mut replaced_later, mut replaced) = (0u64, 0u64);
+        let cells = &self.words[ENTRIES..][..status.used()];
+        for (i, (cell, out)) in cells.iter().zip(&mut live.entries).enumerate() {
+            let entry = Entry::of(mwcas.read(cell)?);
+            *out = entry;
+            if !entry.was_shown() {
+                continue;
+            }
+            live.later |= u64::from(entry.is_visible()) << i;
+            match entry.prev() {
+                prev @ 0..MAX_LEAF => replaced |= 1 << prev,
+                NOTHING => {}
+                prev => replaced_later |= 1 << (prev - MAX_LEAF),
+            }
+        }
+        live.later &= !replaced_later;
+        let dead = mwcas.read(self.dead_cell())?;
+        live.sorted = ((1u64 << self.sorted) - 1) & !(dead | replaced);
+        Ok(live)
+    }
+
+    /// Reserves an entry and room for a record of `words` words; `None` if there is none.
+    ///
+    /// One compare-and-swap, never flushed: it only keeps other threads away. A crash leaves it or
+    /// not; of another epoch it counts for nothing. Entries are taken in order, each record after
+    /// the one before.
+    pub(super) fn reserve<M: Medium>(
+        &self,
+        mwcas: &Mwcas<M>,
+        status: Status,
+        words: usize,
+        epoch: u64,
+    ) -> Result<Option<Reservation>, PmError> {
+        let pm = mwcas.pool().pm();
+        loop {
+            let mut entry = status.used();
+            let mut at = match entry.checked_sub(1) {
+                Some(last) => Entry::of(mwcas.read(self.entry_cell(last))?).end(),
+                None => self.free,
+            };
+            let found = loop {
+                if entry == Geometry::<K, V, LEAF, INNER>::LATER {
+                    return Ok(None);
+                }
+                let word = pm.load_word(self.entry_cell(entry));
+                let there = Entry::of(word);
+                let stale = there.state() == State::Reserved && there.epoch() != epoch;
+                if word <= MAX_VALUE && (there.state() == State::Empty || stale) {
+                    break word;
+                }
+                at = Entry::of(mwcas.read(self.entry_cell(entry))?).end();
+                entry += 1;
+            };
+            if at < self.free {
+                return Err(corrupt("an entry's place", self.offset()));
+            }
+            if at + words > self.words.len() {
+                return Ok(None);
+            }
+            let word = Entry::reserved(at, words, epoch).word();
+            if pm.cas(self.entry_cell(entry), found, word).is_ok() {
+                return Ok(Some(Reservation { entry, word, at }));
+            }
+        }
+    }
+
+    /// The live records in order.
+    pub(super) fn items<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        status: Status,
+    ) -> Result<Vec<Item<'p>>, PmError> {
+        let pm = mwcas.pool().pm();
+        let live = self.live(mwcas, status)?;
+        let mut items = Vec::with_capacity(self.sorted + status.used());
+        for number in bits(live.sorted) {
+            let fingerprint = self.fingerprint(pm, number);
+            items.push(self.item(mwcas, self.place(pm, number), fingerprint)?);
+        }
+        if live.later == 0 {
+            return Ok(items);
+        }
+        for i in bits(live.later) {
+            let entry = live.entries[i];
+            items.push(self.item(mwcas, entry.place(), entry.fingerprint())?);
+        }
+        items.sort_by(|a, b| a.key.compare(K::SHAPE, &b.key));
+        Ok(items)
+    }
+
+    fn item<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        place: Place,
+        fingerprint: u8,
+    ) -> Result<Item<'p>, PmError> {
+        let record = self.record(place)?;
+        let block = match record.block_cell() {
+            Some(cell) => Some((Slot::<K, V>::BLOCK_WORD, mwcas.read(cell)?)),
+            None => None,
+        };
+        let key = record.raw_key(mwcas)?;
+        Ok(Item { key, fingerprint, words: Source::Leaf(record.words), place, block })
+    }
+}
+
+/// What a new leaf contains, before it has a place.
+pub(super) struct Draft {
+    pub(super) words: Vec<u64>,
+    /// Words of the leaf, the free space included.
+    pub(super) total: usize,
+}
+
+impl Draft {
+    /// A leaf of these records, with room for later ones: as usual, or little.
+    pub(super) fn of<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+        pm: &M,
+        items: &[Item<'_>],
+        little: bool,
+    ) -> Self {
+        type G<K, V, const LEAF: usize, const INNER: usize> = Geometry<K, V, LEAF, INNER>;
+        let sorted = items.len();
+        let live: usize = items.iter().map(|item| item.place.words).sum();
+        let records = G::<K, V, LEAF, INNER>::records(sorted);
+        let free = records + live;
+        let mut words = vec![0; free];
+        words[STATUS] = Status::fresh(sorted, live).into_word();
+        words[INFO] = Info::leaf(sorted, free).0;
+        let fingerprints = G::<K, V, LEAF, INNER>::FINGERPRINTS;
+        let places = fingerprints + sorted.div_ceil(8);
+        let mut at = records;
+        for (i, item) in items.iter().enumerate() {
+            words[fingerprints + i / 8] |= u64::from(item.fingerprint) << (8 * (i % 8));
+            if !G::<K, V, LEAF, INNER>::FIXED {
+                let place = Place { at, ..item.place };
+                words[places + i] = Entry::visible(place, item.fingerprint, NOTHING).word();
+            }
+            let record = &mut words[at..at + item.place.words];
+            match &item.words {
+                Source::Leaf(words) => pm.read_words(words, record),
+                Source::Memory(words) => record.copy_from_slice(words),
+            }
+            if let Some((word, block)) = item.block {
+                record[word] = block;
+            }
+            at += item.place.words;
+        }
+        let later = G::<K, V, LEAF, INNER>::LATER;
+        let room = if G::<K, V, LEAF, INNER>::FIXED {
+            later * Slot::<K, V>::WORDS
+        } else {
+            let most = G::<K, V, LEAF, INNER>::INLINE_WORDS;
+            let mean = live.div_ceil(sorted.max(1)).max(2);
+            (later * mean).min(G::<K, V, LEAF, INNER>::MOST_WORDS / 2).max(most)
+        };
+        let room = if little { room / 4 } else { room };
+        let total = (free + room).next_multiple_of(8);
+        Self { words, total }
+    }
+
+    /// Writes and flushes it into its block.
+    #[track_caller]
+    pub(super) fn put(&self, pm: &impl Medium, block: &[PmU64]) -> Flushed {
+        pm.stream_words(&block[..self.words.len()], &self.words)
+    }
+}
+
+pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}

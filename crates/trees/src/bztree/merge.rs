@@ -1,0 +1,239 @@
+//! Merging: a leaf with few records, or an inner node with few children, goes into a neighbour.
+//!
+//! Only neighbours under one parent merge. One operation freezes both, freezes the parent, and
+//! installs a new parent with one child less; a root with one child gives way to it. As with a
+//! split, leaves that keep changing are frozen first, by an operation on both statuses.
+//!
+//! Merging is a favour, never a duty: if anything stands in the way, the nodes stay as they are.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{Key, Value};
+use pmindex_pmwcas::Session;
+
+use super::access::Path;
+use super::install::{Change, Refused};
+use super::layout::{Geometry, Ptr, Status};
+use super::leaf::Leaf;
+use super::record::RawRef;
+use super::tree::BzTree;
+
+/// What became of an attempt to merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Merged,
+    /// The two do not fit into one, or one of them is being restructured.
+    Unfit,
+    /// Someone changed one of the two, or the parent.
+    Lost,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// Whether a leaf that has just lost a record should look for a neighbour.
+    pub(super) fn is_merge_due(status: Status) -> bool {
+        let few = Geometry::<K, V, LEAF, INNER>::FEW;
+        // Not after every removal: often there is no neighbour to merge with.
+        status.live() <= few && (few < 4 || status.live().is_multiple_of(4))
+    }
+
+    /// Merges the leaf at the end of `path` with a neighbour, then the inner nodes above where that
+    /// leaves them with few children. Whether the leaves merged.
+    pub(super) fn merge(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        key: RawRef<'_>,
+    ) -> Result<bool, PmError> {
+        let Some(step) = path.steps().last() else { return Ok(false) };
+        let parent = self.inner(step.node)?;
+        let last = parent.separators(self.pm())?;
+        let mut merged = false;
+        for left in [step.index.checked_sub(1), (step.index < last).then_some(step.index)] {
+            let Some(left) = left else { continue };
+            match self.merge_leaves(session, path, left) {
+                Ok(Outcome::Merged) => merged = true,
+                Ok(Outcome::Unfit) => continue,
+                Ok(Outcome::Lost) | Err(Refused::Stale | Refused::TooWide) => {}
+                Err(Refused::Failed(error)) => return Err(error),
+            }
+            break;
+        }
+        let done = merged;
+        while merged {
+            merged = self.merge_above(session, key)?;
+        }
+        Ok(done)
+    }
+
+    /// Merges the leaves at places `left` and `left + 1` of the last inner node of `path`.
+    fn merge_leaves(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        left: usize,
+    ) -> Result<Outcome, Refused> {
+        let depth = path.steps().len();
+        let parent = self.inner(path.node(depth - 1))?;
+        let old = [parent.child(&self.mwcas, left)?, parent.child(&self.mwcas, left + 1)?];
+        let leaves = [self.leaf(old[0])?, self.leaf(old[1])?];
+        for prepare in [false, true] {
+            let statuses = [leaves[0].status(&self.mwcas)?, leaves[1].status(&self.mwcas)?];
+            if statuses.iter().any(|s| s.is_frozen()) || !Self::fit(statuses) {
+                return Ok(Outcome::Unfit);
+            }
+            let statuses =
+                if prepare { self.freeze_both(session, &leaves, statuses)? } else { statuses };
+            let merged = self.try_merge_leaves(session, path, left, old, &leaves, statuses);
+            if prepare && !matches!(merged, Ok(true)) {
+                for (leaf, status) in leaves.iter().zip(statuses) {
+                    self.set_status(session, leaf, status, status.thawed())?;
+                }
+            }
+            if merged? {
+                return Ok(Outcome::Merged);
+            }
+        }
+        Ok(Outcome::Lost)
+    }
+
+    /// Whether two leaves' records fit one leaf that does not soon split again.
+    fn fit(statuses: [Status; 2]) -> bool {
+        let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS;
+        let live = statuses[0].live() + statuses[1].live();
+        let words = statuses[0].live_words() + statuses[1].live_words();
+        let empty = statuses.iter().any(|status| status.live() == 0);
+        if empty { live <= LEAF } else { 4 * live <= 3 * LEAF && 4 * words <= 3 * most }
+    }
+
+    /// The preparation: freezes both leaves at once. Width 2.
+    fn freeze_both(
+        &self,
+        session: &mut Session<'_, M>,
+        leaves: &[Leaf<'_, K, V, LEAF, INNER>; 2],
+        statuses: [Status; 2],
+    ) -> Result<[Status; 2], Refused> {
+        let frozen = statuses.map(Status::frozen);
+        let mut op = session.descriptor();
+        for i in 0..2 {
+            Self::add_status(&mut op, leaves[i].status_cell(), statuses[i], frozen[i])?;
+        }
+        if op.execute()? { Ok(frozen) } else { Err(Refused::Stale) }
+    }
+
+    fn try_merge_leaves(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        index: usize,
+        old: [Ptr; 2],
+        leaves: &[Leaf<'_, K, V, LEAF, INNER>; 2],
+        statuses: [Status; 2],
+    ) -> Result<bool, Refused> {
+        let mut items = leaves[0].items(&self.mwcas, statuses[0])?;
+        items.extend(leaves[1].items(&self.mwcas, statuses[1])?);
+        if items.len() > LEAF {
+            return Ok(false); // one of them has changed
+        }
+        let mut op = session.descriptor();
+        for (leaf, status) in leaves.iter().zip(statuses) {
+            Self::add_status(&mut op, leaf.status_cell(), status, status.frozen())?;
+            Self::add_free(&mut op, leaf.offset())?;
+        }
+        let new = vec![self.add_leaf(&mut op, &items, false)?];
+        let depth = path.steps().len();
+        let change = Change { depth, index, old: &old, new, separators: Vec::new() };
+        self.add_change(&mut op, path, change)?;
+        Ok(op.execute()?)
+    }
+
+    /// Merges one inner node on the way to `key` that has few children, the lowest; whether it did.
+    pub(super) fn merge_above(
+        &self,
+        session: &mut Session<'_, M>,
+        key: RawRef<'_>,
+    ) -> Result<bool, PmError> {
+        let path = self.path_to(key)?;
+        if let Some(step) = path.steps().first()
+            && self.inner(step.node)?.separators(self.pm())? == 0
+        {
+            return self.drop_root(session, &path);
+        }
+        for depth in (1..path.steps().len()).rev() {
+            let step = path.steps()[depth - 1];
+            let few = self.inner(path.node(depth))?.separators(self.pm())? <= INNER / 4;
+            if !few {
+                continue;
+            }
+            let last = self.inner(step.node)?.separators(self.pm())?;
+            for left in [step.index.checked_sub(1), (step.index < last).then_some(step.index)] {
+                let Some(left) = left else { continue };
+                match self.try_merge_inner(session, &path, depth, left) {
+                    Ok(true) => return Ok(true),
+                    Ok(false) | Err(Refused::Stale | Refused::TooWide) => {}
+                    Err(Refused::Failed(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts the only child of a root in its place.
+    fn drop_root(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+    ) -> Result<bool, PmError> {
+        let root = self.inner(path.node(0))?;
+        let status = root.status(&self.mwcas)?; // before its child is read
+        let child = root.child(&self.mwcas, 0)?;
+        let mut op = session.descriptor();
+        let mut add = || {
+            Self::add_status(&mut op, root.status_cell(), status, status.frozen())?;
+            Self::add_free(&mut op, root.offset())?;
+            Ok(op.add_word(path.anchor, path.node(0).word(), child.word())?)
+        };
+        match add() {
+            Ok(()) if !status.is_frozen() => op.execute().map_err(super::tree::pool_error),
+            Err(Refused::Failed(error)) => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// Merges the inner nodes at places `index` and `index + 1` of the node at `depth - 1`.
+    fn try_merge_inner(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        depth: usize,
+        index: usize,
+    ) -> Result<bool, Refused> {
+        let parent = self.inner(path.node(depth - 1))?;
+        let between = parent.separator(self.pm(), index)?;
+        let old = [parent.child(&self.mwcas, index)?, parent.child(&self.mwcas, index + 1)?];
+        let mut op = session.descriptor();
+        let mut fans = Vec::with_capacity(2);
+        for ptr in old {
+            let node = self.inner(ptr)?;
+            let status = node.status(&self.mwcas)?; // before any child is read
+            if status.is_frozen() {
+                return Err(Refused::Stale);
+            }
+            Self::add_status(&mut op, node.status_cell(), status, status.frozen())?;
+            Self::add_free(&mut op, node.offset())?;
+            fans.push(node.fan(&self.mwcas)?);
+        }
+        let (Some(right), Some(mut fan)) = (fans.pop(), fans.pop()) else { return Ok(false) };
+        fan.separators.push(between);
+        fan.separators.extend(right.separators);
+        fan.children.extend(right.children);
+        let room = fan.separators.len() <= INNER - INNER / 4;
+        if !room || !fan.fits::<INNER>() {
+            return Ok(false);
+        }
+        let new = vec![self.add_inner(&mut op, &fan)?];
+        let change = Change { depth, index, old: &old, new, separators: Vec::new() };
+        self.add_change(&mut op, path, change)?;
+        Ok(op.execute()?)
+    }
+}

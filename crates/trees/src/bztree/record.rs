@@ -1,0 +1,243 @@
+//! One record in a leaf, and keys apart from any.
+//!
+//! Records of fixed size are slots ([`pmindex_record::Slot`]). Byte strings stand in the leaf, each
+//! padded to words, if the record is short; else the record is a slot with a pointer to a block.
+//! A record never changes once it is visible, but for that pointer.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use pmindex_core::{Flushed, Medium, PmError, PmU64};
+use pmindex_index::{Key, Shape, Value, Words};
+use pmindex_pmwcas::Mwcas;
+use pmindex_record::{Datum, Probe, RecordBlock, Slot};
+
+use super::layout::Place;
+
+/// A key without its type: what separators and bounds are.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) struct Raw {
+    pub(super) words: Words,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Raw {
+    pub(super) fn of<K: Key>(probe: &Probe<'_, K>) -> Self {
+        Self { words: *probe.words(), bytes: probe.bytes().to_vec() }
+    }
+
+    pub(super) fn of_bytes(bytes: &[u8]) -> Self {
+        let mut first = [0; 8];
+        let n = bytes.len().min(8);
+        first[..n].copy_from_slice(&bytes[..n]);
+        Self { words: [u64::from_be_bytes(first), 0, 0, 0], bytes: bytes.to_vec() }
+    }
+
+    pub(super) fn borrowed(&self) -> RawRef<'_> {
+        RawRef { words: self.words, bytes: &self.bytes }
+    }
+
+    pub(super) fn compare(&self, shape: Shape, other: &Self) -> Ordering {
+        match shape {
+            Shape::Inline(_) => self.words.cmp(&other.words),
+            Shape::Bytes => self.bytes.cmp(&other.bytes),
+        }
+    }
+}
+
+/// A borrowed [`Raw`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawRef<'k> {
+    pub(super) words: Words,
+    pub(super) bytes: &'k [u8],
+}
+
+impl<'k> RawRef<'k> {
+    #[inline(always)]
+    pub(super) fn of<K: Key>(probe: &'k Probe<'_, K>) -> Self {
+        Self { words: *probe.words(), bytes: probe.bytes() }
+    }
+
+    #[inline(always)]
+    pub(super) fn prefix(&self) -> u64 {
+        self.words[0]
+    }
+}
+
+/// A record in a leaf, its bounds checked.
+pub(super) struct Record<'p, K, V> {
+    pub(super) words: &'p [PmU64],
+    pub(super) place: Place,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Clone for Record<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V> Copy for Record<'_, K, V> {}
+
+/// Words that the key's bytes take in a record.
+fn words_for(bytes: usize) -> usize {
+    bytes.div_ceil(8)
+}
+
+impl<'p, K: Key, V: Value> Record<'p, K, V> {
+    /// How a record of this key and value is kept where records of `most` words stay in the leaf.
+    #[inline(always)]
+    pub(super) fn form(probe: &Probe<'_, K>, datum: &Datum<'_, V>, most: usize) -> Place {
+        if !Slot::<K, V>::HAS_BLOCK {
+            return Place { words: Slot::<K, V>::WORDS, ..Place::default() };
+        }
+        let (key, value) = (probe.bytes().len(), datum.bytes().len());
+        let words = K::SHAPE.words() + words_for(key) + V::SHAPE.words() + words_for(value);
+        if words <= most {
+            Place { words: words.max(1), key, value, ..Place::default() }
+        } else {
+            Place { words: Slot::<K, V>::WORDS, out: true, ..Place::default() }
+        }
+    }
+
+    /// The record at `place` of a node.
+    #[inline(always)]
+    pub(super) fn at(node: &'p [PmU64], place: Place) -> Result<Self, &'static str> {
+        let end = place.at + place.words;
+        let words = node.get(place.at..end).ok_or("a record out of its node")?;
+        let needed = if place.out || !Slot::<K, V>::HAS_BLOCK {
+            Slot::<K, V>::WORDS
+        } else {
+            K::SHAPE.words() + words_for(place.key) + V::SHAPE.words() + words_for(place.value)
+        };
+        if words.len() < needed {
+            return Err("a record shorter than what is in it");
+        }
+        Ok(Self { words, place, types: PhantomData })
+    }
+
+    /// Whether the record is words only, with nothing to follow.
+    #[inline(always)]
+    fn is_slot(&self) -> bool {
+        !Slot::<K, V>::HAS_BLOCK || self.place.out
+    }
+
+    /// The cell of the pointer to the block of a record that has one.
+    pub(super) fn block_cell(&self) -> Option<&'p PmU64> {
+        (Slot::<K, V>::HAS_BLOCK && self.place.out).then(|| &self.words[Slot::<K, V>::BLOCK_WORD])
+    }
+
+    /// Its block.
+    fn block<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<RecordBlock<'p>, PmError> {
+        let offset = mwcas.read(&self.words[Slot::<K, V>::BLOCK_WORD])?;
+        RecordBlock::at(mwcas.pool(), offset)
+    }
+
+    fn key_words(&self) -> usize {
+        match K::SHAPE {
+            Shape::Inline(n) => n,
+            Shape::Bytes => words_for(self.place.key),
+        }
+    }
+
+    /// Whether its key is the probe's.
+    #[inline(always)]
+    pub(super) fn key_is<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        probe: &Probe<'_, K>,
+    ) -> Result<bool, PmError> {
+        let pm = mwcas.pool().pm();
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                Ok((0..n).all(|i| pm.load_word(&self.words[i]) == probe.words()[i]))
+            }
+            Shape::Bytes if self.place.out => {
+                Ok(self.block(mwcas)?.key_is(pm, probe.bytes()))
+            }
+            Shape::Bytes => Ok(pm.eq_bytes(self.words, self.place.key, probe.bytes())),
+        }
+    }
+
+    /// Its key without its type.
+    pub(super) fn raw_key<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<Raw, PmError> {
+        let pm = mwcas.pool().pm();
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let mut raw = Raw::default();
+                for (word, cell) in raw.words.iter_mut().zip(&self.words[..n]) {
+                    *word = pm.load_word(cell);
+                }
+                Ok(raw)
+            }
+            Shape::Bytes if self.place.out => Ok(Raw::of_bytes(&self.block(mwcas)?.key(pm))),
+            Shape::Bytes => {
+                let mut bytes = vec![0; self.place.key];
+                pm.read_bytes(self.words, &mut bytes);
+                Ok(Raw::of_bytes(&bytes))
+            }
+        }
+    }
+
+    /// Its value.
+    #[inline(always)]
+    pub(super) fn value<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<V, PmError> {
+        let pm = mwcas.pool().pm();
+        let wrong = || PmError::Corrupt {
+            what: "the encoding of a value",
+            offset: self.words.first().map_or(0, |word| mwcas.pool().pptr(word).offset()),
+        };
+        match V::SHAPE {
+            Shape::Inline(n) => {
+                let first = if self.is_slot() { Slot::<K, V>::KEY_WORDS } else { self.key_words() };
+                let mut words = Words::default();
+                for (word, cell) in words.iter_mut().zip(&self.words[first..][..n]) {
+                    *word = pm.load_word(cell);
+                }
+                Ok(V::from_words(&words[..n]))
+            }
+            Shape::Bytes if self.place.out => {
+                V::from_bytes(&self.block(mwcas)?.value(pm)).ok_or_else(wrong)
+            }
+            Shape::Bytes => {
+                let mut bytes = vec![0; self.place.value];
+                pm.read_bytes(&self.words[self.key_words()..], &mut bytes);
+                V::from_bytes(&bytes).ok_or_else(wrong)
+            }
+        }
+    }
+
+    /// Fills and flushes the words of a record; `block` counts only for one out of line.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn write<M: Medium>(
+        pm: &M,
+        words: &[PmU64],
+        place: Place,
+        (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
+        block: u64,
+    ) -> Flushed {
+        if !Slot::<K, V>::HAS_BLOCK || place.out {
+            return Slot::<K, V>::write(pm, words, probe, datum, block);
+        }
+        let key = K::SHAPE.words() + words_for(place.key);
+        let (keys, values) = words.split_at(key);
+        match K::SHAPE {
+            Shape::Inline(n) => pm.write_words(keys, &probe.words()[..n]),
+            Shape::Bytes => pm.write_bytes(keys, probe.bytes()),
+        }
+        match V::SHAPE {
+            Shape::Inline(n) => pm.write_words(&values[..n], &datum.words()[..n]),
+            Shape::Bytes => pm.write_bytes(values, datum.bytes()),
+        }
+        pm.flush_words(words)
+    }
+}
+
+/// A typed key from one without its type.
+pub(super) fn key_from<K: Key>(raw: &Raw, offset: u64) -> Result<K, PmError> {
+    match K::SHAPE {
+        Shape::Inline(n) => Ok(K::from_words(&raw.words[..n])),
+        Shape::Bytes => K::from_bytes(&raw.bytes)
+            .ok_or(PmError::Corrupt { what: "the encoding of a key", offset }),
+    }
+}

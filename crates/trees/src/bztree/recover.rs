@@ -1,0 +1,181 @@
+//! Creating and opening.
+//!
+//! Opening recovers the descriptor pool (a bounded number of operations) and counts the index epoch
+//! up; that is all, whatever the size of the tree. The epoch is durable before the first operation:
+//!
+//! | step | store                                             | durable before            |
+//! |------|---------------------------------------------------|---------------------------|
+//! | O1   | words of interrupted operations (by the descriptor pool) | O2                   |
+//! | O2   | index epoch + 1, number of records not known      | the first operation       |
+//!
+//! Reservations of an earlier epoch count for nothing: the next writer takes the entry.
+//! Consolidation drops whatever room they took. The epoch has 32 bits; a reservation
+//! would have to stay in a leaf that nobody writes to for as many openings to be taken for a new
+//! one.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_pmwcas::{Config, Mwcas};
+
+use super::count::Count;
+use super::install::Refused;
+use super::layout::{Geometry, KIND, Root};
+use super::tree::BzTree;
+
+/// The bits of an index epoch that reservations hold.
+const EPOCH_MASK: u64 = 0xffff_ffff;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    fn wanted() -> String {
+        format!("bztree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let layout = Geometry::<K, V, LEAF, INNER>::id();
+        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+            let pm = pool.pm();
+            pm.store(&root.root, 0);
+            pm.store(&root.loading, 0);
+            pm.store(&root.epoch, 0);
+            pm.store(&root.records, 0);
+            pm.store(&root.table, PPtr::NULL);
+            for word in &root.reserved {
+                pm.store(word, 0);
+            }
+            pm.flush(root)
+        })?;
+        let root = entry.root::<Root>();
+        let created = Self::start(pool, entry);
+        let root = pool.get(root)?;
+        // No room for the first leaf: no index either.
+        if created.is_err() && pool.pm().load(&root.root) == 0 {
+            free_table(pool, root)?;
+            pool.drop_index(name)?;
+        }
+        created
+    }
+
+    /// Opens the index `name`, and recovers it. Complexity: constant.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
+        }
+        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+        }
+        Self::start(pool, entry)
+    }
+
+    /// How large the descriptor pool of an index in such a pool is.
+    fn config(pool: &Pool<M>) -> Config {
+        let partitions = (pool.len() >> 17).clamp(4, 32) as u32;
+        let per_partition = if pool.len() < 1 << 20 { 4 } else { 16 };
+        Config { partitions, per_partition, words: 32 }
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let (root, pm) = (pool.get(entry.root::<Root>())?, pool.pm());
+        if pm.load(&root.table).is_null() {
+            Mwcas::allocate_table(pool, &root.table, Self::config(pool))?;
+        }
+        let mwcas = Mwcas::open_at(pool, pm.load(&root.table).offset(), Vec::new())?; // O1
+        let epoch = pm.load(&root.epoch).wrapping_add(1);
+        let records = pm.load(&root.records).checked_sub(1);
+        pm.store(&root.epoch, epoch);
+        pm.store(&root.records, 0);
+        pm.persist(root)?; // O2
+        let empty = pm.load(&root.root) == 0;
+        let recovery = *mwcas.recovery();
+        let report = RecoveryReport {
+            clean: pool.was_clean(),
+            threads: 1,
+            records: records.unwrap_or(0),
+            repaired: recovery.rolled_forward + recovery.rolled_back,
+            ..RecoveryReport::default()
+        };
+        let mut tree = Self {
+            count: Count::new(if empty { Some(0) } else { records }),
+            pool: Arc::clone(pool),
+            entry,
+            mwcas,
+            epoch: epoch & EPOCH_MASK,
+            loader: Mutex::new(()),
+            report,
+            types: PhantomData,
+        };
+        if empty {
+            tree.plant()?;
+        }
+        tree.report.elapsed = started.elapsed();
+        Ok(tree)
+    }
+
+    /// Gives a new tree its first leaf.
+    fn plant(&self) -> Result<(), PmError> {
+        let mut session = self.mwcas.session()?;
+        let mut op = session.descriptor();
+        let leaf = self.add_leaf(&mut op, &[], false).map_err(|refused| match refused {
+            Refused::Failed(error) => error,
+            _ => PmError::Corrupt { what: "a new tree", offset: 0 },
+        })?;
+        op.add_word(self.anchor()?, 0, leaf.word()).map_err(super::tree::pool_error)?;
+        op.execute().map_err(super::tree::pool_error)?;
+        Ok(())
+    }
+
+    /// Ends: does what was put off, and notes the number of records if it is known.
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        self.discard_load()?;
+        self.mwcas.quiesce()?;
+        if let Some(records) = self.count.known() {
+            let root = self.root()?;
+            self.pm().store(&root.records, records.wrapping_add(1));
+            self.pm().persist(root)?;
+        }
+        Ok(())
+    }
+}
+
+/// Frees the descriptor pool of an index that could not be created.
+fn free_table<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+    let (pm, table) = (pool.pm(), pool.pm().load(&root.table));
+    if table.is_null() {
+        return Ok(());
+    }
+    let mut op = pool.op()?;
+    op.free(table, Owner::pointer(&root.table, table))?;
+    op.prepare(Flushed::nothing())?;
+    pm.store(&root.table, PPtr::NULL);
+    let flushed = pm.flush(&root.table).and(op.seal());
+    let durable = pm.fence(flushed)?;
+    op.finish(durable);
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Consolidation and split of a leaf: its live records go to one new leaf or to two.
+//!
+//! | step | store                                                              | durable before |
+//! |------|--------------------------------------------------------------------|----------------|
+//! | P1   | the new leaves, the new parents where there are any                | P2             |
+//! | P2   | one operation: the leaf frozen, the parent's pointer and status; or | return (DUR)   |
+//! |      | the parent frozen, its parent's pointer and status, and so on (LIN) |                |
+//!
+//! The leaf's status is part of P2, so nobody else has changed the leaf since it was read. If
+//! somebody has, it is frozen first, by an operation of its own, so that changing records cannot
+//! starve changing the structure; from then on whoever wants to write to the leaf does what is
+//! described here. A frozen leaf without anyone at work on it (after a crash, say) is no different.
+//! If there is no room for a new leaf, a frozen one is thawed.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_pmwcas::Session;
+
+use super::access::Path;
+use super::inner::Target;
+use super::install::{Change, Refused};
+use super::layout::{Geometry, Status};
+use super::leaf::{Item, Leaf};
+use super::record::RawRef;
+use super::tree::BzTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// Replaces the leaf at the end of `path` by one or two with room for more records. Afterwards,
+    /// whatever became of it, the way to the key is to be found anew.
+    pub(super) fn restructure(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+    ) -> Result<(), IndexError> {
+        let leaf = self.leaf(path.leaf)?;
+        let mut changed = false;
+        loop {
+            let status = leaf.status(&self.mwcas)?;
+            if changed && !status.is_frozen() {
+                self.set_status(session, &leaf, status, status.frozen())?;
+                continue;
+            }
+            match self.try_restructure(session, path, &leaf, status) {
+                Ok(true) | Err(Refused::Stale) => return Ok(()),
+                // A neighbour's operation on the same parent, or one on the leaf.
+                Ok(false) if leaf.status(&self.mwcas)? == status => return Ok(()),
+                Ok(false) => changed = true,
+                Err(Refused::TooWide) => return self.split_above(session, path),
+                Err(Refused::Failed(error)) => {
+                    if status.is_frozen() {
+                        self.set_status(session, &leaf, status, status.thawed())?;
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Freezes or thaws a leaf, if its status is still `from`. Width 1.
+    pub(super) fn set_status(
+        &self,
+        session: &mut Session<'_, M>,
+        leaf: &Leaf<'_, K, V, LEAF, INNER>,
+        from: Status,
+        to: Status,
+    ) -> Result<bool, PmError> {
+        let mut op = session.descriptor();
+        let added = Self::add_status(&mut op, leaf.status_cell(), from, to);
+        match added {
+            Ok(()) => op.execute().map_err(super::tree::pool_error),
+            Err(Refused::Failed(error)) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn try_restructure(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        leaf: &Leaf<'_, K, V, LEAF, INNER>,
+        status: Status,
+    ) -> Result<bool, Refused> {
+        let items = leaf.items(&self.mwcas, status)?;
+        let depth = path.steps().len();
+        let index = path.steps().last().map_or(0, |step| step.index);
+        let mut op = session.descriptor();
+        Self::add_status(&mut op, leaf.status_cell(), status, status.frozen())?;
+        Self::add_free(&mut op, leaf.offset())?;
+        let (mut new, mut separators) = (Vec::with_capacity(2), Vec::new());
+        match Self::cut(&items) {
+            None => new.push(self.add_leaf(&mut op, &items, false)?),
+            Some(at) => {
+                let (left, right) = items.split_at(at);
+                new.push(self.add_leaf(&mut op, left, false)?);
+                new.push(self.add_leaf(&mut op, right, false)?);
+                separators.push(Self::separator(&left[at - 1], &right[0]));
+            }
+        }
+        let old = &[path.leaf];
+        self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
+        Ok(op.execute()?)
+    }
+
+    /// Where to split records that are too many for one leaf: in the middle of their words.
+    fn cut(items: &[Item<'_>]) -> Option<usize> {
+        let words: usize = items.iter().map(|item| item.place.words).sum();
+        let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS;
+        if items.len() < 2 || (items.len() <= LEAF && words <= most) {
+            return None;
+        }
+        let mut left = 0;
+        let middle = items.iter().position(|item| {
+            left += item.place.words;
+            2 * left >= words
+        });
+        let least = items.len().saturating_sub(LEAF).max(1);
+        let most = LEAF.min(items.len() - 1);
+        Some(middle.map_or(1, |at| at + 1).clamp(least, most))
+    }
+
+    /// Splits the highest of the full inner nodes above a leaf, where splitting all of them at once
+    /// would be too wide an operation.
+    pub(super) fn split_above(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+    ) -> Result<(), IndexError> {
+        let mut depth = path.steps().len();
+        while let Some(above) = depth.checked_sub(1) {
+            if self.inner(path.node(above))?.separators(self.pm())? < INNER {
+                break;
+            }
+            depth = above;
+        }
+        match self.try_split_inner(session, path, depth) {
+            Ok(_) | Err(Refused::Stale) => Ok(()),
+            Err(Refused::Failed(error)) => Err(error.into()),
+            Err(Refused::TooWide) => {
+                let wanted = path.steps().len() as u64;
+                Err(PmError::TooLarge { wanted, max: super::layout::MAX_LEVEL as u64 }.into())
+            }
+        }
+    }
+
+    fn try_split_inner(
+        &self,
+        session: &mut Session<'_, M>,
+        path: &Path<'_>,
+        depth: usize,
+    ) -> Result<bool, Refused> {
+        let Some(step) = path.steps().get(depth) else { return Err(Refused::Stale) };
+        let node = self.inner(step.node)?;
+        let status = node.status(&self.mwcas)?; // before any child is read
+        if status.is_frozen() {
+            return Err(Refused::Stale);
+        }
+        let mut left = node.fan(&self.mwcas)?;
+        let (between, right) = left.split();
+        let mut op = session.descriptor();
+        Self::add_status(&mut op, node.status_cell(), status, status.frozen())?;
+        Self::add_free(&mut op, node.offset())?;
+        let new = vec![self.add_inner(&mut op, &left)?, self.add_inner(&mut op, &right)?];
+        let index = depth.checked_sub(1).map_or(0, |above| path.steps()[above].index);
+        let (old, separators) = (&[step.node], vec![between]);
+        self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
+        Ok(op.execute()?)
+    }
+
+    /// The way to the leaf of a key.
+    pub(super) fn path_to<'t>(&'t self, key: RawRef<'_>) -> Result<Path<'t>, PmError> {
+        self.path(self.anchor()?, &Target::Key(key))
+    }
+}

@@ -1,0 +1,270 @@
+//! Single writes: insert, update, upsert, remove.
+//!
+//! | operation | step | store                                                          | durable before |
+//! |-----------|------|----------------------------------------------------------------|----------------|
+//! | insert    | P0   | the entry reserved (a compare-and-swap, never flushed)           |                |
+//! | update    | P1   | the record (its block), the operation's descriptor               | P2             |
+//! |           | P2   | one operation: status, entry visible (LIN, DUR)                  | return         |
+//! | update of | P1   | the new block, the descriptor                                    | P2             |
+//! | a pointer | P2   | one operation: status, pointer to the block (LIN, DUR)           | return         |
+//! | remove    | P2   | one operation: status, entry dead or bit of the dead (LIN, DUR)  | return         |
+//!
+//! The fence of P1 is that of the operation's descriptor, so a record costs a line and no fence.
+
+use pmindex_core::{Flushed, Medium, PPtr, PmError, Word};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_pmwcas::{Descriptor, Session};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::inner::Target;
+use super::layout::{Entry, Geometry, MAX_LEAF, NOTHING, Place};
+use super::leaf::{Found, Leaf, Reservation};
+use super::record::{RawRef, Record};
+use super::tree::{BzTree, pool_error};
+
+/// What to do about a key that is there, or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Insert,
+    Update,
+    Upsert,
+}
+
+/// A record on its way in.
+pub(super) struct Incoming<'a, K, V> {
+    pub(super) probe: &'a Probe<'a, K>,
+    pub(super) datum: &'a Datum<'a, V>,
+    pub(super) form: Place,
+}
+
+/// How a write to one leaf ended.
+enum Put {
+    /// Done, or not to be done; whether the key was there.
+    Done(bool),
+    /// The leaf has no room, or is frozen.
+    NoRoom,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 5 lines, 2 fences; byte strings: their lines besides. Sometimes a consolidation or a split.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Ok(!self.put(key, value, Want::Insert)?)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put(key, value, Want::Update)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Ok(!self.put(key, value, Want::Upsert)?)
+    }
+
+    /// A record and how it is kept.
+    pub(super) fn incoming<'a>(
+        probe: &'a Probe<'a, K>,
+        datum: &'a Datum<'a, V>,
+    ) -> Incoming<'a, K, V> {
+        let most = Geometry::<K, V, LEAF, INNER>::INLINE_WORDS;
+        Incoming { probe, datum, form: Record::<K, V>::form(probe, datum, most) }
+    }
+
+    /// Writes if that is wanted; whether the key was there.
+    fn put(&self, key: &K::Ref, value: &V::Ref, want: Want) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Self::incoming(&probe, &datum);
+        self.pool.check_writable()?;
+        let _busy = self.count.begin();
+        self.put_with(&mut self.mwcas.session()?, &record, want)
+    }
+
+    /// Writes if that is wanted; whether the key was there.
+    #[inline(always)]
+    pub(super) fn put_with(
+        &self,
+        session: &mut Session<'_, M>,
+        record: &Incoming<'_, K, V>,
+        want: Want,
+    ) -> Result<bool, IndexError> {
+        let target = Target::Key(RawRef::of(record.probe));
+        loop {
+            let path = self.path(self.anchor()?, &target)?;
+            let leaf = self.leaf(path.leaf)?;
+            match self.put_in(session, &leaf, record, want)? {
+                Put::Done(present) => {
+                    if !present && want != Want::Update {
+                        self.count.add(1);
+                    }
+                    return Ok(present);
+                }
+                Put::NoRoom => self.restructure(session, &path)?,
+            }
+        }
+    }
+
+    /// Writes to a leaf. Every attempt sees all of it at one status, and takes place at that status
+    /// or not at all; so no two records of one key are ever there, and nobody waits for the
+    /// reservations of others.
+    #[inline(always)]
+    fn put_in(
+        &self,
+        session: &mut Session<'_, M>,
+        leaf: &Leaf<'_, K, V, LEAF, INNER>,
+        record: &Incoming<'_, K, V>,
+        want: Want,
+    ) -> Result<Put, PmError> {
+        let Incoming { probe, datum, form } = *record;
+        let mut reserved: Option<Reservation> = None;
+        loop {
+            let status = leaf.status(&self.mwcas)?;
+            if status.is_frozen() {
+                return Ok(Put::NoRoom);
+            }
+            let found = leaf.find(&self.mwcas, status, probe)?;
+            match (want, &found) {
+                (Want::Insert, Some(_)) => return Ok(Put::Done(true)),
+                (Want::Update, None) => return Ok(Put::Done(false)),
+                _ => {}
+            }
+            let mut op;
+            if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
+                && form.out
+            {
+                let old = self.mwcas.read(cell)?;
+                op = session.descriptor();
+                let new = self.add_block(&mut op, record)?;
+                op.add_word(cell, old, new).map_err(pool_error)?;
+                op.free_on_success(PPtr::<u64>::new(old)).map_err(pool_error)?;
+                let next = status.next().into_word();
+                op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
+            } else {
+                let room = match reserved {
+                    Some(room) => room,
+                    None => {
+                        let room = leaf.reserve(&self.mwcas, status, form.words, self.epoch)?;
+                        let Some(room) = room else { return Ok(Put::NoRoom) };
+                        if !form.out {
+                            let words = &leaf.words[room.at..room.at + form.words];
+                            let both = (probe, datum);
+                            // durable before: P2 (the fence of P1 is the descriptor's).
+                            let _fenced = Record::write(self.pm(), words, form, both, 0);
+                        }
+                        *reserved.insert(room)
+                    }
+                };
+                op = session.descriptor();
+                if form.out {
+                    let block = self.add_block(&mut op, record)?;
+                    let words = &leaf.words[room.at..room.at + form.words];
+                    let _fenced = Record::write(self.pm(), words, form, (probe, datum), block);
+                }
+                let place = Place { at: room.at, ..form };
+                let prev = found.as_ref().map_or(NOTHING, |found| found.number);
+                let entry = Entry::visible(place, probe.fingerprint(), prev).word();
+                let cell = leaf.entry_cell(room.entry);
+                op.add_word(cell, room.word, entry).map_err(pool_error)?;
+                let (live, words) = found.as_ref().map_or((1, 0), |f| (0, f.record.place.words));
+                let next = status.changed(room.entry + 1, live, form.words as i64 - words as i64);
+                op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
+                    .map_err(pool_error)?;
+                self.add_free_of(&mut op, found.as_ref())?;
+            }
+            if op.execute().map_err(pool_error)? {
+                return Ok(Put::Done(found.is_some())); // LIN and DUR within `execute`
+            }
+        }
+    }
+
+    /// Makes the block of a record out of line, as part of an operation.
+    pub(super) fn add_block(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<u64, PmError> {
+        let Incoming { probe, datum, .. } = *record;
+        let mut failed = None;
+        let size = Slot::<K, V>::block_size(probe, datum);
+        let block = op.allocate_extra_bytes(size, 8, |words| {
+            let block = self.pool.pptr(&words[0]);
+            Slot::<K, V>::write_block(&self.pool, block, probe, datum).unwrap_or_else(|error| {
+                failed = Some(error);
+                Flushed::nothing()
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(block.map_err(pool_error)?.offset()),
+        }
+    }
+
+    /// Adds that the block of a record that is replaced or removed is freed.
+    fn add_free_of(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        found: Option<&Found<'_, K, V>>,
+    ) -> Result<(), PmError> {
+        if let Some(cell) = found.and_then(|found| found.record.block_cell()) {
+            let block = PPtr::<u64>::new(self.mwcas.read(cell)?);
+            op.free_on_success(block).map_err(pool_error)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 4 lines, 2 fences. A leaf with few records left may be merged with a neighbour.
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        self.pool.check_writable()?;
+        let _busy = self.count.begin();
+        let mut session = self.mwcas.session()?;
+        let target = Target::Key(RawRef::of(&probe));
+        loop {
+            let path = self.path(self.anchor()?, &target)?;
+            let leaf = self.leaf(path.leaf)?;
+            let status = leaf.status(&self.mwcas)?;
+            if status.is_frozen() {
+                self.restructure(&mut session, &path)?;
+                continue;
+            }
+            let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
+            let value = found.record.value(&self.mwcas)?;
+            let words = found.record.place.words as i64;
+            let next = status.changed(0, -1, -words);
+            let mut op = session.descriptor();
+            op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
+                .map_err(pool_error)?;
+            let (cell, new) = match found.number.checked_sub(MAX_LEAF) {
+                None => (leaf.dead_cell(), found.word | 1 << found.number),
+                Some(entry) => (leaf.entry_cell(entry), Entry::of(found.word).dead().word()),
+            };
+            op.add_word(cell, found.word, new).map_err(pool_error)?;
+            self.add_free_of(&mut op, Some(&found))?;
+            if !op.execute().map_err(pool_error)? {
+                continue;
+            }
+            self.count.add(u64::MAX);
+            if Self::is_merge_due(next) {
+                // The record is gone, durably. Nodes that cannot be merged now stay.
+                let _ = self.merge(&mut session, &path, RawRef::of(&probe));
+            }
+            return Ok(Some(value));
+        }
+    }
+}
