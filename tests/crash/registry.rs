@@ -10,7 +10,7 @@ use super::{
     list::List,
     pools::Pools,
     shared_pool::SharedPool,
-    trees::{FpTreeBytes, FpTreeValues, FpTreeWords},
+    trees::{BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWords},
 };
 
 /// A structure and how to explore it.
@@ -41,5 +41,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<FastFairBytes>>(),
         entry::<Indexed<HartWords>>(),
         entry::<Indexed<HartBytes>>(),
+        entry::<Indexed<BzTreeWords>>(),
+        entry::<Indexed<BzTreeBytes>>(),
+        entry::<Indexed<BzTreeValues>>(),
     ]
 }

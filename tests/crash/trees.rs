@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use pmindex::FpTree;
-use pmindex::core::Traced;
+use pmindex::core::{PoolOptions, Traced};
+use pmindex::{BzTree, FpTree};
 use pmindex_testkit::crash::CrashIndex;
 
 /// FPTree with 8-byte keys and values, four to a leaf.
@@ -74,5 +74,93 @@ impl CrashIndex for FpTreeValues {
 
     fn owns(site: &Location<'static>) -> bool {
         site.file().contains("trees/src/fptree/") || site.file().contains("pm-record/src/")
+    }
+}
+
+/// A pool with room for the descriptors and for the old nodes that they own for a while.
+fn room_for_descriptors() -> PoolOptions {
+    PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024)
+}
+
+/// BzTree with 8-byte keys and values, four sorted and two later ones to a leaf.
+pub(crate) struct BzTreeWords;
+
+impl CrashIndex for BzTreeWords {
+    type Key = u64;
+    type Value = u64;
+    type Index = BzTree<u64, u64, Traced, 4, 3>;
+    const NAME: &'static str = "bztree";
+    // Few, so that leaves merge.
+    const KEYS: u64 = 12;
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn value(n: u64) -> u64 {
+        n
+    }
+
+    fn options() -> PoolOptions {
+        room_for_descriptors()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("trees/src/bztree/")
+    }
+}
+
+/// BzTree with byte-string keys and values: some records stand in the leaf, some out of line.
+pub(crate) struct BzTreeBytes;
+
+impl CrashIndex for BzTreeBytes {
+    type Key = Vec<u8>;
+    type Value = Vec<u8>;
+    type Index = BzTree<Vec<u8>, Vec<u8>, Traced, 4, 3>;
+    const NAME: &'static str = "bztree-bytes";
+    const KEYS: u64 = 12;
+
+    fn key(n: u64) -> Vec<u8> {
+        // A common prefix longer than a word, so that separators are compared as a whole.
+        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+    }
+
+    fn value(n: u64) -> Vec<u8> {
+        vec![n as u8; n as usize % 16]
+    }
+
+    fn options() -> PoolOptions {
+        room_for_descriptors()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("trees/src/bztree/") || site.file().contains("pm-record/src/")
+    }
+}
+
+/// BzTree with byte-string values: an update out of line swings a pointer.
+pub(crate) struct BzTreeValues;
+
+impl CrashIndex for BzTreeValues {
+    type Key = u64;
+    type Value = Vec<u8>;
+    type Index = BzTree<u64, Vec<u8>, Traced, 4, 3>;
+    const NAME: &'static str = "bztree-values";
+    const KEYS: u64 = 12;
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn value(n: u64) -> Vec<u8> {
+        vec![n as u8; n as usize % 60]
+    }
+
+    fn options() -> PoolOptions {
+        room_for_descriptors()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("trees/src/bztree/") || site.file().contains("pm-record/src/")
     }
 }

@@ -38,6 +38,8 @@ pub struct Recovery {
     pub rolled_forward: u64,
     /// Operations that had not taken place, failed ones included whose descriptor was not reused.
     pub rolled_back: u64,
+    /// Operations of both kinds that were not known to be over: without a crash there are none.
+    pub interrupted: u64,
     /// Pointers to descriptors that were replaced in words.
     pub pointers: u64,
     /// Blocks of memory that interrupted operations gave up.
@@ -63,6 +65,8 @@ impl Recovery {
         let horizon = pool.pm().load(table.horizon(pool)?);
         let mut report = Self { horizon, ..Self::default() };
         let found = find(pool, table)?;
+        let over = |state| matches!(state, State::Committed | State::Failed);
+        report.interrupted = found.iter().filter(|f| !over(f.status.state)).count() as u64;
         if let Some(words) = restore_words(pool, &found, &mut report)? {
             pool.pm().fence(words)?; // V1
         }

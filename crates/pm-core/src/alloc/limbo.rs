@@ -50,6 +50,9 @@ struct Expired {
     blocks: Mutex<Vec<Block>>,
 }
 
+/// More blocks than this are not left to wait for the collector's own time.
+const MANY: usize = 32;
+
 struct Handle {
     pool: u64,
     alive: Weak<Expired>,
@@ -92,13 +95,17 @@ impl Limbo {
         if blocks.is_empty() {
             return;
         }
-        self.expired.waiting.fetch_add(blocks.len(), AcqRel);
+        let waiting = self.expired.waiting.fetch_add(blocks.len(), AcqRel) + blocks.len();
         let expired = Arc::clone(&self.expired);
-        self.pin().defer(move || {
+        let guard = self.pin();
+        guard.defer(move || {
             expired.waiting.fetch_sub(blocks.len(), AcqRel);
             expired.blocks.lock().extend(blocks);
             expired.some.store(true, core::sync::atomic::Ordering::Release);
         });
+        if waiting > MANY {
+            guard.flush(); // else they wait until this thread has retired as many times again
+        }
     }
 
     /// The blocks that expired since the last call.

@@ -44,11 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// The leaves of up to [`BATCH`] keys, their headers on their way.
     #[inline(always)]
-    fn locate_many(
-        &self,
-        probes: &[Probe<'_, K>],
-        ways: &mut [Ptr; BATCH],
-    ) -> Result<(), PmError> {
+    fn locate_many(&self, probes: &[Probe<'_, K>], ways: &mut [Ptr; BATCH]) -> Result<(), PmError> {
         let root = Ptr::of(self.mwcas.read(self.anchor()?)?);
         if root.level() > MAX_LEVEL {
             return Err(corrupt("the root's level", root.offset()));
@@ -179,7 +175,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 && group.entries.len() < GROUP
             {
                 let record = Self::incoming(probe, &data[next]);
-                inserted.push(!self.put_with(&mut session, &record, Want::Insert)?);
+                let put = self.put_with(&mut session, &record, Want::Insert);
+                if matches!(put, Err(IndexError::Pool(PmError::Full { .. }))) {
+                    drop(session);
+                    let put =
+                        self.with_session(|session| self.put_with(session, &record, Want::Insert))?;
+                    inserted.push(!put);
+                    session = self.mwcas.session()?;
+                } else {
+                    inserted.push(!put?);
+                }
                 next += 1;
             }
         }
@@ -235,7 +240,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             group.leaves.len() - 1
         });
         let staged = &mut group.leaves[known];
-        staged.to = staged.to.changed(room.entry + 1, 1, words as i64);
+        staged.to = staged.to.changed(room.entry + 1, (1, words), (0, 0));
         group.entries.push((known, room.entry, room.word, entry));
         group.staged.push(number);
         group.results.push(true);

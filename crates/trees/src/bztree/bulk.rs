@@ -35,10 +35,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`]; the index stays as it was.
-    pub fn bulk_load(
-        &self,
-        records: &mut dyn Iterator<Item = (K, V)>,
-    ) -> Result<u64, IndexError> {
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         self.pool.check_writable()?;
         let _one = self.pm().lock(&self.loader);
         if !self.is_empty()? {
@@ -71,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 || pending.words + form.words > Geometry::<K, V, LEAF, INNER>::MOST_WORDS
                 || pending.out + usize::from(form.out) > BLOCKS;
             if full {
-                self.hang(&mut pending, edge.take())?;
+                self.hang(&mut pending, edge.as_ref())?;
                 edge = last.take();
             }
             pending.words += form.words;
@@ -82,25 +79,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             count += 1;
         }
         if !pending.records.is_empty() {
-            self.hang(&mut pending, edge)?;
+            self.hang(&mut pending, edge.as_ref())?;
         }
         Ok(count)
     }
 
     /// Hangs a leaf of the pending records at the right edge. `edge` is the greatest key so far.
-    fn hang(&self, pending: &mut Pending<K, V>, edge: Option<Raw>) -> Result<(), IndexError> {
-        let mut session = self.mwcas.session()?;
-        loop {
-            match self.try_hang(&mut session, &pending.records, edge.as_ref()) {
-                Ok(true) => break,
-                Ok(false) | Err(Refused::Stale) => {}
-                Err(Refused::TooWide) => {
-                    let path = self.path(&self.root()?.loading, &Target::Last)?;
-                    self.split_above(&mut session, &path)?;
+    fn hang(&self, pending: &mut Pending<K, V>, edge: Option<&Raw>) -> Result<(), IndexError> {
+        self.with_session(|session| {
+            loop {
+                match self.try_hang(session, &pending.records, edge) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) | Err(Refused::Stale) => {}
+                    Err(Refused::TooWide) => {
+                        let path = self.path(&self.root()?.loading, &Target::Last)?;
+                        self.split_above(session, &path)?;
+                    }
+                    Err(Refused::Failed(error)) => return Err(error.into()),
                 }
-                Err(Refused::Failed(error)) => return Err(error.into()),
             }
-        }
+        })?;
         pending.records.clear();
         (pending.words, pending.out) = (0, 0);
         Ok(())
@@ -215,7 +213,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let (low, high) = self.fences(&path)?;
                 let key = high.clone().or(low).unwrap_or_default();
                 merged |= self.merge(session, &path, key.borrowed())?;
-                merged |= self.merge_above(session, key.borrowed())?;
                 if high.is_none() {
                     break;
                 }
@@ -246,22 +243,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let status = leaf.status(&self.mwcas)?;
         let live = leaf.live(&self.mwcas, status)?;
         let mut op = session.descriptor();
-        let (mut dead, mut words, mut count) = (0, 0, 0);
+        let (mut dead, mut words, mut count) = (0, 0, 0usize);
         for number in bits(live.sorted) {
             let record = leaf.record(leaf.place(self.pm(), number))?;
             if let Some(cell) = record.block_cell()
-                && count < BLOCKS as i64
+                && count < BLOCKS
             {
                 Self::add_free(&mut op, self.mwcas.read(cell)?)?;
                 dead |= 1 << number;
-                words += record.place.words as i64;
+                words += record.place.words;
                 count += 1;
             }
         }
         if count > 0 {
             let before = self.mwcas.read(leaf.dead_cell())?;
             op.add_word(leaf.dead_cell(), before, before | dead)?;
-            let next = status.changed(0, -count, -words);
+            let next = status.changed(0, (0, 0), (count, words));
             op.add_word(leaf.status_cell(), status.into_word(), next.into_word())?;
         } else {
             Self::add_status(&mut op, leaf.status_cell(), status, status.frozen())?;
@@ -302,4 +299,3 @@ fn failed(refused: Refused) -> IndexError {
         }
     }
 }
-

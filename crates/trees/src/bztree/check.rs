@@ -76,10 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Bytes of the blocks out of line of a leaf's records.
-    pub(super) fn bytes_out_of(
-        &self,
-        leaf: &Leaf<'_, K, V, LEAF, INNER>,
-    ) -> Result<u64, PmError> {
+    pub(super) fn bytes_out_of(&self, leaf: &Leaf<'_, K, V, LEAF, INNER>) -> Result<u64, PmError> {
         let mut bytes = 0;
         for block in self.blocks_of(leaf)? {
             bytes += RecordBlock::at(&self.pool, block)?.size();

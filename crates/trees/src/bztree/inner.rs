@@ -13,7 +13,7 @@ use pmindex_index::{Key, Shape, Value};
 use pmindex_pmwcas::Mwcas;
 
 use super::layout::{Geometry, HEADS, INFO, Info, MAX_LEVEL, Ptr, STATUS, Status};
-use super::leaf::corrupt;
+use super::leaf::{coarse, corrupt};
 use super::record::{Raw, RawRef};
 
 /// Where a descent goes.
@@ -275,7 +275,7 @@ impl Fan {
                 words[tails + i] = at | (bytes as u64) << 32;
             }
             let least = Geometry::<K, V, LEAF, INNER>::INNER_WORDS;
-            words.resize(words.len().next_multiple_of(8).max(least), 0);
+            words.resize(coarse(words.len()).max(least), 0);
         }
         words[STATUS] = Status::fresh(0, 0).into_word();
         words[INFO] = Info::inner(self.level, self.separators.len(), words.len()).0;

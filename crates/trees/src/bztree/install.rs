@@ -69,10 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Adds a block that the operation makes unreachable.
-    pub(super) fn add_free(
-        op: &mut Descriptor<'_, '_, M>,
-        offset: u64,
-    ) -> Result<(), Refused> {
+    pub(super) fn add_free(op: &mut Descriptor<'_, '_, M>, offset: u64) -> Result<(), Refused> {
         Ok(op.free_on_success(pmindex_core::PPtr::<u64>::new(offset))?)
     }
 
@@ -91,7 +88,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Makes an inner node, as part of an operation.
-    pub(super) fn add_inner(&self, op: &mut Descriptor<'_, '_, M>, fan: &Fan) -> Result<Ptr, Refused> {
+    pub(super) fn add_inner(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        fan: &Fan,
+    ) -> Result<Ptr, Refused> {
         let words = fan.draft::<K, V, LEAF, INNER>()?;
         let bytes = 8 * words.len() as u64;
         // durable before: the operation that makes it reachable.

@@ -203,12 +203,18 @@ impl Status {
     pub(super) const fn live_words(self) -> usize {
         (self.0 >> Self::WORDS & 0x1fff) as usize
     }
-    /// One version on, entry `index` shown too, with so many live records and words more or less.
-    pub(super) const fn changed(self, used: usize, live: i64, words: i64) -> Self {
+    /// One version on: at least `used` entries shown, so many live records and their words more,
+    /// so many less.
+    pub(super) const fn changed(
+        self,
+        used: usize,
+        more: (usize, usize),
+        less: (usize, usize),
+    ) -> Self {
         let next = self.next();
         let used = if used > next.used() { used } else { next.used() };
-        let live = (next.live() as u64).wrapping_add_signed(live) & 0x7f;
-        let words = (next.live_words() as u64).wrapping_add_signed(words) & 0x1fff;
+        let live = (next.live() + more.0).wrapping_sub(less.0) as u64 & 0x7f;
+        let words = (next.live_words() + more.1).wrapping_sub(less.1) as u64 & 0x1fff;
         let rest = next.0 >> Self::VERSION << Self::VERSION;
         Self(rest | used as u64 | live << Self::LIVE | words << Self::WORDS)
     }
@@ -385,12 +391,11 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
     /// Whether every record has [`Slot::WORDS`] words and no block.
     pub(super) const FIXED: bool = !Slot::<K, V>::HAS_BLOCK;
     /// Entries for later records.
-    pub(super) const LATER: usize = (LEAF + 2) / 3;
+    pub(super) const LATER: usize = LEAF.div_ceil(3);
     /// Where the fingerprints are.
     pub(super) const FINGERPRINTS: usize = ENTRIES + Self::LATER;
     /// The most words of live records in a leaf that is not split.
-    pub(super) const MOST_WORDS: usize =
-        LEAF * if Self::FIXED { Slot::<K, V>::WORDS } else { 8 };
+    pub(super) const MOST_WORDS: usize = LEAF * if Self::FIXED { Slot::<K, V>::WORDS } else { 8 };
     /// The most words of a record in a node; what is longer goes out of line.
     pub(super) const INLINE_WORDS: usize = {
         let eighth = Self::MOST_WORDS / 8;
@@ -455,17 +460,17 @@ mod tests {
         let full = Status::from_word((1 << 62) - 1);
         assert!(full.is_frozen() && full.next().into_word() < 1 << 62);
         let status = Status::fresh(3, 6);
-        let more = status.changed(2, 1, -2);
+        let more = status.changed(2, (1, 0), (0, 2));
         assert_eq!((more.used(), more.live(), more.live_words()), (2, 4, 4));
-        assert!(more != status && !more.is_frozen() && more.changed(1, 0, 0).used() == 2);
+        assert!(more != status && !more.is_frozen() && more.changed(1, (0, 0), (0, 0)).used() == 2);
         assert!(more.frozen().is_frozen() && !more.frozen().thawed().is_frozen());
         assert_ne!(more.frozen().thawed(), more);
     }
 
     #[test]
     fn a_leaf_of_8_byte_records_has_three_lines_of_header() {
-        type G = Geometry<u64, u64, 62, 64>;
-        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(62)), (21, 24, 32));
+        type G = Geometry<u64, u64, 60, 64>;
+        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(60)), (20, 23, 32));
         assert_eq!((G::CHILDREN, G::INNER_WORDS), (72, 144));
     }
 }

@@ -14,7 +14,7 @@ use super::layout::{
 use super::record::{Raw, Record};
 
 /// The most entries for later records.
-const MOST_LATER: usize = (MAX_LEAF + 2) / 3;
+const MOST_LATER: usize = MAX_LEAF.div_ceil(3);
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
@@ -378,16 +378,19 @@ impl Draft {
             }
             at += item.place.words;
         }
+        // Few different sizes, so that the blocks of old leaves serve new ones.
         let later = G::<K, V, LEAF, INNER>::LATER;
-        let room = if G::<K, V, LEAF, INNER>::FIXED {
-            later * Slot::<K, V>::WORDS
+        let total = if little {
+            free.next_multiple_of(8)
+        } else if G::<K, V, LEAF, INNER>::FIXED {
+            let most = G::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;
+            (most + later * Slot::<K, V>::WORDS).next_multiple_of(8)
         } else {
             let most = G::<K, V, LEAF, INNER>::INLINE_WORDS;
             let mean = live.div_ceil(sorted.max(1)).max(2);
-            (later * mean).min(G::<K, V, LEAF, INNER>::MOST_WORDS / 2).max(most)
+            let room = (later * mean).min(G::<K, V, LEAF, INNER>::MOST_WORDS / 2).max(most);
+            coarse(free + room)
         };
-        let room = if little { room / 4 } else { room };
-        let total = (free + room).next_multiple_of(8);
         Self { words, total }
     }
 
@@ -396,6 +399,11 @@ impl Draft {
     pub(super) fn put(&self, pm: &impl Medium, block: &[PmU64]) -> Flushed {
         pm.stream_words(&block[..self.words.len()], &self.words)
     }
+}
+
+/// The next of few sizes: two for each power of two, multiples of 256 bytes.
+pub(super) fn coarse(words: usize) -> usize {
+    words.next_multiple_of((words.next_power_of_two() / 4).max(32))
 }
 
 pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {

@@ -4,6 +4,8 @@
 //! installs a new parent with one child less; a root with one child gives way to it. As with a
 //! split, leaves that keep changing are frozen first, by an operation on both statuses.
 //!
+//! An empty leaf needs no new one: it is taken out of its parent.
+//!
 //! Merging is a favour, never a duty: if anything stands in the way, the nodes stay as they are.
 
 use pmindex_core::{Medium, PmError};
@@ -11,6 +13,7 @@ use pmindex_index::{Key, Value};
 use pmindex_pmwcas::Session;
 
 use super::access::Path;
+use super::inner::Target;
 use super::install::{Change, Refused};
 use super::layout::{Geometry, Ptr, Status};
 use super::leaf::Leaf;
@@ -45,25 +48,58 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         path: &Path<'_>,
         key: RawRef<'_>,
     ) -> Result<bool, PmError> {
+        let mut done = self.merge_leaf(session, path)?;
+        while self.merge_above(session, key)? {
+            done |= self.merge_leaf(session, &self.path(path.anchor, &Target::Key(key))?)?;
+        }
+        Ok(done)
+    }
+
+    /// Merges the leaf at the end of `path` with a neighbour. Whether it did.
+    fn merge_leaf(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<bool, PmError> {
         let Some(step) = path.steps().last() else { return Ok(false) };
+        match self.take_out(session, path) {
+            Ok(Outcome::Merged) => return Ok(true),
+            Ok(_) | Err(Refused::Stale | Refused::TooWide) => {}
+            Err(Refused::Failed(error)) => return Err(error),
+        }
         let parent = self.inner(step.node)?;
         let last = parent.separators(self.pm())?;
-        let mut merged = false;
         for left in [step.index.checked_sub(1), (step.index < last).then_some(step.index)] {
             let Some(left) = left else { continue };
             match self.merge_leaves(session, path, left) {
-                Ok(Outcome::Merged) => merged = true,
-                Ok(Outcome::Unfit) => continue,
-                Ok(Outcome::Lost) | Err(Refused::Stale | Refused::TooWide) => {}
+                Ok(Outcome::Merged) => return Ok(true),
+                Ok(Outcome::Unfit) => {}
+                Ok(Outcome::Lost) | Err(Refused::Stale | Refused::TooWide) => return Ok(false),
                 Err(Refused::Failed(error)) => return Err(error),
             }
-            break;
         }
-        let done = merged;
-        while merged {
-            merged = self.merge_above(session, key)?;
+        Ok(false)
+    }
+
+    /// Takes an empty leaf out of its parent, and the parent too if that was its only child: the
+    /// separator beside it goes, so a neighbour has its keys from now on. The last leaf stays.
+    fn take_out(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<Outcome, Refused> {
+        let leaf = self.leaf(path.leaf)?;
+        let status = leaf.status(&self.mwcas)?;
+        if status.live() > 0 || status.is_frozen() {
+            return Ok(Outcome::Unfit);
         }
-        Ok(done)
+        let mut is_last = true;
+        for step in path.steps() {
+            is_last &= self.inner(step.node)?.separators(self.pm())? == 0;
+        }
+        if is_last {
+            return Ok(Outcome::Unfit);
+        }
+        let mut op = session.descriptor();
+        Self::add_status(&mut op, leaf.status_cell(), status, status.frozen())?;
+        Self::add_free(&mut op, leaf.offset())?;
+        let depth = path.steps().len();
+        let index = path.steps().last().map_or(0, |step| step.index);
+        let (old, new, separators) = (&[path.leaf], Vec::new(), Vec::new());
+        self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
+        Ok(if op.execute()? { Outcome::Merged } else { Outcome::Lost })
     }
 
     /// Merges the leaves at places `left` and `left + 1` of the last inner node of `path`.
@@ -83,11 +119,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 return Ok(Outcome::Unfit);
             }
             let statuses =
-                if prepare { self.freeze_both(session, &leaves, statuses)? } else { statuses };
+                if prepare { Self::freeze_both(session, &leaves, statuses)? } else { statuses };
             let merged = self.try_merge_leaves(session, path, left, old, &leaves, statuses);
             if prepare && !matches!(merged, Ok(true)) {
                 for (leaf, status) in leaves.iter().zip(statuses) {
-                    self.set_status(session, leaf, status, status.thawed())?;
+                    Self::set_status(session, leaf, status, status.thawed())?;
                 }
             }
             if merged? {
@@ -108,7 +144,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The preparation: freezes both leaves at once. Width 2.
     fn freeze_both(
-        &self,
         session: &mut Session<'_, M>,
         leaves: &[Leaf<'_, K, V, LEAF, INNER>; 2],
         statuses: [Status; 2],
@@ -148,11 +183,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Merges one inner node on the way to `key` that has few children, the lowest; whether it did.
-    pub(super) fn merge_above(
-        &self,
-        session: &mut Session<'_, M>,
-        key: RawRef<'_>,
-    ) -> Result<bool, PmError> {
+    fn merge_above(&self, session: &mut Session<'_, M>, key: RawRef<'_>) -> Result<bool, PmError> {
         let path = self.path_to(key)?;
         if let Some(step) = path.steps().first()
             && self.inner(step.node)?.separators(self.pm())? == 0
@@ -161,7 +192,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         for depth in (1..path.steps().len()).rev() {
             let step = path.steps()[depth - 1];
-            let few = self.inner(path.node(depth))?.separators(self.pm())? <= INNER / 4;
+            let few = self.inner(path.node(depth))?.separators(self.pm())? <= (INNER / 4).max(1);
             if !few {
                 continue;
             }
@@ -179,11 +210,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Puts the only child of a root in its place.
-    fn drop_root(
-        &self,
-        session: &mut Session<'_, M>,
-        path: &Path<'_>,
-    ) -> Result<bool, PmError> {
+    fn drop_root(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<bool, PmError> {
         let root = self.inner(path.node(0))?;
         let status = root.status(&self.mwcas)?; // before its child is read
         let child = root.child(&self.mwcas, 0)?;

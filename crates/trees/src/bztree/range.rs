@@ -24,7 +24,7 @@ use super::record::{Raw, Record, key_from};
 use super::tree::BzTree;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 62, const INNER: usize = 64> {
+pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     tree: &'t BzTree<K, V, M, LEAF, INNER>,
     /// What is below has been copied by the front.
     lower: Bound<Raw>,

@@ -151,9 +151,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
             Shape::Inline(n) => {
                 Ok((0..n).all(|i| pm.load_word(&self.words[i]) == probe.words()[i]))
             }
-            Shape::Bytes if self.place.out => {
-                Ok(self.block(mwcas)?.key_is(pm, probe.bytes()))
-            }
+            Shape::Bytes if self.place.out => Ok(self.block(mwcas)?.key_is(pm, probe.bytes())),
             Shape::Bytes => Ok(pm.eq_bytes(self.words, self.place.key, probe.bytes())),
         }
     }

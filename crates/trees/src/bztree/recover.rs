@@ -115,7 +115,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             clean: pool.was_clean(),
             threads: 1,
             records: records.unwrap_or(0),
-            repaired: recovery.rolled_forward + recovery.rolled_back,
+            repaired: recovery.interrupted,
             ..RecoveryReport::default()
         };
         let mut tree = Self {

@@ -39,7 +39,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         loop {
             let status = leaf.status(&self.mwcas)?;
             if changed && !status.is_frozen() {
-                self.set_status(session, &leaf, status, status.frozen())?;
+                Self::set_status(session, &leaf, status, status.frozen())?;
                 continue;
             }
             match self.try_restructure(session, path, &leaf, status) {
@@ -50,7 +50,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Err(Refused::TooWide) => return self.split_above(session, path),
                 Err(Refused::Failed(error)) => {
                     if status.is_frozen() {
-                        self.set_status(session, &leaf, status, status.thawed())?;
+                        Self::set_status(session, &leaf, status, status.thawed())?;
                     }
                     return Err(error.into());
                 }
@@ -60,7 +60,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Freezes or thaws a leaf, if its status is still `from`. Width 1.
     pub(super) fn set_status(
-        &self,
         session: &mut Session<'_, M>,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         from: Status,

@@ -25,7 +25,7 @@ use super::leaf::Leaf;
 /// Flushed lines and fences per operation, for records without byte strings and no change of
 /// structure: insert and update 5 and 2, remove 4 and 2 (those that other operations flush later
 /// included), reads none. No DRAM but for a few counters.
-pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 62, const INNER: usize = 64> {
+pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) entry: IndexEntry,
     pub(super) mwcas: Mwcas<M>,

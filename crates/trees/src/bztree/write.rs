@@ -90,7 +90,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let record = Self::incoming(&probe, &datum);
         self.pool.check_writable()?;
         let _busy = self.count.begin();
-        self.put_with(&mut self.mwcas.session()?, &record, want)
+        self.with_session(|session| self.put_with(session, &record, want))
+    }
+
+    /// Runs `write` in a session; once more if the pool is full but for what operations that are
+    /// over have not given back yet.
+    #[inline(always)]
+    pub(super) fn with_session<T>(
+        &self,
+        mut write: impl FnMut(&mut Session<'_, M>) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        match write(&mut self.mwcas.session()?) {
+            Err(IndexError::Pool(PmError::Full { .. })) => {}
+            result => return result,
+        }
+        self.mwcas.quiesce()?;
+        self.pool.trim()?;
+        write(&mut self.mwcas.session()?)
     }
 
     /// Writes if that is wanted; whether the key was there.
@@ -144,6 +160,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut op;
             if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
                 && form.out
+                && V::SHAPE.is_bytes()
             {
                 let old = self.mwcas.read(cell)?;
                 op = session.descriptor();
@@ -153,19 +170,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let next = status.next().into_word();
                 op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
             } else {
-                let room = match reserved {
-                    Some(room) => room,
-                    None => {
-                        let room = leaf.reserve(&self.mwcas, status, form.words, self.epoch)?;
-                        let Some(room) = room else { return Ok(Put::NoRoom) };
-                        if !form.out {
-                            let words = &leaf.words[room.at..room.at + form.words];
-                            let both = (probe, datum);
-                            // durable before: P2 (the fence of P1 is the descriptor's).
-                            let _fenced = Record::write(self.pm(), words, form, both, 0);
-                        }
-                        *reserved.insert(room)
+                let room = if let Some(room) = reserved {
+                    room
+                } else {
+                    let room = leaf.reserve(&self.mwcas, status, form.words, self.epoch)?;
+                    let Some(room) = room else { return Ok(Put::NoRoom) };
+                    if !form.out {
+                        let words = &leaf.words[room.at..room.at + form.words];
+                        // durable before: P2 (the fence of P1 is the descriptor's).
+                        let _fenced = Record::write(self.pm(), words, form, (probe, datum), 0);
                     }
+                    *reserved.insert(room)
                 };
                 op = session.descriptor();
                 if form.out {
@@ -178,8 +193,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let entry = Entry::visible(place, probe.fingerprint(), prev).word();
                 let cell = leaf.entry_cell(room.entry);
                 op.add_word(cell, room.word, entry).map_err(pool_error)?;
-                let (live, words) = found.as_ref().map_or((1, 0), |f| (0, f.record.place.words));
-                let next = status.changed(room.entry + 1, live, form.words as i64 - words as i64);
+                let less = found.as_ref().map_or((0, 0), |found| (1, found.record.place.words));
+                let next = status.changed(room.entry + 1, (1, form.words), less);
                 op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
                     .map_err(pool_error)?;
                 self.add_free_of(&mut op, found.as_ref())?;
@@ -245,8 +260,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
             let value = found.record.value(&self.mwcas)?;
-            let words = found.record.place.words as i64;
-            let next = status.changed(0, -1, -words);
+            let next = status.changed(0, (0, 0), (1, found.record.place.words));
             let mut op = session.descriptor();
             op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
                 .map_err(pool_error)?;
@@ -262,7 +276,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.count.add(u64::MAX);
             if Self::is_merge_due(next) {
                 // The record is gone, durably. Nodes that cannot be merged now stay.
-                let _ = self.merge(&mut session, &path, RawRef::of(&probe));
+                let merged = self.merge(&mut session, &path, RawRef::of(&probe));
+                drop(session);
+                if matches!(merged, Err(PmError::Full { .. })) {
+                    let _ = self.with_session(|session| {
+                        let path = self.path(self.anchor()?, &target)?;
+                        Ok(self.merge(session, &path, RawRef::of(&probe))?)
+                    });
+                }
             }
             return Ok(Some(value));
         }
