@@ -275,7 +275,7 @@ impl Fan {
                 words[tails + i] = at | (bytes as u64) << 32;
             }
             let least = Geometry::<K, V, LEAF, INNER>::INNER_WORDS;
-            words.resize(coarse(words.len()).max(least), 0);
+            words.resize(coarse(words.len(), 64).max(least), 0);
         }
         words[STATUS] = Status::fresh(0, 0).into_word();
         words[INFO] = Info::inner(self.level, self.separators.len(), words.len()).0;

@@ -389,7 +389,7 @@ impl Draft {
             let most = G::<K, V, LEAF, INNER>::INLINE_WORDS;
             let mean = live.div_ceil(sorted.max(1)).max(2);
             let room = (later * mean).min(G::<K, V, LEAF, INNER>::MOST_WORDS / 2).max(most);
-            coarse(free + room)
+            coarse(free + room, 32)
         };
         Self { words, total }
     }
@@ -401,9 +401,9 @@ impl Draft {
     }
 }
 
-/// The next of few sizes: two for each power of two, multiples of 256 bytes.
-pub(super) fn coarse(words: usize) -> usize {
-    words.next_multiple_of((words.next_power_of_two() / 4).max(32))
+/// The next of few sizes: two for each power of two, multiples of `least`.
+pub(super) fn coarse(words: usize, least: usize) -> usize {
+    words.next_multiple_of((words.next_power_of_two() / 4).max(least))
 }
 
 pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
