@@ -154,6 +154,8 @@ kinds! {
     FastFair: "fastfair", FastFair;
     /// Radix trees by prefix in DRAM, records in PM: single operations, long keys.
     Hart: "hart", Hart;
+    /// All in PM, lock-free, opened in constant time, the same in volatile memory.
+    BzTree: "bztree", BzTree;
 }
 
 impl Kind {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
 use pmindex::{FastFair, FpTree, Hart, IndexError, PmIndex, Stats};
+use pmindex::{BzTree, FpTree, IndexError, PmIndex, Stats};
 use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
@@ -16,6 +17,13 @@ const ENTRIES: &[Entry] = &[
     in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&FPTREE),
     in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(&FASTFAIR),
     in_pool::<Hart<u64, u64>, Hart<u64, u64, Counting>>(&HART),
+    in_pool::<BzTree<u64, u64>, BzTree<u64, u64, Counting>>(&BZTREE),
+    Entry {
+        name: VOLATILE_BZTREE,
+        golden: &[],
+        make: |_, _| Ok(Box::new(InMemory::<BzTree<u64, u64>>::create(VOLATILE_BZTREE)?)),
+        make_counting: None,
+    },
     Entry {
         name: Yardstick::NAME,
         golden: &[],
@@ -53,6 +61,19 @@ const HART: [Golden; 6] = [
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];
+/// New values become durable in their words in batches, at other operations' fences: the lines of
+/// one that has no batch to flush. The means printed count all of them.
+const BZTREE: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 3, 2),
+    (Phase::Update, 3, 2),
+    (Phase::Delete, 2, 2),
+];
+
+/// BzTree in its volatile mode.
+const VOLATILE_BZTREE: &str = "bztree-volatile";
 
 type Make = fn(&Path, MediumArgs) -> Result<Box<dyn Bench>, CliError>;
 
@@ -193,6 +214,42 @@ impl<I: PmIndex<u64, u64, Mapped> + 'static> Bench for InPool<I> {
         let index = I::open(&pool, INDEX)?;
         let time = started.elapsed();
         Ok(Some((time, index.check()?)))
+    }
+}
+
+/// An index in a volatile pool: nothing is flushed, nothing survives.
+struct InMemory<I> {
+    index: Indexed<I>,
+}
+
+impl<I: PmIndex<u64, u64, Mapped>> InMemory<I> {
+    fn create(name: &'static str) -> Result<Self, CliError> {
+        let pool = Arc::new(Pool::create_in_memory(&PoolOptions::new(), |mapped| mapped)?);
+        Ok(Self { index: Indexed::new(name, I::create(&pool, INDEX)?) })
+    }
+}
+
+impl<I: PmIndex<u64, u64, Mapped>> Subject for InMemory<I> {
+    fn name(&self) -> &str {
+        self.index.name()
+    }
+
+    fn run(&self, job: pmindex_pibench::Job<'_>) -> Result<u64, IndexError> {
+        self.index.run(job)
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, IndexError> {
+        self.index.stats()
+    }
+}
+
+impl<I: PmIndex<u64, u64, Mapped> + 'static> Bench for InMemory<I> {
+    fn subject(&self) -> &dyn Subject {
+        &self.index
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        Ok(None)
     }
 }
 

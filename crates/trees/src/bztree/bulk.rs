@@ -213,7 +213,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let (low, high) = self.fences(&path)?;
                 let key = high.clone().or(low).unwrap_or_default();
                 merged |= self.merge(session, &path, key.borrowed())?;
-                if high.is_none() {
+                let stuck = after.as_ref().zip(high.as_ref());
+                if high.is_none() || stuck.is_some_and(|(a, b)| b.compare(K::SHAPE, a).is_le()) {
                     break;
                 }
                 after = high;

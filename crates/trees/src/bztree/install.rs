@@ -14,9 +14,12 @@ use pmindex_record::separator_between;
 use super::access::Path;
 use super::inner::{Fan, put};
 use super::layout::{Ptr, Status};
-use super::leaf::{Draft, Item};
+use super::leaf::{Draft, Item, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
+
+/// The most words of a leaf: what a pointer can say.
+const MOST_LEAF_WORDS: usize = 255 * 8;
 
 /// Why an operation was not put together.
 #[derive(Debug)]
@@ -81,6 +84,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         little: bool,
     ) -> Result<Ptr, Refused> {
         let draft = Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little);
+        if draft.total > MOST_LEAF_WORDS {
+            return Err(corrupt("records too long for a leaf", 0).into());
+        }
         let bytes = 8 * draft.total as u64;
         // durable before: the operation that makes it reachable.
         let block = op.allocate_extra_bytes(bytes, 64, |words| draft.put(self.pm(), words))?;
@@ -125,7 +131,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let parent = self.inner(step.node)?;
         let status = parent.status(&self.mwcas)?; // before any child is read
         if status.is_frozen() {
-            return Err(Refused::Stale);
+            return Err(self.frozen_on(path, above)?);
         }
         if let ([old], [one]) = (old, &new[..]) {
             op.add_word(parent.child_cell(index), old.word(), one.word())?;
@@ -133,8 +139,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let mut fan = parent.fan(&self.mwcas)?;
         let range = index..index + old.len();
-        if fan.children.get(range.clone()) != Some(old) {
-            return Err(Refused::Stale);
+        match fan.children.get(range.clone()) {
+            Some(there) if there == old => {}
+            Some(_) => return Err(Refused::Stale),
+            None => return Err(corrupt("a separator", parent.offset()).into()),
         }
         if new.is_empty() {
             // The separator on the left goes with the first child, or the one on its right.
@@ -165,12 +173,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.add_change(op, path, Change { depth: above, index, old, new, separators })
     }
 
+    /// Why an inner node on the way, at this depth, is frozen: it was taken out of the tree, by the
+    /// operation that froze it.
+    fn frozen_on(&self, path: &Path<'_>, depth: usize) -> Result<Refused, PmError> {
+        let mut there = self.mwcas.read(path.anchor)? == path.node(0).word();
+        for (step, below) in path.steps()[..depth].iter().zip(&path.steps()[1..]) {
+            let child = self.inner(step.node)?.child_cell(step.index);
+            there &= self.mwcas.read(child)? == below.node.word();
+        }
+        if there {
+            return Err(corrupt("an inner node is frozen", path.node(depth).offset()));
+        }
+        Ok(Refused::Stale)
+    }
+
     /// The separator between two neighbouring records.
-    pub(super) fn separator(left: &Item<'_>, right: &Item<'_>) -> Raw {
-        if K::SHAPE.is_bytes() {
+    pub(super) fn separator(left: &Item<'_>, right: &Item<'_>) -> Result<Raw, PmError> {
+        if left.key.compare(K::SHAPE, &right.key).is_ge() {
+            return Err(corrupt("two records of one key", 0));
+        }
+        Ok(if K::SHAPE.is_bytes() {
             Raw::of_bytes(&separator_between(&left.key.bytes, &right.key.bytes))
         } else {
             left.key.clone()
-        }
+        })
     }
 }

@@ -72,6 +72,12 @@ pub(super) struct Item<'p> {
     pub(super) block: Option<(usize, u64)>,
 }
 
+/// The bit of the later record with this number; none if no leaf has so many.
+#[inline(always)]
+const fn later_bit(number: usize) -> u64 {
+    if number < MAX_LEAF + MOST_LATER { 1 << (number - MAX_LEAF) } else { 0 }
+}
+
 /// The set bits of a mask, ascending.
 #[inline(always)]
 pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
@@ -203,7 +209,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
             if prev < MAX_LEAF {
                 replaced |= 1 << prev;
             } else if prev != NOTHING {
-                replaced_later |= 1 << (prev - MAX_LEAF);
+                replaced_later |= later_bit(prev);
             }
         }
         for i in bits(later & !replaced_later) {
@@ -243,7 +249,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
             match entry.prev() {
                 prev @ 0..MAX_LEAF => replaced |= 1 << prev,
                 NOTHING => {}
-                prev => replaced_later |= 1 << (prev - MAX_LEAF),
+                prev => replaced_later |= later_bit(prev),
             }
         }
         live.later &= !replaced_later;

@@ -19,7 +19,7 @@ use pmindex_record::Probe;
 use super::access::Path;
 use super::inner::Target;
 use super::layout::{Geometry, MAX_LEAF};
-use super::leaf::{Leaf, bits};
+use super::leaf::{Leaf, bits, corrupt};
 use super::record::{Raw, Record, key_from};
 use super::tree::BzTree;
 
@@ -249,6 +249,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.done = true;
                 continue;
             };
+            if let Bound::Excluded(last) = &self.lower
+                && last.compare(K::SHAPE, &high).is_ge()
+            {
+                return Err(corrupt("separators out of order", 0).into());
+            }
             if let Bound::Included(last) | Bound::Excluded(last) = &self.upper {
                 self.done = last.compare(K::SHAPE, &high).is_le();
             }
@@ -276,6 +281,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.done = true;
                 continue;
             };
+            if let Bound::Included(last) | Bound::Excluded(last) = &self.upper
+                && last.compare(K::SHAPE, &low).is_le()
+            {
+                return Err(corrupt("separators out of order", 0).into());
+            }
             if let Bound::Included(first) | Bound::Excluded(first) = &self.lower {
                 self.done = match first.compare(K::SHAPE, &low) {
                     std::cmp::Ordering::Less => false,

@@ -94,7 +94,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let (left, right) = items.split_at(at);
                 new.push(self.add_leaf(&mut op, left, false)?);
                 new.push(self.add_leaf(&mut op, right, false)?);
-                separators.push(Self::separator(&left[at - 1], &right[0]));
+                separators.push(Self::separator(&left[at - 1], &right[0])?);
             }
         }
         let old = &[path.leaf];
