@@ -227,7 +227,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Ok(true);
         }
         let words = record.form.words;
-        let Some(room) = leaf.reserve(&self.mwcas, status, words, self.epoch)? else {
+        let Some(room) = self.reserve(&leaf, status, words)? else {
             return Ok(false);
         };
         // durable before: the operation that shows it (its first fence).

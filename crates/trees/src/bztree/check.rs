@@ -1,11 +1,13 @@
 //! Verification of the whole structure, and walks over it.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{RecordBlock, hash_bytes, hash_words};
 
 use super::inner::Inner;
-use super::layout::{MAX_LEVEL, Ptr, Root};
+use super::layout::{Entry, Geometry, MAX_LEVEL, Ptr, Root, State};
 use super::leaf::{Leaf, bits, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
@@ -106,6 +108,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Every leaf stands on level 0 and every child one below its parent; separators ascend, keys
     /// too, and lie between the separators around their leaf; fingerprints match; sorted records
     /// are sorted; every leaf counts its records and their words rightly; no inner node is frozen;
+    /// no entry is reserved for this opening before anything was;
     /// there are as many records as counted.
     ///
     /// # Errors
@@ -181,6 +184,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 return Err(corrupt("sorted records out of order", offset));
             }
             last = Some(key);
+        }
+        for entry in status.used()..Geometry::<K, V, LEAF, INNER>::LATER {
+            let entry = Entry::of(self.pm().load(leaf.entry_cell(entry)));
+            let reserved = entry.state() == State::Reserved && entry.epoch() == self.epoch;
+            if reserved && !self.has_reserved.load(Relaxed) {
+                return Err(corrupt("a reservation of an epoch that has not begun", offset));
+            }
         }
         let items = leaf.items(&self.mwcas, status)?;
         let words: usize = items.iter().map(|item| item.place.words).sum();

@@ -84,10 +84,14 @@ mod merge;
 mod range;
 mod record;
 mod recover;
+mod shutdown;
 mod split;
 mod traits;
 mod tree;
 mod write;
+
+#[cfg(test)]
+mod tests;
 
 pub use layout::Root;
 pub use range::Range;

@@ -15,6 +15,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -125,6 +126,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             mwcas,
             epoch: epoch & EPOCH_MASK,
             loader: Mutex::new(()),
+            has_reserved: AtomicBool::new(false),
             report,
             types: PhantomData,
         };
@@ -145,21 +147,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         op.add_word(self.anchor()?, 0, leaf.word()).map_err(super::tree::pool_error)?;
         op.execute().map_err(super::tree::pool_error)?;
-        Ok(())
-    }
-
-    /// Ends: does what was put off, and notes the number of records if it is known.
-    pub fn close(self) -> Result<(), IndexError> {
-        if self.pool.is_read_only() {
-            return Ok(());
-        }
-        self.discard_load()?;
-        self.mwcas.quiesce()?;
-        if let Some(records) = self.count.known() {
-            let root = self.root()?;
-            self.pm().store(&root.records, records.wrapping_add(1));
-            self.pm().persist(root)?;
-        }
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use pmindex_core::{IndexEntry, Mapped, Medium, PmError, PmU64, Pool};
@@ -10,8 +12,8 @@ use pmindex_pmwcas::{Mwcas, MwcasError};
 
 use super::count::Count;
 use super::inner::Inner;
-use super::layout::{Ptr, Root};
-use super::leaf::Leaf;
+use super::layout::{Ptr, Root, Status};
+use super::leaf::{Leaf, Reservation};
 
 /// A persistent, lock-free ordered map: BzTree.
 ///
@@ -32,6 +34,8 @@ pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER:
     /// The index epoch of this opening.
     pub(super) epoch: u64,
     pub(super) count: Count,
+    /// Whether this opening has reserved entries of leaves.
+    pub(super) has_reserved: AtomicBool,
     /// Held by a bulk load.
     pub(super) loader: Mutex<()>,
     pub(super) report: RecoveryReport,
@@ -73,6 +77,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     pub(super) fn inner(&self, ptr: Ptr) -> Result<Inner<'_, K, V, LEAF, INNER>, PmError> {
         Inner::at(&self.mwcas, ptr)
+    }
+
+    /// Reserves room in a leaf, in the name of this opening.
+    #[inline(always)]
+    pub(super) fn reserve(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF, INNER>,
+        status: Status,
+        words: usize,
+    ) -> Result<Option<Reservation>, PmError> {
+        if !self.has_reserved.load(Relaxed) {
+            self.has_reserved.store(true, Relaxed);
+        }
+        leaf.reserve(&self.mwcas, status, words, self.epoch)
     }
 
     /// How many records there are. Complexity: constant; O(n) for the first call after a crash, and

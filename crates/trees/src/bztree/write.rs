@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let room = if let Some(room) = reserved {
                     room
                 } else {
-                    let room = leaf.reserve(&self.mwcas, status, form.words, self.epoch)?;
+                    let room = self.reserve(leaf, status, form.words)?;
                     let Some(room) = room else { return Ok(Put::NoRoom) };
                     if !form.out {
                         let words = &leaf.words[room.at..room.at + form.words];

@@ -1,0 +1,29 @@
+//! Closing.
+//!
+//! What closing makes durable is a convenience: without it the number of records is not known after
+//! opening, and counted when it is asked for. So no crash state is wrong without these steps; a test
+//! of their own sees that the number is there.
+
+use pmindex_core::Medium;
+use pmindex_index::{IndexError, Key, Value};
+
+use super::tree::BzTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    BzTree<K, V, M, LEAF, INNER>
+{
+    /// Ends: does what was put off, and notes the number of records if it is known.
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        self.discard_load()?;
+        self.mwcas.quiesce()?;
+        if let Some(records) = self.count.known() {
+            let root = self.root()?;
+            self.pm().store(&root.records, records.wrapping_add(1));
+            self.pm().persist(root)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,350 @@
+//! One test for each way in which the paper's algorithms, or a careless version of ours, go wrong.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Medium, Pool, Word};
+use pmindex_pmwcas::Session;
+use pmindex_record::Probe;
+
+use super::access::Path;
+use super::install::Change;
+use super::layout::{Entry, Geometry, Ptr, Status};
+use super::record::RawRef;
+use super::tree::BzTree;
+
+type Words = BzTree<u64, u64, Mapped, 4, 3>;
+type Bytes = BzTree<u64, Vec<u8>, Mapped, 20, 3>;
+
+fn pool() -> Arc<Pool> {
+    Arc::new(Pool::emulated(4 << 20).unwrap())
+}
+
+/// A tree of three levels.
+fn tree(pool: &Arc<Pool>) -> Words {
+    let tree = Words::create(pool, "t").unwrap();
+    for key in 0..60 {
+        assert!(tree.insert(&(10 * key), &key).unwrap());
+    }
+    assert!(tree.stats().unwrap().height >= 3);
+    tree
+}
+
+fn path(tree: &Words, key: u64) -> Path<'_> {
+    let probe = Probe::<u64>::new(&key).unwrap();
+    tree.path_to(RawRef::of(&probe)).unwrap()
+}
+
+/// A key whose leaf has a right neighbour under the same parent, and a key of that.
+fn neighbours(tree: &Words) -> (u64, u64) {
+    (0..59u64)
+        .map(|i| (10 * i, 10 * i + 10))
+        .find(|&(left, right)| {
+            let (left, right) = (path(tree, left), path(tree, right));
+            left.leaf != right.leaf
+                && left.steps().last().unwrap().node == right.steps().last().unwrap().node
+        })
+        .unwrap()
+}
+
+/// The operation that replaces the leaf of `path` by two copies of it and copies its parent,
+/// executed after `meanwhile`.
+fn split_around(
+    tree: &Words,
+    session: &mut Session<'_, Mapped>,
+    path: &Path<'_>,
+    meanwhile: impl FnOnce(),
+) -> bool {
+    let leaf = tree.leaf(path.leaf).unwrap();
+    let status = leaf.status(&tree.mwcas).unwrap();
+    let items = leaf.items(&tree.mwcas, status).unwrap();
+    let (left, right) = items.split_at(1);
+    let separator = Words::separator(&left[0], &right[0]).unwrap();
+    let mut op = session.descriptor();
+    Words::add_status(&mut op, leaf.status_cell(), status, status.frozen()).unwrap();
+    Words::add_free(&mut op, leaf.offset()).unwrap();
+    let new = vec![
+        tree.add_leaf(&mut op, left, false).unwrap(),
+        tree.add_leaf(&mut op, right, false).unwrap(),
+    ];
+    let (depth, index) = (path.steps().len(), path.steps().last().unwrap().index);
+    let (old, separators) = (&[path.leaf], vec![separator]);
+    tree.add_change(&mut op, path, Change { depth, index, old, new, separators }).unwrap();
+    meanwhile();
+    op.execute().unwrap()
+}
+
+/// [P] Lost update: a split copies its parent, a neighbour is replaced in the old parent, and the
+/// copy still has the old neighbour.
+#[test]
+fn bztree_split_that_copied_its_parent_fails_when_a_sibling_was_replaced() {
+    let pool = pool();
+    let tree = tree(&pool);
+    let (left, right) = neighbours(&tree);
+    let mut session = tree.mwcas.session().unwrap();
+    let done = split_around(&tree, &mut session, &path(&tree, left), || {
+        let mut other = tree.mwcas.session().unwrap();
+        tree.restructure(&mut other, &path(&tree, right)).unwrap();
+        drop(other);
+        assert!(tree.update(&right, &77).unwrap());
+    });
+    assert!(!done, "the parent's status has changed");
+    drop(session);
+    assert_eq!(tree.get(&right).unwrap(), Some(77));
+    assert_eq!(tree.check().unwrap(), 60);
+}
+
+/// The same with a replacement that leaves the parent's status alone, as in the paper.
+#[test]
+fn bztree_without_the_parents_status_the_update_is_lost() {
+    let pool = pool();
+    let tree = tree(&pool);
+    let (left, right) = neighbours(&tree);
+    let mut session = tree.mwcas.session().unwrap();
+    let done = split_around(&tree, &mut session, &path(&tree, left), || {
+        let path = path(&tree, right);
+        let leaf = tree.leaf(path.leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        let items = leaf.items(&tree.mwcas, status).unwrap();
+        let step = path.steps().last().unwrap();
+        let parent = tree.inner(step.node).unwrap();
+        let mut other = tree.mwcas.session().unwrap();
+        let mut op = other.descriptor();
+        Words::add_status(&mut op, leaf.status_cell(), status, status.frozen()).unwrap();
+        let new = tree.add_leaf(&mut op, &items, false).unwrap();
+        op.add_word(parent.child_cell(step.index), path.leaf.word(), new.word()).unwrap();
+        assert!(op.execute().unwrap());
+        drop(other);
+        assert!(tree.update(&right, &77).unwrap());
+    });
+    assert!(done, "nothing tells the split");
+    drop(session);
+    assert_ne!(tree.get(&right).unwrap(), Some(77), "an acknowledged update is gone");
+}
+
+/// [P] Frozen bits persist and have no owner after a crash: every operation goes on.
+#[test]
+fn bztree_leaf_frozen_by_nobody_is_finished_by_whoever_comes() {
+    let run = |write: &dyn Fn(&Words, u64)| {
+        let pool = pool();
+        let tree = tree(&pool);
+        let path = path(&tree, 300);
+        let leaf = tree.leaf(path.leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        let mut session = tree.mwcas.session().unwrap();
+        assert!(Words::set_status(&mut session, &leaf, status, status.frozen()).unwrap());
+        drop(session);
+        drop(tree); // the process dies
+        let tree = Words::open(&pool, "t").unwrap();
+        assert_eq!(tree.get(&300).unwrap(), Some(30));
+        assert_eq!(tree.iter().count(), 60);
+        write(&tree, 300);
+        tree.check().unwrap();
+        let leaf = tree.leaf(self::path(&tree, 300).leaf).unwrap();
+        assert!(!leaf.status(&tree.mwcas).unwrap().is_frozen());
+    };
+    run(&|tree, key| assert!(tree.update(&key, &1).unwrap()));
+    run(&|tree, key| assert!(tree.insert(&(key + 1), &1).unwrap()));
+    run(&|tree, key| assert!(!tree.upsert(&key, &1).unwrap()));
+    run(&|tree, key| assert_eq!(tree.remove(&key).unwrap(), Some(30)));
+    run(&|tree, key| {
+        assert_eq!(tree.insert_many(&[(key + 1, 1), (key, 2)]).inserted, [true, false]);
+    });
+}
+
+/// [P] Waiting for a reservation that never resolves, frozen or not: nobody waits.
+#[test]
+fn bztree_reservations_of_others_hold_nobody_up() {
+    let pool = pool();
+    let tree = Words::create(&pool, "t").unwrap();
+    for round in 0..40u64 {
+        let path = path(&tree, round);
+        let leaf = tree.leaf(path.leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        // Someone reserves an entry, and is never heard of again.
+        let _ = tree.reserve(&leaf, status, 2).unwrap();
+        assert!(tree.insert(&round, &round).unwrap());
+        assert!(!tree.insert(&round, &0).unwrap());
+        assert!(tree.update(&round, &(round + 1)).unwrap());
+    }
+    assert_eq!(tree.check().unwrap(), 40);
+    assert_eq!(tree.get(&7).unwrap(), Some(8));
+}
+
+/// [P] An older version comes back when the newest is removed.
+#[test]
+fn bztree_removed_record_does_not_give_way_to_its_predecessor() {
+    let pool = pool();
+    let tree = Bytes::create(&pool, "t").unwrap();
+    for (round, len) in [1, 300, 2, 400, 500, 0].into_iter().enumerate() {
+        assert_eq!(tree.upsert(&7, &vec![round as u8; len]).unwrap(), round == 0);
+        assert_eq!(tree.get(&7).unwrap().unwrap().len(), len);
+    }
+    assert!(tree.remove(&7).unwrap().is_some());
+    assert_eq!(tree.get(&7).unwrap(), None);
+    assert_eq!(tree.iter().count(), 0);
+    let probe = Probe::<u64>::new(&7).unwrap();
+    let path = tree.path_to(RawRef::of(&probe)).unwrap();
+    tree.restructure(&mut tree.mwcas.session().unwrap(), &path).unwrap();
+    assert_eq!(tree.get(&7).unwrap(), None);
+    assert_eq!(tree.check().unwrap(), 0);
+    pool.audit(tree.blocks().unwrap().into_iter()).unwrap();
+}
+
+/// What a crash may leave of two reservations: the second alone. Then records of other lengths.
+fn after_a_crash(bump: bool) -> (Vec<u8>, Option<Vec<u8>>) {
+    let pool = pool();
+    let tree = Bytes::create(&pool, "t").unwrap();
+    let probe = Probe::<u64>::new(&0).unwrap();
+    let leaf = tree.leaf(tree.path_to(RawRef::of(&probe)).unwrap().leaf).unwrap();
+    let status = leaf.status(&tree.mwcas).unwrap();
+    let first = tree.reserve(&leaf, status, 2).unwrap().unwrap();
+    let second = tree.reserve(&leaf, status, 2).unwrap().unwrap();
+    assert_eq!(second.at, first.at + 2);
+    tree.pm().store(leaf.entry_cell(first.entry), Entry::EMPTY.word());
+    if !bump {
+        // As if the new epoch had not been durable: the next opening has the same one.
+        let root = tree.root().unwrap();
+        tree.pm().store(&root.epoch, tree.pm().load(&root.epoch) - 1);
+    }
+    drop(tree);
+    let tree = Bytes::open(&pool, "t").unwrap();
+    let long = vec![1; 80];
+    assert!(tree.insert(&1, &long).unwrap());
+    assert!(tree.insert(&2, &[2; 60]).unwrap());
+    let found = tree.get(&1).unwrap();
+    (long, found)
+}
+
+/// [P] The index epoch must be new before the first operation of an opening.
+#[test]
+fn bztree_reservations_of_a_dead_process_count_for_nothing() {
+    let (long, found) = after_a_crash(true);
+    assert_eq!(found, Some(long));
+}
+
+/// The same with the epoch of the process that died: two records share their words.
+#[test]
+fn bztree_with_the_epoch_of_the_dead_process_records_overlap() {
+    let (long, found) = after_a_crash(false);
+    assert_ne!(found, Some(long));
+}
+
+/// The epoch counts every opening, also over the end of its bits in a reservation.
+#[test]
+fn bztree_epoch_wraps() {
+    let pool = pool();
+    let tree = tree(&pool);
+    let root = tree.root().unwrap();
+    tree.pm().store(&root.epoch, u64::from(u32::MAX) - 1);
+    drop(tree);
+    for _ in 0..3 {
+        let tree = Words::open(&pool, "t").unwrap();
+        assert_eq!(tree.epoch, tree.pm().load(&tree.root().unwrap().epoch) & 0xffff_ffff);
+        assert!(tree.upsert(&5, &5).is_ok());
+        assert_eq!(tree.check().unwrap(), 61);
+    }
+}
+
+/// The widths of the operations that `run` executes, from the descriptors they leave: each has its
+/// heading in its second word, and entries of three words.
+fn widths(tree: &Words, run: impl FnOnce()) -> Vec<usize> {
+    let config = tree.mwcas.config();
+    let words = (2 + 3 * config.words as usize).next_multiple_of(8);
+    let slots = (config.partitions * config.per_partition) as usize;
+    let base = tree.mwcas.table_offset() + 128;
+    let all = tree.pool.words(base, words * slots).unwrap();
+    let load = |at: usize| tree.pm().load(&all[at]);
+    let before: Vec<u64> = (0..slots).map(|slot| load(slot * words + 1)).collect();
+    run();
+    let mut widths: Vec<usize> = (0..slots)
+        .filter(|&slot| load(slot * words + 1) != before[slot])
+        .map(|slot| {
+            let entries = (load(slot * words + 1) >> 33 & 31) as usize + 1;
+            let target = |entry: &usize| load(slot * words + 2 + 3 * entry) << 16 != 0;
+            (0..entries).filter(target).count()
+        })
+        .collect();
+    widths.sort_unstable();
+    widths
+}
+
+#[test]
+fn bztree_operations_are_as_wide_as_table_1_says_or_less() {
+    let pool = pool();
+    let tree = Words::create(&pool, "t").unwrap();
+    for key in 0..40u64 {
+        assert!(tree.insert(&(100 * key), &key).unwrap());
+    }
+    let key = 1000u64;
+    let fresh = || {
+        let path = path(&tree, key);
+        tree.restructure(&mut tree.mwcas.session().unwrap(), &path).unwrap();
+    };
+    assert!(path(&tree, key).steps().len() >= 2, "it has a parent and a grandparent");
+    // Consolidation: paper 1 and 2.
+    let consolidation = widths(&tree, fresh);
+    assert_eq!(consolidation, [3]);
+    // Insert: paper 2 and 2. Update inline: paper 2 and 2. Delete: paper 2.
+    assert_eq!(widths(&tree, || assert!(tree.insert(&(key + 1), &1).unwrap())), [2]);
+    assert_eq!(widths(&tree, || assert!(tree.update(&(key + 1), &2).unwrap())), [2]);
+    fresh();
+    assert_eq!(widths(&tree, || assert!(tree.remove(&(key + 1)).unwrap().is_some())), [2]);
+    // Split: paper 1 and 3; each full parent on the way up adds one.
+    let mut splits = Vec::new();
+    for more in 1..40u64 {
+        let seen = widths(&tree, || assert!(tree.insert(&(key + more), &1).unwrap()));
+        splits.extend(seen.into_iter().filter(|width| *width > 3));
+    }
+    assert_eq!(splits.first(), Some(&4), "{splits:?}");
+    assert!(splits.iter().all(|width| (4..8).contains(width)), "{splits:?}");
+    // Merge: paper 2 and 3. An empty leaf is taken out: 4.
+    let mut merges = Vec::new();
+    for more in 1..40u64 {
+        let seen = widths(&tree, || assert!(tree.remove(&(key + more)).unwrap().is_some()));
+        merges.extend(seen.into_iter().filter(|width| *width > 3));
+    }
+    assert!(merges.contains(&5) && merges.iter().all(|width| *width <= 6), "{merges:?}");
+    tree.check().unwrap();
+}
+
+/// Freezing by itself, and the freezing of two leaves.
+#[test]
+fn bztree_contended_changes_freeze_first_and_thaw_when_there_is_no_room() {
+    let pool = pool();
+    let tree = tree(&pool);
+    let path = path(&tree, 300);
+    let leaf = tree.leaf(path.leaf).unwrap();
+    let status = leaf.status(&tree.mwcas).unwrap();
+    let mut session = tree.mwcas.session().unwrap();
+    assert!(Words::set_status(&mut session, &leaf, status, status.frozen()).unwrap());
+    pool.fail_allocation_after(Some(0));
+    assert!(tree.restructure(&mut session, &path).is_err());
+    pool.fail_allocation_after(None);
+    assert!(!leaf.status(&tree.mwcas).unwrap().is_frozen(), "thawed");
+    drop(session);
+    assert_eq!(tree.remove(&300).unwrap(), Some(30));
+    assert_eq!(tree.check().unwrap(), 59);
+}
+
+/// The number of records is there after closing, however many there are.
+#[test]
+fn bztree_closed_index_knows_its_number_of_records() {
+    let pool = pool();
+    let tree = tree(&pool);
+    tree.close().unwrap();
+    let tree = Words::open(&pool, "t").unwrap();
+    assert_eq!((tree.recovery_report().records, tree.count.known()), (60, Some(60)));
+    drop(tree);
+    let tree = Words::open(&pool, "t").unwrap();
+    assert_eq!(tree.count.known(), None, "not closed");
+    assert_eq!((tree.len().unwrap(), tree.count.known()), (60, Some(60)));
+}
+
+#[test]
+fn bztree_words_of_nodes_are_what_the_protocol_leaves_to_users() {
+    type G = Geometry<u64, u64, 60, 64>;
+    assert_eq!(8 * (G::records(60) + 120 + 2 * G::LATER), 1536, "a leaf of 8-byte records");
+    assert!(Status::from_word(u64::MAX >> 2).frozen().into_word() >> 62 == 0);
+    assert!(Ptr::new(64, 3, 8).word() >> 62 == 0);
+}
