@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{FastFair, FpTree, Hart, IndexError, PmIndex, Stats};
-use pmindex::{BzTree, FpTree, IndexError, PmIndex, Stats};
+use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, PmIndex, Stats};
 use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
