@@ -156,6 +156,8 @@ kinds! {
     Hart: "hart", Hart;
     /// All in PM, lock-free, opened in constant time, the same in volatile memory.
     BzTree: "bztree", BzTree;
+    /// DRAM inner nodes, append-only leaves in PM: one flush and one fence for every write.
+    NvTree: "nvtree", NvTree;
 }
 
 impl Kind {

@@ -8,6 +8,7 @@ mod allocator;
 mod fastfair;
 mod hart;
 mod list;
+mod nvtree;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;
 mod pools;

@@ -8,6 +8,7 @@ use super::{
     fastfair::{FastFairBytes, FastFairWords},
     hart::{HartBytes, HartWords},
     list::List,
+    nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
     pools::Pools,
     shared_pool::SharedPool,
     trees::{BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWords},
@@ -44,5 +45,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<BzTreeWords>>(),
         entry::<Indexed<BzTreeBytes>>(),
         entry::<Indexed<BzTreeValues>>(),
+        entry::<Indexed<NvTreeWords>>(),
+        entry::<Indexed<NvTreeBytes>>(),
+        entry::<Indexed<NvTreeWide>>(),
     ]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, PmIndex, Stats};
+use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, NvTree, PmIndex, Stats};
 use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
 
 use crate::error::CliError;
@@ -23,6 +23,7 @@ const ENTRIES: &[Entry] = &[
         make: |_, _| Ok(Box::new(InMemory::<BzTree<u64, u64>>::create(VOLATILE_BZTREE)?)),
         make_counting: None,
     },
+    in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(&NVTREE),
     Entry {
         name: Yardstick::NAME,
         golden: &[],
@@ -60,6 +61,7 @@ const HART: [Golden; 6] = [
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];
+
 /// New values become durable in their words in batches, at other operations' fences: the lines of
 /// one that has no batch to flush. The means printed count all of them.
 const BZTREE: [Golden; 6] = [
@@ -73,6 +75,15 @@ const BZTREE: [Golden; 6] = [
 
 /// BzTree in its volatile mode.
 const VOLATILE_BZTREE: &str = "bztree-volatile";
+
+const NVTREE: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 1, 1),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
 
 type Make = fn(&Path, MediumArgs) -> Result<Box<dyn Bench>, CliError>;
 

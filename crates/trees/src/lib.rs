@@ -3,7 +3,9 @@
 
 pub mod bztree;
 pub mod fptree;
+pub mod nvtree;
 mod tails;
 
 pub use bztree::BzTree;
 pub use fptree::FpTree;
+pub use nvtree::NvTree;

@@ -1,0 +1,161 @@
+//! Finding the leaf of a key, and reading it.
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{LINE, Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, RecordBlock, Slot};
+
+use super::inner::{Entry, Route};
+use super::layout::{Geometry, Hint, LeafPtr, bits};
+use super::leaf::Leaf;
+use super::tree::NvTree;
+
+/// A leaf at a version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'t> {
+    pub(super) leaf: u64,
+    /// Where the leaf is named.
+    pub(super) entry: Entry,
+    pub(super) lock: &'t VersionLock,
+    pub(super) version: u64,
+}
+
+impl<'t> At<'t> {
+    /// No leaf.
+    pub(super) fn nowhere(lock: &'t VersionLock) -> Self {
+        Self { leaf: 0, entry: Entry::default(), lock, version: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    /// The leaf for `route`, unlocked at the version returned.
+    #[inline(always)]
+    pub(super) fn locate(&self, route: &Route<'_>) -> At<'_> {
+        self.locate_and(route, |_| ())
+    }
+
+    /// As [`locate`](Self::locate), with the segment that is appended to on its way.
+    #[inline(always)]
+    pub(super) fn locate_to_write(&self, route: &Route<'_>) -> At<'_> {
+        self.locate_and(route, |entry| self.prefetch_segment(entry))
+    }
+
+    /// As [`locate`](Self::locate); `also` is told the leaf as soon as it is known.
+    #[inline(always)]
+    fn locate_and(&self, route: &Route<'_>, also: impl Fn(&Entry)) -> At<'_> {
+        let pm = self.pm();
+        loop {
+            let place = self.inner.find(pm, route);
+            let (entry, leaf) = (place.entry, place.entry.leaf());
+            self.pool.prefetch(LeafPtr::new(leaf));
+            also(&entry);
+            let lock = self.lock_of(leaf);
+            let version = lock.begin_read(pm);
+            if place.validate(pm) {
+                return At { leaf, entry, lock, version };
+            }
+        }
+    }
+
+    /// Fetches the segment that is appended to. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_segment(&self, entry: &Entry) {
+        if let Ok(leaf) = self.leaf(entry.leaf())
+            && let Some(counter) =
+                leaf.words().get(Geometry::<K, V, LEAF>::counter(entry.segment()))
+        {
+            self.pm().prefetch_for_write(counter);
+        }
+    }
+
+    /// The offset in a leaf of a slot's (first) line.
+    #[inline(always)]
+    pub(super) fn line_of_slot(slot: usize) -> u64 {
+        (8 * Geometry::<K, V, LEAF>::slot(slot) / LINE * LINE) as u64
+    }
+
+    /// The value of `key`. No flush, no fence; two cache misses below the inner nodes.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        loop {
+            let at = self.locate(&Route::to(&probe));
+            let found = self.read(&at, &probe, Slot::<K, V>::value);
+            if at.validate(self.pm()) {
+                return Ok(found?);
+            }
+        }
+    }
+
+    /// Whether `key` is present.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let probe = Probe::new(key)?;
+        loop {
+            let at = self.locate(&Route::to(&probe));
+            let found = self.read(&at, &probe, |_, _| Ok(()));
+            if at.validate(self.pm()) {
+                return Ok(found?.is_some());
+            }
+        }
+    }
+
+    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
+    /// error included.
+    #[inline(always)]
+    pub(super) fn read<T>(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        read: impl FnOnce(&pmindex_core::Pool<M>, &[pmindex_core::PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        let leaf = self.leaf(at.leaf)?;
+        let hint = leaf.hint(self.pm());
+        match leaf.find(&self.pool, hint, probe)? {
+            Some(slot) => read(&self.pool, leaf.slot(slot)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Visits the leaves along the list; for a quiescent index.
+    pub(super) fn walk(
+        &self,
+        mut visit: impl FnMut(&Leaf<'_, K, V, LEAF>, Hint) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let mut next = pm.load(&self.root()?.head).offset();
+        for _ in 0..Self::leaf_limit(&self.pool) {
+            if next == 0 {
+                return Ok(());
+            }
+            let leaf = self.leaf(next)?;
+            visit(&leaf, leaf.hint(pm))?;
+            next = leaf.next(pm);
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: next })
+    }
+
+    /// Bytes in the record blocks of a leaf.
+    pub(super) fn block_bytes(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        hint: Hint,
+    ) -> Result<u64, PmError> {
+        if !Slot::<K, V>::HAS_BLOCK {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for i in bits(hint.live()).filter(|&i| i < LEAF) {
+            let block = Slot::<K, V>::block(self.pm(), leaf.slot(i));
+            bytes += RecordBlock::at(&self.pool, block)?.size();
+        }
+        Ok(bytes)
+    }
+}

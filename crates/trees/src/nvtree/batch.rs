@@ -1,0 +1,379 @@
+//! Many keys at a time.
+//!
+//! Both operations send up to 64 keys down together, level by level, so that their cache misses
+//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! leaf, under as many leaf locks as it takes, then makes all of them durable at once and commits
+//! them at once:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | byte strings: all blocks, with their tickets (wide slots: all records) | P2 |
+//! | P2 | for each leaf: the records of its first segment, then their marks in one store (LIN) | P3 |
+//! | P3 | for each leaf: the same of every other segment (LIN) | return (DUR) |
+//! | P4 | the hints: derived, never flushed | |
+//!
+//! Independent keys have one record per leaf, hence no P3: one fence for all. P3 is fenced off from P2
+//! so that a crash which finds any record of a leaf finds one in the slot that the leaf's hint takes
+//! for the next free one, as after a single append: the hint is known to be behind.
+//!
+//! A stage ends early at a record that cannot join it (its leaf is full or has changed): what is
+//! staged is committed, the record goes in alone, and the next stage begins after it. So results
+//! are those of single inserts in input order, and the first error stops the batch at its record.
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Op, PmError};
+use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::access::At;
+use super::inner::{BATCH, Cursor, Entry, Route};
+use super::layout::{Geometry, Hint, LeafPtr, Mark, bits};
+use super::leaf::{Incoming, Leaf};
+use super::tree::NvTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
+        let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
+        let mut candidates = [0u64; BATCH];
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            probes.clear();
+            for key in keys {
+                probes.push(Probe::<K>::new(key.borrowed())?);
+            }
+            self.locate_many(&probes, &mut ways, |_| ());
+            for ((probe, at), candidates) in probes.iter().zip(&ways).zip(&mut candidates) {
+                *candidates = self.match_and_prefetch(at, probe);
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = match self.read_candidate(&ways[i], &probes[i], candidates[i]) {
+                    Some(found) => found?,
+                    None => self.get(keys[i].borrowed())?,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaves of up to [`BATCH`] keys, each at a version; nowhere if one has just changed.
+    #[inline(always)]
+    fn locate_many<'t>(
+        &'t self,
+        probes: &[Probe<'_, K>],
+        ways: &mut [At<'t>; BATCH],
+        also: impl Fn(&Entry),
+    ) {
+        let pm = self.pm();
+        let mut cursors = [Cursor::default(); BATCH];
+        let cursors = &mut cursors[..probes.len()];
+        self.inner.find_many(pm, probes, cursors, |entry| {
+            self.pool.prefetch(LeafPtr::new(entry.leaf()));
+            also(entry);
+        });
+        for (cursor, at) in cursors.iter().zip(ways) {
+            let (entry, leaf) = (cursor.entry, cursor.entry.leaf());
+            let lock = self.lock_of(leaf);
+            let version = lock.begin_read(pm);
+            let valid = leaf != 0 && self.inner.is_valid(pm, cursor);
+            *at = At { leaf: if valid { leaf } else { 0 }, entry, lock, version };
+        }
+    }
+
+    /// The slots whose fingerprints match; the first one's line is on its way.
+    #[inline(always)]
+    fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
+        let Ok(leaf) = self.leaf(at.leaf) else { return 0 };
+        let candidates = leaf.matches(self.pm(), leaf.hint(self.pm()), probe);
+        if let Some(slot) = bits(candidates).next() {
+            self.pool.prefetch(LeafPtr::new(at.leaf + Self::line_of_slot(slot)));
+        }
+        candidates
+    }
+
+    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    #[inline(always)]
+    fn read_candidate(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        candidates: u64,
+    ) -> Option<Result<Option<V>, PmError>> {
+        let read = || -> Result<Option<V>, PmError> {
+            let leaf = self.leaf(at.leaf)?;
+            for slot in bits(candidates) {
+                if slot < LEAF && Slot::<K, V>::key_is(&self.pool, leaf.slot(slot), probe)? {
+                    return Slot::<K, V>::value(&self.pool, leaf.slot(slot)).map(Some);
+                }
+            }
+            Ok(None)
+        };
+        let found = read();
+        (at.leaf != 0 && at.validate(self.pm())).then_some(found)
+    }
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        result.inserted.reserve(records.len());
+        for records in records.chunks(BATCH) {
+            if let Err(error) = self.insert_chunk(records, &mut result.inserted) {
+                result.stopped = Some(error);
+                break;
+            }
+        }
+        result
+    }
+
+    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        self.pool.check_writable()?;
+        let mut probes = Vec::with_capacity(records.len());
+        let mut refused = None;
+        for (key, _) in records {
+            match Probe::<K>::new(key.borrowed()) {
+                Ok(probe) => probes.push(probe),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
+        self.locate_many(&probes, &mut ways, |entry| self.prefetch_segment(entry));
+        self.make_room_for_all(&probes, &mut ways);
+        let mut next = 0;
+        while next < probes.len() {
+            let mut stage = Stage::new(self);
+            let mut results = Vec::with_capacity(probes.len() - next);
+            while next < probes.len() {
+                let Some(new) = stage.add(&probes[next], &records[next].1, &ways[next]) else {
+                    break;
+                };
+                results.push(new);
+                next += 1;
+            }
+            stage.commit()?;
+            inserted.append(&mut results);
+            if let Some((key, value)) = records[..probes.len()].get(next) {
+                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                next += 1;
+                self.locate_again(&probes[next..], &mut ways[next..]);
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Makes room in full leaves before anything is staged, so that a stage need not end there.
+    fn make_room_for_all<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+        let mut made = false;
+        for (probe, at) in probes.iter().zip(&*ways) {
+            let Ok(leaf) = self.leaf(at.leaf) else { continue };
+            if leaf.hint(self.pm()).count() >= LEAF && at.validate(self.pm()) {
+                // Whatever fails here fails again where its record is inserted.
+                let _ = self.make_room(probe);
+                made = true;
+            }
+        }
+        if made {
+            self.locate_again(probes, ways);
+        }
+    }
+
+    /// Locates the leaves of keys whose leaves have changed, by our own hand mostly.
+    fn locate_again<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>]) {
+        for (probe, at) in probes.iter().zip(ways) {
+            if !at.validate(self.pm()) {
+                *at = self.locate_to_write(&Route::to(probe));
+            }
+        }
+    }
+}
+
+/// A leaf with staged records: the slots from `hint.count()` on.
+struct Staged<'t, K, V, const LEAF: usize> {
+    leaf: Leaf<'t, K, V, LEAF>,
+    /// What the leaf will be.
+    hint: Hint,
+    /// The first staged slot.
+    first: usize,
+    /// Where it is named.
+    entry: Entry,
+    /// The version at which it was located.
+    version: u64,
+    /// The lock, unless another staged leaf shares it.
+    guard: Option<VersionGuard<'t>>,
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Staged<'_, K, V, LEAF> {
+    fn records(&self) -> usize {
+        self.hint.count() - self.first
+    }
+
+    /// The first staged slot that is not in the segment of the first one.
+    fn second_segment(&self) -> usize {
+        let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
+        (self.first / per_segment * per_segment + per_segment).min(self.hint.count())
+    }
+
+    /// Stores the marks of staged slots of one segment, all at once, and flushes their line.
+    #[track_caller]
+    fn commit(&self, pm: &impl Medium, slots: std::ops::Range<usize>) -> Flushed {
+        let first = slots.start;
+        let counter = self.leaf.counter(first);
+        let count = |word, i| Mark::POSITIVE.add_to(word, Leaf::<K, V, LEAF>::place(i));
+        pm.store_word(counter, slots.fold(pm.load_word(counter), count)); // LIN
+        pm.flush_words(self.leaf.counter_line(first))
+    }
+}
+
+/// Records that will be committed together.
+///
+/// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
+struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t NvTree<K, V, M, LEAF, INNER>,
+    op: Option<Op<'t, M>>,
+    flushed: Flushed,
+    leaves: Vec<Staged<'t, K, V, LEAF>>,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Stage<'t, K, V, M, LEAF, INNER>
+{
+    fn new(tree: &'t NvTree<K, V, M, LEAF, INNER>) -> Self {
+        let leaves = Vec::with_capacity(BATCH);
+        Self { tree, op: None, flushed: Flushed::nothing(), leaves }
+    }
+
+    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
+    /// whatever reason, and nothing was changed.
+    #[inline(always)]
+    fn add(&mut self, probe: &Probe<'_, K>, value: &V, at: &At<'t>) -> Option<bool> {
+        let tree = self.tree;
+        let datum = Datum::new(value.borrowed()).ok()?;
+        let index = self.hold(at)?;
+        let Staged { leaf, hint, .. } = self.leaves[index];
+        // Staged records have their fingerprints already.
+        if leaf.find(&tree.pool, hint, probe).ok()?.is_some() {
+            return Some(false);
+        }
+        if hint.count() >= LEAF {
+            return None;
+        }
+        self.write(&leaf, hint.count(), &Incoming { probe, datum: &datum })?;
+        self.leaves[index].hint = hint.appended(hint.count(), Mark::POSITIVE);
+        Some(true)
+    }
+
+    /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
+    #[inline(always)]
+    fn hold(&mut self, at: &At<'t>) -> Option<usize> {
+        if at.leaf == 0 {
+            return None;
+        }
+        let pm = self.tree.pm();
+        let leaf = self.tree.leaf(at.leaf).ok()?;
+        let guard = at.lock.try_upgrade(pm, at.version);
+        if guard.is_none() {
+            // Perhaps it is this stage that holds the lock, since this very version.
+            let holds = |s: &Staged<'_, K, V, LEAF>| {
+                s.version == at.version && s.guard.as_ref().is_some_and(|g| g.is_of(at.lock))
+            };
+            self.leaves.iter().position(holds)?;
+            let same = |s: &Staged<'_, K, V, LEAF>| s.leaf.offset() == at.leaf;
+            if let Some(index) = self.leaves.iter().position(same) {
+                return Some(index);
+            }
+        }
+        let hint = leaf.hint(pm);
+        if leaf.is_behind(pm, hint) {
+            return None;
+        }
+        let (first, entry, version) = (hint.count(), at.entry, at.version);
+        self.leaves.push(Staged { leaf, hint, first, entry, version, guard });
+        Some(self.leaves.len() - 1)
+    }
+
+    /// Writes a record and its fingerprint: nobody takes note of either before the mark.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        leaf: &Leaf<'t, K, V, LEAF>,
+        slot: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Option<()> {
+        let Incoming { probe, datum } = *record;
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let mut flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
+        let mut offset = 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(pool.op().ok()?);
+            }
+            let op = self.op.as_mut()?;
+            let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
+            offset = block.ptr().offset();
+            flushed = flushed.and(Slot::<K, V>::write_block(pool, block.ptr(), probe, datum).ok()?);
+            op.allocate(&block, leaf.appended(slot)).ok()?;
+        }
+        leaf.write_slot(pm, slot, record, offset);
+        if !Geometry::<K, V, LEAF>::ONE_LINE {
+            flushed = flushed.and(pm.flush_words(leaf.slot(slot)));
+        }
+        leaf.put_fingerprint(pm, slot, probe.fingerprint());
+        self.flushed = flushed;
+        Some(())
+    }
+
+    /// Makes what is staged durable and visible.
+    fn commit(self) -> Result<(), PmError> {
+        let Self { tree, mut op, flushed, leaves } = self;
+        let pm = tree.pm();
+        let staged = || leaves.iter().filter(|staged| staged.records() > 0);
+        if staged().next().is_none() {
+            return Ok(());
+        }
+        // P1: blocks and tickets; records that are not on the line of their counter.
+        if let Some(op) = &mut op {
+            op.prepare(flushed)?;
+        } else if !Geometry::<K, V, LEAF>::ONE_LINE {
+            pm.fence(flushed)?;
+        }
+        // P2: of each leaf the first segment.
+        let nothing = Flushed::nothing();
+        let mut committed = staged().fold(nothing, |all, staged| {
+            all.and(staged.commit(pm, staged.first..staged.second_segment()))
+        });
+        // P3: the segments behind it.
+        if staged().any(|staged| staged.second_segment() < staged.hint.count()) {
+            pm.fence(committed)?;
+            committed = staged().fold(Flushed::nothing(), |all, staged| {
+                let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
+                let (from, to) = (staged.second_segment(), staged.hint.count());
+                (from..to).step_by(per_segment).fold(all, |all, first| {
+                    all.and(staged.commit(pm, first..to.min(first + per_segment)))
+                })
+            });
+        }
+        if let Some(mut op) = op {
+            let sealed = op.seal();
+            let durable = pm.fence(committed.and(sealed))?; // DUR
+            op.finish(durable);
+        } else {
+            pm.fence(committed)?; // DUR
+        }
+        // P4: what readers go by.
+        for staged in staged() {
+            staged.leaf.put_hint(pm, staged.hint);
+            tree.count(staged.leaf.offset(), staged.records() as u64);
+            tree.note_appended(&staged.entry, staged.hint.count());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the first leaf's records; full leaves behind it, group by group, each group linked by one store | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
+//! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
+//! is the only one that the inner nodes know until P3, so nobody sees any of it.
+
+use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
+use pmindex_index::{IndexError, Key, Shape, Value, Words};
+use pmindex_record::{Datum, Probe, Slot, separator_between};
+
+use super::image::LeafImage;
+use super::inner::{LeafRef, Route};
+use super::layout::{Geometry, LeafPtr, Mark, Root, bits};
+use super::leaf::{Incoming, Leaf, link};
+use super::tree::NvTree;
+use super::unlink::unlink_behind;
+
+/// Leaves that are linked by one store.
+const GROUP: usize = 32;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    /// Fills an empty index from strictly ascending records; returns how many.
+    ///
+    /// Leaves are filled to the last slot. Operations of other threads wait until it returns, and
+    /// so would operations of `records` on this index: for ever.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let pm = self.pm();
+        let root = self.root()?;
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        self.unlink(&Route::GREATEST)?;
+        let head = self.head()?;
+        let guard = self.lock_of(head.offset()).lock(pm);
+        let hint = head.hint(pm);
+        let moved = pm.load(&root.head).offset() != head.offset();
+        if moved || hint.len() > 0 || head.is_behind(pm, hint) || head.next(pm) != 0 {
+            return Err(IndexError::NotEmpty);
+        }
+        mark(&self.pool, root, 1)?; // P1
+        discard_records(&self.pool, &head)?; // what was removed is still there
+        let mut load = Load::new(self, root, head);
+        load.run(records)?;
+        let loaded = load.finish()?;
+        drop(guard);
+        Ok(loaded)
+    }
+}
+
+/// Sets or clears the mark, durably.
+fn mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store(&root.bulk_load, mark);
+    pm.persist(&root.bulk_load)?;
+    Ok(())
+}
+
+/// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+pub(super) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+    head: &Leaf<'_, K, V, LEAF>,
+    limit: u64,
+) -> Result<bool, PmError> {
+    let pm = pool.pm();
+    if pm.load(&root.bulk_load) == 0 {
+        return Ok(false);
+    }
+    for _ in 0..limit {
+        let next = head.next(pm);
+        if next == 0 {
+            discard_records(pool, head)?;
+            mark(pool, root, 0)?; // durable before: nothing, the leaf is empty
+            return Ok(true);
+        }
+        let leaf = Leaf::<K, V, LEAF>::at(pool, next)?;
+        if Slot::<K, V>::HAS_BLOCK {
+            discard_blocks(pool, &leaf)?;
+        }
+        unlink_behind(pool, head.next_cell(), &leaf)?;
+    }
+    Err(PmError::Corrupt { what: "the list of leaves has no end", offset: head.offset() })
+}
+
+/// Makes a leaf that nobody sees blank.
+fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    leaf: &Leaf<'_, K, V, LEAF>,
+) -> Result<(), PmError> {
+    if Slot::<K, V>::HAS_BLOCK {
+        discard_blocks(pool, leaf)?;
+        for i in (0..LEAF).step_by(Geometry::<K, V, LEAF>::PER_SEGMENT) {
+            pool.settle(leaf.counter(i))?; // durable before: a counter that starts again
+        }
+    }
+    overwrite(pool, leaf, LeafImage::new())
+}
+
+/// Overwrites the last leaf, which nobody sees.
+fn overwrite<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    leaf: &Leaf<'_, K, V, LEAF>,
+    image: LeafImage<K, V, LEAF>,
+) -> Result<(), PmError> {
+    let written = pool.pm().stream_words(leaf.words(), &image.finish(0, &[0; 4]));
+    pool.pm().fence(written)?;
+    Ok(())
+}
+
+/// Frees the blocks of the live records of a leaf that nobody sees.
+fn discard_blocks<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    leaf: &Leaf<'_, K, V, LEAF>,
+) -> Result<(), PmError> {
+    loop {
+        // What the hint says may be behind.
+        let hint = leaf.replay(pool.pm())?;
+        let Some(first) = bits(hint.live()).next() else { return Ok(()) };
+        let of_segment = |i: &usize| std::ptr::eq(leaf.counter(*i), leaf.counter(first));
+        let victims = bits(hint.live()).filter(of_segment).fold(0, |all, i| all | 1 << i);
+        leaf.cancel(pool, hint, victims)?;
+    }
+}
+
+/// A load under way. Dropping it unfinished discards it.
+struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t NvTree<K, V, M, LEAF, INNER>,
+    root: &'t Root,
+    head: Leaf<'t, K, V, LEAF>,
+    /// The last leaf of the list.
+    tail: Leaf<'t, K, V, LEAF>,
+    /// Leaves not yet linked, and what separates each from the one before.
+    group: Vec<(LeafImage<K, V, LEAF>, Words)>,
+    leaves: Vec<LeafRef>,
+    last: Option<K>,
+    loaded: u64,
+    finished: bool,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Load<'t, K, V, M, LEAF, INNER>
+{
+    fn new(
+        tree: &'t NvTree<K, V, M, LEAF, INNER>,
+        root: &'t Root,
+        head: Leaf<'t, K, V, LEAF>,
+    ) -> Self {
+        Self {
+            tree,
+            root,
+            head,
+            tail: head,
+            group: Vec::new(),
+            leaves: Vec::new(),
+            last: None,
+            loaded: 0,
+            finished: false,
+        }
+    }
+
+    /// Step P2.
+    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
+        let inner = &self.tree.inner;
+        self.leaves.push(inner.leaf_ref(&Route::LEAST, self.head.offset())?);
+        let mut part = Vec::with_capacity(LEAF);
+        loop {
+            part.clear();
+            for (key, value) in records.take(LEAF) {
+                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
+                if before.is_some_and(|before| *before >= key) {
+                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
+                }
+                part.push((key, value));
+            }
+            if part.is_empty() {
+                return Ok(self.link_group()?);
+            }
+            self.add_leaf(&part)?;
+            self.loaded += part.len() as u64;
+            self.last = part.pop().map(|(key, _)| key);
+        }
+    }
+
+    /// Puts the records of one leaf into the first leaf, or into a new one.
+    fn add_leaf(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let first = self.loaded == 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if !first {
+                self.group.push((LeafImage::new(), self.fence()));
+                self.link_group()?;
+                self.note_leaf(&part[0].0, self.tail.offset())?;
+            }
+            return self.fill_tail(part);
+        }
+        let mut image = LeafImage::<K, V, LEAF>::new();
+        for (key, value) in part {
+            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+        }
+        if first {
+            return Ok(overwrite(&self.tree.pool, &self.head, image)?);
+        }
+        self.group.push((image, self.fence()));
+        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    /// The fence of a leaf after the last record: that record's key, if keys are inline.
+    fn fence(&self) -> Words {
+        match (&self.last, K::SHAPE) {
+            (Some(last), Shape::Inline(_)) => K::to_words(last.borrowed()),
+            _ => [0; 4],
+        }
+    }
+
+    /// Allocates, fills and links the leaves of the group, as many at a time as an operation can
+    /// allocate.
+    fn link_group(&mut self) -> Result<(), PmError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let pool = &*tree.pool;
+        while !self.group.is_empty() {
+            let mut op = pool.op()?;
+            let mut blocks = Vec::with_capacity(self.group.len());
+            for _ in 0..self.group.len() {
+                let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
+                // One store links them all, and it names the first.
+                let expect = blocks.first().copied().unwrap_or(block.ptr().offset());
+                let owner = Owner { word: self.tail.next_cell(), mask: u64::MAX, expect };
+                match op.allocate(&block, owner) {
+                    Ok(()) => blocks.push(block.ptr().offset()),
+                    Err(error) if blocks.is_empty() => return Err(error),
+                    Err(_) => break, // the operation is full
+                }
+            }
+            let mut filled = Flushed::nothing();
+            let images = self.group.drain(..blocks.len());
+            for (i, (image, fence)) in images.enumerate() {
+                let next = blocks.get(i + 1).copied().unwrap_or(0);
+                let leaf = tree.leaf(blocks[i])?;
+                filled = filled.and(pm.stream_words(leaf.words(), &image.finish(next, &fence)));
+                if K::SHAPE != Shape::Bytes && !Slot::<K, V>::HAS_BLOCK {
+                    let low = tree.inner.leaf_ref(&Route::to_words(fence), blocks[i])?;
+                    self.leaves.push(low);
+                }
+            }
+            op.prepare(filled)?; // durable before: the link
+            link(pool, op, self.tail.next_cell(), blocks[0])?;
+            self.tail = tree.leaf(blocks[blocks.len() - 1])?;
+        }
+        Ok(())
+    }
+
+    /// Notes a leaf that starts with `key` for the inner nodes.
+    fn note_leaf(&mut self, key: &K, leaf: u64) -> Result<(), PmError> {
+        let Some(last) = &self.last else { return Ok(()) };
+        let inner = &self.tree.inner;
+        let low = match K::SHAPE {
+            Shape::Inline(_) => {
+                inner.leaf_ref(&Route::to_words(K::to_words(last.borrowed())), leaf)
+            }
+            Shape::Bytes => {
+                let left = K::to_bytes(last.borrowed());
+                let separator = separator_between(&left, &K::to_bytes(key.borrowed())).into_owned();
+                inner.leaf_ref(&Route::to_bytes(&separator), leaf)
+            }
+        }?;
+        self.leaves.push(low);
+        Ok(())
+    }
+
+    /// Puts records with blocks into the last leaf, as many at a time as one counter counts and an
+    /// operation can allocate.
+    fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let (pool, pm, leaf) = (&*self.tree.pool, self.tree.pm(), self.tail);
+        let mut rest = part;
+        while !rest.is_empty() {
+            let mut op = pool.op()?;
+            let mut hint = leaf.hint(pm);
+            let first = hint.count();
+            let counter = leaf.counter(first);
+            let mut blocks = Vec::with_capacity(Geometry::<K, V, LEAF>::PER_SEGMENT);
+            for (i, (key, value)) in (first..LEAF).zip(rest) {
+                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                if !std::ptr::eq(leaf.counter(i), counter) {
+                    break;
+                }
+                let staged = op
+                    .reserve_bytes(Slot::<K, V>::block_size(&probe, &datum), 8)
+                    .and_then(|block| op.allocate(&block, leaf.appended(i)).map(|()| block));
+                match staged {
+                    Ok(block) => blocks.push((probe, datum, block.ptr())),
+                    Err(error) if i == first => return Err(error.into()),
+                    Err(_) => break, // the operation is full
+                }
+            }
+            op.prepare(Flushed::nothing())?; // durable before: the marks
+            rest = &rest[blocks.len()..];
+            let mut filled = Flushed::nothing();
+            let mut after = pm.load_word(counter);
+            for (probe, datum, block) in blocks {
+                let i = hint.count();
+                let record = Incoming { probe: &probe, datum: &datum };
+                filled = filled.and(leaf.fill(pool, i, &record, block)?);
+                after = Mark::POSITIVE.add_to(after, Leaf::<K, V, LEAF>::place(i));
+                hint = hint.appended(i, Mark::POSITIVE);
+            }
+            pm.store_word(counter, after);
+            let sealed = op.seal();
+            let line = pm.flush_words(leaf.counter_line(first));
+            // Durable before: the end of the load, and so are blocks and records.
+            let durable = pm.fence(filled.and(line).and(sealed))?;
+            op.finish(durable);
+            leaf.put_hint(pm, hint);
+        }
+        Ok(())
+    }
+
+    /// Step P3.
+    fn finish(mut self) -> Result<u64, IndexError> {
+        let tree = self.tree;
+        let inner = tree.inner.prepare(&self.leaves)?;
+        self.finished = true; // what follows decides
+        mark(&tree.pool, self.root, 0)?; // LIN, DUR
+        tree.inner.install(tree.pm(), &inner);
+        tree.count(self.head.offset(), self.loaded);
+        Ok(self.loaded)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
+    for Load<'_, K, V, M, LEAF, INNER>
+{
+    fn drop(&mut self) {
+        if !self.finished {
+            self.tree.inner.forget(self.leaves.drain(..));
+            let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
+            // If this fails (the medium does), the mark stands and the next opening discards.
+            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+        }
+    }
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
+    /// Fills slot `i`, its block and its fingerprint.
+    fn fill<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+        block: LeafPtr,
+    ) -> Result<Flushed, PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        let filled = Slot::<K, V>::write_block(pool, block, probe, datum)?;
+        self.write_slot(pm, i, record, block.offset());
+        self.put_fingerprint(pm, i, probe.fingerprint());
+        if Geometry::<K, V, LEAF>::ONE_LINE {
+            return Ok(filled);
+        }
+        Ok(filled.and(pm.flush_words(self.slot(i))))
+    }
+}

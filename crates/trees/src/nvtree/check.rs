@@ -1,0 +1,121 @@
+//! Verification of the whole structure, independent of the code that recovers it.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_record::{Probe, RecordBlock, Slot};
+
+use super::inner::Route;
+use super::layout::{Hint, Root, bits};
+use super::leaf::Leaf;
+use super::tree::NvTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    /// Verifies the whole structure of a quiescent index; returns the number of records.
+    ///
+    /// Every leaf: the hint is what the counters say; fingerprints match; keys distinct, greater than
+    /// the fence and than every key before; the inner nodes lead each key to its leaf and agree on
+    /// the order of the leaves; records as many as counted.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] names the first leaf that is wrong.
+    pub fn check(&self) -> Result<u64, IndexError> {
+        let mut records = 0;
+        let mut greatest: Option<K> = None;
+        let mut leaves = Vec::new();
+        self.walk(|leaf, hint| {
+            leaves.push(leaf.offset());
+            records += hint.len() as u64;
+            self.check_leaf(leaf, hint, &mut greatest)
+        })?;
+        self.inner.check(&leaves)?;
+        let counted = self.len()?;
+        if counted != records {
+            return Err(corrupt("the number of records differs from the count", counted).into());
+        }
+        Ok(records)
+    }
+
+    fn check_leaf(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        hint: Hint,
+        greatest: &mut Option<K>,
+    ) -> Result<(), PmError> {
+        let (pm, offset) = (self.pm(), leaf.offset());
+        if !hint.is_valid(LEAF) || leaf.is_behind(pm, hint) || self.newest(leaf) != hint.live() {
+            return Err(corrupt("a leaf's hint", offset));
+        }
+        let mut keys = Vec::new();
+        for i in bits(hint.live()) {
+            let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
+            Slot::<K, V>::value(&self.pool, leaf.slot(i))?;
+            let probe = Probe::<K>::of_stored(&key);
+            if leaf.fingerprint(pm, i) != probe.fingerprint() {
+                return Err(corrupt("a fingerprint does not match its key", offset));
+            }
+            if self.inner.leaf_of(pm, &Route::to(&probe)) != offset {
+                return Err(corrupt("the inner nodes lead a key to another leaf", offset));
+            }
+            keys.push(key);
+        }
+        keys.sort();
+        let fence = self.check_fence(leaf);
+        for key in keys {
+            if greatest.as_ref().is_some_and(|last| *last >= key) {
+                return Err(corrupt("keys out of order between leaves, or twice", offset));
+            }
+            if fence.as_ref().is_some_and(|fence| *fence >= key) {
+                return Err(corrupt("a key not greater than its leaf's fence", offset));
+            }
+            *greatest = Some(key);
+        }
+        Ok(())
+    }
+
+    /// The live slots as a reader of the segments finds them: backwards, the newest record of a key
+    /// wins, and what it supersedes is out, whatever came before.
+    fn newest(&self, leaf: &Leaf<'_, K, V, LEAF>) -> u64 {
+        let (mut live, mut gone) = (0u64, 0u64);
+        for i in (0..LEAF).rev() {
+            let mark = leaf.mark(self.pm(), i);
+            if mark.is_used() {
+                gone |= mark.victim().map_or(0, |victim| 1 << victim);
+                live |= u64::from(!mark.is_negative() && gone >> i & 1 == 0) << i;
+            }
+        }
+        live
+    }
+
+    /// The fence of a leaf that has one.
+    fn check_fence(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Option<K> {
+        let head = self.root().ok().map(|root| self.pm().load(&root.head).offset());
+        if K::SHAPE == Shape::Bytes || head == Some(leaf.offset()) {
+            return None;
+        }
+        let words: Vec<u64> = leaf.fence_cells().iter().map(|c| self.pm().load_word(c)).collect();
+        Some(K::from_words(&words))
+    }
+
+    /// The offsets of all blocks of a quiescent index: root, image, leaves, record blocks.
+    pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        let mut blocks = vec![self.entry.root::<Root>().offset()];
+        self.walk(|leaf, hint| {
+            blocks.push(leaf.offset());
+            if Slot::<K, V>::HAS_BLOCK {
+                for i in bits(hint.live()).filter(|&i| i < LEAF) {
+                    let block = Slot::<K, V>::block(self.pm(), leaf.slot(i));
+                    RecordBlock::at(&self.pool, block)?;
+                    blocks.push(block);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(blocks)
+    }
+}
+
+fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}

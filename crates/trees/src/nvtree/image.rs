@@ -1,0 +1,54 @@
+//! A leaf in the making, in private memory.
+
+use pmindex_core::PmError;
+use pmindex_index::{Key, Value};
+use pmindex_record::{Probe, Slot};
+
+use super::layout::{Geometry, Hint, Mark, NEXT};
+
+/// A leaf in the making, in private memory.
+pub(super) struct LeafImage<K, V, const LEAF: usize> {
+    words: Vec<u64>,
+    hint: Hint,
+    record: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
+    pub(super) fn new() -> Self {
+        let words = vec![0; Geometry::<K, V, LEAF>::WORDS];
+        Self { words, hint: Hint::default(), record: std::marker::PhantomData }
+    }
+
+    /// Appends a record: `fill` writes its slot.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the leaf is full.
+    pub(super) fn push(
+        &mut self,
+        probe: &Probe<'_, K>,
+        fill: impl FnOnce(&mut [u64]),
+    ) -> Result<(), PmError> {
+        let i = self.hint.count();
+        if i >= LEAF {
+            return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
+        }
+        let slot = Geometry::<K, V, LEAF>::slot(i);
+        fill(&mut self.words[slot..][..Slot::<K, V>::WORDS]);
+        let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
+        let counter = &mut self.words[Geometry::<K, V, LEAF>::counter(i / per_segment)];
+        *counter = Mark::POSITIVE.add_to(*counter, i % per_segment);
+        self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
+        self.hint = self.hint.appended(i, Mark::POSITIVE);
+        Ok(())
+    }
+
+    /// The words, complete.
+    pub(super) fn finish(mut self, next: u64, fence: &[u64]) -> Vec<u64> {
+        let fence_words = Geometry::<K, V, LEAF>::FENCE_WORDS;
+        let at = Geometry::<K, V, LEAF>::FENCE;
+        self.words[at..][..fence_words].copy_from_slice(&fence[..fence_words]);
+        self.words[0] = pmindex_core::Word::into_word(self.hint);
+        self.words[NEXT] = next;
+        self.words
+    }
+}

@@ -1,0 +1,55 @@
+//! The way down for many keys at once: their cache misses overlap.
+
+use pmindex_core::Medium;
+use pmindex_index::Key;
+use pmindex_record::Probe;
+
+use super::parent::{Entry, InnerTree};
+use crate::tails::Route;
+
+/// How many keys go down together.
+pub(in crate::nvtree) const BATCH: usize = 64;
+
+/// One key's way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::nvtree) struct Cursor {
+    /// The leaf, to be validated after its version was taken; 0 if there was no straight way to it.
+    pub(in crate::nvtree) entry: Entry,
+    version: u64,
+}
+
+impl<K: Key, const F: usize> InnerTree<K, F> {
+    /// The leaves for up to [`BATCH`] keys, level by level; `found` is told each as it is known.
+    #[inline(always)]
+    pub(in crate::nvtree) fn find_many(
+        &self,
+        pm: &impl Medium,
+        probes: &[Probe<'_, K>],
+        cursors: &mut [Cursor],
+        found: impl Fn(&Entry),
+    ) {
+        let top = self.top.lock.begin_read(pm);
+        for (probe, cursor) in probes.iter().zip(&mut *cursors) {
+            cursor.entry.parent = self.named(top, &Route::to(probe));
+            self.dram.prefetch(self.parents.get(cursor.entry.parent));
+        }
+        for (probe, cursor) in probes.iter().zip(&mut *cursors) {
+            let route = Route::to(probe);
+            let parent = cursor.entry.parent;
+            let node = self.parents.get(parent);
+            cursor.version = node.lock.begin_read(pm);
+            cursor.entry = Entry::default();
+            if self.top.lock.validate(pm, top) && self.aside(parent, node, &route).is_none() {
+                let at = self.leaf_index(parent, node, &route);
+                cursor.entry = self.entry(parent, node, at);
+                found(&cursor.entry);
+            }
+        }
+    }
+
+    /// Whether the cursor's leaf is still the one for its route.
+    #[inline(always)]
+    pub(in crate::nvtree) fn is_valid(&self, pm: &impl Medium, cursor: &Cursor) -> bool {
+        self.parents.get(cursor.entry.parent).lock.validate(pm, cursor.version)
+    }
+}

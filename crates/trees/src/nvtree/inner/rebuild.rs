@@ -1,0 +1,185 @@
+//! Rebuilding the top, a step at a time.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::Key;
+
+use super::change::{Leaving, Writer};
+use super::parent::{FIRST, InnerTree};
+use crate::tails::{Separator, Tail};
+
+/// Parents that a step visits at least.
+const STEP: u64 = 64;
+/// Links that a descent may take before the top is rebuilt.
+const MOST_HOPS: u32 = 4;
+
+/// A rebuild under way.
+#[derive(Debug)]
+pub(super) struct Rebuild {
+    /// The version of the top that it replaces.
+    version: u64,
+    /// Parents appended.
+    len: u64,
+    /// The last of them.
+    last: Option<u32>,
+    /// What was not named when it began.
+    unnamed: u64,
+}
+
+impl<K: Key, const F: usize> InnerTree<K, F> {
+    /// Whether so many nodes without a place in the top, or a way of so many links, call for a
+    /// rebuild. A rebuild visits every parent, so it waits until a share of them is new.
+    pub(super) fn is_rebuild_due(&self, unnamed: u64, hops: u32) -> bool {
+        hops >= MOST_HOPS || unnamed > 4 + self.parents.len() as u64 / 32
+    }
+
+    /// Begins a rebuild, if none is under way.
+    pub(super) fn start_rebuild(&self, writer: &mut Writer) {
+        writer.due = false;
+        if writer.rebuild.is_none() {
+            let version = self.top.lock.begin_read(&self.dram);
+            let unnamed = writer.unnamed;
+            writer.rebuild = Some(Rebuild { version, len: 0, last: None, unnamed });
+        }
+    }
+
+    /// A step of the rebuild, if one is under way or due. If there is no memory for it, it is given
+    /// up, and the top stays as it is: a hint.
+    pub(in crate::nvtree) fn go_on(&self, pm: &impl Medium) {
+        let mut writer = pm.lock(&self.writer);
+        if writer.rebuild.is_none() {
+            let Leaving { parents, tails } = &writer.leaving;
+            let waiting = (parents.len() + tails.len()) as u64;
+            if !writer.due && !self.is_rebuild_due(waiting / 8, 0) {
+                return;
+            }
+            self.start_rebuild(&mut writer);
+        }
+        let _ = self.step(pm, &mut writer);
+    }
+
+    /// A step of background work, if there is any; whether there was.
+    pub(in crate::nvtree) fn maintain(&self, pm: &impl Medium) -> Result<bool, PmError> {
+        let mut writer = pm.lock(&self.writer);
+        if writer.rebuild.is_none() {
+            let Leaving { parents, tails } = &writer.leaving;
+            if writer.unnamed == 0 && parents.is_empty() && tails.is_empty() {
+                return Ok(false);
+            }
+            self.start_rebuild(&mut writer);
+        }
+        self.step(pm, &mut writer)?;
+        Ok(true)
+    }
+
+    /// A whole rebuild, at once.
+    pub(super) fn rebuild_now(&self, pm: &impl Medium) -> Result<(), PmError> {
+        let mut writer = pm.lock(&self.writer);
+        self.finish_rebuild(pm, &mut writer)
+    }
+
+    /// Two whole rebuilds, after which everything that was taken out is free.
+    pub(super) fn rebuild_twice(
+        &self,
+        pm: &impl Medium,
+        writer: &mut Writer,
+    ) -> Result<(), PmError> {
+        self.finish_rebuild(pm, writer)?;
+        self.finish_rebuild(pm, writer)
+    }
+
+    /// Ends the rebuild under way, or does a whole one.
+    pub(super) fn finish_rebuild(
+        &self,
+        pm: &impl Medium,
+        writer: &mut Writer,
+    ) -> Result<(), PmError> {
+        self.start_rebuild(writer);
+        while writer.rebuild.is_some() {
+            self.step(pm, writer)?;
+        }
+        Ok(())
+    }
+
+    fn step(&self, pm: &impl Medium, writer: &mut Writer) -> Result<(), PmError> {
+        let Some(mut rebuild) = writer.rebuild.take() else { return Ok(()) };
+        for _ in 0..STEP.max(self.parents.len() as u64 / 256) {
+            let Some(next) = self.next_of(rebuild.last) else {
+                return self.finish(pm, writer, &rebuild);
+            };
+            // `leaving` goes by whether a rebuild is under way.
+            writer.rebuild = Some(rebuild);
+            while self.merge_right(pm, writer, next) {}
+            let Some(taken) = writer.rebuild.take() else { return Ok(()) };
+            rebuild = taken;
+            let node = self.parents.get(next);
+            let high = match self.links(node).right {
+                Some(_) => self.high(next),
+                None => Separator { prefix: u64::MAX, tail: Tail::default() },
+            };
+            self.top.put(&self.dram, rebuild.version, rebuild.len, next, high)?;
+            rebuild.len += 1;
+            rebuild.last = Some(next);
+        }
+        writer.rebuild = Some(rebuild);
+        Ok(())
+    }
+
+    /// The node after `last`, which may have been taken out meanwhile.
+    fn next_of(&self, last: Option<u32>) -> Option<u32> {
+        let Some(mut last) = last else { return Some(FIRST) };
+        while self.is_dead(last) {
+            last = self.links(self.parents.get(last)).left.unwrap_or(FIRST);
+        }
+        self.links(self.parents.get(last)).right
+    }
+
+    /// Merges a node with its right neighbour, if both together leave room.
+    fn merge_right(&self, pm: &impl Medium, writer: &mut Writer, index: u32) -> bool {
+        let node = self.parents.get(index);
+        let Some(right) = self.links(node).right else { return false };
+        if self.count(node) + self.count(self.parents.get(right)) > (F + 1) * 5 / 8 {
+            return false;
+        }
+        let (mut contents, other) = (self.read(index), self.read(right));
+        contents.separators.extend(contents.high);
+        contents.separators.extend(other.separators);
+        contents.leaves.extend(other.leaves);
+        contents.high = other.high;
+        contents.links.right = other.links.right;
+        let guards = [index, right].map(|index| self.parents.get(index).lock.lock(pm));
+        let _follower = other.links.right.map(|follower| {
+            let guard = self.parents.get(follower).lock.lock(pm);
+            self.put_left(follower, index);
+            guard
+        });
+        self.write(index, &contents);
+        self.put_dead(right, index);
+        drop(guards);
+        writer.leaving().parents.push(right);
+        true
+    }
+
+    /// Puts the new top to use, and gives back what nobody can reach any more.
+    fn finish(
+        &self,
+        pm: &impl Medium,
+        writer: &mut Writer,
+        rebuild: &Rebuild,
+    ) -> Result<(), PmError> {
+        self.top.switch(&self.dram, pm, rebuild.version, rebuild.len)?;
+        writer.unnamed -= rebuild.unnamed;
+        let later = std::mem::take(&mut writer.leaving_later);
+        let free = std::mem::replace(&mut writer.leaving, later);
+        // Readers that came along a link find the version changed before the node is used again.
+        for &parent in &free.parents {
+            drop(self.parents.get(parent).lock.lock(pm));
+        }
+        for parent in free.parents {
+            self.parents.free(parent);
+        }
+        for tail in free.tails {
+            self.tails.free(tail);
+        }
+        Ok(())
+    }
+}

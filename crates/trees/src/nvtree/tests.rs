@@ -1,0 +1,236 @@
+//! What goes wrong in other such trees, and does not here: each interrupted step is made by hand, then the
+//! index is opened as after a crash. (The crash simulator takes the steps apart further.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::inner::Route;
+use super::layout::{Hint, Mark};
+use super::leaf::{Incoming, Leaf};
+use super::tree::NvTree;
+
+type Tree = NvTree<u64, u64, Mapped, 8, 4>;
+
+fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let tree = Tree::create(&pool, "t").expect("room");
+    for key in keys {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    }
+    (pool, tree)
+}
+
+fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
+    drop(tree); // no close: as if the process had died
+    Tree::open(pool, "t").expect("recovery")
+}
+
+fn assert_holds(pool: &Pool, tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+    let wanted: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, key * 10)).collect();
+    assert_eq!(tree.check().expect("intact"), wanted.len() as u64);
+    assert_eq!(tree.iter().map(|item| item.expect("intact")).collect::<Vec<_>>(), wanted);
+    for (key, value) in wanted {
+        assert_eq!(tree.get(&key).expect("intact"), Some(value));
+    }
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+}
+
+fn leaf_of(tree: &Tree, key: u64) -> Leaf<'_, u64, u64, 8> {
+    let probe = Probe::<u64>::new(&key).expect("a key");
+    tree.leaf(tree.inner.leaf_of(tree.pm(), &Route::to(&probe))).expect("a leaf")
+}
+
+#[test]
+fn pitfall_split_makes_two_leaves_and_one_link_decides_for_each_leaf_of_the_list() {
+    let (_, tree) = tree_of((0..60).map(|i| i * 2));
+    let leaves = tree.stats().expect("intact").leaves;
+    assert!(leaves > 6);
+    for victim in 0..60 {
+        let (pool, tree) = tree_of((0..60).map(|i| i * 2));
+        let leaf = leaf_of(&tree, victim * 2);
+        let key = victim * 2;
+        // Fill the leaf with versions, so that the next write makes room.
+        while leaf.hint(tree.pm()).count() < 8 {
+            assert!(tree.update(&key, &(key * 10)).expect("room"));
+        }
+        let before = leaf.offset();
+        assert!(tree.update(&key, &(key * 10)).expect("room"));
+        assert_ne!(leaf_of(&tree, key).offset(), before, "the full leaf was replaced");
+        assert_holds(&pool, &tree, (0..60).map(|i| i * 2));
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, 0, "nothing to log, nothing to repair");
+        assert_holds(&pool, &tree, (0..60).map(|i| i * 2));
+    }
+}
+
+#[test]
+fn hint_that_a_crash_left_behind_is_derived_anew_from_any_point() {
+    for behind in 0..6 {
+        let (pool, tree) = tree_of(0..6);
+        let leaf = leaf_of(&tree, 0);
+        // Of the header's stores those after the first so many appends were lost.
+        let old = (0..behind).fold(Hint::default(), |hint, i| hint.appended(i, Mark::POSITIVE));
+        leaf.put_hint(tree.pm(), old);
+        (behind..6).for_each(|i| leaf.put_fingerprint(tree.pm(), i, 0));
+        let tree = reopen(&pool, tree);
+        assert_holds(&pool, &tree, 0..6);
+    }
+}
+
+#[test]
+fn cancelled_record_does_not_come_back_with_a_hint_left_behind() {
+    let (pool, tree) = tree_of([]);
+    tree.bulk_load(&mut (0..8).map(|key| (key, key * 10))).expect("room"); // one full leaf
+    let leaf = leaf_of(&tree, 0);
+    let full = leaf.hint(tree.pm());
+    assert_eq!(tree.remove(&3).expect("no room needed"), Some(30));
+    assert!(leaf.hint(tree.pm()).is_distrusted());
+    // The announcement was durable before the record was cancelled; what followed it was lost.
+    leaf.put_hint(tree.pm(), full.cancelling());
+    let tree = reopen(&pool, tree);
+    assert_holds(&pool, &tree, (0..8).filter(|key| *key != 3));
+    // Without the announcement (the faulty order) the record would be back.
+    let leaf = leaf_of(&tree, 0);
+    leaf.put_hint(tree.pm(), full);
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.get(&3).expect("read"), Some(30), "what the announcement is for");
+    assert!(tree.check().is_err());
+}
+
+#[test]
+fn batch_commits_the_slot_that_tells_of_the_others_first() {
+    let (pool, tree) = tree_of([]);
+    let leaf = leaf_of(&tree, 0);
+    let (pm, hint) = (tree.pm(), leaf.hint(tree.pm()));
+    let put = |slot: usize, key: u64| {
+        let value = key + 1;
+        let (probe, datum) = (Probe::new(&key).expect("a key"), Datum::new(&value).expect("8"));
+        leaf.write_slot(pm, slot, &Incoming { probe: &probe, datum: &datum }, 0);
+        leaf.put_mark(pm, slot, Mark::POSITIVE);
+    };
+    // The faulty order: a record of the second segment is durable, those of the first are not.
+    put(3, 30);
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.get(&30).expect("read"), None, "nothing tells of it");
+    // Ours: those of the first segment are durable first.
+    let leaf = leaf_of(&tree, 0);
+    leaf.put_mark(tree.pm(), 0, Mark::POSITIVE);
+    assert!(leaf.is_behind(tree.pm(), hint));
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.get(&30).expect("read"), Some(31));
+}
+
+#[test]
+fn pitfall_interrupted_removal_of_any_leaf_is_finished_and_follows_no_null() {
+    let (_, tree) = tree_of(0..40);
+    let leaves = tree.stats().expect("intact").leaves as usize;
+    assert!(leaves > 3);
+    for victim in 0..leaves {
+        let (pool, tree) = tree_of(0..40);
+        let mut leaf = tree.head().expect("a leaf");
+        for _ in 0..victim {
+            leaf = tree.leaf(leaf.next(tree.pm())).expect("a leaf");
+        }
+        let sorted = leaf.sorted(&pool, leaf.hint(tree.pm())).expect("intact");
+        for (_, slot) in &sorted {
+            // Emptied, and not yet unlinked.
+            leaf.remove(&pool, leaf.hint(tree.pm()), *slot).expect("no room needed");
+        }
+        let gone: Vec<u64> = sorted.into_iter().map(|(key, _)| key).collect();
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, u64::from(victim > 0));
+        assert_holds(&pool, &tree, (0..40).filter(|key| !gone.contains(key)));
+        for key in gone {
+            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        }
+        assert_holds(&pool, &tree, 0..40);
+    }
+}
+
+#[test]
+fn pitfall_locks_of_a_dead_process_are_void_and_reads_take_none() {
+    let (pool, tree) = tree_of(0..20);
+    {
+        let probe = Probe::new(&3).expect("a key");
+        let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+        std::mem::forget(held.guard); // its process dies with it
+    }
+    let tree = reopen(&pool, tree);
+    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert_holds(&pool, &tree, 0..20);
+}
+
+#[test]
+fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
+    let (_pool, tree) = tree_of(0..20);
+    let probe = Probe::new(&7).expect("a key");
+    let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+    let cell = &held.leaf.slot(held.slot.expect("present"))[Slot::<u64, u64>::KEY_WORDS];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A value is visible and not durable; then it is as if it had never been.
+        tree.pm().store(cell, 666);
+        let reader = scope.spawn(|| {
+            let value = tree.get(&7);
+            done.store(true, Ordering::Release);
+            value
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!done.load(Ordering::Acquire), "a reader that did not wait");
+        tree.pm().store(cell, 70);
+        drop(held.guard);
+        assert_eq!(reader.join().expect("no panic").expect("intact"), Some(70));
+    });
+}
+
+#[test]
+fn rebuilding_stops_nobody_and_gives_everything_back() {
+    let (pool, tree) = tree_of(0..2000); // ascending: parents split at the end of the list
+    for step in 0..2000 {
+        let rebuilt = tree.maintain().expect("memory");
+        assert_eq!(tree.get(&(step % 2000)).expect("intact"), Some(step % 2000 * 10));
+        if !rebuilt {
+            break;
+        }
+        assert!(step < 1999, "background work without end");
+    }
+    let parents = tree.inner.size().0;
+    assert_holds(&pool, &tree, 0..2000);
+    for key in 0..1990 {
+        assert_eq!(tree.remove(&key).expect("intact"), Some(key * 10));
+    }
+    while tree.maintain().expect("memory") {}
+    assert!(tree.inner.size().0 < parents / 4, "parents of leaves that are gone");
+    assert_holds(&pool, &tree, 1990..2000);
+}
+
+#[test]
+fn clean_shutdown_skips_the_leaves_and_a_crash_after_it_does_not() {
+    let (pool, tree) = tree_of(0..500);
+    tree.close().expect("room");
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert!(tree.recovery_report().from_image);
+    assert_eq!(tree.recovery_report().records, 500);
+    assert_holds(&pool, &tree, 0..500);
+    assert!(tree.insert(&500, &5000).expect("room"));
+    let tree = reopen(&pool, tree);
+    assert!(!tree.recovery_report().from_image);
+    assert_holds(&pool, &tree, 0..501);
+}
+
+#[test]
+fn damaged_shutdown_image_is_ignored() {
+    let (pool, tree) = tree_of(0..100);
+    let root = tree.entry.root::<super::Root>();
+    tree.close().expect("room");
+    let root = pool.get(root).expect("a root");
+    let image = pool.pm().load(&root.image).offset();
+    let pair = &pool.words(image + 64 + 16, 1).expect("a pair")[0];
+    pool.pm().store(pair, pool.pm().load(pair) ^ 1);
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert!(!tree.recovery_report().from_image);
+    assert_holds(&pool, &tree, 0..100);
+}

@@ -1,0 +1,127 @@
+//! The index itself: what its operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::sync::{VersionLock, VersionTable};
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+
+use super::inner::InnerTree;
+use super::layout::{Geometry, Root};
+use super::leaf::Leaf;
+
+/// A persistent, concurrent ordered map: NV-Tree.
+///
+/// `LEAF` is the number of slots of a leaf (at most 48), `INNER` the number of separators of a
+/// parent-to-leaf node.
+///
+/// # Cost
+///
+/// Flushed lines and fences per operation, for records without byte strings and of up to 7 words,
+/// with room in the leaf: insert, update and remove 1 and 1, reads none. (Slots of 8 words: 3 lines
+/// and 2 fences.)
+pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER: usize = 29> {
+    pub(super) pool: Arc<Pool<M>>,
+    pub(super) entry: IndexEntry,
+    pub(super) inner: InnerTree<K, INNER>,
+    pub(super) locks: VersionTable,
+    /// Held while the root's link changes; taken before the locks of leaves.
+    pub(super) head_lock: VersionLock,
+    /// Records per leaf lock, changed under it, modulo 2^64.
+    pub(super) counts: Box<[AtomicU64]>,
+    pub(super) report: RecoveryReport,
+    pub(super) value: std::marker::PhantomData<fn() -> V>,
+}
+
+impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
+    for NvTree<K, V, M, LEAF, INNER>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NvTree").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    #[inline(always)]
+    pub(super) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    /// The leaf at `offset`.
+    #[inline(always)]
+    pub(super) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
+        Leaf::at(&self.pool, offset)
+    }
+
+    /// The lock of the leaf at `offset`.
+    #[inline(always)]
+    pub(super) fn lock_of(&self, offset: u64) -> &VersionLock {
+        self.locks.of(offset)
+    }
+
+    /// Notes `change` (modulo 2^64) records in the leaf at `offset`, whose lock is held.
+    #[inline(always)]
+    pub(super) fn count(&self, offset: u64, change: u64) {
+        let count = &self.counts[self.locks.index_of(offset)];
+        count.store(count.load(Relaxed).wrapping_add(change), Relaxed);
+    }
+
+    pub(super) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
+    }
+
+    /// How many leaves there can be at most: the limit of walks along the list.
+    pub(super) fn leaf_limit(pool: &Pool<M>) -> u64 {
+        pool.len() / Geometry::<K, V, LEAF>::BYTES + 1
+    }
+
+    /// How many leaves there can be when the pool has grown as far as it may: room for inner nodes
+    /// is reserved for so many.
+    pub(super) fn most_leaves(pool: &Pool<M>) -> u64 {
+        pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
+    }
+
+    /// How many records there are. Complexity: the number of leaf locks. Exact when no write is
+    /// under way; else some moment's number for each lock.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
+    }
+
+    /// One bounded step of rebuilding the inner nodes, if anything is left to be rebuilt; whether
+    /// there was. Writers take such steps on their own when the structure changes; this is for idle
+    /// moments. DRAM only: no flush, no fence.
+    ///
+    /// # Errors
+    /// [`PmError::Full`]: no memory is reserved for more inner nodes. Nothing is lost.
+    pub fn maintain(&self) -> Result<bool, IndexError> {
+        Ok(self.inner.maintain(self.pm())?)
+    }
+
+    /// What opening did.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    /// Sizes. Reads every leaf's header.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        let (inners, inner_bytes) = self.inner.size();
+        let mut stats = Stats {
+            height: self.inner.height(self.pm()) + 1,
+            inners,
+            dram_bytes: inner_bytes + 16 * self.counts.len() as u64,
+            pm_bytes: size_of::<Root>() as u64,
+            ..Stats::default()
+        };
+        self.walk(|leaf, hint| {
+            stats.leaves += 1;
+            stats.records += hint.len() as u64;
+            stats.pm_bytes += Geometry::<K, V, LEAF>::BYTES + self.block_bytes(leaf, hint)?;
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+}

@@ -1,0 +1,175 @@
+//! Single writes: insert, update, upsert, remove.
+
+use pmindex_core::Medium;
+use pmindex_core::sync::VersionGuard;
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::access::At;
+use super::inner::{Entry, Route};
+use super::layout::{Geometry, Hint};
+use super::leaf::{Incoming, Leaf};
+use super::tree::NvTree;
+
+/// The leaf of a key, locked, and what it holds of the key.
+pub(super) struct Held<'t, K, V, const LEAF: usize> {
+    pub(super) leaf: Leaf<'t, K, V, LEAF>,
+    pub(super) hint: Hint,
+    pub(super) slot: Option<usize>,
+    /// Where the leaf is named.
+    pub(super) entry: Entry,
+    pub(super) guard: VersionGuard<'t>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    NvTree<K, V, M, LEAF, INNER>
+{
+    /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
+    /// returns `None`, having written nothing.
+    #[inline(always)]
+    pub(super) fn hold(
+        &self,
+        probe: &Probe<'_, K>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
+        self.pool.check_writable()?;
+        loop {
+            let at = self.locate_to_write(&Route::to(probe));
+            match self.hold_at(&at, probe, &wanted) {
+                Some(held) => return held,
+                None => self.pm().spin(),
+            }
+        }
+    }
+
+    /// As [`hold`](Self::hold); `None` if the leaf has changed since it was located.
+    #[inline(always)]
+    fn hold_at<'t>(
+        &'t self,
+        at: &At<'t>,
+        probe: &Probe<'_, K>,
+        wanted: &impl Fn(bool) -> bool,
+    ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
+        let pm = self.pm();
+        let found = self.leaf(at.leaf).and_then(|leaf| {
+            let hint = leaf.hint(pm);
+            Ok((leaf, hint, leaf.find(&self.pool, hint, probe)?))
+        });
+        let (leaf, hint, slot) = match found {
+            Ok(found) => found,
+            Err(error) => return at.validate(pm).then_some(Err(error.into())),
+        };
+        if !wanted(slot.is_some()) {
+            return at.validate(pm).then_some(Ok(None));
+        }
+        // What was read is still so, and stays so: the version becomes the lock.
+        let guard = at.lock.try_upgrade(pm, at.version)?;
+        if leaf.is_behind(pm, hint) {
+            return leaf.heal(&self.pool).err().map(|error| Err(error.into()));
+        }
+        Some(Ok(Some(Held { leaf, hint, slot, entry: at.entry, guard })))
+    }
+
+    /// Appends the record to the leaf that is held, or makes room in it and returns `false`.
+    #[inline(always)]
+    fn append_held(
+        &self,
+        held: Held<'_, K, V, LEAF>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        let Held { leaf, hint, slot, entry, guard } = held;
+        if hint.count() >= LEAF {
+            drop(guard);
+            self.make_room(record.probe)?;
+            return Ok(false);
+        }
+        leaf.append(&self.pool, hint, slot, record)?;
+        if slot.is_none() {
+            self.count(leaf.offset(), 1);
+        }
+        self.note_appended(&entry, hint.count() + 1);
+        drop(guard);
+        Ok(true)
+    }
+
+    /// Notes where the leaf, which has `count` taken slots now and is locked, is appended to.
+    #[inline(always)]
+    pub(super) fn note_appended(&self, entry: &Entry, count: usize) {
+        if count < LEAF {
+            self.inner.note_segment(entry, count / Geometry::<K, V, LEAF>::PER_SEGMENT);
+        }
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; byte strings: 1 fence and the lines of block and tickets besides. When the
+    /// leaf is full, its split or compaction.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| !present)? {
+            if self.append_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| present)? {
+            if self.append_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// As [`insert`](Self::insert).
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        loop {
+            let Some(held) = self.hold(&probe, |_| true)? else { continue };
+            let new = held.slot.is_none();
+            if self.append_held(held, &record)? {
+                return Ok(new);
+            }
+        }
+    }
+
+    /// Removes a record and returns its value. Never takes room.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; byte strings: 1 fence and the line of the ticket besides. In a full leaf
+    /// sometimes 1 line and 1 fence more. A leaf that empties is given back.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
+        let Held { leaf, hint, slot, entry, guard } = held;
+        let Some(slot) = slot else { return Ok(None) };
+        let value = Slot::<K, V>::value(&self.pool, leaf.slot(slot))?;
+        leaf.remove(&self.pool, hint, slot)?;
+        self.count(leaf.offset(), u64::MAX);
+        self.note_appended(&entry, hint.count() + 1);
+        drop(guard);
+        if hint.len() == 1 {
+            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
+            // stays, empty, until it empties again or the index is opened.
+            let _ = self.unlink(&Route::to(&probe));
+        }
+        Ok(Some(value))
+    }
+}
