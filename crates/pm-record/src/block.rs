@@ -76,6 +76,18 @@ impl<'p> RecordBlock<'p> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Flushed, PmError> {
+        let words = Self::fill(pool, block, key, value)?;
+        Ok(pool.pm().flush_words(words))
+    }
+
+    /// Fills a fresh block, for whoever flushes it; returns the words filled.
+    #[track_caller]
+    pub fn fill<'a, M: Medium>(
+        pool: &'a Pool<M>,
+        block: PPtr<PmU64>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<&'a [PmU64], PmError> {
         let lengths = Lengths { key: key.len(), value: value.len() };
         let words = pool.words(block.offset(), lengths.words())?;
         let (keys, values) = words[1..].split_at(lengths.key_words());
@@ -83,7 +95,7 @@ impl<'p> RecordBlock<'p> {
         pm.store_word(&words[0], lengths.into_word());
         pm.write_bytes(keys, key);
         pm.write_bytes(values, value);
-        Ok(pm.flush_words(words))
+        Ok(words)
     }
 
     /// Bytes the block takes.

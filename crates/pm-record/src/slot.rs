@@ -58,6 +58,17 @@ impl<K: Key, V: Value> Slot<K, V> {
         RecordBlock::write(pool, block, probe.bytes(), datum.bytes())
     }
 
+    /// Fills the block of a record, for whoever flushes it; returns the words filled.
+    #[track_caller]
+    pub fn fill_block<'p, M: Medium>(
+        pool: &'p Pool<M>,
+        block: PPtr<PmU64>,
+        probe: &Probe<'_, K>,
+        datum: &Datum<'_, V>,
+    ) -> Result<&'p [PmU64], PmError> {
+        RecordBlock::fill(pool, block, probe.bytes(), datum.bytes())
+    }
+
     /// Fills and flushes a slot; `block` counts only where the layout has one.
     #[inline(always)]
     #[track_caller]

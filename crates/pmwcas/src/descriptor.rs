@@ -1,8 +1,6 @@
 //! Building an operation.
 
-use pmindex_core::{
-    Flushed, Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Reserved, Word,
-};
+use pmindex_core::{Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Reserved, Word};
 
 use crate::entry::{Entry, Policy};
 use crate::error::MwcasError;
@@ -20,6 +18,8 @@ pub struct Descriptor<'s, 'm, M: Medium> {
     session: &'s mut Session<'m, M>,
     entries: Vec<Entry>,
     blocks: Vec<Reserved<PmU64>>,
+    /// Words at the start of each block to be made durable.
+    filled: Vec<usize>,
     op: Option<Op<'m, M>>,
     recycler: RecyclerId,
 }
@@ -33,7 +33,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         entries: Vec<Entry>,
         recycler: RecyclerId,
     ) -> Self {
-        Self { session, entries, blocks: Vec::new(), op: None, recycler }
+        let (blocks, filled) = (Vec::new(), Vec::new());
+        Self { session, entries, blocks, filled, op: None, recycler }
     }
 
     /// Adds a word: it must hold `expected`, and shall hold `new`. Both may be the same: then the
@@ -85,8 +86,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// Gives a reserved entry a new block: `init` fills and flushes it. The block belongs to the
-    /// operation, durably from before it can take place, and to the word if it does.
+    /// Gives a reserved entry a new block, which `init` fills. It is flushed, and belongs to the
+    /// operation, durably from before that can take place, and to the word if it does.
     ///
     /// The entry's policy must free the new value on failure.
     ///
@@ -95,7 +96,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     pub fn allocate<T: PmType>(
         &mut self,
         cell: &PmPtr<T>,
-        init: impl FnOnce(&T) -> Flushed,
+        init: impl FnOnce(&T),
     ) -> Result<PPtr<T>, MwcasError> {
         self.reserved(cell.as_word(), true)?;
         let ptr = self.reserve::<T>(init)?;
@@ -103,7 +104,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(ptr)
     }
 
-    /// As [`allocate`](Self::allocate), for a block of `size` bytes at a multiple of `align`.
+    /// As [`allocate`](Self::allocate), for a block of `size` bytes at a multiple of `align`, of
+    /// which `init` fills so many words at the start as it says.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -112,7 +114,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         cell: &PmPtr<T>,
         size: u64,
         align: u64,
-        init: impl FnOnce(&[PmU64]) -> Flushed,
+        init: impl FnOnce(&[PmU64]) -> usize,
     ) -> Result<PPtr<T>, MwcasError> {
         self.reserved(cell.as_word(), true)?;
         let offset = self.reserve_bytes(size, align, init)?;
@@ -127,7 +129,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// [`MwcasError::TooManyWords`]; those of the allocator.
     pub fn allocate_extra<T: PmType>(
         &mut self,
-        init: impl FnOnce(&T) -> Flushed,
+        init: impl FnOnce(&T),
     ) -> Result<PPtr<T>, MwcasError> {
         self.check_room()?;
         let ptr = self.reserve::<T>(init)?;
@@ -137,7 +139,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     }
 
     /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of
-    /// `align`.
+    /// `align`, of which `init` fills so many words at the start as it says.
     ///
     /// # Errors
     /// As [`allocate_extra`](Self::allocate_extra).
@@ -145,7 +147,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         &mut self,
         size: u64,
         align: u64,
-        init: impl FnOnce(&[PmU64]) -> Flushed,
+        init: impl FnOnce(&[PmU64]) -> usize,
     ) -> Result<PPtr<u64>, MwcasError> {
         self.check_room()?;
         let new = self.reserve_bytes(size, align, init)?;
@@ -174,7 +176,11 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         let at = self.position(offset)?;
         let entry = self.entries.swap_remove(at);
         if entry.policy.frees_new() {
-            self.blocks.retain(|block| block.ptr().offset() != entry.new);
+            let place = self.blocks.iter().position(|block| block.ptr().offset() == entry.new);
+            if let Some(place) = place {
+                let _goes_back = self.blocks.remove(place);
+                self.filled.remove(place);
+            }
         }
         Ok(())
     }
@@ -195,13 +201,13 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         if let Some(entry) = self.entries.iter().find(|e| e.new == UNSET) {
             return Err(MwcasError::Unset { offset: entry.target });
         }
-        let Self { session, entries, blocks, op, recycler } = self;
+        let Self { session, entries, blocks, filled, op, recycler } = self;
         if entries.is_empty() {
             return Ok(true);
         }
         // Without a block of its own an operation needs nothing of the allocator.
         let op = op.filter(|_| !blocks.is_empty());
-        Ok(session.execute(Prepared { entries, op, blocks, recycler })?)
+        Ok(session.execute(Prepared { entries, op, blocks, filled, recycler })?)
     }
 
     /// Gives the operation up; the same as dropping it.
@@ -251,11 +257,12 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         self.op.as_mut().ok_or(PmError::Busy { slots: 0 })
     }
 
-    fn reserve<T: PmType>(&mut self, init: impl FnOnce(&T) -> Flushed) -> Result<PPtr<T>, PmError> {
+    fn reserve<T: PmType>(&mut self, init: impl FnOnce(&T)) -> Result<PPtr<T>, PmError> {
         let block = self.op()?.reserve_bytes(size_of::<T>() as u64, align_of::<T>() as u64)?;
         let ptr = block.ptr().cast::<T>();
-        let _fenced_by_execute = init(self.session.mwcas().pool().get(ptr)?);
+        init(self.session.mwcas().pool().get(ptr)?);
         self.blocks.push(block);
+        self.filled.push(size_of::<T>() / 8);
         Ok(ptr)
     }
 
@@ -263,13 +270,14 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         &mut self,
         size: u64,
         align: u64,
-        init: impl FnOnce(&[PmU64]) -> Flushed,
+        init: impl FnOnce(&[PmU64]) -> usize,
     ) -> Result<u64, PmError> {
         let block = self.op()?.reserve_bytes(size, align)?;
         let offset = block.ptr().offset();
         let words = self.session.mwcas().pool().words(offset, size.div_ceil(8) as usize)?;
-        let _fenced_by_execute = init(words);
+        let filled = init(words).min(words.len());
         self.blocks.push(block);
+        self.filled.push(filled);
         Ok(offset)
     }
 }

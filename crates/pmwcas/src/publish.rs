@@ -1,9 +1,10 @@
 //! Making an operation's descriptor durable, and the blocks it allocated its own.
 //!
 //! An operation without new blocks writes entries and status under one fence (P1). One with new
-//! blocks first makes the entries, the blocks' contents and the allocator's tickets durable (P0);
-//! the tickets say that the blocks are live as long as the status owns them, so that the store of
-//! the status in P1 takes them all over, or a crash before it frees them all.
+//! blocks first makes the entries and the allocator's tickets durable (P0); the tickets say that the
+//! blocks are live as long as the status owns them, so that the store of the status in P1 takes them
+//! all over, or a crash before it frees them all. What is in the blocks becomes durable with P1:
+//! nothing leads to them before.
 
 use pmindex_core::{Flushed, Medium, PmError};
 
@@ -35,7 +36,7 @@ impl<'m, M: Medium> Session<'m, M> {
             self.fence(settled.and(descriptor))?;
             return Ok(());
         };
-        // P0: the blocks and the entries that name them, before the status that owns them.
+        // P0: the entries that name the blocks, before the status that owns them.
         let owner = owner_of(slot, seq);
         for block in &prepared.blocks {
             op.allocate(block, owner)?;
@@ -44,7 +45,11 @@ impl<'m, M: Medium> Session<'m, M> {
         op.prepare(settled.and(descriptor))?;
         // P1: one store takes all blocks over from the allocator.
         pm.store(slot.status(), undecided);
-        let taken = pm.flush(slot.status()).and(op.seal());
+        let mut taken = pm.flush(slot.status()).and(op.seal());
+        for (block, &filled) in prepared.blocks.iter().zip(&prepared.filled) {
+            let words = self.mwcas.pool.words(block.ptr().offset(), filled)?;
+            taken = taken.and(pm.flush_words(words)); // durable before: any pointer
+        }
         let durable = self.fence(taken)?;
         op.finish(durable);
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! | step | store                                                    | durable before |
 //! |------|----------------------------------------------------------|----------------|
-//! | P0   | (operations that allocate) entries, new blocks, tickets   | P1             |
-//! | P1   | descriptor: entries and status `Undecided`                | any pointer    |
+//! | P0   | (operations that allocate) entries, tickets               | P1             |
+//! | P1   | descriptor: entries and status `Undecided`; new blocks    | any pointer    |
 //! |      | pointers into the words: never flushed                    |                |
 //! | P2   | status `Succeeded` with its stamp; then LIN `Committed`   | any new value, return (DUR) |
 //! | P3   | new values into the words: flushed by S1 of `settle`      | the horizon    |
@@ -46,6 +46,8 @@ pub(crate) struct Prepared<'m, M: Medium> {
     pub(crate) entries: Vec<Entry>,
     pub(crate) op: Option<Op<'m, M>>,
     pub(crate) blocks: Vec<Reserved<PmU64>>,
+    /// Words at the start of each block to be made durable.
+    pub(crate) filled: Vec<usize>,
     pub(crate) recycler: RecyclerId,
 }
 

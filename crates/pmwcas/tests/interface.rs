@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Flushed, Mapped, Medium, PPtr, PmPtr, PmU64, Pool};
+use pmindex_core::{Mapped, Medium, PPtr, PmPtr, PmU64, Pool};
 use pmindex_pmwcas::{Config, MAX_VALUE, Mwcas, MwcasError, Policy};
 
 const WORDS: usize = 64;
@@ -48,9 +48,8 @@ impl Bed {
         self.mwcas.read(self.word(i)).expect("intact")
     }
 
-    fn fill(&self, block: &[PmU64; 4]) -> Flushed {
+    fn fill(&self, block: &[PmU64; 4]) {
         self.mwcas.pool().pm().store(&block[0], 7);
-        self.mwcas.pool().pm().flush(block)
     }
 
     /// Nothing is leaked: the pool's live blocks are the roots, the descriptors, and the block that

@@ -140,7 +140,6 @@ impl<M: Medium> List<M> {
                 pm.store(&node.value, value);
                 pm.store(&node.next, succ);
                 pm.store(&node.prev, pred);
-                pm.flush(node)
             })?;
             insert.add_word(&after.prev, pred, node)?;
             if insert.execute()? {

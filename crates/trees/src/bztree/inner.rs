@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64, Word};
+use pmindex_core::{Medium, PmError, PmU64, Word};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_pmwcas::Mwcas;
 
@@ -283,8 +283,9 @@ impl Fan {
     }
 }
 
-/// Writes and flushes an inner node into its block.
+/// Writes an inner node into its block; returns how many words that were.
 #[track_caller]
-pub(super) fn put(pm: &impl Medium, block: &[PmU64], words: &[u64]) -> Flushed {
-    pm.stream_words(&block[..words.len()], words)
+pub(super) fn put(pm: &impl Medium, block: &[PmU64], words: &[u64]) -> usize {
+    pm.write_words(&block[..words.len()], words);
+    words.len()
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64, Word};
+use pmindex_core::{Medium, PmError, PmU64, Word};
 use pmindex_index::{Key, Value};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
 use pmindex_record::{Probe, Slot};
@@ -400,10 +400,11 @@ impl Draft {
         Self { words, total }
     }
 
-    /// Writes and flushes it into its block.
+    /// Writes it into its block; returns how many words that were.
     #[track_caller]
-    pub(super) fn put(&self, pm: &impl Medium, block: &[PmU64]) -> Flushed {
-        pm.stream_words(&block[..self.words.len()], &self.words)
+    pub(super) fn put(&self, pm: &impl Medium, block: &[PmU64]) -> usize {
+        pm.write_words(&block[..self.words.len()], &self.words);
+        self.words.len()
     }
 }
 

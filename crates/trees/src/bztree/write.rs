@@ -11,7 +11,7 @@
 //!
 //! The fence of P1 is that of the operation's descriptor, so a record costs a line and no fence.
 
-use pmindex_core::{Flushed, Medium, PPtr, PmError, Word};
+use pmindex_core::{Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_pmwcas::{Descriptor, Session};
 use pmindex_record::{Datum, Probe, Slot};
@@ -216,10 +216,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let size = Slot::<K, V>::block_size(probe, datum);
         let block = op.allocate_extra_bytes(size, 8, |words| {
             let block = self.pool.pptr(&words[0]);
-            Slot::<K, V>::write_block(&self.pool, block, probe, datum).unwrap_or_else(|error| {
-                failed = Some(error);
-                Flushed::nothing()
-            })
+            match Slot::<K, V>::fill_block(&self.pool, block, probe, datum) {
+                Ok(words) => words.len(),
+                Err(error) => {
+                    failed = Some(error);
+                    0
+                }
+            }
         });
         match failed {
             Some(error) => Err(error),
