@@ -18,8 +18,8 @@ pub struct Descriptor<'s, 'm, M: Medium> {
     session: &'s mut Session<'m, M>,
     entries: Vec<Entry>,
     blocks: Vec<Reserved<PmU64>>,
-    /// Words at the start of each block to be made durable.
-    filled: Vec<usize>,
+    /// What is to be durable before the operation: where, and how many words.
+    filled: Vec<(u64, usize)>,
     op: Option<Op<'m, M>>,
     recycler: RecyclerId,
 }
@@ -167,6 +167,17 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
+    /// Makes words durable before the operation can take place: a record that it shows, say. They
+    /// are flushed under the operation's first fence that counts, and cost no other.
+    ///
+    /// # Panics
+    /// If the words are not in the pool.
+    pub fn flush_first(&mut self, words: &[PmU64]) {
+        if let Some(first) = words.first() {
+            self.filled.push((self.offset_of(first), words.len()));
+        }
+    }
+
     /// Takes a word out again. A block allocated for it goes back when the operation ends.
     ///
     /// # Errors
@@ -176,11 +187,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         let at = self.position(offset)?;
         let entry = self.entries.swap_remove(at);
         if entry.policy.frees_new() {
-            let place = self.blocks.iter().position(|block| block.ptr().offset() == entry.new);
-            if let Some(place) = place {
-                let _goes_back = self.blocks.remove(place);
-                self.filled.remove(place);
-            }
+            self.blocks.retain(|block| block.ptr().offset() != entry.new);
+            self.filled.retain(|filled| filled.0 != entry.new);
         }
         Ok(())
     }
@@ -262,7 +270,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         let ptr = block.ptr().cast::<T>();
         init(self.session.mwcas().pool().get(ptr)?);
         self.blocks.push(block);
-        self.filled.push(size_of::<T>() / 8);
+        self.filled.push((ptr.offset(), size_of::<T>() / 8));
         Ok(ptr)
     }
 
@@ -277,7 +285,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         let words = self.session.mwcas().pool().words(offset, size.div_ceil(8) as usize)?;
         let filled = init(words).min(words.len());
         self.blocks.push(block);
-        self.filled.push(filled);
+        self.filled.push((offset, filled));
         Ok(offset)
     }
 }

@@ -32,7 +32,7 @@ impl<'m, M: Medium> Session<'m, M> {
             // P1. Entries of the last incarnation beside this status, or the other way round, are
             // told apart by the incarnation's bits in both.
             pm.store(slot.status(), undecided);
-            let descriptor = slot.flush(pm, entries.len());
+            let descriptor = slot.flush(pm, entries.len()).and(self.flush_filled(prepared)?);
             self.fence(settled.and(descriptor))?;
             return Ok(());
         };
@@ -45,13 +45,19 @@ impl<'m, M: Medium> Session<'m, M> {
         op.prepare(settled.and(descriptor))?;
         // P1: one store takes all blocks over from the allocator.
         pm.store(slot.status(), undecided);
-        let mut taken = pm.flush(slot.status()).and(op.seal());
-        for (block, &filled) in prepared.blocks.iter().zip(&prepared.filled) {
-            let words = self.mwcas.pool.words(block.ptr().offset(), filled)?;
-            taken = taken.and(pm.flush_words(words)); // durable before: any pointer
-        }
+        let taken = pm.flush(slot.status()).and(op.seal()).and(self.flush_filled(prepared)?);
         let durable = self.fence(taken)?;
         op.finish(durable);
         Ok(())
+    }
+
+    /// Flushes what the operation's pointers will lead to. durable before: any pointer.
+    fn flush_filled(&self, prepared: &Prepared<'m, M>) -> Result<Flushed, PmError> {
+        let mut flushed = Flushed::nothing();
+        for &(offset, words) in &prepared.filled {
+            let words = self.mwcas.pool.words(offset, words)?;
+            flushed = flushed.and(self.mwcas.pool.pm().flush_words(words));
+        }
+        Ok(flushed)
     }
 }

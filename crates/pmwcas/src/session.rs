@@ -46,8 +46,8 @@ pub(crate) struct Prepared<'m, M: Medium> {
     pub(crate) entries: Vec<Entry>,
     pub(crate) op: Option<Op<'m, M>>,
     pub(crate) blocks: Vec<Reserved<PmU64>>,
-    /// Words at the start of each block to be made durable.
-    pub(crate) filled: Vec<usize>,
+    /// What is to be durable before the operation: where, and how many words.
+    pub(crate) filled: Vec<(u64, usize)>,
     pub(crate) recycler: RecyclerId,
 }
 

@@ -232,7 +232,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         // durable before: the operation that shows it (its first fence).
         let cells = &leaf.words[room.at..room.at + words];
-        let _fenced = Record::write(self.pm(), cells, record.form, (probe, datum), 0);
+        let _fenced = Record::write(self.pm(), cells, record.form, (probe, datum));
         let place = Place { at: room.at, ..record.form };
         let entry = Entry::visible(place, probe.fingerprint(), NOTHING).word();
         let known = known.unwrap_or_else(|| {

@@ -204,7 +204,20 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// Fills and flushes the words of a record; `block` counts only for one out of line.
+    /// Fills the words of a record out of line.
+    pub(super) fn put_slot<M: Medium>(
+        pm: &M,
+        words: &[PmU64],
+        (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
+        block: u64,
+    ) {
+        let (keys, values) = words.split_at(Slot::<K, V>::KEY_WORDS);
+        pm.write_words(keys, &probe.words()[..K::SHAPE.words()]);
+        pm.write_words(values, &datum.words()[..V::SHAPE.words()]);
+        pm.store_word(&words[Slot::<K, V>::BLOCK_WORD], block);
+    }
+
+    /// Fills and flushes the words of a record in the leaf.
     #[inline(always)]
     #[track_caller]
     pub(super) fn write<M: Medium>(
@@ -212,10 +225,9 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         words: &[PmU64],
         place: Place,
         (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
-        block: u64,
     ) -> Flushed {
-        if !Slot::<K, V>::HAS_BLOCK || place.out {
-            return Slot::<K, V>::write(pm, words, probe, datum, block);
+        if !Slot::<K, V>::HAS_BLOCK {
+            return Slot::<K, V>::write(pm, words, probe, datum, 0);
         }
         let key = K::SHAPE.words() + words_for(place.key);
         let (keys, values) = words.split_at(key);

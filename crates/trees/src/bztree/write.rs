@@ -178,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     if !form.out {
                         let words = &leaf.words[room.at..room.at + form.words];
                         // durable before: P2 (the fence of P1 is the descriptor's).
-                        let _fenced = Record::write(self.pm(), words, form, (probe, datum), 0);
+                        let _fenced = Record::write(self.pm(), words, form, (probe, datum));
                     }
                     *reserved.insert(room)
                 };
@@ -186,7 +186,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 if form.out {
                     let block = self.add_block(&mut op, record)?;
                     let words = &leaf.words[room.at..room.at + form.words];
-                    let _fenced = Record::write(self.pm(), words, form, (probe, datum), block);
+                    Record::put_slot(self.pm(), words, (probe, datum), block);
+                    op.flush_first(words); // durable before: P2
                 }
                 let place = Place { at: room.at, ..form };
                 let prev = found.as_ref().map_or(NOTHING, |found| found.number);
