@@ -16,7 +16,7 @@ use pmindex_record::{Datum, Probe, Slot, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{LeafRef, Route};
-use super::layout::{Geometry, LeafPtr, Mark, Root, bits};
+use super::layout::{Geometry, Mark, Root, bits};
 use super::leaf::{Incoming, Leaf, link};
 use super::tree::NvTree;
 use super::unlink::unlink_behind;
@@ -289,6 +289,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut hint = leaf.hint(pm);
             let first = hint.count();
             let counter = leaf.counter(first);
+            let mut after = pm.load_word(counter);
             let mut blocks = Vec::with_capacity(Geometry::<K, V, LEAF>::PER_SEGMENT);
             for (i, (key, value)) in (first..LEAF).zip(rest) {
                 let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
@@ -298,24 +299,25 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let staged = op
                     .reserve_bytes(Slot::<K, V>::block_size(&probe, &datum), 8)
                     .and_then(|block| op.allocate(&block, leaf.appended(i)).map(|()| block));
-                match staged {
-                    Ok(block) => blocks.push((probe, datum, block.ptr())),
+                let block = match staged {
+                    Ok(block) => block.ptr(),
                     Err(error) if i == first => return Err(error.into()),
                     Err(_) => break, // the operation is full
-                }
+                };
+                leaf.write_slot(pm, i, &Incoming { probe: &probe, datum: &datum }, block.offset());
+                leaf.put_fingerprint(pm, i, probe.fingerprint());
+                after = Mark::POSITIVE.add_to(after, Leaf::<K, V, LEAF>::place(i));
+                hint = hint.appended(i, Mark::POSITIVE);
+                blocks.push((probe, datum, block));
             }
             op.prepare(Flushed::nothing())?; // durable before: the marks
             rest = &rest[blocks.len()..];
-            let mut filled = Flushed::nothing();
-            let mut after = pm.load_word(counter);
-            for (probe, datum, block) in blocks {
-                let i = hint.count();
-                let record = Incoming { probe: &probe, datum: &datum };
-                filled = filled.and(leaf.fill(pool, i, &record, block)?);
-                after = Mark::POSITIVE.add_to(after, Leaf::<K, V, LEAF>::place(i));
-                hint = hint.appended(i, Mark::POSITIVE);
-            }
             pm.store_word(counter, after);
+            // Nobody reads a block before the load has ended: it may follow its record.
+            let mut filled = Flushed::nothing();
+            for (probe, datum, block) in &blocks {
+                filled = filled.and(Slot::<K, V>::write_block(pool, *block, probe, datum)?);
+            }
             let sealed = op.seal();
             let line = pm.flush_words(leaf.counter_line(first));
             // Durable before: the end of the load, and so are blocks and records.
@@ -351,23 +353,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
     }
 }
 
-impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
-    /// Fills slot `i`, its block and its fingerprint.
-    fn fill<M: Medium>(
-        &self,
-        pool: &Pool<M>,
-        i: usize,
-        record: &Incoming<'_, K, V>,
-        block: LeafPtr,
-    ) -> Result<Flushed, PmError> {
-        let Incoming { probe, datum } = *record;
-        let pm = pool.pm();
-        let filled = Slot::<K, V>::write_block(pool, block, probe, datum)?;
-        self.write_slot(pm, i, record, block.offset());
-        self.put_fingerprint(pm, i, probe.fingerprint());
-        if Geometry::<K, V, LEAF>::ONE_LINE {
-            return Ok(filled);
-        }
-        Ok(filled.and(pm.flush_words(self.slot(i))))
-    }
-}
+// A record with a block always shares a line with its counter.
+const _: () = assert!(1 + pmindex_index::MAX_INLINE_WORDS < 8);
