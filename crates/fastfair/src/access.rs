@@ -33,6 +33,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The leaf for `key`, unlocked at the version returned.
     #[inline(always)]
     pub(crate) fn locate(&self, key: &Sought<'_>) -> Result<At<'_>, PmError> {
+        self.locate_as(key, false)
+    }
+
+    /// As [`locate`](Self::locate), to write: leaves on the way that may not be whole are repaired.
+    /// For what a split has moved is dead in the old leaf only while its block, from which the old
+    /// leaf learns its key, is not used anew.
+    #[inline(always)]
+    pub(crate) fn locate_to_write(&self, key: &Sought<'_>) -> Result<At<'_>, PmError> {
+        self.locate_as(key, true)
+    }
+
+    #[inline(always)]
+    fn locate_as(&self, key: &Sought<'_>, writing: bool) -> Result<At<'_>, PmError> {
         let pm = self.pm();
         loop {
             let way = self.descend(key)?;
@@ -46,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if self.leaf(way.leaf)?.state(pm).is_of(self.era) {
                 return Ok(at);
             }
-            if let Some(at) = self.move_right(at, key)? {
+            if let Some(at) = self.move_right(at, key, writing)? {
                 return Ok(at);
             }
         }
@@ -60,15 +73,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &'t self,
         mut at: At<'t>,
         key: &Sought<'_>,
+        writing: bool,
     ) -> Result<Option<At<'t>>, PmError> {
         let pm = self.pm();
-        for _ in 0..self.leaf_limit() {
+        let mut repaired = 0;
+        for _ in 0..2 * self.leaf_limit() {
             let step = self.step_right(&at, key);
             if !at.validate(pm) {
                 return Ok(None);
             }
             match step? {
                 None => return Ok(Some(at)),
+                Some(_) if writing && repaired != at.leaf => {
+                    let Some(guard) = at.lock.try_upgrade(pm, at.version) else { return Ok(None) };
+                    at.version = guard.next_version();
+                    let leaf = self.leaf(at.leaf)?;
+                    let change = self.change(&leaf, guard);
+                    if !leaf.state(pm).is_of(self.era) {
+                        self.repair(&leaf)?;
+                    }
+                    change.done();
+                    repaired = at.leaf;
+                }
                 Some(next) => at = next,
             }
         }

@@ -143,7 +143,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 // Leaves that have changed, by our own hand mostly.
                 for (key, way) in keys.iter().zip(&mut ways).skip(next) {
                     if way.is_none_or(|at| !at.validate(self.pm())) {
-                        *way = self.locate(key).ok();
+                        *way = self.locate_to_write(key).ok();
                     }
                 }
             }

@@ -11,7 +11,8 @@
 //! | R3 | the present era; never flushed by itself | |
 //!
 //! R1 comes before anything that would bring the dead to life: a removal of the entry to the left,
-//! a removal of the next leaf. An interrupted repair is done again. So is one of a leaf whose change
+//! a removal of the next leaf, a write to the next leaf (the block of a moved record may then be used
+//! anew, and the old leaf would take its key from it). So writers on their way to the right repair. An interrupted repair is done again. So is one of a leaf whose change
 //! failed or panicked in this process: it loses its era.
 
 use pmindex_core::{Flushed, Medium, PmError, Word};
@@ -71,14 +72,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.pool.settle(leaf.other_cell(last + 1))?; // crash: unreachable, a test's own step
             pm.store_word(leaf.id_cell(last + 1), id);
             pm.store_word(leaf.other_cell(last + 1), other);
-            let copied = pm.flush_words(leaf.words());
-            pm.fence(copied).map_err(PmError::from)?;
         }
         drop(held.change); // not done: the leaf is to be looked at again
         Ok(())
     }
 
-    /// Step R1.
+    /// Step R1. Durable even if nothing is to be done: a split that failed in this process may have
+    /// done it, and not made it so.
     fn bury(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         let records = self.records_of(leaf)?;
@@ -92,9 +92,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
                 dead.push(id);
             }
-        }
-        if dead.is_empty() {
-            return Ok(());
         }
         for id in dead {
             pm.store_word(id, 0);

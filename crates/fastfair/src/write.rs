@@ -91,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Holding<'_, K, V, M, LEAF> {
         self.pool.check_writable()?;
         loop {
-            let at = self.locate(key)?;
+            let at = self.locate_to_write(key)?;
             match self.hold_at(&at, key, &wanted) {
                 Some(held) => return held,
                 None => self.pm().spin(),
