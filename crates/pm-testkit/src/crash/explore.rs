@@ -153,7 +153,10 @@ impl<S: CrashSubject> Explorer<S> {
             paused: false,
         };
         let from = if self.report.states < self.config.states {
-            self.start_of_crashes(&run, seed)
+            let start = self.start_of_crashes(&run, seed);
+            let (from, budget) = self.steer(&run, start, walk.budget);
+            walk.budget = budget;
+            from
         } else {
             usize::MAX // only steps that no crash was explored at
         };
@@ -285,6 +288,26 @@ impl<S: CrashSubject> Explorer<S> {
         0
     }
 
+    /// Where a mutant's crashes start, and after how many states they end: a little before its step;
+    /// in a run without the step, somewhere and soon, for recovery may execute it.
+    fn steer(&mut self, run: &Recording<S>, start: usize, budget: u64) -> (usize, u64) {
+        let Some(mutation) = self.config.mutation else { return (start, budget) };
+        let ready = run.history.iter().position(|step| matches!(step, Step::Ready));
+        let is_ready = |e: &Event| e.kind == EventKind::Note && Some(e.value as usize) == ready;
+        let Some(ready) = run.trace.iter().position(is_ready) else { return (start, budget) };
+        let after = run.trace.iter().enumerate().skip(ready);
+        let steps: Vec<usize> = after.filter(|(_, e)| mutation.hits(e)).map(|(i, _)| i).collect();
+        if self.rng.one_in(4) {
+            return (start, budget);
+        }
+        if steps.is_empty() {
+            let few = self.report.states + (self.config.states / 100).max(100);
+            return (ready + 1 + self.rng.below(run.trace.len() - ready), budget.min(few));
+        }
+        let step = steps[self.rng.below(steps.len())];
+        (step.saturating_sub(self.rng.below(16)).max(ready + 1), budget)
+    }
+
     /// Whether a crash before this event is explored.
     fn crashes_at(&mut self, walk: &Walk<'_, S>, event: Option<&Event>) -> bool {
         let in_creation = !walk.oracle.is_created();
@@ -402,6 +425,9 @@ impl<S: CrashSubject> Explorer<S> {
         allowed: &Allowed<S::Model>,
         states: u64,
     ) -> Result<(), Broken> {
+        let mutated = trace.iter().position(|e| self.config.mutation.is_some_and(|m| m.hits(e)));
+        // What a mutant's step is for shows somewhere after it, up to the end.
+        let from = mutated.map_or(0, |step| step + self.rng.below(trace.len() - step));
         let mut inner = Walk {
             depth: walk.depth + 1,
             begins,
@@ -411,11 +437,11 @@ impl<S: CrashSubject> Explorer<S> {
             allowed: None,
             past: walk.past,
             budget: self.config.states.min(self.report.states + states),
-            every_store: true,
+            every_store: mutated.is_none(),
             thin: 1,
             paused: false,
         };
-        self.walk(&mut inner, 0)
+        self.walk(&mut inner, from)
     }
 
     /// One crash state: recovers image `image` and judges the result.
@@ -447,20 +473,24 @@ impl<S: CrashSubject> Explorer<S> {
         result
     }
 
-    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind,
-    /// and a sample.
+    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind, a
+    /// sample, and each that executes the step that a mutant changes.
     fn worth_nesting(&mut self) -> bool {
-        let (sites, report) = (&mut self.sites, &self.report);
-        let (kind, writes, new_step) = self.space.with_trace(|trace| {
-            let (mut kind, mut writes, mut new_step) = (0u64, false, false);
+        let (sites, report, mutation) = (&mut self.sites, &self.report, self.config.mutation);
+        let (kind, writes, new_step, mutated) = self.space.with_trace(|trace| {
+            let (mut kind, mut writes, mut new_step, mut mutated) = (0u64, false, false, false);
             for event in trace.iter().take_while(|e| e.kind != EventKind::Note) {
                 writes |= event.kind.writes();
                 kind = mix(kind ^ std::ptr::from_ref(event.site).addr() as u64);
                 let step = sites.number(event);
                 new_step |= step.is_some_and(|number| !report.has_crashed_at(number));
+                mutated |= mutation.is_some_and(|mutation| mutation.hits(event));
             }
-            (kind, writes, new_step)
+            (kind, writes, new_step, mutated)
         });
+        if mutated {
+            return true; // what a step of recovery is for shows in a crash after it
+        }
         let times = self.recoveries.entry(kind).or_insert(0);
         *times += 1;
         // Recoveries differ in many ways; crashes of them must not crowd out everything else.

@@ -77,7 +77,8 @@ impl Mutation {
         self.change == Change::Delay && self.hits(event)
     }
 
-    fn hits(self, event: &Event) -> bool {
+    /// Whether the event is the step.
+    pub(crate) fn hits(self, event: &Event) -> bool {
         event.site.line() == self.site.line
             && event.site.column() == self.site.column
             && Site::of(event).is_some_and(|site| site == self.site)

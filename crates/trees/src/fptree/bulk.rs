@@ -47,8 +47,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if head.state(pm).len() > 0 || head.next(pm) != 0 {
             return Err(IndexError::NotEmpty);
         }
-        mark(&self.pool, root, 1)?; // P1
-        let mut load = Load::new(self, root, head);
+        pm.store(&root.bulk_load, 1); // P1
+        let marked = pm.flush(&root.bulk_load);
+        let mut load = Load::new(self, root, head, marked);
         load.run(records)?;
         let loaded = load.finish()?;
         drop(guard);
@@ -56,11 +57,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// Sets or clears the mark, durably.
+/// Clears the mark, durably.
 #[track_caller]
-fn mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Result<(), PmError> {
+fn unmark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
     let pm = pool.pm();
-    pm.store(&root.bulk_load, mark);
+    pm.store(&root.bulk_load, 0);
     pm.persist(&root.bulk_load)?;
     Ok(())
 }
@@ -80,7 +81,7 @@ pub(super) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>
         let next = head.next(pm);
         if next == 0 {
             discard_records(pool, head)?;
-            mark(pool, root, 0)?; // durable before: nothing, the leaf is empty
+            unmark(pool, root)?; // durable before: records that are to stay
             return Ok(true);
         }
         let leaf = Leaf::<K, V, LEAF>::at(pool, next)?;
@@ -133,6 +134,8 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
     root: &'t Root,
     head: Leaf<'t, K, V, LEAF>,
+    /// The mark, on its way: durable with the fence before the first record.
+    marked: Flushed,
     /// The last leaf of the list.
     tail: Leaf<'t, K, V, LEAF>,
     /// Leaves not yet linked, and what separates each from the one before.
@@ -150,11 +153,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         tree: &'t FpTree<K, V, M, LEAF, INNER>,
         root: &'t Root,
         head: Leaf<'t, K, V, LEAF>,
+        marked: Flushed,
     ) -> Self {
         Self {
             tree,
             root,
             head,
+            marked,
             tail: head,
             group: Vec::new(),
             leaves: Vec::new(),
@@ -205,12 +210,18 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         if first {
             let pm = self.tree.pm();
+            pm.fence(self.take_mark())?; // durable before: the records
             let written = pm.stream_words(self.head.words(), &image.finish(0, &[0; 4]));
             pm.fence(written)?;
             return Ok(());
         }
         self.group.push((image, self.fence()));
         if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    /// The flush of the mark, if it was not fenced yet.
+    fn take_mark(&mut self) -> Flushed {
+        std::mem::replace(&mut self.marked, Flushed::nothing())
     }
 
     /// The fence of a leaf after the last record: that record's key, if keys are inline.
@@ -278,11 +289,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
     fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
-        let (pool, pm, leaf) = (&*self.tree.pool, self.tree.pm(), self.tail);
+        let (tree, leaf) = (self.tree, self.tail);
+        let (pool, pm) = (&*tree.pool, tree.pm());
         let mut rest = part;
         while !rest.is_empty() {
             let mut op = pool.op()?;
-            let mut filled = Flushed::nothing();
+            let mut filled = self.take_mark();
             let before = leaf.state(pm);
             let mut state = before;
             while let Some((key, value)) = rest.first() {
@@ -310,7 +322,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let tree = self.tree;
         let inner = tree.inner.prepare(std::mem::take(&mut self.leaves))?;
         self.finished = true; // what follows decides
-        mark(&tree.pool, self.root, 0)?; // LIN, DUR
+        unmark(&tree.pool, self.root)?; // LIN, DUR
         tree.inner.install(tree.pm(), &inner);
         tree.count(self.head.offset(), self.loaded);
         Ok(self.loaded)
