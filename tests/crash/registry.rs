@@ -11,7 +11,9 @@ use super::{
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
     pools::Pools,
     shared_pool::SharedPool,
-    trees::{BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWords},
+    trees::{
+        BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
+    },
 };
 
 /// A structure and how to explore it.
@@ -48,5 +50,6 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<NvTreeWords>>(),
         entry::<Indexed<NvTreeBytes>>(),
         entry::<Indexed<NvTreeWide>>(),
+        entry::<Indexed<FpTreeWide>>(),
     ]
 }

@@ -169,3 +169,28 @@ impl CrashIndex for BzTreeValues {
         owns_bztree(site) || site.file().contains("pm-record/src/")
     }
 }
+
+/// FPTree with keys and values of two words: separators have tails, an update takes a new slot.
+pub(crate) struct FpTreeWide;
+
+impl CrashIndex for FpTreeWide {
+    type Key = [u8; 16];
+    type Value = (u64, u64);
+    type Index = FpTree<[u8; 16], (u64, u64), Traced, 4, 4>;
+    const NAME: &'static str = "fptree-wide";
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> [u8; 16] {
+        let mut key = *b"the same 8 bytes";
+        key[8..].copy_from_slice(&n.to_be_bytes());
+        key
+    }
+
+    fn value(n: u64) -> (u64, u64) {
+        (n, !n) // a value of which one word is old is not among these
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("trees/src/fptree/")
+    }
+}

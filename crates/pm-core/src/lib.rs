@@ -37,7 +37,9 @@ pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.
 pub mod trace {
-    pub use crate::media::traced::{Event, EventKind, STEP_LIMIT, Space, ThreadControl, run_as};
+    pub use crate::media::traced::{
+        Event, EventKind, STEP_LIMIT, Space, ThreadControl, alone_as, run_as,
+    };
 }
 
 /// What the macros of this crate name, whatever is in scope where they are used.

@@ -154,9 +154,7 @@ impl<S: CrashSubject> Explorer<S> {
         };
         let from = if self.report.states < self.config.states {
             let start = self.start_of_crashes(&run, seed);
-            let (from, budget) = self.steer(&run, start, walk.budget);
-            walk.budget = budget;
-            from
+            self.steer(&run, start)
         } else {
             usize::MAX // only steps that no crash was explored at
         };
@@ -288,24 +286,19 @@ impl<S: CrashSubject> Explorer<S> {
         0
     }
 
-    /// Where a mutant's crashes start, and after how many states they end: a little before its step;
-    /// in a run without the step, somewhere and soon, for recovery may execute it.
-    fn steer(&mut self, run: &Recording<S>, start: usize, budget: u64) -> (usize, u64) {
-        let Some(mutation) = self.config.mutation else { return (start, budget) };
+    /// Where a mutant's crashes start: every other time a little before its step.
+    fn steer(&mut self, run: &Recording<S>, start: usize) -> usize {
+        let Some(mutation) = self.config.mutation else { return start };
         let ready = run.history.iter().position(|step| matches!(step, Step::Ready));
         let is_ready = |e: &Event| e.kind == EventKind::Note && Some(e.value as usize) == ready;
-        let Some(ready) = run.trace.iter().position(is_ready) else { return (start, budget) };
+        let Some(ready) = run.trace.iter().position(is_ready) else { return start };
         let after = run.trace.iter().enumerate().skip(ready);
         let steps: Vec<usize> = after.filter(|(_, e)| mutation.hits(e)).map(|(i, _)| i).collect();
-        if self.rng.one_in(4) {
-            return (start, budget);
-        }
-        if steps.is_empty() {
-            let few = self.report.states + (self.config.states / 100).max(100);
-            return (ready + 1 + self.rng.below(run.trace.len() - ready), budget.min(few));
+        if steps.is_empty() || self.rng.one_in(2) {
+            return start;
         }
         let step = steps[self.rng.below(steps.len())];
-        (step.saturating_sub(self.rng.below(16)).max(ready + 1), budget)
+        step.saturating_sub(self.rng.below(16)).max(ready + 1)
     }
 
     /// Whether a crash before this event is explored.
@@ -426,8 +419,9 @@ impl<S: CrashSubject> Explorer<S> {
         states: u64,
     ) -> Result<(), Broken> {
         let mutated = trace.iter().position(|e| self.config.mutation.is_some_and(|m| m.hits(e)));
-        // What a mutant's step is for shows somewhere after it, up to the end.
-        let from = mutated.map_or(0, |step| step + self.rng.below(trace.len() - step));
+        // What a mutant's step is for shows right after it, or anywhere up to the end.
+        let later = mutated.filter(|_| self.rng.one_in(2));
+        let from = later.map_or(0, |step| step + self.rng.below(trace.len() - step));
         let mut inner = Walk {
             depth: walk.depth + 1,
             begins,
@@ -437,7 +431,7 @@ impl<S: CrashSubject> Explorer<S> {
             allowed: None,
             past: walk.past,
             budget: self.config.states.min(self.report.states + states),
-            every_store: mutated.is_none(),
+            every_store: later.is_none(),
             thin: 1,
             paused: false,
         };

@@ -28,6 +28,7 @@ use pmindex_index::{Index, IndexError, Key, PmIndex, Storable, Value};
 use proptest::prelude::*;
 
 use super::pools::{create_used_pool, open_pool};
+use super::run::Plan;
 use super::subject::{CrashSubject, Fault, Geometry};
 
 /// An index to crash.
@@ -41,7 +42,7 @@ pub trait CrashIndex: Send + Sync + 'static {
 
     /// The name that `cargo xtask crash --index` knows it by.
     const NAME: &'static str;
-    /// How many different keys there are.
+    /// How many different keys there are: at least 9.
     const KEYS: u64 = 20;
 
     /// Key number `n`; ascending with `n`.
@@ -349,6 +350,10 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
         .boxed()
     }
 
+    fn directed() -> Vec<Plan<IndexOp>> {
+        directed(C::KEYS, C::concurrent())
+    }
+
     fn concurrent() -> bool {
         C::concurrent()
     }
@@ -360,6 +365,41 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     fn sources() -> &'static [(&'static str, &'static str)] {
         C::sources()
     }
+}
+
+/// What every index goes through: a bulk load, a node that splits while its neighbour loses its
+/// least key, nodes that empty one after the other.
+fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
+    let inserts = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Insert(k, k + 1)).collect();
+    let removes = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Remove(k)).collect::<Vec<_>>();
+    let all: Vec<u64> = (0..keys).collect();
+    let reverse: Vec<u64> = (0..keys).rev().collect();
+    let mut plans = vec![
+        Plan {
+            setup: Vec::new(),
+            threads: vec![vec![IndexOp::BulkLoad(keys - 1)]],
+            tail: inserts(&[1, 2, 0, 3, 1, 4, 2, 5]),
+        },
+        Plan {
+            setup: inserts(&[0, 8, 4, 2]),
+            threads: vec![inserts(&[6])],
+            tail: removes(&[4, 2, 4, 0, 4, 8, 4, 6]),
+        },
+        Plan { setup: inserts(&all), threads: vec![removes(&all)], tail: inserts(&all[..8]) },
+        Plan {
+            setup: inserts(&reverse),
+            threads: vec![removes(&reverse)],
+            tail: inserts(&all[..8]),
+        },
+    ];
+    if concurrent {
+        plans.push(Plan {
+            setup: inserts(&[0, 8, 4, 2]),
+            threads: vec![inserts(&[6]), removes(&[4])],
+            tail: removes(&[0, 2, 0, 8, 2, 4, 6, 8]),
+        });
+    }
+    plans
 }
 
 /// Operations on one key, reads in proportion.

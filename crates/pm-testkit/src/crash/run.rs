@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
-use pmindex_core::trace::{Event, Space};
+use pmindex_core::trace::{Event, Space, alone_as};
 
 use super::oracle::{Allowed, Oracle};
 use super::panics;
@@ -21,6 +21,9 @@ pub struct Plan<Op> {
     /// Operations to go on with after a crash.
     pub tail: Vec<Op>,
 }
+
+/// The logical thread that goes on after a recovery, which thread 0 does.
+const NEXT_THREAD: u16 = 1;
 
 /// A step of the history.
 pub(crate) enum Step<S: CrashSubject> {
@@ -174,9 +177,12 @@ fn recover_and_use<S: CrashSubject>(
     subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
     journal.note(Step::Observed { model: found.clone() });
     let mut oracle = Oracle::<S>::from_state(found, 1);
+    // Not the thread that opened: its flushes are not this one's to fence.
+    let thread = if S::concurrent() { NEXT_THREAD } else { 0 };
     for op in tail {
         oracle.invoke(0, op);
-        let ret = journal.run(&subject, 0, op).map_err(|e| format!("after recovery: {e}"))?;
+        let ret = alone_as(thread, || journal.run(&subject, 0, op))
+            .map_err(|e| format!("after recovery: {e}"))?;
         oracle.respond(0, &ret).map_err(|e| format!("after recovery: {op:?}: {e}"))?;
     }
     let left = subject.observe().map_err(|f| format!("after {tail:?}: structure: {}", f.0))?;

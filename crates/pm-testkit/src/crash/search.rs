@@ -20,6 +20,8 @@ const IDLE_TRIALS: u64 = 80;
 /// The fewest runs: when the states are used up, further ones are crashed only at steps that no
 /// crash was explored at yet.
 const MIN_TRIALS: u64 = 80;
+/// How often a directed run is crashed.
+const DIRECTED_RUNS: u64 = 4;
 /// The most reductions tried on a failure.
 const SHRINKS: usize = 400;
 
@@ -30,6 +32,15 @@ const SHRINKS: usize = 400;
 pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
     let (mut trial, mut idle) = (0, 0);
+    for (i, plan) in S::directed().iter().enumerate() {
+        // Of several threads most schedules are harmless.
+        let runs = if config.threads > 1 { 4 * DIRECTED_RUNS } else { DIRECTED_RUNS };
+        for run in 0..if plan.threads.len() == config.threads { runs } else { 0 } {
+            // Neither creation nor a late start: the seed modulo 4 is 1 or 2.
+            let seed = 4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2;
+            explorer.explore(plan, seed)?;
+        }
+    }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
     while unfinished(explorer.report()) && idle < IDLE_TRIALS {
         let seed = config.seed.wrapping_add(trial);

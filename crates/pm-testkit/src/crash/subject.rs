@@ -7,6 +7,8 @@ use std::panic::Location;
 use pmindex_core::trace::Space;
 use proptest::strategy::BoxedStrategy;
 
+use super::run::Plan;
+
 /// Why a check failed. Every error converts into one, so `?` works in the methods of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub String);
@@ -93,6 +95,13 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
     fn ops_for(threads: usize) -> BoxedStrategy<Self::Op> {
         let _ = threads;
         Self::ops()
+    }
+
+    /// Runs that random ones hardly ever are, to be crashed besides them: rare structure changes
+    /// with, in the tail, what goes wrong after a faulty one.
+    #[must_use]
+    fn directed() -> Vec<Plan<Self::Op>> {
+        Vec::new()
     }
 
     /// Whether several threads may run operations at once.

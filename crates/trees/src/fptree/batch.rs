@@ -2,17 +2,21 @@
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
 //! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
-//! leaf, under as many leaf locks as it takes, then makes all of them durable at once and commits
-//! them at once:
+//! leaf, under as many leaf locks as it takes, then writes all of them, makes them durable at once
+//! and commits them at once. All locks come before the first write-back, for which their atomics
+//! would wait:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
+//! | P0 | leaves without room split, each by itself | |
 //! | P1 | all slots (and blocks, with their tickets) | P2 |
 //! | P2 | for each leaf: fingerprints, then the state (LIN of all its records) | return (DUR) |
 //!
-//! A stage ends early at a record that cannot join it (its leaf is full or has changed): what is
+//! A stage ends early at a record that cannot join it (its leaf is full now or has changed): what is
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
+
+use std::cmp::Ordering;
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
@@ -22,7 +26,7 @@ use pmindex_record::{Datum, Probe, Slot};
 use super::access::At;
 use super::inner::{BATCH, Cursor};
 use super::layout::{Geometry, LeafPtr, LeafState, bits};
-use super::leaf::{Incoming, Leaf, finish};
+use super::leaf::{Leaf, finish};
 use super::tree::FpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -106,6 +110,42 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (at.leaf != 0 && at.validate(self.pm())).then_some(found)
     }
 
+    /// Locates the keys from `next` on whose leaves have changed, by our own hand mostly.
+    fn locate_changed<'t>(
+        &'t self,
+        probes: &[Probe<'_, K>],
+        ways: &mut [At<'t>; BATCH],
+        next: usize,
+    ) {
+        for (probe, at) in probes.iter().zip(ways).skip(next) {
+            if !at.validate(self.pm()) {
+                *at = self.locate_probe(probe);
+            }
+        }
+    }
+
+    /// Splits the full leaves of keys that do not seem to be there (step P0). What fails here, or is
+    /// not seen, is dealt with record by record.
+    fn make_room<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+        let pm = self.pm();
+        let mut split = false;
+        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.leaf != 0) {
+            let Ok(leaf) = self.leaf(at.leaf) else { continue };
+            let state = leaf.state(pm);
+            if state.len() < LEAF || leaf.matches(pm, state, probe) != 0 {
+                continue;
+            }
+            let Some(guard) = at.lock.try_upgrade(pm, at.version) else { continue };
+            split = true;
+            if self.split(&leaf, state, guard, Some(probe)).is_err() {
+                break;
+            }
+        }
+        if split {
+            self.locate_changed(probes, ways, 0);
+        }
+    }
+
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
@@ -135,14 +175,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
         self.locate_many(&probes, &mut ways);
+        self.make_room(&probes, &mut ways);
         let mut next = 0;
         while next < probes.len() {
-            let mut stage = Stage::new(self);
+            let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
-                let Some(new) = stage.add(&probes[next], &records[next].1, &ways[next]) else {
-                    break;
-                };
+                let Some(new) = stage.add(next, &ways[next]) else { break };
                 results.push(new);
                 next += 1;
             }
@@ -151,12 +190,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if let Some((key, value)) = records[..probes.len()].get(next) {
                 inserted.push(self.insert(key.borrowed(), value.borrowed())?);
                 next += 1;
-                // Leaves that have changed, by our own hand mostly.
-                for (probe, at) in probes.iter().zip(&mut ways).skip(next) {
-                    if !at.validate(self.pm()) {
-                        *at = self.locate_probe(probe);
-                    }
-                }
+                self.locate_changed(&probes, &mut ways, next);
             }
         }
         refused.map_or(Ok(()), Err)
@@ -176,38 +210,70 @@ struct Staged<'t, K, V, const LEAF: usize> {
     guard: Option<VersionGuard<'t>>,
 }
 
+/// A record with its place.
+struct Planned {
+    /// Which of the batch.
+    record: usize,
+    /// Which of the staged leaves.
+    leaf: usize,
+    slot: usize,
+    /// Its block; 0 where records have none.
+    block: u64,
+}
+
 /// Records that will be committed together.
 ///
 /// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
-struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
+    probes: &'r [Probe<'r, K>],
+    records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
-    flushed: Flushed,
     leaves: Vec<Staged<'t, K, V, LEAF>>,
+    planned: Vec<Planned>,
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Stage<'t, K, V, M, LEAF, INNER>
+impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Stage<'t, 'r, K, V, M, LEAF, INNER>
 {
-    fn new(tree: &'t FpTree<K, V, M, LEAF, INNER>) -> Self {
-        let leaves = Vec::with_capacity(BATCH);
-        Self { tree, op: None, flushed: Flushed::nothing(), leaves }
+    fn new(
+        tree: &'t FpTree<K, V, M, LEAF, INNER>,
+        probes: &'r [Probe<'r, K>],
+        records: &'r [(K, V)],
+    ) -> Self {
+        let (leaves, planned) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        Self { tree, probes, records, op: None, leaves, planned }
     }
 
-    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
+    /// Gives a record its place, or finds its key there (`false`). `None`: it cannot join, for
     /// whatever reason, and nothing was changed.
     #[inline(always)]
-    fn add(&mut self, probe: &Probe<'_, K>, value: &V, at: &At<'t>) -> Option<bool> {
-        let tree = self.tree;
-        let datum = Datum::new(value.borrowed()).ok()?;
-        let index = self.hold(at)?;
-        let Staged { leaf, state, .. } = self.leaves[index];
-        if leaf.find(&tree.pool, state, probe).ok()?.is_some() {
+    fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
+        let (tree, probe) = (self.tree, &self.probes[record]);
+        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
+        let leaf = self.hold(at)?;
+        let Staged { leaf: words, state, records, .. } = &self.leaves[leaf];
+        let (words, state) = (*words, *state);
+        let staged =
+            |p: &Planned| p.leaf == leaf && self.probes[p.record].compare(probe) == Ordering::Equal;
+        if *records > 0 && self.planned.iter().any(staged)
+            || words.find(&tree.pool, words.state(tree.pm()), probe).ok()?.is_some()
+        {
             return Some(false);
         }
         let slot = Geometry::<K, V, LEAF>::free_slot(state, probe)?;
-        self.write(&leaf, slot, &Incoming { probe, datum: &datum })?;
-        let staged = &mut self.leaves[index];
+        let mut block = 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(tree.pool.op().ok()?);
+            }
+            let op = self.op.as_mut()?;
+            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
+            op.allocate(&reserved, words.owner(slot)).ok()?;
+            block = reserved.ptr().offset();
+        }
+        self.planned.push(Planned { record, leaf, slot, block });
+        let staged = &mut self.leaves[leaf];
         staged.state = state.with(slot);
         staged.records += 1;
         Some(true)
@@ -238,42 +304,35 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(self.leaves.len() - 1)
     }
 
-    /// Writes and flushes a record and its fingerprint.
+    /// Writes and flushes the records and their fingerprints (step P1).
     #[inline(always)]
-    fn write(
-        &mut self,
-        leaf: &Leaf<'t, K, V, LEAF>,
-        slot: usize,
-        record: &Incoming<'_, K, V>,
-    ) -> Option<()> {
-        let Incoming { probe, datum } = *record;
+    fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let mut flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        let mut offset = 0;
-        if Slot::<K, V>::HAS_BLOCK {
-            if self.op.is_none() {
-                self.op = Some(pool.op().ok()?);
+        let mut flushed = Flushed::nothing();
+        for &Planned { record, leaf, slot, block } in &self.planned {
+            let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
+            let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
+            if Slot::<K, V>::HAS_BLOCK {
+                let block = LeafPtr::new(block);
+                let filled = Slot::<K, V>::write_block(pool, block, probe, &datum)?;
+                flushed = flushed.and(filled);
             }
-            let op = self.op.as_mut()?;
-            let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
-            offset = block.ptr().offset();
-            flushed = flushed.and(Slot::<K, V>::write_block(pool, block.ptr(), probe, datum).ok()?);
-            op.allocate(&block, leaf.owner(slot)).ok()?;
+            let written = Slot::<K, V>::write(pm, leaf.slot(slot), probe, &datum, block);
+            leaf.put_fingerprint(pm, slot, probe.fingerprint());
+            flushed = flushed.and(written);
         }
-        let written = Slot::<K, V>::write(pm, leaf.slot(slot), probe, datum, offset);
-        leaf.put_fingerprint(pm, slot, probe.fingerprint());
-        self.flushed = flushed.and(written);
-        Some(())
+        Ok(flushed)
     }
 
-    /// Makes what is staged durable and visible (end of P1, and P2).
+    /// Makes what is staged durable and visible (P1 and P2).
     fn commit(self) -> Result<(), PmError> {
-        let Self { tree, op, flushed, leaves } = self;
-        let (pool, pm) = (&*tree.pool, tree.pm());
-        let changed = || leaves.iter().filter(|staged| staged.records > 0);
-        if changed().next().is_none() {
+        if self.planned.is_empty() {
             return Ok(());
         }
+        let flushed = self.write()?;
+        let Self { tree, op, leaves, .. } = self;
+        let (pool, pm) = (&*tree.pool, tree.pm());
+        let changed = || leaves.iter().filter(|staged| staged.records > 0);
         let Some(mut op) = op else {
             pm.fence(flushed)?;
             let committed = changed().fold(Flushed::nothing(), |all, staged| {

@@ -297,13 +297,15 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut filled = self.take_mark();
             let before = leaf.state(pm);
             let mut state = before;
+            let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
             while let Some((key, value)) = rest.first() {
                 let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
                 match leaf.stage(pool, &mut op, state, &record) {
-                    Ok((slot, flushed)) => {
+                    Ok((slot, block, flushed)) => {
                         filled = filled.and(flushed);
                         state = state.with(slot);
+                        blocks.push(block);
                     }
                     Err(error) if state == before => return Err(error.into()),
                     Err(_) => break, // the operation is full
@@ -311,8 +313,15 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 rest = &rest[1..];
             }
             op.prepare(filled)?; // durable before: the bits
+            // What the blocks contain matters to nobody before P3.
+            let mut contents = Flushed::nothing();
+            for ((key, value), block) in staged.iter().zip(blocks) {
+                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
+                contents = contents.and(written);
+            }
             leaf.put_state(pm, state);
-            finish(pool, op, || leaf.flush_state(pm))?;
+            finish(pool, op, || leaf.flush_state(pm).and(contents))?; // durable before: P3
         }
         Ok(())
     }
@@ -343,14 +352,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
-    /// Stages a record with a block in a free slot (step P1): block, slot, fingerprint, ticket.
+    /// Stages a record with a block in a free slot: slot, fingerprint, ticket; the block, which is
+    /// returned, is to be written.
     pub(super) fn stage<M: Medium>(
         &self,
         pool: &Pool<M>,
         op: &mut Op<'_, M>,
         state: LeafState,
         record: &Incoming<'_, K, V>,
-    ) -> Result<(usize, Flushed), PmError> {
+    ) -> Result<(usize, LeafPtr, Flushed), PmError> {
         let Incoming { probe, datum } = *record;
         let Some(slot) = Geometry::<K, V, LEAF>::free_slot(state, probe) else {
             return Err(PmError::Corrupt {
@@ -360,10 +370,9 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         };
         let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
         let offset = block.ptr().offset();
-        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
         op.allocate(&block, self.owner(slot))?;
         let written = Slot::<K, V>::write(pool.pm(), self.slot(slot), probe, datum, offset);
         self.put_fingerprint(pool.pm(), slot, probe.fingerprint());
-        Ok((slot, filled.and(written)))
+        Ok((slot, block.ptr(), written))
     }
 }

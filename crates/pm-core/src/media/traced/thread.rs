@@ -31,6 +31,19 @@ pub fn run_as<R>(thread: u16, control: Arc<dyn ThreadControl>, body: impl FnOnce
     body()
 }
 
+/// Runs `body` as logical thread `thread`, which nobody else runs beside: what one thread flushed,
+/// the fence of another does not make durable.
+pub fn alone_as<R>(thread: u16, body: impl FnOnce() -> R) -> R {
+    struct Leave(u16);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            THREAD.set(self.0);
+        }
+    }
+    let _leave = Leave(THREAD.replace(thread));
+    body()
+}
+
 /// The logical thread that is running; 0 outside [`run_as`].
 pub(super) fn current() -> u16 {
     THREAD.get()
