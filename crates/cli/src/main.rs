@@ -44,6 +44,8 @@ enum Command {
     Torture(torture::Args),
     #[command(name = trial::VERIFIER, hide = true)]
     TrialVerifier(trial::verifier::Args),
+    #[command(name = bench::victim::NAME, hide = true)]
+    BenchVictim(bench::victim::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(bench::Args),
     /// Say what a pool is, what it survives, and what is in it
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::TrialWriter(args) => trial::writer::run(&args),
         Command::TrialVerifier(args) => trial::verifier::run(&args),
         Command::Torture(args) => torture::run(&args),
+        Command::BenchVictim(args) => bench::victim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Info(args) => pool::info(&args),
         Command::Check(args) => pool::check(&args),

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
 use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, NvTree, PmIndex, Stats};
-use pmindex_pibench::{Indexed, Phase, Subject, Yardstick};
+use pmindex_pibench::{Indexed, KeySpace, Phase, Subject, Yardstick};
 
+use crate::bench::victim;
 use crate::error::CliError;
 use crate::medium::{MediumArgs, Promise};
 
 /// Every index that can be measured, the yardstick last.
 const ENTRIES: &[Entry] = &[
-    in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&FPTREE),
-    in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(&FASTFAIR),
+    in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(&[]),
+    in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(&[]),
     in_pool::<Hart<u64, u64>, Hart<u64, u64, Counting>>(&HART),
     in_pool::<BzTree<u64, u64>, BzTree<u64, u64, Counting>>(&BZTREE),
     Entry {
@@ -22,6 +23,7 @@ const ENTRIES: &[Entry] = &[
         golden: &[],
         make: |_, _| Ok(Box::new(InMemory::<BzTree<u64, u64>>::create(VOLATILE_BZTREE)?)),
         make_counting: None,
+        write_for_ever: None,
     },
     in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(&NVTREE),
     Entry {
@@ -29,29 +31,18 @@ const ENTRIES: &[Entry] = &[
         golden: &[],
         make: |_, _| Ok(Box::new(Yardstick::default())),
         make_counting: None,
+        write_for_ever: None,
     },
+];
+
+/// Golden files of indexes: what their operations must cost for their rows to count.
+const GOLDEN_FILES: &[(&str, &str)] = &[
+    ("fptree", include_str!("../../../tests/golden/fptree.txt")),
+    ("fastfair", include_str!("../../../tests/golden/fastfair.txt")),
 ];
 
 /// Lines flushed and fences of an operation that neither splits nor merges a node.
 pub(crate) type Golden = (Phase, u64, u64);
-
-const FPTREE: [Golden; 6] = [
-    (Phase::Get, 0, 0),
-    (Phase::GetMiss, 0, 0),
-    (Phase::Scan, 0, 0),
-    (Phase::Insert, 2, 2),
-    (Phase::Update, 1, 1),
-    (Phase::Delete, 1, 1),
-];
-
-/// What an insert costs depends on how far the next gap is.
-const FASTFAIR: [Golden; 5] = [
-    (Phase::Get, 0, 0),
-    (Phase::GetMiss, 0, 0),
-    (Phase::Scan, 0, 0),
-    (Phase::Update, 1, 1),
-    (Phase::Delete, 1, 1),
-];
 
 const HART: [Golden; 6] = [
     (Phase::Get, 0, 0),
@@ -91,12 +82,40 @@ type Make = fn(&Path, MediumArgs) -> Result<Box<dyn Bench>, CliError>;
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What its operations must cost for its rows to count.
-    pub(crate) golden: &'static [Golden],
+    /// What its operations must cost for its rows to count, besides what its golden file says.
+    golden: &'static [Golden],
     /// Makes an empty one in a new pool file.
     pub(crate) make: Make,
     /// Makes an empty one in memory, on a medium that counts.
     pub(crate) make_counting: Option<fn() -> Result<Counted, CliError>>,
+    /// Opens the one in a pool file and writes until the process ends; calls back when it has begun.
+    pub(crate) write_for_ever: Option<WriteForEver>,
+}
+
+type WriteForEver =
+    fn(&Path, MediumArgs, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
+
+impl Entry {
+    /// What operations must cost: of the golden file's those that have whole lines and fences (what
+    /// differs from key to key has a mean there).
+    pub(crate) fn golden(&self) -> Vec<Golden> {
+        let cost = |row: &str| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let &[name, _, lines, _, fences, ..] = cells.as_slice() else { return None };
+            let phases: &[Phase] = match name {
+                "get" => &[Phase::Get, Phase::GetMiss, Phase::Scan],
+                "insert" => &[Phase::Insert],
+                "update" => &[Phase::Update],
+                "remove" => &[Phase::Delete],
+                _ => return None,
+            };
+            let (lines, fences) = (lines.parse().ok()?, fences.parse().ok()?);
+            Some(phases.iter().map(move |&phase| (phase, lines, fences)))
+        };
+        let files = GOLDEN_FILES.iter().filter(|(name, _)| *name == self.name);
+        let from_file = files.flat_map(|(_, file)| file.lines()).filter_map(cost).flatten();
+        self.golden.iter().copied().chain(from_file).collect()
+    }
 }
 
 /// An index at work in a benchmark.
@@ -114,9 +133,9 @@ pub(crate) trait Bench: Subject {
         None
     }
 
-    /// Ends as if the process were killed, opens again, and verifies the structure: the time until
-    /// the index was usable (verification not included) and the records found. `None` without a
-    /// pool.
+    /// Lets another process open the pool and write, kills it, opens again, and verifies the
+    /// structure: the time until the index was usable (verification not included) and the records
+    /// found, of which one more may have been under way. `None` without a pool.
     fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError>;
 }
 
@@ -152,7 +171,28 @@ where
         golden,
         make: |path, medium| Ok(Box::new(InPool::<I>::create(path, medium)?)),
         make_counting: Some(counting::<C>),
+        write_for_ever: Some(write_for_ever::<I>),
     }
+}
+
+fn write_for_ever<I: PmIndex<u64, u64, Mapped>>(
+    path: &Path,
+    medium: MediumArgs,
+    begun: &dyn Fn() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let pool = Arc::new(Pool::open(path, &medium.apply(PoolOptions::new()))?);
+    let index = I::open(&pool, INDEX)?;
+    let mut keys = KeySpace::new(0);
+    for round in 0u64.. {
+        let key = keys.miss();
+        if index.insert(&key, &round)? {
+            index.remove(&key)?;
+        }
+        if round == 0 {
+            begun()?;
+        }
+    }
+    Ok(())
 }
 
 fn counting<C: PmIndex<u64, u64, Counting> + 'static>() -> Result<Counted, CliError> {
@@ -219,6 +259,7 @@ impl<I: PmIndex<u64, u64, Mapped> + 'static> Bench for InPool<I> {
             Some(pool) => pool.kill(),
             None => return Err(CliError::StillOpen { path }),
         }
+        victim::write_and_kill(I::NAME, &path, medium)?;
         let started = Instant::now();
         let pool = Arc::new(Pool::open(&path, &medium.apply(PoolOptions::new()))?);
         let index = I::open(&pool, INDEX)?;
@@ -270,5 +311,21 @@ impl Bench for Yardstick {
 
     fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_files_say_what_bench_checks() {
+        let golden = find("fptree").expect("registered").golden();
+        assert!(golden.contains(&(Phase::Insert, 2, 2)), "{golden:?}");
+        assert!(golden.contains(&(Phase::GetMiss, 0, 0)), "{golden:?}");
+        for name in names().into_iter().filter(|name| *name != Yardstick::NAME) {
+            let golden = find(name).expect("registered").golden();
+            assert!(golden.iter().any(|cost| cost.0 == Phase::Get), "{name}: {golden:?}");
+        }
     }
 }

@@ -21,9 +21,10 @@ pub(super) fn count(entry: &Entry, run: &mut Run, seed: u64) -> Result<(), CliEr
     let Some(make) = entry.make_counting else { return Ok(()) };
     let counted = make()?;
     let mut work = Workload::new(RECORDS, OPS, seed);
+    let golden = entry.golden();
     for phase in Phase::ALL {
         let cost = cost(&counted, &mut work, phase)?;
-        let golden = entry.golden.iter().find(|golden| golden.0 == phase);
+        let golden = golden.iter().find(|golden| golden.0 == phase);
         if let Some(&(_, lines, fences)) = golden
             && cost.usual != (lines, fences)
         {
