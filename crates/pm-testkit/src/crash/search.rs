@@ -38,7 +38,7 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
         for run in 0..if plan.threads.len() == config.threads { runs } else { 0 } {
             // Neither creation nor a late start: the seed modulo 4 is 1 or 2.
             let seed = 4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2;
-            explorer.explore(plan, seed)?;
+            explorer.explore_directed(plan, seed)?;
         }
     }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;

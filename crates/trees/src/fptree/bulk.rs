@@ -313,6 +313,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 rest = &rest[1..];
             }
             op.prepare(filled)?; // durable before: the bits
+            leaf.put_state(pm, state);
             // What the blocks contain matters to nobody before P3.
             let mut contents = Flushed::nothing();
             for ((key, value), block) in staged.iter().zip(blocks) {
@@ -320,7 +321,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
                 contents = contents.and(written);
             }
-            leaf.put_state(pm, state);
             finish(pool, op, || leaf.flush_state(pm).and(contents))?; // durable before: P3
         }
         Ok(())
