@@ -231,7 +231,12 @@ impl<S: CrashSubject> Explorer<S> {
     /// States after which the trial at hand ends: a share of all, so that many trials have one.
     fn trial_budget(&self) -> u64 {
         let (done, wanted) = (self.report.states, self.config.states);
-        let share = done + if self.directed { wanted / 64 } else { (wanted / 12).max(400) };
+        let share = done
+            + match (self.directed, self.config.mutation) {
+                (true, None) => wanted / 64,
+                (true, Some(_)) => wanted / 20, // directed plans are there for the mutants
+                (false, _) => (wanted / 12).max(400),
+            };
         if done < wanted { share.min(wanted) } else { share }
     }
 
