@@ -20,6 +20,8 @@ const IDLE_TRIALS: u64 = 80;
 /// The fewest runs: when the states are used up, further ones are crashed only at steps that no
 /// crash was explored at yet.
 const MIN_TRIALS: u64 = 80;
+/// The fewest states of which directed runs get a part, but for mutants.
+const DIRECTED_STATES: u64 = 40_000;
 /// How often a directed run is crashed.
 const DIRECTED_RUNS: u64 = 4;
 /// The most reductions tried on a failure.
@@ -32,7 +34,12 @@ const SHRINKS: usize = 400;
 pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
     let (mut trial, mut idle) = (0, 0);
-    for (i, plan) in S::directed().iter().enumerate() {
+    let directed = if config.mutation.is_some() || config.states >= DIRECTED_STATES {
+        S::directed()
+    } else {
+        Vec::new() // they would take too much of so few
+    };
+    for (i, plan) in directed.iter().enumerate() {
         // Of several threads most schedules are harmless.
         let runs = if config.threads > 1 { 4 * DIRECTED_RUNS } else { DIRECTED_RUNS };
         for run in 0..if plan.threads.len() == config.threads { runs } else { 0 } {
