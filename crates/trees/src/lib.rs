@@ -1,11 +1,13 @@
-//! Persistent B+-trees: [`fptree`], [`bztree`] and their relatives.
+//! Persistent B+-trees: [`fptree`], [`nvtree`], [`wbtree`] and [`bztree`].
 #![forbid(unsafe_code)]
 
 pub mod bztree;
 pub mod fptree;
 pub mod nvtree;
 mod tails;
+pub mod wbtree;
 
 pub use bztree::BzTree;
 pub use fptree::FpTree;
 pub use nvtree::NvTree;
+pub use wbtree::{SharedWbTree, WbTree};

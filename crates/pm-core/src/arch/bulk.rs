@@ -63,6 +63,12 @@ pub(crate) fn match_word(level: Level, src: &[PmU64], word: u64) -> u64 {
     dispatch!(level, match_word(src, word))
 }
 
+/// Which of up to 64 words are less than `bound`, unsigned.
+#[inline(always)]
+pub(crate) fn match_less(level: Level, src: &[PmU64], bound: u64) -> u64 {
+    dispatch!(level, match_less(src, bound))
+}
+
 /// How many words are less than `bound`, unsigned.
 #[inline(always)]
 pub(crate) fn count_less(level: Level, src: &[PmU64], bound: u64) -> usize {

@@ -34,6 +34,15 @@ pub(crate) fn match_word(src: &[PmU64], word: u64) -> u64 {
         .fold(0, |mask, (i, cell)| mask | u64::from(cell.atomic().load(Relaxed) == word) << i)
 }
 
+#[inline(always)]
+pub(crate) fn match_less(src: &[PmU64], bound: u64) -> u64 {
+    (0..).zip(src.iter().take(64)).fold(0, |mask, (i, cell)| {
+        mask | u64::from(cell.atomic().load(Relaxed) < bound) << i
+    })
+}
+
+/// How many words are less than `bound`.
+#[inline(always)]
 pub(crate) fn count_less(src: &[PmU64], bound: u64) -> usize {
     src.iter().map(|cell| usize::from(cell.atomic().load(Relaxed) < bound)).sum()
 }

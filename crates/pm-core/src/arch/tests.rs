@@ -74,6 +74,7 @@ struct Variant {
     read_words: fn(&[PmU64], &mut [u64]),
     match_byte: fn(&[PmU64], u8) -> u64,
     match_word: fn(&[PmU64], u64) -> u64,
+    match_less: fn(&[PmU64], u64) -> u64,
     count_less: fn(&[PmU64], u64) -> usize,
     cmp_prefix: fn(&[PmU64], &[u8]) -> Ordering,
 }
@@ -86,6 +87,7 @@ macro_rules! variant {
             read_words: |src, dst| m::read_words(src, dst),
             match_byte: |src, byte| m::match_byte(src, byte),
             match_word: |src, word| m::match_word(src, word),
+            match_less: |src, bound| m::match_less(src, bound),
             count_less: |src, bound| m::count_less(src, bound),
             cmp_prefix: |src, probe| m::cmp_prefix(src, probe),
         }
@@ -188,6 +190,10 @@ fn word_searches_agree_with_plain_loops() {
                     .enumerate()
                     .fold(0, |mask, (i, &w)| mask | u64::from(w == probe) << i);
                 assert_eq!((v.match_word)(cells, probe), equal, "{} {words:x?}", v.name);
+                let below = (0..)
+                    .zip(words.iter().take(64))
+                    .fold(0, |mask, (i, &w)| mask | u64::from(w < probe) << i);
+                assert_eq!((v.match_less)(cells, probe), below, "{} {words:x?}", v.name);
                 let less = words.iter().filter(|&&w| w < probe).count();
                 assert_eq!((v.count_less)(cells, probe), less, "{} {words:x?}", v.name);
             }

@@ -220,6 +220,11 @@ impl Medium for Mapped {
     }
 
     #[inline(always)]
+    fn match_less(&self, src: &[PmU64], bound: u64) -> u64 {
+        arch::bulk::match_less(self.level, src, bound)
+    }
+
+    #[inline(always)]
     fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
         arch::bulk::count_less(self.level, src, bound)
     }

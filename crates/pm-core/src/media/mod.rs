@@ -90,6 +90,14 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
             .fold(0, |mask, (i, cell)| mask | u64::from(self.load_word(cell) == word) << i)
     }
 
+    /// Which of up to 64 words are less than `bound`, as unsigned numbers: bit `i` is `src[i]`. Races
+    /// like [`read_words`](Self::read_words).
+    fn match_less(&self, src: &[PmU64], bound: u64) -> u64 {
+        (0..)
+            .zip(src.iter().take(64))
+            .fold(0, |mask, (i, cell)| mask | u64::from(self.load_word(cell) < bound) << i)
+    }
+
     /// How many words are less than `bound`, as unsigned numbers, in any order: in sorted words, the
     /// place of `bound`. Branch-free where the number of words is a constant, so prefer the whole
     /// node, unused words at `u64::MAX`. Races like [`read_words`](Self::read_words).

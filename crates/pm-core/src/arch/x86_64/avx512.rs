@@ -211,6 +211,11 @@ pub(in crate::arch) fn match_word(src: &[PmU64], word: u64) -> u64 {
 }
 
 #[inline(always)]
+pub(in crate::arch) fn match_less(src: &[PmU64], bound: u64) -> u64 {
+    compare::<GREATER>(src, bound)
+}
+
+#[inline(always)]
 pub(in crate::arch) fn count_less(src: &[PmU64], bound: u64) -> usize {
     let mut total = 0;
     for chunk in src.chunks(64) {

@@ -104,6 +104,11 @@ pub(in crate::arch) fn match_word(src: &[PmU64], word: u64) -> u64 {
 }
 
 #[inline(always)]
+pub(in crate::arch) fn match_less(src: &[PmU64], bound: u64) -> u64 {
+    portable::match_less(src, bound)
+}
+
+#[inline(always)]
 pub(in crate::arch) fn count_less(src: &[PmU64], bound: u64) -> usize {
     if src.is_empty() {
         return 0;

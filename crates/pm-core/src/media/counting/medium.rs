@@ -165,6 +165,10 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.match_word(src, word)
     }
 
+    fn match_less(&self, src: &[PmU64], bound: u64) -> u64 {
+        self.inner.match_less(src, bound)
+    }
+
     fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
         self.inner.count_less(src, bound)
     }

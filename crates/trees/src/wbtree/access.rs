@@ -1,0 +1,127 @@
+//! Finding the leaf of a key, and reading it.
+
+use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, Slot};
+
+use super::inner::Inner;
+use super::layout::{Child, Geometry};
+use super::leaf::Leaf;
+use super::separator::Route;
+use super::tree::WbTree;
+
+/// A step of a way down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// An inner node.
+    pub(super) node: Child,
+    /// The place in its order of the child taken.
+    pub(super) place: usize,
+}
+
+/// A way down: the inner nodes, the top first, and the leaf.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub(super) steps: Vec<Step>,
+    pub(super) leaf: u64,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// The leaf for `route`; `arriving` is told it as soon as it is known.
+    #[inline(always)]
+    pub(super) fn descend(
+        &self,
+        route: &Route<'_>,
+        arriving: impl FnOnce(u64),
+    ) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
+        let pool = &*self.pool;
+        let mut node = self.top()?;
+        while node.level() > 0 {
+            let (_, child) = self.child_for(node, route)?;
+            if child.level() > 0 {
+                Inner::<K, V, LEAF, INNER>::prefetch(pool, child.offset());
+            }
+            node = child;
+        }
+        arriving(node.offset());
+        Leaf::at(pool, node.offset())
+    }
+
+    /// The child of an inner node for `route`, and its place.
+    #[inline(always)]
+    pub(super) fn child_for(
+        &self,
+        node: Child,
+        route: &Route<'_>,
+    ) -> Result<(usize, Child), PmError> {
+        let pool = &*self.pool;
+        let inner = self.inner(node.offset())?;
+        let state = inner.state(pool.pm());
+        let place = inner.place(pool, state, route)?;
+        let i = inner.entry_at(pool, state, place)?;
+        Ok((place, self.below(node, inner.child(pool.pm(), i))?))
+    }
+
+    /// The way from `top` to the leaf for `route`.
+    pub(super) fn trace(&self, top: Child, route: &Route<'_>) -> Result<Path, PmError> {
+        let mut steps = Vec::with_capacity(top.level() as usize);
+        let mut node = top;
+        while node.level() > 0 {
+            let (place, child) = self.child_for(node, route)?;
+            steps.push(Step { node, place });
+            node = child;
+        }
+        Ok(Path { steps, leaf: node.offset() })
+    }
+
+    /// Fetches the lines of a leaf that a lookup needs: the first, and the probe's preferred slot.
+    #[inline(always)]
+    pub(super) fn prefetch_slot(&self, leaf: u64, probe: &Probe<'_, K>) {
+        let slot = probe.preferred_slot(LEAF) * Slot::<K, V>::WORDS;
+        let word = Geometry::<K, V, LEAF, INNER>::SLOTS + slot;
+        self.pool.prefetch(PPtr::<PmU64>::new(leaf));
+        self.pool.prefetch(PPtr::<PmU64>::new(leaf + (8 * word / LINE * LINE) as u64));
+    }
+
+    /// Fetches a whole leaf. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_leaf(&self, leaf: u64) {
+        for line in (0..Geometry::<K, V, LEAF, INNER>::LEAF_BYTES).step_by(LINE) {
+            self.pool.prefetch(PPtr::<PmU64>::new(leaf + line));
+        }
+    }
+
+    /// What `read` makes of the slot of the probe's key.
+    #[inline(always)]
+    fn read<T>(
+        &self,
+        key: &K::Ref,
+        read: impl FnOnce(&pmindex_core::Pool<M>, &[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
+        let probe = Probe::new(key)?;
+        let arriving = |leaf| self.prefetch_slot(leaf, &probe);
+        let leaf = self.descend(&Route::to(&probe), arriving)?;
+        match leaf.find(&self.pool, leaf.state(self.pm()), &probe)? {
+            Some(i) => Ok(Some(read(&self.pool, leaf.slot(i))?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Cost
+    /// No flush, no fence. Per inner node two dependent cache misses, the first one of seven lines at
+    /// once; in the leaf mostly one, of two lines.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.read(key, Slot::<K, V>::value)
+    }
+
+    /// Whether `key` is present.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.read(key, |_, _| Ok(()))?.is_some())
+    }
+}

@@ -1,0 +1,288 @@
+//! Many keys at a time.
+//!
+//! Both operations send up to 64 keys down together, level by level, so that their cache misses
+//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! leaf, then makes all of them durable at once and commits them at once:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | all slots (and blocks, with their tickets) | P2 |
+//! | P2 | for each leaf: order line; fingerprints, then the state (LIN of all its records) | return (DUR) |
+//!
+//! A stage ends early at a record that cannot join it (its leaf is full, or the operation is): what
+//! is staged is committed, the record goes in alone, and the next stage begins after it. So results
+//! are those of single inserts in input order, and the first error stops the batch at its record.
+
+use pmindex_core::{Flushed, Medium, Op, PmError};
+use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::inner::Inner;
+use super::layout::{Child, LeafState, Pending, bits, free_slot};
+use super::leaf::{Incoming, Leaf, write_record};
+use super::order::Order;
+use super::separator::Route;
+use super::tree::{STRUCTURE, WbTree};
+
+/// How many keys go down together.
+const BATCH: usize = 64;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            probes.clear();
+            for key in keys {
+                probes.push(Probe::<K>::new(key.borrowed())?);
+            }
+            let leaves =
+                self.descend_many(&probes, |leaf, probe| self.prefetch_slot(leaf, probe))?;
+            let mut candidates = [(LeafState::default(), 0u64); BATCH];
+            for ((candidates, probe), &leaf) in candidates.iter_mut().zip(&probes).zip(&leaves) {
+                let leaf = self.leaf(leaf)?;
+                let state = leaf.state(pm);
+                *candidates = (state, leaf.matches(pm, state, probe));
+                if let Some(i) = bits(candidates.1).next().filter(|&i| i < LEAF) {
+                    pm.prefetch(&leaf.slot(i)[0]);
+                }
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                let leaf = self.leaf(leaves[i])?;
+                let (state, candidates) = candidates[i];
+                *out = match leaf.find_among(pool, state, candidates, &probes[i])? {
+                    Some(slot) => Some(Slot::<K, V>::value(pool, leaf.slot(slot))?),
+                    None => None,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaves of up to [`BATCH`] keys; `arriving` is told each as soon as it is known.
+    #[inline(always)]
+    fn descend_many(
+        &self,
+        probes: &[Probe<'_, K>],
+        arriving: impl Fn(u64, &Probe<'_, K>),
+    ) -> Result<[u64; BATCH], PmError> {
+        let top = self.top()?;
+        let mut nodes = [top; BATCH];
+        for _ in 0..top.level() {
+            for (node, probe) in nodes.iter_mut().zip(probes) {
+                let (_, child) = self.child_for(*node, &Route::to(probe))?;
+                *node = child;
+                if child.level() > 0 {
+                    Inner::<K, V, LEAF, INNER>::prefetch(&self.pool, child.offset());
+                } else {
+                    arriving(child.offset(), probe);
+                }
+            }
+        }
+        Ok(nodes.map(Child::offset))
+    }
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    pub fn insert_many(&mut self, records: &[(K, V)]) -> InsertMany {
+        self.do_insert_many(records)
+    }
+
+    pub(super) fn do_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        result.inserted.reserve(records.len());
+        for records in records.chunks(BATCH) {
+            if let Err(error) = self.insert_chunk(records, &mut result.inserted) {
+                result.stopped = Some(error);
+                break;
+            }
+        }
+        result
+    }
+
+    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        self.begin()?;
+        let mut probes = Vec::with_capacity(records.len());
+        let mut refused = None;
+        for (key, _) in records {
+            match Probe::<K>::new(key.borrowed()) {
+                Ok(probe) => probes.push(probe),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut leaves = self.descend_many(&probes, |leaf, _| self.prefetch_leaf(leaf))?;
+        let mut next = 0;
+        while next < probes.len() {
+            let mut stage = Stage::new(self);
+            let mut results = Vec::with_capacity(probes.len() - next);
+            self.doubt(STRUCTURE);
+            while next < probes.len() {
+                let Some(new) = stage.add(&probes[next], &records[next].1, leaves[next]) else {
+                    break;
+                };
+                results.push(new);
+                next += 1;
+            }
+            stage.commit()?;
+            self.doubt(0);
+            inserted.append(&mut results);
+            if let Some((key, value)) = records[..probes.len()].get(next) {
+                inserted.push(self.do_insert(key.borrowed(), value.borrowed())?);
+                next += 1;
+                // It may have split leaves.
+                for (leaf, probe) in leaves.iter_mut().zip(&probes).skip(next) {
+                    *leaf = self.descend(&Route::to(probe), |_| ())?.offset();
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+/// A leaf with staged records.
+struct Staged<'t, K, V, const LEAF: usize> {
+    leaf: Leaf<'t, K, V, LEAF>,
+    /// The state as it is.
+    before: LeafState,
+    /// The slots to be committed.
+    slots: u64,
+    order: Order,
+}
+
+/// Records that will be committed together.
+struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t WbTree<K, V, M, LEAF, INNER>,
+    op: Option<Op<'t, M>>,
+    flushed: Flushed,
+    leaves: Vec<Staged<'t, K, V, LEAF>>,
+    records: u64,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Stage<'t, K, V, M, LEAF, INNER>
+{
+    fn new(tree: &'t WbTree<K, V, M, LEAF, INNER>) -> Self {
+        let leaves = Vec::with_capacity(BATCH);
+        Self { tree, op: None, flushed: Flushed::nothing(), leaves, records: 0 }
+    }
+
+    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
+    /// whatever reason, and nothing was changed.
+    #[inline(always)]
+    fn add(&mut self, probe: &Probe<'_, K>, value: &V, leaf: u64) -> Option<bool> {
+        let tree = self.tree;
+        let datum = Datum::new(value.borrowed()).ok()?;
+        let index = self.take(leaf)?;
+        let Staged { leaf, slots, .. } = self.leaves[index];
+        let candidates = leaf.matches(tree.pm(), leaf.state(tree.pm()).with_slots(slots), probe);
+        if leaf.find_stored(&tree.pool, candidates, probe).ok()?.is_some() {
+            return Some(false);
+        }
+        let slot = free_slot(slots, probe.preferred_slot(LEAF), LEAF)?;
+        let order = &self.leaves[index].order;
+        let rank = order.rank(&tree.pool, &leaf, slots, probe).ok()?;
+        self.write(&leaf, slot, Incoming { probe, datum: &datum })?;
+        let staged = &mut self.leaves[index];
+        staged.order.insert(rank, slot);
+        staged.slots |= 1 << slot;
+        self.records += 1;
+        Some(true)
+    }
+
+    /// The place among `leaves` of a leaf.
+    #[inline(always)]
+    fn take(&mut self, offset: u64) -> Option<usize> {
+        if let Some(index) = self.leaves.iter().position(|s| s.leaf.offset() == offset) {
+            return Some(index);
+        }
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let leaf = self.tree.leaf(offset).ok()?;
+        let before = leaf.state(pm);
+        let slots = before.slots();
+        if !before.is_valid(LEAF) || leaf.missing(pm, before) != 0 {
+            return None; // a single insert settles it, or says what is wrong
+        }
+        let order = Order::of(pool, &leaf, before, slots).ok()?;
+        self.leaves.push(Staged { leaf, before, slots, order });
+        Some(self.leaves.len() - 1)
+    }
+
+    /// Writes and flushes a record, and stores its fingerprint.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        leaf: &Leaf<'t, K, V, LEAF>,
+        slot: usize,
+        record: Incoming<'_, K, V>,
+    ) -> Option<()> {
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let written = if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(pool.op().ok()?);
+            }
+            write_record(pool, self.op.as_mut()?, leaf, slot, record).ok()?
+        } else {
+            Slot::<K, V>::write(pm, leaf.slot(slot), record.probe, record.datum, 0)
+        };
+        leaf.put_fingerprint(pm, slot, record.probe.fingerprint());
+        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
+        self.flushed = flushed.and(written);
+        Some(())
+    }
+
+    /// Makes what is staged durable and visible (end of P1, and P2).
+    fn commit(self) -> Result<(), PmError> {
+        let Self { tree, op, flushed, leaves, records } = self;
+        let pm = tree.pm();
+        if records == 0 {
+            return Ok(());
+        }
+        if let Some(mut op) = op {
+            op.prepare(flushed)?;
+            publish(pm, &leaves);
+            let sealed = op.seal();
+            let published = flush(pm, &leaves);
+            let durable = pm.fence(sealed.and(published))?; // DUR
+            op.finish(durable);
+        } else {
+            pm.fence(flushed)?;
+            publish(pm, &leaves);
+            let published = flush(pm, &leaves);
+            pm.fence(published)?; // DUR
+        }
+        tree.count(records);
+        Ok(())
+    }
+}
+
+/// Step P2.
+#[track_caller]
+fn publish<K: Key, V: Value, const LEAF: usize>(
+    pm: &impl Medium,
+    leaves: &[Staged<'_, K, V, LEAF>],
+) {
+    for staged in leaves.iter().filter(|s| s.slots != s.before.slots()) {
+        staged.leaf.publish(pm, staged.before, staged.slots, &staged.order, Pending::NONE); // LIN
+    }
+}
+
+#[track_caller]
+fn flush<K: Key, V: Value, const LEAF: usize>(
+    pm: &impl Medium,
+    leaves: &[Staged<'_, K, V, LEAF>],
+) -> Flushed {
+    leaves
+        .iter()
+        .filter(|s| s.slots != s.before.slots())
+        .fold(Flushed::nothing(), |all, staged| all.and(staged.leaf.flush_lines(pm)))
+}

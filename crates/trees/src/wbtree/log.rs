@@ -1,0 +1,139 @@
+//! The micro-log: one line of the root block for the one structural change under way.
+//!
+//! A change (a split, a removal of a node) is decided by one word, the *parent's* state or the
+//! root's `top`; after that another node, the one that was split, has yet to lose what moved. The
+//! log says so:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | new nodes, entries, tickets; the log, armed | P2 |
+//! | P2 | the parent's state, or `top` (the change is decided) | P3 |
+//! | P3 | the state of the node that was split | P4 |
+//! | P4 | the log, idle | return |
+//!
+//! Recovery orders the parent's entries if P2 was cut short, does P3 if P2 was reached, and P4. It
+//! does the same to what a panic leaves. A change without P3 leaves the log armed: it says nothing
+//! but whose order may be invalid, and the next change arms it anew before anything that it names
+//! can go.
+
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool, Word};
+use pmindex_index::{Key, Value};
+
+use super::inner::Inner;
+use super::layout::{Child, InnerState, Log, Root};
+use super::leaf::Leaf;
+use super::tree::WbTree;
+
+/// What a log says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Note {
+    /// The node whose state decides, or null: `top` or `loading`.
+    pub(super) parent: Child,
+    pub(super) mask: u64,
+    pub(super) expect: u64,
+    /// The node that loses what moved, or null.
+    pub(super) node: Child,
+    /// Its state then.
+    pub(super) kept: u64,
+}
+
+/// Arms the log and flushes it (step P1).
+#[track_caller]
+pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
+    // One line, stored in this order: it never says half of one thing and half of another.
+    pm.store(&log.armed, 0);
+    pm.store(&log.parent, note.parent.into_word());
+    pm.store(&log.mask, note.mask);
+    pm.store(&log.expect, note.expect);
+    pm.store(&log.node, note.node.into_word());
+    pm.store(&log.kept, note.kept);
+    pm.store(&log.armed, 1);
+    pm.flush(log)
+}
+
+/// Ends the log (step P4).
+#[track_caller]
+pub(super) fn clear(pm: &impl Medium, log: &Log) -> Result<(), PmError> {
+    pm.store(&log.armed, 0);
+    let flushed = pm.flush(&log.armed);
+    pm.fence(flushed)?;
+    Ok(())
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// Finishes the change that a crash, or a panic, cut short; whether there was anything to do.
+    /// Idempotent, and may itself be cut short.
+    pub(super) fn finish_change(pool: &Pool<M>, root: &Root) -> Result<bool, PmError> {
+        let (pm, log) = (pool.pm(), &root.log);
+        if pm.load(&log.armed) == 0 {
+            return Ok(false);
+        }
+        let parent = Child::from_word(pm.load(&log.parent));
+        let node = Child::from_word(pm.load(&log.node));
+        let (mask, expect) = (pm.load(&log.mask), pm.load(&log.expect));
+        let mut did = false;
+        let committed = if parent.is_null() {
+            pm.load(&root.top) == expect || pm.load(&root.loading) == expect
+        } else {
+            let inner = Inner::<K, V, LEAF, INNER>::at(pool, parent.offset())?;
+            did |= order(pool, &inner)?;
+            inner.state(pm).into_word() & mask == expect
+        };
+        if node.is_null() {
+            return Ok(did);
+        }
+        if committed {
+            let kept = pm.load(&log.kept);
+            did = true;
+            Self::shrink(pool, node, kept)?; // P3
+        }
+        clear(pm, log)?; // P4
+        Ok(did)
+    }
+
+    /// Step P3: a node loses what moved.
+    pub(super) fn shrink(pool: &Pool<M>, node: Child, kept: u64) -> Result<(), PmError> {
+        let pm = pool.pm();
+        if node.level() > 0 {
+            let inner = Inner::<K, V, LEAF, INNER>::at(pool, node.offset())?;
+            let state = InnerState::from_word(kept);
+            let order = inner.sort(pool, state)?;
+            inner.commit(pm, state, &order);
+            let flushed = pm.flush_words(inner.line());
+            pm.fence(flushed)?;
+        } else {
+            let leaf = Leaf::<K, V, LEAF>::at(pool, node.offset())?;
+            store_state(pool, leaf.state_cell(), kept)?;
+        }
+        Ok(())
+    }
+}
+
+/// Stores a leaf's state, durably. The order goes on naming the slots that are free now.
+fn store_state<M: Medium>(pool: &Pool<M>, cell: &PmU64, state: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store_word(cell, state);
+    let flushed = pm.flush(cell);
+    pm.fence(flushed)?;
+    Ok(())
+}
+
+/// Orders the entries of a node whose order is invalid; whether it was.
+fn order<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    pool: &Pool<M>,
+    inner: &Inner<'_, K, V, LEAF, INNER>,
+) -> Result<bool, PmError> {
+    let pm = pool.pm();
+    let state = inner.state(pm);
+    if state.is_ordered() || !state.is_valid(INNER) {
+        return Ok(false);
+    }
+    let order = inner.sort(pool, state)?;
+    let state = InnerState::new(state.entries(), state.first());
+    inner.commit(pm, state, &order);
+    let flushed = pm.flush_words(inner.line());
+    pm.fence(flushed)?;
+    Ok(true)
+}

@@ -1,0 +1,57 @@
+//! wBTree: a B+-tree in PM alone, with unsorted nodes, bitmap commits and an indirection array.
+//!
+//! After Chen, Jin: *Persistent B+-Trees in Non-Volatile Main Memory* (VLDB 2015), as evaluated by
+//! Lersch, Hao, Oukid, Wang, Willhalm: *Evaluating Persistent Memory Range Indexes* (VLDB 2019),
+//! section 3.1. Its ideas are here: a record goes to any free slot, and one 8-byte store of the
+//! bitmap makes it be there; an *indirection slot array* gives the order, so that scans never sort
+//! and searches are binary; nothing is in DRAM, so opening after a crash rebuilds nothing. Splits
+//! are micro-logged ([`log`]), in leaves and inner nodes alike ([`split`]). What differs:
+//!
+//! * **One fence per insert** instead of four flushes with a fence each. Bitmap and order each lie on
+//!   a line with what makes them valid, and the bitmap's line can tell exactly whether the record
+//!   became durable too ([`leaf`]); so all three lines go out under one fence.
+//! * **Order and bitmap never get out of step.** The order says for which state it was made; who
+//!   reads it skips free slots; who finds it invalid sorts ([`order`]). The paper's bitmap-only delete
+//!   and three-flush update leave an array that names what is gone.
+//! * **Fingerprints** in the bitmap's line spare a point lookup the binary search: it reads that line
+//!   and mostly one slot. The search through the order is for ranges, and where prefixes of
+//!   separators tie.
+//! * **The way down is branch-free**: one pass over the separators counts those less than the key
+//!   ([`inner`]); a node's lines are fetched at once.
+//! * **No links between leaves.** A scan goes on by the parent, which also names the leaves to fetch
+//!   ahead. A split, a removal commits with one word of the parent.
+//! * **8-byte offsets** where the paper's evaluation has 16-byte pointers: those cannot be swung by
+//!   an 8-byte store.
+//!
+//! A leaf has at most 54 slots rather than 63, an inner node 56: so commit word, fingerprints and
+//! order lie on two lines.
+//!
+//! # One writer
+//!
+//! As the paper's, this tree has one writer, and the compiler sees to it: what writes takes
+//! `&mut self`. [`SharedWbTree`] is for many threads.
+
+mod access;
+mod batch;
+mod bulk;
+mod check;
+mod image;
+mod inner;
+mod layout;
+mod leaf;
+mod log;
+mod order;
+mod range;
+mod recover;
+mod separator;
+mod shared;
+mod split;
+mod tree;
+mod unlink;
+mod walk;
+mod write;
+
+pub use layout::{Log, Root};
+pub use range::Range;
+pub use shared::SharedWbTree;
+pub use tree::WbTree;

@@ -1,0 +1,154 @@
+//! Creating, opening and closing: opening reads the root block and rebuilds nothing.
+//!
+//! What a crash left half done is in the [micro-log](super::log), one structural change at most, and
+//! is finished here. An insert that a crash cut short is seen, and its slot freed, when its leaf is
+//! written again; an order line that did not become durable is made anew by the next insert into its
+//! leaf. A bulk load that was cut short is discarded, which takes as long as it had loaded.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use pmindex_core::{IndexEntry, Medium, Owner, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+
+use super::image::LeafImage;
+use super::layout::{Child, Geometry, KIND, Root};
+use super::tree::{UNKNOWN, WbTree};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    fn wanted() -> String {
+        format!("wbtree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let layout = Geometry::<K, V, LEAF, INNER>::id();
+        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+            let pm = pool.pm();
+            for word in pmindex_core::words_of(root) {
+                pm.store_word(word, 0);
+            }
+            pm.flush(root)
+        })?;
+        let root = entry.root::<Root>();
+        let created = Self::start(pool, entry);
+        // No room for the first leaf: no index either.
+        if created.is_err() && pool.pm().load(&pool.get(root)?.top) == 0 {
+            pool.drop_index(name)?;
+        }
+        created
+    }
+
+    /// Opens the index `name`, and recovers it.
+    ///
+    /// # Cost
+    /// A few lines, whatever the size of the index; after a bulk load that was cut short, what it had
+    /// loaded is read and freed.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
+        }
+        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+        }
+        Self::start(pool, entry)
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let mut tree = Self {
+            pool: Arc::clone(pool),
+            entry,
+            count: AtomicU64::new(UNKNOWN),
+            doubt: AtomicU64::new(0),
+            report: RecoveryReport {
+                clean: pool.was_clean(),
+                threads: 1,
+                ..RecoveryReport::default()
+            },
+            types: std::marker::PhantomData,
+        };
+        let root = tree.root()?;
+        if pool.pm().load(&root.top) == 0 {
+            tree.make_first_leaf(root)?;
+        }
+        let finished = Self::finish_change(pool, root)?;
+        let discarded = tree.discard_loading()?;
+        let count = tree.take_count(root)?;
+        tree.count = AtomicU64::new(count.unwrap_or(UNKNOWN));
+        tree.report.repaired = u64::from(finished) + u64::from(discarded);
+        tree.report.records = count.unwrap_or(0);
+        tree.report.elapsed = started.elapsed();
+        Ok(tree)
+    }
+
+    /// Makes the first leaf; a crash may have come between it and the root.
+    fn make_first_leaf(&self, root: &Root) -> Result<(), IndexError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
+        let top = Child::new(block.ptr().offset(), 0);
+        // P1: an empty leaf.
+        let image = LeafImage::<K, V, LEAF>::new().finish();
+        let filled = pm.stream_words(self.leaf(top.offset())?.words(), &image);
+        let cell = root.top.as_word();
+        let top = pmindex_core::Word::into_word(top);
+        op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: top })?;
+        op.prepare(filled)?;
+        // P2: the link.
+        super::leaf::link(pool, op, cell, top)?;
+        Ok(())
+    }
+
+    /// The number of records that a clean shutdown left; from here on there is none.
+    fn take_count(&self, root: &Root) -> Result<Option<u64>, IndexError> {
+        let pm = self.pm();
+        let saved = pm.load(&root.count);
+        if saved == 0 {
+            return Ok(None);
+        }
+        // Durable before: any write. So a count is never older than the index.
+        pm.store(&root.count, 0);
+        let cleared = pm.flush(&root.count);
+        pm.fence(cleared)?;
+        Ok(Some(saved - 1))
+    }
+
+    /// Saves the number of records, if it is known, and ends.
+    ///
+    /// # Errors
+    /// [`DurabilityLost`](pmindex_core::DurabilityLost).
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() || self.is_in_doubt() {
+            return Ok(());
+        }
+        let count = self.count.load(Relaxed);
+        if count != UNKNOWN {
+            let (pm, root) = (self.pm(), self.root()?);
+            pm.store(&root.count, count.wrapping_add(1));
+            let saved = pm.flush(&root.count);
+            pm.fence(saved)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! A wBTree for many threads: one lock around it.
+//!
+//! Writers exclude each other by a version lock. Readers take nothing and write nothing: they read
+//! the tree while it may change, which is harmless because every word of a pool is atomic and every
+//! pointer is checked, and believe what they found only if no write came between. A reader that has
+//! lost too often takes the lock.
+//!
+//! A writer holds the lock until its last fence, so nobody sees what a crash could take back.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+};
+
+use super::range::check_bounds;
+use super::tree::WbTree;
+
+/// How often a reader tries before it takes the lock.
+const TRIES: u32 = 32;
+
+/// A [`WbTree`] behind a version lock: the contract of every index, for any number of threads.
+///
+/// Reads scale; writes take turns. Costs are those of the tree.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_core::Pool;
+/// use pmindex_index::{Index, PmIndex};
+/// use pmindex_trees::SharedWbTree;
+///
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let tree = SharedWbTree::<u64, u64>::create(&pool, "numbers")?;
+/// std::thread::scope(|threads| {
+///     for n in 0..4 {
+///         let tree = &tree;
+///         threads.spawn(move || tree.insert(&n, &(10 * n)));
+///     }
+/// });
+/// assert_eq!(tree.get(&3)?, Some(30));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SharedWbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
+    tree: WbTree<K, V, M, LEAF, INNER>,
+    lock: VersionLock,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    SharedWbTree<K, V, M, LEAF, INNER>
+{
+    /// Shares a tree.
+    #[must_use]
+    pub fn new(tree: WbTree<K, V, M, LEAF, INNER>) -> Self {
+        Self { tree, lock: VersionLock::new() }
+    }
+
+    /// The tree, for the one who has it alone.
+    pub fn get_mut(&mut self) -> &mut WbTree<K, V, M, LEAF, INNER> {
+        &mut self.tree
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn into_inner(self) -> WbTree<K, V, M, LEAF, INNER> {
+        self.tree
+    }
+
+    /// What `read` finds when nothing is written meanwhile.
+    #[inline(always)]
+    fn read<T>(
+        &self,
+        mut read: impl FnMut(&WbTree<K, V, M, LEAF, INNER>) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let pm = self.tree.pm();
+        for _ in 0..TRIES {
+            let version = self.lock.begin_read(pm);
+            if self.tree.is_in_doubt() {
+                break; // a write panicked
+            }
+            let found = read(&self.tree);
+            if self.lock.validate(pm, version) {
+                return found;
+            }
+            pm.spin();
+        }
+        self.alone(read)
+    }
+
+    /// Runs `body` with the lock.
+    #[inline(always)]
+    fn write<T>(&self, body: impl FnOnce(&WbTree<K, V, M, LEAF, INNER>) -> T) -> T {
+        let guard = self.lock.lock(self.tree.pm());
+        let done = body(&self.tree);
+        drop(guard);
+        done
+    }
+
+    /// Reads with the lock, after settling what a write that panicked left.
+    #[cold]
+    #[inline(never)]
+    fn alone<T>(
+        &self,
+        read: impl FnOnce(&WbTree<K, V, M, LEAF, INNER>) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        self.write(|tree| {
+            if tree.is_in_doubt() {
+                tree.settle_doubt()?;
+            }
+            read(tree)
+        })
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K, V>
+    for SharedWbTree<K, V, M, LEAF, INNER>
+{
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.read(|tree| tree.get(key))
+    }
+
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.read(|tree| tree.contains_key(key))
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.write(|tree| tree.do_insert(key, value))
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.write(|tree| tree.do_update(key, value))
+    }
+
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.write(|tree| tree.do_upsert(key, value))
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.write(|tree| tree.do_remove(key))
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        let (lower, upper) = (lower.map(K::owned), upper.map(K::owned));
+        check_bounds(lower.as_ref(), upper.as_ref());
+        Box::new(Leaves {
+            shared: self,
+            lower,
+            upper,
+            over: [false; 2],
+            items: [VecDeque::new(), VecDeque::new()],
+        })
+    }
+
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        let before = out.len();
+        self.read(|tree| {
+            out.truncate(before);
+            tree.scan(from, limit, out)
+        })
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        self.alone(WbTree::len)
+    }
+
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        self.read(WbTree::is_empty)
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.write(|tree| tree.do_bulk_load(records))
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.read(|tree| tree.get_many(keys, out))
+    }
+
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.write(|tree| tree.do_insert_many(records))
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        self.alone(WbTree::stats)
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        self.alone(WbTree::check)
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        self.tree.recovery_report()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex<K, V, M>
+    for SharedWbTree<K, V, M, LEAF, INNER>
+{
+    const NAME: &'static str = "wbtree";
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        WbTree::create(pool, name).map(Self::new)
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        WbTree::open(pool, name).map(Self::new)
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        self.tree.close()
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.alone(WbTree::blocks)
+    }
+}
+
+/// Items of a range scan: the records of a leaf at a time, each leaf's present at one moment. The
+/// tree may change between two leaves; the bounds move past what was copied, so nothing comes twice.
+struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    shared: &'t SharedWbTree<K, V, M, LEAF, INNER>,
+    lower: Bound<K>,
+    upper: Bound<K>,
+    /// Whether the front, and the back, has copied all there is for it.
+    over: [bool; 2],
+    /// What the front, and the back, has copied, ascending.
+    items: [VecDeque<(K, V)>; 2],
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Leaves<'_, K, V, M, LEAF, INNER>
+{
+    /// Copies the next leaf with records at an end, unless there is something copied already.
+    fn fill(&mut self, back: bool) -> Result<(), IndexError> {
+        let end = usize::from(back);
+        if self.over[end] || !self.items[end].is_empty() {
+            return Ok(());
+        }
+        let (lower, upper) = (&self.lower, &self.upper);
+        let items = self.shared.read(|tree| tree.chunk(lower, upper, back))?;
+        match (back, items.front(), items.back()) {
+            (false, _, Some((greatest, _))) => self.lower = Bound::Excluded(greatest.clone()),
+            (true, Some((least, _)), _) => self.upper = Bound::Excluded(least.clone()),
+            _ => self.over[end] = true,
+        }
+        self.items[end] = items;
+        Ok(())
+    }
+
+    fn take(&mut self, back: bool) -> Option<Result<(K, V), IndexError>> {
+        if let Err(error) = self.fill(back) {
+            self.over = [true; 2];
+            self.items = Default::default();
+            return Some(Err(error));
+        }
+        let [front_items, back_items] = &mut self.items;
+        let item = if back {
+            back_items.pop_back().or_else(|| front_items.pop_back())
+        } else {
+            front_items.pop_front().or_else(|| back_items.pop_front())
+        };
+        item.map(Ok)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
+    for Leaves<'_, K, V, M, LEAF, INNER>
+{
+    type Item = Result<(K, V), IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(false)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
+    for Leaves<'_, K, V, M, LEAF, INNER>
+{
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(true)
+    }
+}

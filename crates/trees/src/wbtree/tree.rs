@@ -1,0 +1,164 @@
+//! The index itself: what its operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, Word};
+use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+
+use super::inner::Inner;
+use super::layout::{Child, Geometry, Root};
+use super::leaf::Leaf;
+
+/// A persistent ordered map that lives in PM alone: wBTree.
+///
+/// One writer: what changes the index takes `&mut self`. For many threads there is
+/// [`SharedWbTree`](super::SharedWbTree).
+///
+/// `LEAF` is the number of records of a leaf (at most 54), `INNER` the number of children of an
+/// inner node (at most 56).
+///
+/// # Cost
+///
+/// Flushed lines and fences per operation, for records of two words and no split: insert 3 and 1,
+/// update 1 and 1, remove 1 and 1, reads none. Opening reads the root block, whatever the size.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_core::Pool;
+/// use pmindex_trees::WbTree;
+///
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let mut tree = WbTree::<u64, u64>::create(&pool, "numbers")?;
+/// assert!(tree.insert(&2, &20)?);
+/// assert!(tree.insert(&1, &10)?);
+/// assert_eq!(tree.get(&2)?, Some(20));
+/// let all: Vec<_> = tree.iter().collect::<Result<_, _>>()?;
+/// assert_eq!(all, [(1, 10), (2, 20)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
+    pub(super) pool: Arc<Pool<M>>,
+    pub(super) entry: IndexEntry,
+    /// How many records there are, or [`UNKNOWN`].
+    pub(super) count: AtomicU64,
+    /// What a write that panicked left in doubt: 0, [`STRUCTURE`], or a leaf.
+    pub(super) doubt: AtomicU64,
+    pub(super) report: RecoveryReport,
+    pub(super) types: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+/// Nobody has counted.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+/// A structural change is in doubt.
+pub(super) const STRUCTURE: u64 = 1;
+
+impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
+    for WbTree<K, V, M, LEAF, INNER>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WbTree").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    #[inline(always)]
+    pub(super) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    #[inline(always)]
+    pub(super) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
+        Leaf::at(&self.pool, offset)
+    }
+
+    #[inline(always)]
+    pub(super) fn inner(&self, offset: u64) -> Result<Inner<'_, K, V, LEAF, INNER>, PmError> {
+        Inner::at(&self.pool, offset)
+    }
+
+    #[inline(always)]
+    pub(super) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
+    }
+
+    /// The top node.
+    #[inline(always)]
+    pub(super) fn top(&self) -> Result<Child, PmError> {
+        Ok(Child::from_word(self.pm().load(&self.root()?.top)))
+    }
+
+    /// Notes `change` (modulo 2^64) records, if anybody has counted.
+    #[inline(always)]
+    pub(super) fn count(&self, change: u64) {
+        let count = self.count.load(Relaxed);
+        if count != UNKNOWN {
+            self.count.store(count.wrapping_add(change), Relaxed);
+        }
+    }
+
+    /// How many nodes there can be at most: the limit of walks.
+    pub(super) fn node_limit(&self) -> u64 {
+        let least = Geometry::<K, V, LEAF, INNER>::LEAF_BYTES
+            .min(Geometry::<K, V, LEAF, INNER>::INNER_BYTES);
+        self.pool.len() / least + 1
+    }
+
+    /// How many records there are.
+    ///
+    /// # Cost
+    /// The first call after a crash reads two lines of each leaf; others, and those after a clean
+    /// shutdown, read a word of DRAM.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        let known = self.count.load(Relaxed);
+        if known != UNKNOWN {
+            return Ok(known);
+        }
+        let mut counted = 0;
+        self.walk(self.top()?, &mut |leaf| {
+            let state = leaf.state(self.pm());
+            counted += u64::from(leaf.live(self.pm(), state).count_ones());
+            Ok(())
+        })?;
+        self.count.store(counted, Relaxed);
+        Ok(counted)
+    }
+
+    /// What opening did.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    /// Sizes. Reads every node.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        let top = self.top()?;
+        let mut stats = Stats {
+            height: top.level() + 1,
+            pm_bytes: size_of::<Root>() as u64,
+            ..Stats::default()
+        };
+        self.visit(top, &mut |node| {
+            use super::walk::Node;
+            match node {
+                Node::Leaf(leaf) => {
+                    stats.leaves += 1;
+                    let live = leaf.live(self.pm(), leaf.state(self.pm()));
+                    stats.records += u64::from(live.count_ones());
+                    stats.pm_bytes += Geometry::<K, V, LEAF, INNER>::LEAF_BYTES;
+                }
+                Node::Inner(_) => {
+                    stats.inners += 1;
+                    stats.pm_bytes += Geometry::<K, V, LEAF, INNER>::INNER_BYTES;
+                }
+                Node::Block(block) => stats.pm_bytes += block.size(),
+            }
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+}

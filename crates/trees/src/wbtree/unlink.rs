@@ -1,0 +1,128 @@
+//! An emptied leaf is given back, with every inner node above it that has no other child.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | tickets: all of these live while the entry that leads to them does; the micro-log, armed | P2 |
+//! | P2 | the state, and order, of the lowest node that has other entries (LIN); allocation bits | return (DUR) |
+//!
+//! One word decides, and nothing is left to do after it. The left neighbour inherits the range of
+//! keys; if there is none, the right one does, because the separator of a first entry has no meaning.
+//! A top node left with one child is replaced by it.
+
+use pmindex_core::{Medium, Op, Owner, PPtr, PmError, PmU64, Word};
+use pmindex_index::{Key, Value};
+
+use super::access::{Path, Step};
+use super::layout::{Child, InnerState};
+use super::log::{self, Note};
+use super::separator::Route;
+use super::tree::{STRUCTURE, WbTree};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// Gives the leaf of a key back, if it is empty and not the only one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {
+        self.doubt(STRUCTURE);
+        let path = self.trace(self.top()?, route)?;
+        let leaf = self.leaf(path.leaf)?;
+        if leaf.live(self.pm(), leaf.state(self.pm())) == 0 {
+            let mut at = path.steps.len();
+            while at > 0 && self.inner(path.steps[at - 1].node.offset())?.len(self.pm()) == 1 {
+                at -= 1;
+            }
+            // If every node has one child, collapsing leaves the empty leaf at the top.
+            if at > 0 {
+                self.unlink_below(&path, at)?;
+            }
+            self.collapse()?;
+        }
+        self.doubt(0);
+        Ok(())
+    }
+
+    /// Removes the entry that step `at - 1` took, and all below it.
+    fn unlink_below(&self, path: &Path, at: usize) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let Step { node, place } = path.steps[at - 1];
+        let parent = self.inner(node.offset())?;
+        let before = parent.state(pm);
+        let mut order = parent.entries(pool)?;
+        if order.len() < 2 || place >= order.len() {
+            return Err(parent.corrupt("a node to be left with no entries"));
+        }
+        let i = usize::from(order.remove(place));
+        let owner = parent.owner(i);
+        let mut op = pool.op()?;
+        // P1.
+        free_block(&mut op, parent.block(pm, i), owner)?;
+        for step in &path.steps[at..] {
+            self.free_lonely(&mut op, step.node, owner)?;
+        }
+        op.free(PPtr::<PmU64>::new(path.leaf), owner)?;
+        let note = Note { parent: node, ..Note::default() };
+        let armed = log::arm(pm, &self.root()?.log, &note);
+        op.prepare(armed)?;
+        // P2.
+        let state = InnerState::new(before.entries() & !(1 << i), usize::from(order[0]));
+        parent.commit(pm, state, &order); // LIN
+        let sealed = op.seal();
+        let committed = pm.flush_words(parent.line());
+        let durable = pm.fence(sealed.and(committed))?; // DUR
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// Stages the end of an inner node with one entry, and of that entry's block.
+    fn free_lonely(
+        &self,
+        op: &mut Op<'_, M>,
+        node: Child,
+        owner: Owner<'_>,
+    ) -> Result<Child, PmError> {
+        let pm = self.pm();
+        let inner = self.inner(node.offset())?;
+        let i = inner.state(pm).first();
+        if i >= INNER {
+            return Err(inner.corrupt("the state of an inner node"));
+        }
+        free_block(op, inner.block(pm, i), owner)?;
+        op.free(PPtr::<PmU64>::new(node.offset()), owner)?;
+        self.below(node, inner.child(pm, i))
+    }
+
+    /// While the top node has one child, that becomes the top.
+    pub(super) fn collapse(&self) -> Result<(), PmError> {
+        let (pool, pm, root) = (&*self.pool, self.pm(), self.root()?);
+        loop {
+            let top = self.top()?;
+            if top.level() == 0 || self.inner(top.offset())?.len(pm) != 1 {
+                return Ok(());
+            }
+            let mut op = pool.op()?;
+            // P1.
+            let cell = root.top.as_word();
+            let owner = Owner { word: cell, mask: u64::MAX, expect: top.into_word() };
+            let child = self.free_lonely(&mut op, top, owner)?;
+            let armed = log::arm(pm, &root.log, &Note::default());
+            op.prepare(armed)?;
+            // P2.
+            super::leaf::link(pool, op, cell, child.into_word())?;
+        }
+    }
+}
+
+/// Stages the end of a separator's block, if there is one.
+pub(super) fn free_block<M: Medium>(
+    op: &mut Op<'_, M>,
+    block: u64,
+    owner: Owner<'_>,
+) -> Result<(), PmError> {
+    if block == 0 {
+        return Ok(());
+    }
+    op.free(PPtr::<PmU64>::new(block), owner)
+}
+

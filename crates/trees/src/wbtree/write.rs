@@ -1,0 +1,222 @@
+//! Single writes: insert, update, upsert, remove.
+//!
+//! The public operations take `&mut self`. What they do is written for `&self`, so that
+//! [`SharedWbTree`](super::SharedWbTree), whose lock keeps writers apart, can read while another
+//! thread writes: every word of a pool is atomic, and what such a reader finds counts only if nothing
+//! was written meanwhile.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::layout::bits;
+use super::leaf::{Found, Incoming};
+use super::separator::Route;
+use super::tree::{STRUCTURE, WbTree};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 3 lines, 1 fence for a record that lies in one line; else 2 fences. Byte strings: their block's
+    /// lines and tickets besides. Sometimes a split.
+    #[inline]
+    pub fn insert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.do_insert(key, value)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// 8-byte values: 1 line, 1 fence. Byte strings: 2 fences, the lines of the new block and 1,
+    /// tickets. Others: 3 lines, 2 fences.
+    #[inline]
+    pub fn update(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.do_update(key, value)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    #[inline]
+    pub fn upsert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.do_upsert(key, value)
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; byte strings: the tickets' lines and 1 fence besides. A leaf that empties is
+    /// given back.
+    #[inline]
+    pub fn remove(&mut self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.do_remove(key)
+    }
+
+    /// Starts a write: refuses if the pool does, and settles what a panic left in doubt.
+    #[inline(always)]
+    pub(super) fn begin(&self) -> Result<(), PmError> {
+        self.pool.check_writable()?;
+        if self.doubt.load(Relaxed) == 0 { Ok(()) } else { self.settle_doubt() }
+    }
+
+    /// Whether a write was cut short by a panic.
+    #[inline(always)]
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubt.load(Relaxed) != 0
+    }
+
+    /// Settles what a write that panicked left: makes a leaf durable as it is, and finishes a
+    /// structural change as recovery would.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle_doubt(&self) -> Result<(), PmError> {
+        let doubt = self.doubt.load(Relaxed);
+        if doubt == STRUCTURE {
+            Self::finish_change(&self.pool, self.root()?)?;
+            self.discard_loading()?;
+        } else if doubt != 0 {
+            // What stands in a free slot must be what is durable there: `Pending` relies on it.
+            let flushed = self.pm().flush_words(self.leaf(doubt)?.words());
+            self.pm().fence(flushed)?;
+        }
+        self.count.store(super::tree::UNKNOWN, Relaxed);
+        self.doubt.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// From here on a leaf, or the structure, is in doubt if the write does not end.
+    #[inline(always)]
+    pub(super) fn doubt(&self, what: u64) {
+        self.doubt.store(what, Relaxed);
+    }
+
+    /// The leaf of a key and what it holds of it, nothing pending.
+    #[inline(always)]
+    pub(super) fn seek(
+        &self,
+        probe: &Probe<'_, K>,
+        arriving: impl FnOnce(u64),
+    ) -> Result<Found<'_, K, V, LEAF>, PmError> {
+        let leaf = self.descend(&Route::to(probe), arriving)?;
+        let mut state = leaf.state(self.pm());
+        let slot = leaf.find(&self.pool, state, probe)?;
+        if leaf.missing(self.pm(), state) != 0 {
+            // The record of an insert that never returned is not there: its slot is free, durably,
+            // before anything else changes.
+            core::hint::cold_path();
+            let slots = leaf.live(self.pm(), state);
+            let committed = leaf.commit_slots(self.pm(), state, slots);
+            self.pm().fence(committed)?;
+            state = state.with_slots(slots);
+        }
+        if !state.is_valid(LEAF) {
+            return Err(leaf.corrupt("a leaf's state"));
+        }
+        Ok(Found { leaf, state, slot })
+    }
+
+    #[inline(always)]
+    fn insert_into(
+        &self,
+        found: &Found<'_, K, V, LEAF>,
+        record: Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        self.doubt(found.leaf.offset());
+        let done = found.insert(&self.pool, record)?;
+        self.doubt(0);
+        if done {
+            self.count(1);
+        } else {
+            self.make_room(record.probe)?;
+        }
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn update_in(
+        &self,
+        found: &Found<'_, K, V, LEAF>,
+        slot: usize,
+        record: Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        self.doubt(found.leaf.offset());
+        let done = found.update(&self.pool, slot, record)?;
+        self.doubt(0);
+        if !done {
+            self.make_room(record.probe)?;
+        }
+        Ok(done)
+    }
+
+    #[inline(always)]
+    pub(super) fn do_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        self.begin()?;
+        loop {
+            let found = self.seek(&probe, |leaf| self.prefetch_leaf(leaf))?;
+            if found.slot.is_some() {
+                return Ok(false);
+            }
+            if self.insert_into(&found, record)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn do_update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        self.begin()?;
+        loop {
+            let found = self.seek(&probe, |leaf| self.prefetch_slot(leaf, &probe))?;
+            let Some(slot) = found.slot else { return Ok(false) };
+            if self.update_in(&found, slot, record)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn do_upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        self.begin()?;
+        loop {
+            let found = self.seek(&probe, |leaf| self.prefetch_leaf(leaf))?;
+            let done = match found.slot {
+                Some(slot) => self.update_in(&found, slot, record)?,
+                None => self.insert_into(&found, record)?,
+            };
+            if done {
+                return Ok(found.slot.is_none());
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn do_remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        self.begin()?;
+        let found = self.seek(&probe, |leaf| self.prefetch_slot(leaf, &probe))?;
+        let Some(slot) = found.slot else { return Ok(None) };
+        let value = Slot::<K, V>::value(&self.pool, found.leaf.slot(slot))?;
+        self.doubt(found.leaf.offset());
+        found.remove(&self.pool, slot)?;
+        self.doubt(0);
+        self.count(u64::MAX);
+        if bits(found.state.slots()).count() == 1 {
+            // The record is gone, durably. A leaf that cannot be given back now stays, empty, until
+            // it empties again.
+            let _ = self.unlink(&Route::to(&probe));
+        }
+        Ok(Some(value))
+    }
+}
