@@ -12,4 +12,4 @@ pub use pmindex_core::{
 pub use pmindex_fastfair::FastFair;
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
-pub use pmindex_trees::{BzTree, FpTree, NvTree};
+pub use pmindex_trees::{BzTree, FpTree, NvTree, SharedWbTree, WbTree};

@@ -15,6 +15,7 @@ mod pools;
 mod registry;
 mod shared_pool;
 mod trees;
+mod wbtree;
 
 use std::process::ExitCode;
 

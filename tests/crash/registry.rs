@@ -14,6 +14,7 @@ use super::{
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
+    wbtree::{WbTreeBytes, WbTreeValues, WbTreeWords},
 };
 
 /// A structure and how to explore it.
@@ -51,5 +52,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<NvTreeBytes>>(),
         entry::<Indexed<NvTreeWide>>(),
         entry::<Indexed<FpTreeWide>>(),
+        entry::<Indexed<WbTreeWords>>(),
+        entry::<Indexed<WbTreeBytes>>(),
+        entry::<Indexed<WbTreeValues>>(),
     ]
 }

@@ -133,7 +133,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        let probe = Probe::<K>::new(from)?;
+        let from = K::owned(from);
+        let probe = Probe::<K>::of_stored(&from);
         let pool = &*self.pool;
         let mut path = self.trace_scan(&Route::to(&probe))?;
         let end = out.len().saturating_add(limit);
