@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, NvTree, PmIndex, Stats};
+use pmindex::{BzTree, FastFair, FpTree, Hart, IndexError, NvTree, PmIndex, SharedWbTree, Stats};
 use pmindex_pibench::{Indexed, KeySpace, Phase, Subject, Yardstick};
 
 use crate::bench::victim;
@@ -26,6 +26,7 @@ const ENTRIES: &[Entry] = &[
         write_for_ever: None,
     },
     in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(&NVTREE),
+    in_pool::<SharedWbTree<u64, u64>, SharedWbTree<u64, u64, Counting>>(&WBTREE),
     Entry {
         name: Yardstick::NAME,
         golden: &[],
@@ -72,6 +73,15 @@ const NVTREE: [Golden; 6] = [
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
     (Phase::Insert, 1, 1),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
+
+const WBTREE: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 3, 1),
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];

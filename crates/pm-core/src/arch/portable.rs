@@ -36,9 +36,9 @@ pub(crate) fn match_word(src: &[PmU64], word: u64) -> u64 {
 
 #[inline(always)]
 pub(crate) fn match_less(src: &[PmU64], bound: u64) -> u64 {
-    (0..).zip(src.iter().take(64)).fold(0, |mask, (i, cell)| {
-        mask | u64::from(cell.atomic().load(Relaxed) < bound) << i
-    })
+    (0..)
+        .zip(src.iter().take(64))
+        .fold(0, |mask, (i, cell)| mask | u64::from(cell.atomic().load(Relaxed) < bound) << i)
 }
 
 /// How many words are less than `bound`.

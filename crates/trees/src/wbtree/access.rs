@@ -61,7 +61,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let state = inner.state(pool.pm());
         let place = inner.place(pool, state, route)?;
         let i = inner.entry_at(pool, state, place)?;
-        Ok((place, self.below(node, inner.child(pool.pm(), i))?))
+        Ok((place, inner.child(pool.pm(), i).below(node)?))
     }
 
     /// The way from `top` to the leaf for `route`.

@@ -3,9 +3,10 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | a tree of full nodes under the root's `loading`, grown at its right end group by group | P2 |
-//! | P2 | the root's `top`, then `loading` = 0, on one line (LIN) | return (DUR) |
+//! | P2 | the root's `top` (LIN), which then is `loading`; allocation bits | return (DUR) |
+//! | P3 | `loading` = 0, on the line of `top` | the next change of `top` |
 //!
-//! While `loading` is not null, what hangs on it is not in the index: recovery discards it, and so
+//! While `loading` is neither null nor `top`, what hangs on it is not in the index: recovery discards it, and so
 //! does a load that fails. Each group of leaves is linked by one word: bits of the lowest node at the
 //! right end that has room, or `loading` itself under a new top.
 
@@ -15,7 +16,7 @@ use pmindex_record::{Datum, Probe, Slot};
 
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
-use super::layout::{Child, Geometry, InnerState, Pending, Root, bits, free_slot};
+use super::layout::{Child, Geometry, InnerState, Pending, bits, free_slot};
 use super::leaf::{Incoming, Leaf, link, write_record};
 use super::order::Order;
 use super::separator::Separator;
@@ -30,6 +31,12 @@ struct Next {
     /// What separates it from the one before; none for the first.
     separator: Separator,
     image: Vec<u64>,
+}
+
+/// The end of a group's step P1.
+fn prepare<M: Medium>(op: &mut Op<'_, M>, flushed: Flushed) -> Result<(), PmError> {
+    op.prepare(flushed)?;
+    Ok(())
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -92,9 +99,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
                 part.push((key, value));
             }
-            let Some((least, _)) = part.first() else { break };
+            let Some((smallest, _)) = part.first() else { break };
             let separator =
-                last.as_ref().map_or_else(Separator::default, |l| Separator::between(l, least));
+                last.as_ref().map_or_else(Separator::default, |l| Separator::between(l, smallest));
             let mut image = LeafImage::<K, V, LEAF>::new();
             if !Slot::<K, V>::HAS_BLOCK {
                 for (key, value) in &part {
@@ -135,7 +142,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             nodes.push(node);
             let inner = self.inner(node.offset())?;
             let last = inner.entries(&self.pool)?;
-            node = self.below(node, inner.child(pm, usize::from(last[last.len() - 1])))?;
+            node = inner.child(pm, usize::from(last[last.len() - 1])).below(node)?;
         }
         nodes.push(node);
         Ok((top, nodes))
@@ -150,16 +157,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut op = pool.op()?;
             let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
             let new = Child::new(block.ptr().offset(), 0).into_word();
-            let filled =
-                pm.stream_words(self.leaf(block.ptr().offset())?.words(), &group[0].image);
+            let filled = pm.stream_words(self.leaf(block.ptr().offset())?.words(), &group[0].image);
             op.allocate(&block, Owner { word: loading, mask: u64::MAX, expect: new })?;
-            op.prepare(filled)?;
+            prepare(&mut op, filled)?;
             link(pool, op, loading, new)?;
             return Ok(1);
         }
         for node in nodes.iter().rev().filter(|node| node.level() > 0) {
             let inner = self.inner(node.offset())?;
-            if let Some(i) = inner.free_entry(inner.state(pm)) {
+            if let Some(i) = Inner::<K, V, LEAF, INNER>::free_entry(inner.state(pm)) {
                 return if node.level() == 1 {
                     self.append_to(&inner, group)
                 } else {
@@ -184,7 +190,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut flushed = Flushed::nothing();
         let mut appended = 0;
         for next in group {
-            let Some(i) = inner.free_entry(InnerState::new(entries, before.first())) else { break };
+            let Some(i) =
+                Inner::<K, V, LEAF, INNER>::free_entry(InnerState::new(entries, before.first()))
+            else {
+                break;
+            };
             let (entry, filled) = match self.make_leaf(&mut op, next, inner.owner(i)) {
                 Ok(made) => made,
                 Err(error) if appended == 0 => return Err(error),
@@ -196,12 +206,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             order.push(i as u8);
             appended += 1;
         }
-        op.prepare(flushed)?;
-        inner.commit(pm, InnerState::new(entries, before.first()), &order);
-        let sealed = op.seal();
-        let committed = pm.flush_words(inner.line());
-        let durable = pm.fence(sealed.and(committed))?;
-        op.finish(durable);
+        prepare(&mut op, flushed)?;
+        inner.finish(pool, op, InnerState::new(entries, before.first()), &order)?;
         Ok(appended)
     }
 
@@ -219,14 +225,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut op = pool.op()?;
         let (entry, filled) = self.make_chain(&mut op, &group[0], level, inner.owner(i))?;
         let flushed = filled.and(inner.put(pm, i, &entry));
-        op.prepare(flushed)?;
+        prepare(&mut op, flushed)?;
         #[allow(clippy::cast_possible_truncation, reason = "less than INNER")]
         order.push(i as u8);
-        inner.commit(pm, InnerState::new(before.entries() | 1 << i, before.first()), &order);
-        let sealed = op.seal();
-        let committed = pm.flush_words(inner.line());
-        let durable = pm.fence(sealed.and(committed))?;
-        op.finish(durable);
+        let state = InnerState::new(before.entries() | 1 << i, before.first());
+        inner.finish(pool, op, state, &order)?;
         Ok(1)
     }
 
@@ -245,7 +248,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let words = self.inner(node.ptr().offset())?.words();
         let flushed = filled.and(pm.stream_words(words, &image));
         op.allocate(&node, owner)?;
-        op.prepare(flushed)?;
+        prepare(&mut op, flushed)?;
         link(pool, op, loading, new)?;
         Ok(1)
     }
@@ -339,13 +342,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.free(PPtr::<PmU64>::new(old.offset()), owner)?;
         op.changes(&root.loading);
         op.prepare(Flushed::nothing())?;
-        // P2, in this order on one line: at no moment is the tree nowhere.
-        pm.store(&root.top, new); // LIN
+        // P2.
+        link(pool, op, root.top.as_word(), new)?;
+        // `top` is on this line: this is durable before `top` changes, and until then both say the
+        // same.
         pm.store(&root.loading, 0);
-        let sealed = op.seal();
-        let linked = pm.flush(&root.top);
-        let durable = pm.fence(sealed.and(linked))?; // DUR
-        op.finish(durable);
         Ok(())
     }
 
@@ -358,9 +359,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let cell = root.loading.as_word();
         if pm.load(&root.top) == top.into_word() {
-            // It was installed.
-            pool.settle(cell)?;
-            self.store_loading(root, 0)?;
+            // It was installed. `top` is on this line, so this is durable before `top` changes.
+            pm.store(&root.loading, 0);
             return Ok(true);
         }
         self.empty(top)?;
@@ -370,14 +370,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(Flushed::nothing())?;
         link(pool, op, cell, 0)?;
         Ok(true)
-    }
-
-    fn store_loading(&self, root: &Root, word: u64) -> Result<(), PmError> {
-        let pm = self.pm();
-        pm.store(&root.loading, word);
-        let stored = pm.flush(&root.loading);
-        pm.fence(stored)?;
-        Ok(())
     }
 
     /// Frees everything below a node that nobody sees. Its bits say what is left; its order no longer
@@ -391,7 +383,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let state = inner.state(pm);
         let mut entries = state.entries() & (u64::MAX >> (64 - INNER));
         for i in bits(entries) {
-            self.empty(self.below(node, inner.child(pm, i))?)?;
+            self.empty(inner.child(pm, i).below(node)?)?;
         }
         while entries != 0 {
             let mut op = pool.op()?;
@@ -421,11 +413,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Frees the blocks of a leaf's records, as many at a time as an operation can.
     fn empty_leaf(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        if !Slot::<K, V>::HAS_BLOCK {
-            return Ok(());
-        }
         loop {
             let state = leaf.state(pm);
+            if !state.is_valid(LEAF) {
+                return Err(leaf.corrupt("a leaf's state"));
+            }
+            if !Slot::<K, V>::HAS_BLOCK {
+                return Ok(());
+            }
             let before = state.slots() & (u64::MAX >> (64 - LEAF));
             if before == 0 {
                 return Ok(());

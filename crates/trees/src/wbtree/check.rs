@@ -91,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(inner.corrupt("the separators of an inner node are out of order"));
         }
         for (at, &i) in order.iter().enumerate() {
-            let child = self.below(node, inner.child(pool.pm(), usize::from(i)))?;
+            let child = inner.child(pool.pm(), usize::from(i)).below(node)?;
             let left = at.checked_sub(1).map_or(low, |left| separators.get(left));
             let right = separators.get(at).or(high);
             self.check_node(child, (left, right), check)?;

@@ -19,12 +19,7 @@ pub(super) struct LeafImage<K, V, const LEAF: usize> {
 impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
     pub(super) fn new() -> Self {
         let words = vec![0; Geometry::<K, V, LEAF, 3>::LEAF_WORDS];
-        Self {
-            words,
-            slots: 0,
-            order: Vec::with_capacity(LEAF),
-            record: std::marker::PhantomData,
-        }
+        Self { words, slots: 0, order: Vec::with_capacity(LEAF), record: std::marker::PhantomData }
     }
 
     /// Puts a record in, greater than those before: `fill` writes its slot.

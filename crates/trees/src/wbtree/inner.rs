@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_core::{Flushed, LINE, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::RecordBlock;
 
@@ -127,8 +127,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     ) -> Result<Separator, PmError> {
         let pm = pool.pm();
         let mut separator = Separator::default();
-        separator.words[0] =
-            pm.load_word(&self.words[Geometry::<K, V, LEAF, INNER>::PREFIXES + i]);
+        separator.words[0] = pm.load_word(&self.words[Geometry::<K, V, LEAF, INNER>::PREFIXES + i]);
         match K::SHAPE {
             Shape::Inline(n) => pm.read_words(self.rest(i), &mut separator.words[1..n]),
             Shape::Bytes => {
@@ -155,9 +154,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
                 pm.read_words(self.rest(i), &mut words[1..n]);
                 Ok(words[1..n].cmp(&route.words[1..n]))
             }
-            Shape::Bytes => {
-                Ok(RecordBlock::at(pool, self.block(pm, i))?.cmp_key(pm, route.bytes))
-            }
+            Shape::Bytes => Ok(RecordBlock::at(pool, self.block(pm, i))?.cmp_key(pm, route.bytes)),
         }
     }
 
@@ -286,6 +283,24 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
             }
         }
         pm.store_word(self.state_cell(), state.into_word()); // LIN
+    }
+
+    /// The end of every operation that a node's state commits (step P2): stores it with its order,
+    /// seals, flushes and fences.
+    pub(super) fn finish<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        mut op: Op<'_, M>,
+        state: InnerState,
+        order: &[u8],
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        self.commit(pm, state, order); // LIN
+        let sealed = op.seal();
+        let committed = pm.flush_words(self.line());
+        let durable = pm.fence(sealed.and(committed))?; // DUR
+        op.finish(durable);
+        Ok(())
     }
 
     /// Makes the order anew from the separators: for a node whose order a crash left invalid.

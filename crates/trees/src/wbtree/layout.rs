@@ -40,7 +40,7 @@
 //! One block per index, named in the pool's directory: the way to the top node, and the
 //! [micro-log](super::log).
 
-use pmindex_core::{LINE, PmU64, Word, pm_struct};
+use pmindex_core::{LINE, PmError, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Slot, hash_bytes};
 
@@ -73,8 +73,8 @@ pm_struct! {
         pub top @ 0: PmU64,
         /// The top of a tree that a bulk load builds, or 0. It is not in the index.
         pub loading @ 8: PmU64,
-        /// The number of records after a clean shutdown, plus 1; else 0.
-        pub count @ 16: PmU64,
+        /// How many records there are, after a clean shutdown; else null.
+        pub count @ 16: PmPtr<PmU64>,
         /// Zero.
         pub reserved: [PmU64; 5],
         /// The structural change under way.
@@ -124,6 +124,14 @@ impl Child {
     }
     pub(super) const fn is_null(self) -> bool {
         self.0 == 0
+    }
+    /// Itself, if its level is one below that of its parent.
+    #[inline(always)]
+    pub(super) fn below(self, parent: Self) -> Result<Self, PmError> {
+        if self.level() + 1 == parent.level() {
+            return Ok(self);
+        }
+        Err(PmError::Corrupt { what: "the level of a child", offset: parent.offset() })
     }
 }
 
@@ -381,8 +389,8 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
 
     const VALID: () = {
         assert!(
-            LEAF >= 2 && LEAF <= MAX_LEAF,
-            "a leaf has 2 to 54 slots: its fingerprints share a line with the commit word"
+            LEAF >= 3 && LEAF <= MAX_LEAF,
+            "a leaf has 3 to 54 slots: its fingerprints share a line with the commit word"
         );
         assert!(
             INNER >= 3 && INNER <= MAX_INNER,

@@ -221,7 +221,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pending: Pending,
     ) {
         let tag = order.store(pm, self.order_line(), state);
-        // Line 0, the state last: what it names is on the line before it.
+        // Line 0, the state last: what it names is on the line before it. What was pending and is not
+        // there leaves the state before it is forgotten.
+        if pm.load_word(self.state_cell()) != state.into_word() {
+            pm.store_word(self.state_cell(), state.into_word());
+        }
         self.put_pending(pm, pending);
         let state = state.with_slots(slots).with_tag(tag);
         pm.store_word(self.state_cell(), state.into_word()); // LIN
@@ -232,14 +236,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     #[track_caller]
     pub(super) fn flush_lines(&self, pm: &impl Medium) -> Flushed {
         pm.flush_words(&self.words[..2 * LINE_WORDS])
-    }
-
-    /// Stores a state with other slots and the same order, and flushes its line.
-    #[inline(always)]
-    #[track_caller]
-    pub(super) fn commit_slots(&self, pm: &impl Medium, state: LeafState, slots: u64) -> Flushed {
-        pm.store_word(self.state_cell(), state.with_slots(slots).into_word()); // LIN
-        pm.flush_words(self.line())
     }
 
     /// Owner of the block of slot `i`: its bit of the state.
@@ -261,10 +257,13 @@ impl<K, V> Clone for Incoming<'_, K, V> {
 }
 impl<K, V> Copy for Incoming<'_, K, V> {}
 
-/// A leaf as a writer found it: nothing pending.
+/// A leaf as a writer found it.
 pub(super) struct Found<'p, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'p, K, V, LEAF>,
+    /// Its state, without the slot of an insert that a crash cut short.
     pub(super) state: LeafState,
+    /// That slot, as a bit. It is not used before another state is durable.
+    pub(super) missing: u64,
     /// The slot of the key.
     pub(super) slot: Option<usize>,
 }
@@ -272,6 +271,12 @@ pub(super) struct Found<'p, K, V, const LEAF: usize> {
 impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
     fn slots(&self) -> u64 {
         self.state.slots()
+    }
+
+    /// A slot for a record with the probe's key.
+    #[inline(always)]
+    fn free_slot(&self, probe: &Probe<'_, K>) -> Option<usize> {
+        free_slot(self.slots() | self.missing, probe.preferred_slot(LEAF), LEAF)
     }
 
     /// Inserts a record, whose key is not there; `false`, and nothing done, without a free slot.
@@ -282,9 +287,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         record: Incoming<'_, K, V>,
     ) -> Result<bool, PmError> {
         let (pm, leaf) = (pool.pm(), &self.leaf);
-        let Some(i) = free_slot(self.slots(), record.probe.preferred_slot(LEAF), LEAF) else {
-            return Ok(false);
-        };
+        let Some(i) = self.free_slot(record.probe) else { return Ok(false) };
         let order = Order::with(pool, leaf, self.state, i, record.probe)?;
         if Slot::<K, V>::HAS_BLOCK {
             self.insert_block(pool, i, record, &order)?;
@@ -358,9 +361,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
             pm.fence(stored)?; // DUR
             return Ok(true);
         }
-        let Some(free) = free_slot(self.slots(), record.probe.preferred_slot(LEAF), LEAF) else {
-            return Ok(false);
-        };
+        let Some(free) = self.free_slot(record.probe) else { return Ok(false) };
         let mut order = Order::of(pool, leaf, self.state, self.slots())?;
         order.replace(i, free);
         if Slot::<K, V>::HAS_BLOCK {
@@ -369,8 +370,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         }
         // P1: the new record.
         let block = Slot::<K, V>::block(pm, leaf.slot(i));
-        let written =
-            Slot::<K, V>::write(pm, leaf.slot(free), record.probe, record.datum, block);
+        let written = Slot::<K, V>::write(pm, leaf.slot(free), record.probe, record.datum, block);
         pm.fence(written)?;
         // P2, LIN: one store sets the new bit and clears the old.
         leaf.put_fingerprint(pm, free, record.probe.fingerprint());
@@ -397,10 +397,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         // P1: the new block; both tickets name the word that points to one of the two.
         let filled = Slot::<K, V>::write_block(pool, block.ptr(), record.probe, record.datum)?;
         op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
-        op.free(
-            PPtr::<PmU64>::new(old),
-            Owner { word: cell, mask: u64::MAX, expect: old },
-        )?;
+        op.free(PPtr::<PmU64>::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
         op.prepare(filled)?;
         // P2, LIN: the pointer.
         link(pool, op, cell, new)
@@ -413,8 +410,8 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         let left = self.slots() & !(1 << i);
         if !Slot::<K, V>::HAS_BLOCK {
             // P2, LIN: the bit. The order goes on naming the slot, which whoever reads it skips.
-            let committed = leaf.commit_slots(pm, self.state, left);
-            pm.fence(committed)?; // DUR
+            pm.store_word(leaf.state_cell(), self.state.with_slots(left).into_word());
+            persist(pm, leaf.line())?; // DUR
             return Ok(());
         }
         let cell = &leaf.slot(i)[Slot::<K, V>::BLOCK_WORD];
@@ -467,8 +464,13 @@ pub(super) fn write_record<K: Key, V: Value, M: Medium, const LEAF: usize>(
     Ok(filled.and(Slot::<K, V>::write(pool.pm(), slot, probe, datum, block.ptr().offset())))
 }
 
+/// Flushes words of one line that say what is so, and fences.
+pub(super) fn persist(pm: &impl Medium, words: &[PmU64]) -> Result<Durable, PmError> {
+    let flushed = pm.flush_words(words);
+    Ok(pm.fence(flushed)?)
+}
+
 /// The end of every operation that one pointer commits: stores it, seals, flushes it and fences.
-#[track_caller]
 pub(super) fn link<M: Medium>(
     pool: &Pool<M>,
     mut op: Op<'_, M>,

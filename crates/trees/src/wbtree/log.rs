@@ -16,12 +16,12 @@
 //! but whose order may be invalid, and the next change arms it anew before anything that it names
 //! can go.
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool, Word};
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Value};
 
 use super::inner::Inner;
 use super::layout::{Child, InnerState, Log, Root};
-use super::leaf::Leaf;
+use super::leaf::{Leaf, persist};
 use super::tree::WbTree;
 
 /// What a log says.
@@ -52,11 +52,9 @@ pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
 }
 
 /// Ends the log (step P4).
-#[track_caller]
 pub(super) fn clear(pm: &impl Medium, log: &Log) -> Result<(), PmError> {
     pm.store(&log.armed, 0);
-    let flushed = pm.flush(&log.armed);
-    pm.fence(flushed)?;
+    persist(pm, words_of(&log.armed))?;
     Ok(())
 }
 
@@ -133,7 +131,6 @@ fn order<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     let order = inner.sort(pool, state)?;
     let state = InnerState::new(state.entries(), state.first());
     inner.commit(pm, state, &order);
-    let flushed = pm.flush_words(inner.line());
-    pm.fence(flushed)?;
+    persist(pm, inner.line())?;
     Ok(true)
 }

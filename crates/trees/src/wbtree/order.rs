@@ -126,11 +126,8 @@ impl Order {
             // Every other word is a key: count them all, without a branch.
             let (low, high) = leaf.slots().split_at((2 * LEAF).min(64));
             let low = even_bits(pool.pm().match_less(low, probe.prefix()));
-            let high = if LEAF > 32 {
-                even_bits(pool.pm().match_less(high, probe.prefix()))
-            } else {
-                0
-            };
+            let high =
+                if LEAF > 32 { even_bits(pool.pm().match_less(high, probe.prefix())) } else { 0 };
             return Ok(((low | high << 32) & live).count_ones() as usize);
         }
         let (mut low, mut high) = (0, self.len);

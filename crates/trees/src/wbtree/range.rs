@@ -92,7 +92,9 @@ fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
 fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     match (lower, upper) {
         (Bound::Included(s), Bound::Included(e)) => s > e,
-        (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => s >= e,
+        (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
+            s >= e
+        }
         _ => false,
     }
 }
@@ -223,7 +225,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let pool = &*self.pool;
         let inner = self.inner(step.node.offset())?;
         let i = inner.entry_at(pool, inner.state(pool.pm()), step.place)?;
-        self.below(step.node, inner.child(pool.pm(), i))
+        inner.child(pool.pm(), i).below(step.node)
     }
 
     /// Fetches the leaf to the right, if it has the same parent.

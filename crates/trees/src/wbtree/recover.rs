@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use pmindex_core::{IndexEntry, Medium, Owner, Pool};
+use pmindex_core::{IndexEntry, Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 
 use super::image::LeafImage;
@@ -122,16 +122,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The number of records that a clean shutdown left; from here on there is none.
     fn take_count(&self, root: &Root) -> Result<Option<u64>, IndexError> {
-        let pm = self.pm();
+        let (pool, pm) = (&*self.pool, self.pm());
         let saved = pm.load(&root.count);
-        if saved == 0 {
+        if saved.is_null() {
             return Ok(None);
         }
+        let count = pm.load(pool.get(saved)?);
         // Durable before: any write. So a count is never older than the index.
-        pm.store(&root.count, 0);
-        let cleared = pm.flush(&root.count);
-        pm.fence(cleared)?;
-        Ok(Some(saved - 1))
+        pool.free_from(&root.count)?;
+        Ok((count != UNKNOWN).then_some(count))
     }
 
     /// Saves the number of records, if it is known, and ends.
@@ -143,12 +142,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Ok(());
         }
         let count = self.count.load(Relaxed);
-        if count != UNKNOWN {
-            let (pm, root) = (self.pm(), self.root()?);
-            pm.store(&root.count, count.wrapping_add(1));
-            let saved = pm.flush(&root.count);
-            pm.fence(saved)?;
+        if count == UNKNOWN {
+            return Ok(());
         }
-        Ok(())
+        let (pm, root) = (self.pm(), self.root()?);
+        let saved = self.pool.alloc_into(&root.count, |saved| {
+            pm.store(saved, count);
+            pm.flush(saved)
+        });
+        match saved {
+            Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
+            _ => Ok(()), // no room: the next opening does not know
+        }
     }
 }

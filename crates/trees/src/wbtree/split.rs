@@ -98,8 +98,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(leaf.corrupt("a full leaf without records"));
         }
         let greatest = leaf.slot(usize::from(slots[len - 1]));
-        let appending = self.is_rightmost(path)?
-            && Slot::<K, V>::cmp_key(pool, greatest, probe)?.is_lt();
+        let appending =
+            self.is_rightmost(path)? && Slot::<K, V>::cmp_key(pool, greatest, probe)?.is_lt();
         let (stay, go) = slots.split_at(if appending { len - 1 } else { len.div_ceil(2) });
         let key = |i: u8| Slot::<K, V>::key(pool, leaf.slot(usize::from(i)));
         let separator = Separator::between(&key(stay[stay.len() - 1])?, &key(go[0])?);
@@ -166,7 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let parent = self.inner(step.node.offset())?;
         let before = parent.state(pm);
         let mut order = parent.entries(pool)?;
-        let Some(i) = parent.free_entry(before) else {
+        let Some(i) = Inner::<K, V, LEAF, INNER>::free_entry(before) else {
             return Err(parent.corrupt("a full parent"));
         };
         let mut op = pool.op()?;
@@ -182,25 +182,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.announce(&mut op, &division)?;
         let entry = Entry { separator: division.separator, block: block.0, child };
         flushed = flushed.and(parent.put(pm, i, &entry));
-        let note = Note {
+        let change = Note {
             parent: step.node,
             mask: 1 << i,
             expect: 1 << i,
             node: division.left,
             kept: division.kept,
         };
-        flushed = flushed.and(log::arm(pm, &self.root()?.log, &note));
+        flushed = flushed.and(log::arm(pm, &self.root()?.log, &change));
         op.prepare(flushed)?;
         // P2: the new entry, right of the one that was split.
         #[allow(clippy::cast_possible_truncation, reason = "less than INNER")]
         order.insert(step.place + 1, i as u8);
         let state = InnerState::new(before.entries() | 1 << i, before.first());
-        parent.commit(pm, state, &order);
-        let sealed = op.seal();
-        let committed = pm.flush_words(parent.line());
-        let durable = pm.fence(sealed.and(committed))?;
-        op.finish(durable);
-        Ok(())
+        parent.finish(pool, op, state, &order)
     }
 
     /// Steps P1 and P2 of the top node's split; `top` leads to it.
@@ -230,14 +225,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let inner = self.inner(node.ptr().offset())?;
         let image = Inner::<K, V, LEAF, INNER>::image(&[first, second]);
         flushed = flushed.and(pm.stream_words(inner.words(), &image));
-        let note = Note {
+        let change = Note {
             parent: Child::default(),
             mask: u64::MAX,
             expect: new,
             node: division.left,
             kept: division.kept,
         };
-        flushed = flushed.and(log::arm(pm, &self.root()?.log, &note));
+        flushed = flushed.and(log::arm(pm, &self.root()?.log, &change));
         op.prepare(flushed)?;
         // P2.
         super::leaf::link(pool, op, top, new)
@@ -282,7 +277,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else if Slot::<K, V>::HAS_BLOCK {
             let leaf: Leaf<'_, K, V, LEAF> = self.leaf(offset)?;
             op.changes(leaf.state_cell());
-            let moved = leaf.state(self.pm()).slots() & !LeafState::from_word(division.kept).slots();
+            let moved =
+                leaf.state(self.pm()).slots() & !LeafState::from_word(division.kept).slots();
             for i in super::layout::bits(moved).filter(|&i| i < LEAF) {
                 op.changes(&leaf.slot(i)[Slot::<K, V>::BLOCK_WORD]);
             }
@@ -293,12 +289,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
 impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'_, K, V, LEAF, INNER> {
     /// An entry that is not in use.
-    pub(super) fn free_entry(&self, state: InnerState) -> Option<usize> {
+    pub(super) fn free_entry(state: InnerState) -> Option<usize> {
         let free = !state.entries() & (u64::MAX >> (64 - INNER));
         (free != 0).then(|| free.trailing_zeros() as usize)
     }
 
     pub(super) fn is_full(&self, pm: &impl Medium) -> bool {
-        self.free_entry(self.state(pm)).is_none()
+        Self::free_entry(self.state(pm)).is_none()
     }
 }

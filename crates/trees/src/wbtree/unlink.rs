@@ -67,12 +67,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(armed)?;
         // P2.
         let state = InnerState::new(before.entries() & !(1 << i), usize::from(order[0]));
-        parent.commit(pm, state, &order); // LIN
-        let sealed = op.seal();
-        let committed = pm.flush_words(parent.line());
-        let durable = pm.fence(sealed.and(committed))?; // DUR
-        op.finish(durable);
-        Ok(())
+        parent.finish(pool, op, state, &order)
     }
 
     /// Stages the end of an inner node with one entry, and of that entry's block.
@@ -90,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         free_block(op, inner.block(pm, i), owner)?;
         op.free(PPtr::<PmU64>::new(node.offset()), owner)?;
-        self.below(node, inner.child(pm, i))
+        inner.child(pm, i).below(node)
     }
 
     /// While the top node has one child, that becomes the top.
@@ -125,4 +120,3 @@ pub(super) fn free_block<M: Medium>(
     }
     op.free(PPtr::<PmU64>::new(block), owner)
 }
-

@@ -71,18 +71,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         visit(Node::Inner(inner))?;
         for i in inner.entries(pool)? {
             let child = inner.child(pool.pm(), usize::from(i));
-            self.nodes_under(self.below(top, child)?, steps, visit)?;
+            self.nodes_under(child.below(top)?, steps, visit)?;
         }
         Ok(())
-    }
-
-    /// A child of `parent`, its level checked.
-    #[inline(always)]
-    pub(super) fn below(&self, parent: Child, child: Child) -> Result<Child, PmError> {
-        if child.level() + 1 == parent.level() {
-            return Ok(child);
-        }
-        Err(PmError::Corrupt { what: "the level of a child", offset: parent.offset() })
     }
 }
 

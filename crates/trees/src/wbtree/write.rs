@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.doubt.store(what, Relaxed);
     }
 
-    /// The leaf of a key and what it holds of it, nothing pending.
+    /// The leaf of a key and what it holds of it.
     #[inline(always)]
     pub(super) fn seek(
         &self,
@@ -104,21 +104,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         arriving: impl FnOnce(u64),
     ) -> Result<Found<'_, K, V, LEAF>, PmError> {
         let leaf = self.descend(&Route::to(probe), arriving)?;
-        let mut state = leaf.state(self.pm());
+        let state = leaf.state(self.pm());
         let slot = leaf.find(&self.pool, state, probe)?;
-        if leaf.missing(self.pm(), state) != 0 {
-            // The record of an insert that never returned is not there: its slot is free, durably,
-            // before anything else changes.
-            core::hint::cold_path();
-            let slots = leaf.live(self.pm(), state);
-            let committed = leaf.commit_slots(self.pm(), state, slots);
-            self.pm().fence(committed)?;
-            state = state.with_slots(slots);
-        }
+        let missing = leaf.missing(self.pm(), state);
         if !state.is_valid(LEAF) {
             return Err(leaf.corrupt("a leaf's state"));
         }
-        Ok(Found { leaf, state, slot })
+        let state = state.with_slots(state.slots() & !missing);
+        Ok(Found { leaf, state, missing, slot })
     }
 
     #[inline(always)]
