@@ -254,16 +254,24 @@ impl<S: CrashSubject> Explorer<S> {
             level.memory.begin(&self.space, words_of::<S>(), kind, mutation, hash);
         }
         let mut result = Ok(());
+        // The last step worth going on to when the budget is spent.
+        let mut until = None;
         for i in 0..=walk.trace.len() {
             let event = walk.trace.get(i);
             // A step that no crash was explored at has one, wherever it is.
-            let step = event.and_then(|event| self.sites.number(event));
-            let new = step.is_some_and(|number| !self.report.has_crashed_at(number));
-            if (new && !walk.paused) || (i >= from && self.crashes_at(walk, event)) {
+            let new = event.is_some_and(|event| self.is_new(event));
+            let spent = until.is_some();
+            if (new && !walk.paused) || (!spent && i >= from && self.crashes_at(walk, event)) {
                 result = self.crash_point(walk, &mut level, i);
-                if result.is_err() || self.report.states >= walk.budget {
+                if result.is_err() {
                     break;
                 }
+                if !spent && self.report.states >= walk.budget {
+                    until = Some(walk.trace.iter().rposition(|event| self.is_new(event)));
+                }
+            }
+            if until.is_some_and(|last| last.is_none_or(|last| last <= i)) {
+                break;
             }
             let Some(event) = event else { break };
             if event.kind == EventKind::Note {
@@ -278,6 +286,12 @@ impl<S: CrashSubject> Explorer<S> {
         level.memory.roll_back(&self.space);
         self.levels[walk.depth] = Some(level);
         result
+    }
+
+    /// Whether an event is a step that no crash was explored at.
+    fn is_new(&mut self, event: &Event) -> bool {
+        let number = self.sites.number(event);
+        number.is_some_and(|number| !self.report.has_crashed_at(number))
     }
 
     /// The first event before which crashes are explored: the end of the setup, or in one trial of
@@ -488,7 +502,7 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     /// Whether the recovery just recorded is to be crashed as well: the first few of each kind, a
-    /// sample, and each that executes the step that a mutant changes.
+    /// sample, and each that executes a step that no crash was explored at or that a mutant changes.
     fn worth_nesting(&mut self) -> bool {
         let (sites, report, mutation) = (&mut self.sites, &self.report, self.config.mutation);
         let (kind, writes, new_step, mutated) = self.space.with_trace(|trace| {
@@ -502,13 +516,14 @@ impl<S: CrashSubject> Explorer<S> {
             }
             (kind, writes, new_step, mutated)
         });
-        if mutated {
-            return true; // what a step of recovery is for shows in a crash after it
+        if mutated || (new_step && writes) {
+            // What a step of recovery is for shows in a crash after it; each step has a crash.
+            return true;
         }
         let times = self.recoveries.entry(kind).or_insert(0);
         *times += 1;
         // Recoveries differ in many ways; crashes of them must not crowd out everything else.
-        let room = self.report.nested * 5 < self.report.states * 2 || *times == 1 && new_step;
+        let room = self.report.nested * 5 < self.report.states * 2;
         room && writes && *times <= 2 || self.rng.one_in(self.config.nest_every)
     }
 }
