@@ -1,0 +1,122 @@
+//! Opening an index of many chunks: on several threads, with whatever prefix.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, PmError, Pool, PoolOptions};
+use pmindex_hart::Hart;
+use pmindex_index::{IndexError, Key, Value};
+
+/// So many that their chunks are more than one thread is given.
+const RECORDS: u64 = 40_000;
+
+fn pool() -> Arc<Pool> {
+    Arc::new(Pool::emulated(32 << 20).expect("memory"))
+}
+
+fn contents<K: Key, V: Value, const P: usize>(hart: &Hart<K, V, Mapped, 56, P>) -> BTreeMap<K, V> {
+    let all: Vec<(K, V)> = hart.iter().map(|item| item.expect("sound")).collect();
+    assert!(all.is_sorted_by(|a, b| a.0 < b.0));
+    assert_eq!(hart.check().expect("whole"), all.len() as u64);
+    all.into_iter().collect()
+}
+
+/// Fills an index in four ways of spreading keys, opens it again with every prefix.
+fn reopens_as_it_was<K: Key, V: Value + Eq>(key: impl Fn(u64) -> K, value: impl Fn(u64) -> V) {
+    let pool = pool();
+    let hart = Hart::<K, V>::create(&pool, "h").expect("room");
+    let mut model = BTreeMap::new();
+    for i in 0..RECORDS {
+        let (key, value) = (key(i), value(i));
+        assert!(hart.insert(key.borrowed(), value.borrowed()).expect("room"));
+        model.insert(key, value);
+    }
+    for i in (0..RECORDS).step_by(7) {
+        let key = key(i);
+        assert_eq!(hart.remove(key.borrowed()).expect("sound"), model.remove(&key));
+    }
+    drop(hart);
+    let hart = Hart::<K, V>::open(&pool, "h").expect("recovered");
+    assert_eq!(hart.recovery_report().records, model.len() as u64);
+    assert!(contents(&hart) == model);
+    drop(hart);
+    assert!(contents(&Hart::<K, V, Mapped, 56, 0>::open(&pool, "h").expect("recovered")) == model);
+    assert!(contents(&Hart::<K, V, Mapped, 56, 1>::open(&pool, "h").expect("recovered")) == model);
+    let hart = Hart::<K, V, Mapped, 56, 3>::open(&pool, "h").expect("recovered");
+    assert!(contents(&hart) == model);
+    for (key, value) in &model {
+        assert_eq!(hart.remove(key.borrowed()).expect("sound").as_ref(), Some(value));
+    }
+    assert_eq!(hart.check().expect("whole"), 0);
+    pool.audit(hart.blocks().expect("known").into_iter()).expect("nothing lost, nothing twice");
+}
+
+#[test]
+fn scattered_numbers() {
+    reopens_as_it_was(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15), |i| i);
+}
+
+#[test]
+fn dense_numbers_in_one_tree() {
+    reopens_as_it_was(|i| i, |i| i);
+}
+
+#[test]
+fn wide_numbers_and_values() {
+    reopens_as_it_was(|i| (u128::from(i % 5) << 120) + u128::from(i), |i| (i, i + 1, i + 2));
+}
+
+#[test]
+fn text_of_all_lengths() {
+    let text = |i: u64| {
+        let number = format!("{:o}", i.wrapping_mul(0x9e37_79b9));
+        number[..number.len().min(1 + i as usize % 40)].to_owned() + &format!("{i:x}")
+    };
+    reopens_as_it_was(text, |i| vec![i as u8; i as usize % 23]);
+}
+
+#[test]
+fn a_bulk_load_is_there_after_opening() {
+    let pool = pool();
+    let hart = Hart::<u64, u64>::create(&pool, "h").expect("room");
+    let mut records = (0..RECORDS).map(|i| (i << 40, i));
+    assert_eq!(hart.bulk_load(&mut records).expect("room"), RECORDS);
+    assert_eq!(hart.check().expect("whole"), RECORDS);
+    drop(hart);
+    let hart = Hart::<u64, u64>::open(&pool, "h").expect("recovered");
+    assert_eq!(hart.check().expect("whole"), RECORDS);
+    assert_eq!(hart.get(&(77 << 40)).expect("sound"), Some(77));
+}
+
+#[test]
+fn an_index_is_read_and_recovered_but_never_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    let opts = PoolOptions::new().size(1 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&path, &opts).expect("created"));
+    let hart = Hart::<u64, u64>::create(&pool, "h").expect("created");
+    for key in 0..500 {
+        assert!(hart.insert(&key, &key).expect("inserted"));
+    }
+    for key in 100..400 {
+        hart.remove(&key).expect("removed");
+    }
+    drop(hart);
+    Arc::into_inner(pool).expect("the last").kill(); // not closed: opening recovers
+    let before = std::fs::read(&path).expect("read");
+
+    let pool = Arc::new(Pool::open(&path, &opts.read_only(true)).expect("opened"));
+    let hart = Hart::<u64, u64>::open(&pool, "h").expect("recovered");
+    assert_eq!(hart.get(&77).expect("read"), Some(77));
+    let refused = IndexError::Pool(PmError::ReadOnly);
+    assert_eq!(hart.insert(&1000, &1), Err(refused.clone()));
+    assert_eq!(hart.update(&77, &1), Err(refused.clone()));
+    assert_eq!(hart.upsert(&77, &1), Err(refused.clone()));
+    assert_eq!(hart.remove(&77), Err(refused.clone()));
+    assert_eq!(hart.insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
+    assert_eq!(hart.bulk_load(&mut std::iter::empty()), Err(refused.clone()));
+    assert_eq!(Hart::<u64, u64>::create(&pool, "u").err(), Some(refused));
+    assert_eq!(hart.check().expect("whole"), 200);
+    assert!(std::fs::read(&path).expect("read") == before, "the file was written");
+}
