@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod backup;
 
 pub use any::{AnyIndex, Kind, UnknownKind};
+pub use backup::{Backup, BackupError, BackupReport};
 pub use pmindex_core as core;
 pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,

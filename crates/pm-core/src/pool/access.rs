@@ -57,6 +57,22 @@ impl<M: Medium> Pool<M> {
         }
     }
 
+    /// Copies the pool's bytes from `offset` on, whatever they belong to: for backups. Words are read
+    /// one by one, each whole; what others write meanwhile is copied in part or not at all.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the bytes are out of bounds or not whole words; [`PmError::Forked`].
+    pub fn read_image(&self, offset: u64, into: &mut [u8]) -> Result<(), PmError> {
+        let words = into.len() / size_of::<PmU64>();
+        match self.region.words(offset, words) {
+            Some(source) if into.len().is_multiple_of(size_of::<PmU64>()) => {
+                self.medium.read_bytes(source, into);
+                Ok(())
+            }
+            _ => self.bad_pointer(offset),
+        }
+    }
+
     /// The pointer to something in this pool.
     ///
     /// # Panics

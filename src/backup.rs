@@ -1,0 +1,301 @@
+//! A copy of a pool that is in use.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pmindex_core::{Medium, PmError, Pool};
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// Bytes compared, and written if they differ.
+const PAGE: usize = 4096;
+
+/// A backup under way: a consistent copy of a pool, most of it made while writers go on.
+///
+/// [`begin`](Self::begin) copies everything while everybody works; [`catch_up`](Self::catch_up)
+/// copies what has changed since, as often as it pays; and [`finish`](Self::finish), called when no
+/// write to any index of the pool is under way, copies the rest. The copy is the pool as it was then,
+/// and opens as after a crash of its process, which every index recovers from.
+///
+/// A pool does not know when its writers are between two operations: the caller does, and hands
+/// `finish` what keeps them there, such as the write half of a lock of which every write holds the
+/// read half. `finish` compares everything once more before it lets go: if somebody wrote all the
+/// same, it is [`BackupError::Changed`] and there is no backup.
+///
+/// # Cost
+/// Writers pause for two comparisons of the pool with its copy, both in memory, and for writing
+/// what changed since the last round: about as long as reading four times the size of the pool from
+/// DRAM, whatever the speed of the copy's device, as long as the page cache holds the copy. Readers
+/// never pause. The file is made durable after the pause.
+///
+/// # Durability
+/// The copy has another name until it is complete and durable: a crash leaves the file of before, or
+/// none, never half of one. The copy has the identity ([`Pool::uuid`]) of the pool.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::{Arc, PoisonError, RwLock};
+/// use pmindex::{Backup, FpTree, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let (path, copy) = (folder.path().join("pool"), folder.path().join("copy"));
+/// let options = PoolOptions::new().size(1 << 20);
+/// let pool = Arc::new(Pool::create(&path, &options)?);
+/// let index = FpTree::<u64, u64>::create(&pool, "numbers")?;
+/// let gate = RwLock::new(());
+/// let insert = |key| {
+///     let _writing = gate.read().unwrap_or_else(PoisonError::into_inner);
+///     index.insert(key, &0)
+/// };
+/// insert(&1)?;
+/// let mut backup = Backup::begin(&pool, &copy)?;
+/// insert(&2)?; // other threads may go on
+/// backup.catch_up()?;
+/// backup.finish(gate.write().unwrap_or_else(PoisonError::into_inner))?;
+/// insert(&3)?;
+///
+/// let pool = Arc::new(Pool::open(&copy, &options)?);
+/// let index = FpTree::<u64, u64>::open(&pool, "numbers")?;
+/// assert_eq!((index.get(&2)?, index.get(&3)?), (Some(0), None));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Backup<'p, M: Medium> {
+    pool: &'p Pool<M>,
+    file: File,
+    /// Where the copy is until it is complete.
+    partial: PathBuf,
+    target: PathBuf,
+    /// Bytes that have been copied at least once.
+    covered: u64,
+    live: Vec<u8>,
+    copy: Vec<u8>,
+    finished: bool,
+}
+
+impl<M: Medium> fmt::Debug for Backup<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut backup = f.debug_struct("Backup");
+        backup.field("target", &self.target).field("covered", &self.covered);
+        backup.finish_non_exhaustive()
+    }
+}
+
+/// What a backup did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// Bytes of the copy.
+    pub bytes: u64,
+    /// Bytes that were copied while writers paused.
+    pub delta: u64,
+    /// How long writers paused.
+    pub pause: Duration,
+}
+
+/// Why there is no backup. An earlier file of its name is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The pool.
+    #[error(transparent)]
+    Pool(#[from] PmError),
+    /// Somebody wrote to the pool while [`Backup::finish`] had been told that nobody does.
+    #[error("the pool changed at offset {offset:#x} while its backup was being finished")]
+    Changed {
+        /// Where.
+        offset: u64,
+    },
+    /// The copy would replace the pool itself.
+    #[error("{path}: the pool itself; name another file")]
+    Itself {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl<'p, M: Medium> Backup<'p, M> {
+    /// Copies the pool to a file beside `target` while everybody works.
+    ///
+    /// # Errors
+    /// [`BackupError::Itself`]; the file system's; the pool's.
+    pub fn begin(pool: &'p Pool<M>, target: impl AsRef<Path>) -> Result<Self, BackupError> {
+        let target = target.as_ref().to_path_buf();
+        let same = |path: &Path| fs::canonicalize(path).ok();
+        if same(&target).is_some_and(|path| Some(path) == same(pool.path())) {
+            return Err(BackupError::Itself { path: target });
+        }
+        let mut partial = target.clone().into_os_string();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true) // what an interrupted backup left
+            .mode(0o600)
+            .open(&partial)
+            .map_err(|source| BackupError::Io {
+                path: partial.clone(),
+                what: "creating",
+                source,
+            })?;
+        let (live, copy) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let mut backup =
+            Self { pool, file, partial, target, covered: 0, live, copy, finished: false };
+        backup.catch_up()?;
+        Ok(backup)
+    }
+
+    /// Copies what has changed since the last round, and the bytes by which the pool has grown, while
+    /// everybody works. How many bytes that were: when it no longer falls, it is time to
+    /// [`finish`](Self::finish).
+    pub fn catch_up(&mut self) -> Result<u64, BackupError> {
+        let (mut offset, mut copied) = (0, 0);
+        while let Some(bytes) = self.read_live(offset)? {
+            let known = self.read_copy(offset, bytes)?;
+            for at in (0..bytes).step_by(PAGE) {
+                let page = at..(at + PAGE).min(bytes);
+                if page.end <= known && self.live[page.clone()] == self.copy[page.clone()] {
+                    continue;
+                }
+                let written = self.file.write_all_at(&self.live[page.clone()], offset + at as u64);
+                written.map_err(self.io("writing"))?;
+                copied += page.len() as u64;
+            }
+            offset += bytes as u64;
+            self.covered = self.covered.max(offset);
+        }
+        Ok(copied)
+    }
+
+    /// Copies the rest while no write to the pool is under way, drops `stopped`, makes the copy durable
+    /// and gives it its name; a file of that name is replaced. `stopped` is what keeps the writers
+    /// where they are: a lock's guard, an exclusive reference, `()` if there are none.
+    ///
+    /// # Errors
+    /// [`BackupError::Changed`]; the file system's; the pool's.
+    pub fn finish<G>(self, stopped: G) -> Result<BackupReport, BackupError> {
+        self.finish_with(stopped, || ())
+    }
+
+    /// `between` happens before the copy is compared for the last time.
+    fn finish_with<G>(
+        mut self,
+        stopped: G,
+        between: impl FnOnce(),
+    ) -> Result<BackupReport, BackupError> {
+        let started = Instant::now();
+        let delta = self.catch_up()?;
+        between();
+        self.compare()?;
+        drop(stopped);
+        let pause = started.elapsed();
+        // durable before: the name
+        self.file.sync_all().map_err(self.io("syncing"))?;
+        fs::rename(&self.partial, &self.target).map_err(self.io("renaming"))?;
+        self.finished = true;
+        let folder = match self.target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| {
+            let path = folder.to_path_buf();
+            BackupError::Io { path, what: "syncing the folder", source }
+        })?;
+        Ok(BackupReport { bytes: self.covered, delta, pause })
+    }
+
+    /// Whether the copy is the pool, byte by byte.
+    fn compare(&mut self) -> Result<(), BackupError> {
+        let mut offset = 0;
+        while let Some(bytes) = self.read_live(offset)? {
+            let known = self.read_copy(offset, bytes)?;
+            if known < bytes || self.live[..bytes] != self.copy[..bytes] {
+                return Err(BackupError::Changed { offset });
+            }
+            offset += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads the next bytes of the pool; how many, `None` at its end.
+    fn read_live(&mut self, offset: u64) -> Result<Option<usize>, BackupError> {
+        let left = self.pool.len().saturating_sub(offset);
+        let bytes = left.min(CHUNK as u64) as usize;
+        if bytes == 0 {
+            // A pool that has no bytes belongs to another process.
+            return if offset == 0 { Err(PmError::Forked.into()) } else { Ok(None) };
+        }
+        self.pool.read_image(offset, &mut self.live[..bytes])?;
+        Ok(Some(bytes))
+    }
+
+    /// Reads what there is of the copy; how many bytes.
+    fn read_copy(&mut self, offset: u64, bytes: usize) -> Result<usize, BackupError> {
+        let known = self.covered.saturating_sub(offset).min(bytes as u64) as usize;
+        let read = self.file.read_exact_at(&mut self.copy[..known], offset);
+        read.map_err(self.io("reading"))?;
+        Ok(known)
+    }
+
+    fn io(&self, what: &'static str) -> impl FnOnce(io::Error) -> BackupError {
+        let path = self.partial.clone();
+        move |source| BackupError::Io { path, what, source }
+    }
+}
+
+impl<M: Medium> Drop for Backup<'_, M> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What stays if this fails is overwritten by the next backup.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{FpTree, PoolOptions};
+
+    #[test]
+    fn a_write_while_finishing_is_found_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = PoolOptions::new().size(1 << 20).write_back(false);
+        let pool = Arc::new(Pool::create(folder.path().join("pool"), &options).unwrap());
+        let index = FpTree::<u64, u64>::create(&pool, "numbers").unwrap();
+        index.insert(&1, &1).unwrap();
+        let target = folder.path().join("copy");
+        fs::write(&target, "the backup of before").unwrap();
+        let backup = Backup::begin(&pool, &target).unwrap();
+        let outcome = backup.finish_with((), || {
+            index.insert(&2, &2).unwrap();
+        });
+        assert!(matches!(outcome, Err(BackupError::Changed { .. })), "{outcome:?}");
+        assert_eq!(fs::read(&target).unwrap(), b"the backup of before");
+        assert!(!folder.path().join("copy.partial").exists());
+
+        let report = Backup::begin(&pool, &target).unwrap().finish(()).unwrap();
+        assert_eq!((report.bytes, report.delta), (pool.len(), 0));
+        let whole = Backup::begin(&pool, pool.path());
+        assert!(matches!(whole, Err(BackupError::Itself { .. })));
+    }
+}

@@ -1,0 +1,136 @@
+//! A backup of a pool in use is the pool at one moment: everything before it, nothing after it.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+
+use pmindex::{AnyIndex, Backup, Index, Kind, Pool, PoolOptions};
+
+const WRITERS: u64 = 3;
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(1 << 20).write_back(false)
+}
+
+/// Writers count what they wrote behind a gate; `number` records a writer, each replaced once and
+/// every third removed, so that leaves split, are shared, and lose records.
+fn write(
+    index: &AnyIndex<u64, Vec<u8>>,
+    writer: u64,
+    gate: &RwLock<()>,
+    written: &AtomicU64,
+    stop: &AtomicBool,
+) {
+    for number in 0.. {
+        if stop.load(SeqCst) {
+            return;
+        }
+        let _writing = gate.read().unwrap_or_else(PoisonError::into_inner);
+        let key = number * WRITERS + writer;
+        assert!(index.insert(&key, b"first").expect("room"));
+        assert!(index.update(&key, &value(key)).expect("room"));
+        if number % 3 == 0 {
+            assert!(index.remove(&key).expect("there").is_some());
+        }
+        written.store(number + 1, SeqCst);
+    }
+}
+
+fn value(key: u64) -> Vec<u8> {
+    key.to_be_bytes().repeat(1 + (key % 20) as usize)
+}
+
+/// What a backup has to hold.
+fn expected(written: &[u64]) -> Vec<(u64, Vec<u8>)> {
+    let keys = (0..).zip(written).flat_map(|(writer, count)| {
+        (0..*count).filter(|number| number % 3 != 0).map(move |number| number * WRITERS + writer)
+    });
+    let mut records: Vec<_> = keys.map(|key| (key, value(key))).collect();
+    records.sort();
+    records
+}
+
+fn records(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let pool = Arc::new(Pool::open(path, &options()).expect("a whole pool"));
+    let index = AnyIndex::<u64, Vec<u8>>::open(&pool, "records").expect("a whole index");
+    let mut records = Vec::new();
+    index.scan(&0, usize::MAX, &mut records).expect("readable");
+    assert_eq!(index.check().expect("whole"), records.len() as u64);
+    // And it can be used.
+    assert!(index.insert(&u64::MAX, b"new").expect("room"));
+    index.close().expect("closed");
+    records
+}
+
+fn a_backup_of_a_busy_pool_is_one_moment(kind: Kind) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Arc::new(Pool::create(folder.path().join("pool"), &options()).expect("room"));
+    let index = AnyIndex::create(&pool, "records", kind).expect("created");
+    let gate = RwLock::new(());
+    let written: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let now = || -> Vec<u64> { written.iter().map(|count| count.load(SeqCst)).collect() };
+    let mut moments = Vec::new();
+    thread::scope(|scope| {
+        for (writer, written) in (0..).zip(&written) {
+            let (index, gate, stop) = (&index, &gate, &stop);
+            scope.spawn(move || write(index, writer, gate, written, stop));
+        }
+        for round in 1..=3 {
+            while now().iter().sum::<u64>() < round * 2000 {
+                thread::yield_now();
+            }
+            let copy = folder.path().join(format!("copy {round}"));
+            let mut backup = Backup::begin(&pool, &copy).expect("copied");
+            backup.catch_up().expect("copied");
+            let stopped = gate.write().unwrap_or_else(PoisonError::into_inner);
+            let moment = now();
+            let report = backup.finish(stopped).expect("finished");
+            assert!(report.bytes >= 1 << 20 && report.delta <= report.bytes, "{report:?}");
+            moments.push((copy, moment));
+        }
+        stop.store(true, SeqCst);
+    });
+    index.close().expect("closed");
+    for (copy, moment) in moments {
+        assert!(records(&copy) == expected(&moment), "{kind}: {moment:?}");
+    }
+}
+
+#[test]
+fn a_backup_is_one_moment_whatever_the_kind() {
+    for kind in Kind::ALL {
+        a_backup_of_a_busy_pool_is_one_moment(*kind);
+    }
+}
+
+#[test]
+fn a_backup_that_is_given_up_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Pool::create(folder.path().join("pool"), &options()).expect("room");
+    let copy = folder.path().join("copy");
+    let mut backup = Backup::begin(&pool, &copy).expect("copied");
+    assert_eq!(backup.catch_up().expect("copied"), 0, "nothing changed");
+    drop(backup);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+fn a_backup_follows_a_pool_that_grows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Arc::new(Pool::create(folder.path().join("pool"), &options()).expect("room"));
+    let index = AnyIndex::<u64, Vec<u8>>::create(&pool, "records", Kind::FpTree).expect("created");
+    let copy = folder.path().join("copy");
+    let backup = Backup::begin(&pool, &copy).expect("copied");
+    let before = pool.len();
+    for key in 0..2000 {
+        index.insert(&key, &[7; 1000]).expect("room");
+    }
+    assert!(pool.len() > before);
+    let report = backup.finish(()).expect("finished");
+    assert!(report.bytes == pool.len() && report.delta >= pool.len() - before, "{report:?}");
+    assert_eq!(records(&copy).len(), 2000);
+}
