@@ -96,6 +96,15 @@ pub(crate) enum CliError {
         /// How many.
         indexes: usize,
     },
+    /// The backup failed.
+    #[error(transparent)]
+    Backup(#[from] pmindex::BackupError),
+    /// The file to write exists.
+    #[error("{}: already exists", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// Standard output failed.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -165,6 +174,12 @@ impl CliError {
             Self::UnknownTypes { .. } => {
                 Some("only the program that made it knows its types; `info` still lists it".into())
             }
+            Self::Exists { .. } => Some("name another file, or add --replace".into()),
+            Self::Open(OpenError::Locked { .. }) => Some(
+                "a service that is running backs up its own pool, with `pmindex::Backup`; other \
+                 commands have to wait until it ends"
+                    .into(),
+            ),
             Self::Damaged { .. } => Some("restore a backup of the pool".into()),
             Self::ChildEnded { .. } => Some("its own message stands above".into()),
             Self::Lost => Some(

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod completions;
 mod error;
 mod kinds;
 mod medium;
@@ -60,6 +61,10 @@ enum Command {
     Del(pool::DelArgs),
     /// List records in key order
     Scan(pool::ScanArgs),
+    /// Copy a pool, and verify the copy
+    Backup(pool::BackupArgs),
+    /// Print the completions of a shell
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +81,8 @@ fn main() -> ExitCode {
         Command::Put(args) => pool::put(&args),
         Command::Del(args) => pool::del(&args),
         Command::Scan(args) => pool::scan(&args),
+        Command::Backup(args) => pool::backup(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

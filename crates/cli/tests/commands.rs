@@ -130,6 +130,65 @@ fn a_damaged_pool_is_an_error_and_never_a_panic() {
 }
 
 #[test]
+fn a_backup_is_a_verified_pool() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, copy) = (dir.path().join("a.pm"), dir.path().join("copy.pm"));
+    for (key, index) in [("k", "one"), ("l", "two"), ("m", "two")] {
+        works(line("put", &pool, &[key, "v", "--index", index, "--durability", "process"]));
+    }
+    let file = copy.to_str().expect("text");
+    let text = works(line("backup", &pool, &[file]));
+    assert!(text.ends_with(": 2 indexes, 3 records\n"), "{text}");
+    works(line("put", &pool, &["n", "v", "--index", "two", "--durability", "process"]));
+    assert_eq!(works(line("scan", &copy, &["--index", "two"])), "l\tv\nm\tv\n");
+
+    let error = fails(line("backup", &pool, &[file]));
+    assert!(error.contains("already exists") && error.contains("--replace"), "{error}");
+    let report = json(&works(line("backup", &pool, &[file, "--replace", "--json"])));
+    assert_eq!(report["records"], 4);
+    let itself = fails(line("backup", &pool, &[pool.to_str().expect("text"), "--replace"]));
+    assert!(itself.contains("the pool itself"), "{itself}");
+    let nowhere = fails(line("backup", &pool, &["no/such/folder/copy.pm"]));
+    assert!(nowhere.contains("no/such/folder"), "{nowhere}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "nothing is left over");
+}
+
+#[test]
+fn a_killed_backup_leaves_the_old_one_or_the_new_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, copy) = (dir.path().join("a.pm"), dir.path().join("copy.pm"));
+    let put = |value: &str| works(line("put", &pool, &["k", value, "--durability", "process"]));
+    let file = copy.to_str().expect("text").to_owned();
+    put("0");
+    works(line("backup", &pool, &[&file]));
+    let mut last = 0;
+    for round in 1..=12 {
+        put(&round.to_string());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+            .args(line("backup", &pool, &[&file, "--replace"]))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(round * 4));
+        let _ = child.kill(); // it may have ended
+        child.wait().expect("it ends");
+        let found: u64 = works(line("get", &copy, &["k"])).trim().parse().expect("a number");
+        assert!(found == last || found == round, "round {round}: {found}, {last} was there");
+        works(line("check", &copy, &[]));
+        last = found;
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = works(["completions", shell]);
+        assert!(script.contains("quickstart") && script.contains("backup"), "{shell}");
+    }
+    assert_eq!(pmindex(["completions", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
 fn bench_measures_and_its_json_keeps_its_form() {
     let report = works([
         "bench",

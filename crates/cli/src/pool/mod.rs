@@ -1,5 +1,6 @@
-//! `pmindex info, check, get, put, del, scan`: looking into a pool and changing it by hand.
+//! `pmindex info, check, get, put, del, scan, backup`: looking into a pool and changing it by hand.
 
+mod backup;
 mod check;
 mod handle;
 mod info;
@@ -7,6 +8,7 @@ mod open;
 mod records;
 mod text;
 
+pub(crate) use backup::{Args as BackupArgs, run as backup};
 pub(crate) use check::{Args as CheckArgs, run as check};
 pub(crate) use info::{Args as InfoArgs, run as info};
 pub(crate) use records::{DelArgs, GetArgs, PutArgs, ScanArgs, del, get, put, scan};
