@@ -261,6 +261,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterato
         if let Err(error) = self.fill_front() {
             return Some(self.fail(error));
         }
+        if self.front_items.is_empty() {
+            // Nothing was left between the ends: what comes there now is not part of this scan.
+            self.back = Back::End;
+        }
         self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
     }
 }
@@ -275,6 +279,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleE
         }
         if let Err(error) = self.fill_back() {
             return Some(self.fail(error));
+        }
+        if self.back_items.is_empty() {
+            self.front = Front::End;
         }
         self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
     }

@@ -176,3 +176,25 @@ fn damaged_shutdown_image_is_ignored() {
     assert!(!tree.recovery_report().from_image);
     assert_holds(&tree, 0..100);
 }
+
+#[test]
+fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
+    let (_, tree) = tree_of((1..=24).map(|n| 10 * n));
+    let key = |record: Result<(u64, u64), _>| record.expect("intact").0;
+    let cases =
+        (1..=24).flat_map(|late| (1..12).map(move |from_the_back| (10 * late, from_the_back)));
+    for (late, from_the_back) in cases {
+        tree.remove(&late).expect("room");
+        for from_the_front in 1..=23 - from_the_back {
+            let mut scan = tree.range(..);
+            let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
+            let front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
+            tree.insert(&late, &0).expect("room");
+            back.extend(scan.rev().map(key));
+            assert!(back.iter().rev().is_sorted(), "{late}: {front:?} {back:?}");
+            assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
+            tree.remove(&late).expect("room");
+        }
+        tree.insert(&late, &0).expect("room");
+    }
+}
