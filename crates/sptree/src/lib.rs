@@ -1,0 +1,52 @@
+//! SPTree: a radix tree and key ranges in DRAM, leaves in PM, and a way to them that survives.
+//!
+//! After Zhao, Zhong, Challa, Jiang: *Developing Index Structures in Persistent Memory Using Spot-on
+//! Optimizations with DRAM* (ICPE 2024). Three layers:
+//!
+//! ```text
+//! top      radix tree (crates/art): low key -> Mnode           DRAM
+//!          its backup, a FAST&FAIR tree: low key -> Bnode      PM, behind by some splits
+//! middle   Mnodes: range [low, high), version lock, tags       DRAM
+//! bottom   Bnodes: 64 records, tags, bitmap, low key, next     PM, a list in key order
+//! ```
+//!
+//! What differs from the paper:
+//!
+//! * **Ranges are half-open, and a high key is not stored in PM.** It is the next Bnode's low key,
+//!   by definition, so the two cannot disagree, whatever is interrupted.
+//! * **Ghosts cannot outlive a crash.** A Bnode that may hold records of its right neighbour says so
+//!   with one bit of its `next` word, set by the very store that splits it (or before a merge's
+//!   records get in). Recovery clears such records before it does anything else, and there are never
+//!   any at run time: the lock is held until they are gone.
+//! * **The Mnode's copy of the tags is the filter.** It is exact under churn, where a Bloom filter
+//!   only fills up, it needs no rebuilding, and it tells where to look: a lookup that misses reads
+//!   no PM, five times in six, and one that hits reads the record's line and no other. An Mnode is
+//!   reachable only when its tags are complete.
+//! * **A scan sorts its private copy**, by SIMD rank. An order kept in the Bnode would have to be
+//!   written by readers.
+//! * **Memory of Bnodes is reused at once.** The backup forgets a Bnode durably before it leaves the
+//!   list, so what the backup names after a crash is a Bnode of the list.
+//!
+//! # Reading and writing concurrently
+//!
+//! A reader takes from the radix tree an Mnode at or near its key, goes along the Mnodes' list until
+//! the range fits, takes the version, reads, validates. The radix tree is a hint: an Mnode's range and
+//! version decide, and Mnodes are type-stable, their versions never go back. A reader executes no
+//! fence and no locked instruction, and writes nothing. A writer turns the version it has validated
+//! into the lock, changes Bnode and tags, and unlocks after the last fence: nobody sees what is not
+//! durable.
+//!
+//! # After a crash
+//!
+//! DRAM is rebuilt from the list of Bnodes by step functions. Until that is done, point reads are
+//! served by the backup: its greatest entry that is not after the key leads into the list, and the
+//! list says the rest. Everything else waits.
+//!
+//! # Lock order
+//!
+//! Mnodes from left to right, then the backup.
+#![forbid(unsafe_code)]
+
+mod layout;
+
+pub use layout::Root;
