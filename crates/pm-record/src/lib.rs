@@ -22,11 +22,13 @@
 mod block;
 mod hash;
 mod probe;
+mod route;
 mod separator;
 mod slot;
 
 pub use block::RecordBlock;
 pub use hash::{hash_bytes, hash_words};
 pub use probe::{Datum, Probe};
-pub use separator::separator_between;
+pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
+pub use separator::{low_between, separator_between};
 pub use slot::Slot;

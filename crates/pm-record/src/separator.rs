@@ -29,6 +29,19 @@ pub fn separator_between<'l>(left: &'l [u8], right: &[u8]) -> Cow<'l, [u8]> {
     Cow::Borrowed(left)
 }
 
+/// The shortest byte string `s` with `left < s <= right`: a beginning of `right`.
+///
+/// The low key of a node on the right of `left`, where ranges are half-open.
+///
+/// # Panics
+/// Debug builds: if not `left < right`.
+#[must_use]
+pub fn low_between<'r>(left: &[u8], right: &'r [u8]) -> &'r [u8] {
+    debug_assert!(left < right);
+    let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+    &right[..right.len().min(common + 1)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +58,9 @@ mod tests {
             let separator = separator_between(left, right);
             prop_assert!(left.as_slice() <= &*separator && &*separator < right.as_slice());
             prop_assert!(separator.len() <= left.len());
+            let low = low_between(left, right);
+            prop_assert!(left.as_slice() < low && low <= right.as_slice());
+            prop_assert!(left.as_slice() >= &low[..low.len() - 1], "no shorter one does");
         }
     }
 

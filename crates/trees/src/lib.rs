@@ -4,7 +4,6 @@
 pub mod bztree;
 pub mod fptree;
 pub mod nvtree;
-mod tails;
 pub mod wbtree;
 
 pub use bztree::BzTree;

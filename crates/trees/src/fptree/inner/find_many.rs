@@ -5,7 +5,7 @@ use pmindex_index::Key;
 use pmindex_record::Probe;
 
 use super::node::{InnerTree, ROOT, Target};
-use crate::tails::Route;
+use pmindex_record::Route;
 
 /// How many keys go down together.
 pub(in crate::fptree) const BATCH: usize = 64;

@@ -5,7 +5,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
 use super::node::{Child, Contents, InnerTree, MAX_HEIGHT, ROOT, Target};
-use crate::tails::{Route, Separator};
+use pmindex_record::{Route, Separator};
 
 /// What the one writer owns.
 #[derive(Debug, Default)]

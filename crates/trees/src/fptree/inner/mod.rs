@@ -6,7 +6,7 @@
 //! greater than separator `i - 1` and not greater than separator `i`, so the child of a key is the
 //! number of separators less than it: one branch-free count over the whole node, unused separators
 //! being `u64::MAX`. A separator is one word; where keys are longer than a word, it is the key's
-//! first word and a [`Tail`](crate::tails::Tail) breaks ties. A child word says itself whether it is a
+//! first word and a [`Tail`](pmindex_record::Tail) breaks ties. A child word says itself whether it is a
 //! node or a leaf, so that a racing reader cannot take one for the other. The root never moves.
 //!
 //! # Concurrency
@@ -27,8 +27,8 @@ mod insert;
 mod node;
 mod remove;
 
-pub(super) use crate::tails::{OwnedRoute, Route};
 pub(super) use build::LeafRef;
 pub(super) use find::Siblings;
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use node::InnerTree;
+pub(super) use pmindex_record::{OwnedRoute, Route};

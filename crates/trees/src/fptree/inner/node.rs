@@ -8,7 +8,7 @@ use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, Word, pm_struct, words
 use pmindex_index::{Key, Shape};
 
 use super::insert::Writer;
-use crate::tails::{OwnedRoute, Route, Separator, Tail, Tails};
+use pmindex_record::{OwnedRoute, Route, Separator, Tail, Tails};
 
 pm_struct! {
     /// An inner node, in DRAM. With 14 separators it is 4 lines, of which a descent reads 3: 2 with the
@@ -156,7 +156,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
         while low < high {
             let middle = low.midpoint(high);
-            let tail = Tail(self.dram.load_word(&tails[middle]));
+            let tail = Tail::from_word(self.dram.load_word(&tails[middle]));
             if self.tails.compare::<K>(&self.dram, tail, route).is_lt() {
                 low = middle + 1;
             } else {
@@ -171,7 +171,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let tail = if Self::ONE_WORD {
             Tail::default()
         } else {
-            Tail(self.dram.load_word(&self.tail_cells(index)[at]))
+            Tail::from_word(self.dram.load_word(&self.tail_cells(index)[at]))
         };
         Separator { prefix, tail }
     }
@@ -200,7 +200,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let prefix = separator.map_or(u64::MAX, |s| s.prefix);
             self.dram.store_word(&node.keys[i], prefix);
             if let (false, Some(separator)) = (Self::ONE_WORD, separator) {
-                self.dram.store_word(&self.tail_cells(index)[i], separator.tail.0);
+                self.dram.store_word(&self.tail_cells(index)[i], separator.tail.into_word());
             }
         }
         for (i, child) in children.iter().enumerate() {

@@ -5,7 +5,7 @@ use pmindex_core::sync::VersionGuard;
 use pmindex_index::Key;
 
 use super::node::{Child, InnerTree, ROOT, Target};
-use crate::tails::Route;
+use pmindex_record::Route;
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
     /// Removes `leaf`, to which `route` leads and which is not the first: keys on its way go to its

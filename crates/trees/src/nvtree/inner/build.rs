@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
 use super::parent::{Contents, FIRST, InnerTree, Links};
-use crate::tails::{Route, Separator};
+use pmindex_record::{Route, Separator};
 
 /// A leaf and the separator on its left (of no meaning for the first).
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use pmindex_index::Key;
 
 use super::parent::{Contents, InnerTree, Links, Parent};
 use super::rebuild::Rebuild;
-use crate::tails::{Route, Separator, Tail};
+use pmindex_record::{Route, Separator, Tail};
 
 /// What the one writer owns.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
 use super::parent::{FIRST, InnerTree};
-use crate::tails::Separator;
+use pmindex_record::Separator;
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
     /// Whether the nodes lead to these leaves in this order, each once, with their separators

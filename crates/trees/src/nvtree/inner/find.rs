@@ -5,7 +5,7 @@ use pmindex_core::sync::VersionLock;
 use pmindex_index::Key;
 
 use super::parent::{Entry, FIRST, InnerTree, Parent};
-use crate::tails::{OwnedRoute, Route};
+use pmindex_record::{OwnedRoute, Route};
 
 /// Where a descent ended: a leaf, and the node that named it, to be validated after the leaf's
 /// version was taken.

@@ -5,7 +5,7 @@ use pmindex_index::Key;
 use pmindex_record::Probe;
 
 use super::parent::{Entry, InnerTree};
-use crate::tails::Route;
+use pmindex_record::Route;
 
 /// How many keys go down together.
 pub(in crate::nvtree) const BATCH: usize = 64;

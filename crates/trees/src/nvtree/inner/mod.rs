@@ -38,8 +38,8 @@ mod parent;
 mod rebuild;
 mod top;
 
-pub(super) use crate::tails::{OwnedRoute, Route};
 pub(super) use build::LeafRef;
 pub(super) use find::Siblings;
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use parent::{Entry, InnerTree};
+pub(super) use pmindex_record::{OwnedRoute, Route};

@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 
 use parking_lot::Mutex;
 use pmindex_core::sync::VersionLock;
-use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, pm_struct, words_of};
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, Word, pm_struct, words_of};
 use pmindex_index::{Key, Shape};
 
 use super::change::Writer;
 use super::top::Top;
-use crate::tails::{OwnedRoute, Route, Separator, Tail, Tails};
+use pmindex_record::{OwnedRoute, Route, Separator, Tail, Tails};
 
 pm_struct! {
     /// A parent-to-leaf node, in DRAM. With 29 separators it is 8 lines, the separators aligned.
@@ -213,7 +213,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let beyond = if Self::ONE_WORD {
             route.prefix > high
         } else {
-            let tail = Tail(self.dram.load_word(&self.parent_tails.get(index).high));
+            let tail = Tail::from_word(self.dram.load_word(&self.parent_tails.get(index).high));
             route.prefix > high || self.tails.compare::<K>(&self.dram, tail, route).is_lt()
         };
         beyond.then_some(right)
@@ -229,7 +229,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
         while low < high {
             let middle = low.midpoint(high);
-            let tail = Tail(self.dram.load_word(&tails[middle]));
+            let tail = Tail::from_word(self.dram.load_word(&tails[middle]));
             if self.tails.compare::<K>(&self.dram, tail, route).is_lt() {
                 low = middle + 1;
             } else {
@@ -240,7 +240,11 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     }
 
     fn tail(&self, cell: impl FnOnce(&Self) -> &PmU64) -> Tail {
-        if Self::ONE_WORD { Tail::default() } else { Tail(self.dram.load_word(cell(self))) }
+        if Self::ONE_WORD {
+            Tail::default()
+        } else {
+            Tail::from_word(self.dram.load_word(cell(self)))
+        }
     }
 
     fn separator(&self, index: u32, at: usize) -> Separator {
@@ -287,7 +291,8 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let separator = separators.get(i);
             self.dram.store_word(&node.keys[i], separator.map_or(u64::MAX, |s| s.prefix));
             if let (false, Some(separator)) = (Self::ONE_WORD, separator) {
-                self.dram.store_word(&self.parent_tails.get(index).tails[i], separator.tail.0);
+                self.dram
+                    .store_word(&self.parent_tails.get(index).tails[i], separator.tail.into_word());
             }
         }
         for (cell, &leaf) in words_of(node)[F + 4..].iter().zip(leaves) {
@@ -295,7 +300,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
         self.dram.store_word(&node.high, high.map_or(u64::MAX, |high| high.prefix));
         if let (false, Some(high)) = (Self::ONE_WORD, high) {
-            self.dram.store_word(&self.parent_tails.get(index).high, high.tail.0);
+            self.dram.store_word(&self.parent_tails.get(index).high, high.tail.into_word());
         }
         self.dram.store_word(&node.links, links.into_word());
         self.dram.store_word(&node.count, leaves.len() as u64);

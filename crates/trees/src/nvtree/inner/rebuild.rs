@@ -5,7 +5,7 @@ use pmindex_index::Key;
 
 use super::change::{Leaving, Writer};
 use super::parent::{FIRST, InnerTree};
-use crate::tails::{Separator, Tail};
+use pmindex_record::{Separator, Tail};
 
 /// Parents that a step visits at least.
 const STEP: u64 = 64;

@@ -11,9 +11,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pmindex_core::sync::VersionLock;
-use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64};
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, Word};
 
-use crate::tails::{Separator, Tail};
+use pmindex_record::{Separator, Tail};
 
 /// Keys of a node.
 pub(super) const FANOUT: usize = 32;
@@ -115,7 +115,7 @@ impl Top {
     /// The tail of the key at place `at`. Racing: validate the version.
     pub(super) fn tail(&self, dram: &Mapped, found: Found, at: u64) -> Tail {
         let (node, at) = place(at);
-        Tail(dram.load_word(&self.buffers[found.buffer].tails.get(node)[at]))
+        Tail::from_word(dram.load_word(&self.buffers[found.buffer].tails.get(node)[at]))
     }
 
     /// How many parents it names.
@@ -145,7 +145,7 @@ impl Top {
         dram.store_word(&buffer.keys.get(node)[place], high.prefix);
         dram.store_word(&buffer.parents.get(node)[place], parent.into());
         if !self.one_word {
-            dram.store_word(&buffer.tails.get(node)[place], high.tail.0);
+            dram.store_word(&buffer.tails.get(node)[place], high.tail.into_word());
         }
         Ok(())
     }

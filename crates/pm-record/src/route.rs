@@ -4,14 +4,16 @@
 use std::cmp::Ordering;
 use std::sync::OnceLock;
 
-use pmindex_core::{Arena, Mapped, Medium, PmError, PmType, PmU64, words_of};
-use pmindex_index::{Key, MAX_KEY_BYTES, Shape, Words};
-use pmindex_record::Probe;
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmType, PmU64, Word, words_of};
+use pmindex_index::{Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Words};
+
+use crate::probe::Probe;
 
 /// A key as inner nodes see it: what decides its way down.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route<'k> {
-    pub(crate) prefix: u64,
+pub struct Route<'k> {
+    /// Its first word: orders keys, ties excepted.
+    pub prefix: u64,
     words: Words,
     bytes: &'k [u8],
 }
@@ -20,31 +22,55 @@ static GREATEST_BYTES: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
 impl Route<'static> {
     /// The way to the first leaf.
-    pub(crate) const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
+    pub const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
     /// The way to the last leaf.
-    pub(crate) const GREATEST: Self =
+    pub const GREATEST: Self =
         Self { prefix: u64::MAX, words: [u64::MAX; 4], bytes: &GREATEST_BYTES };
 }
 
 impl<'k> Route<'k> {
     /// The way to the probe's key.
     #[inline(always)]
-    pub(crate) fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
+    #[must_use]
+    pub fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
         Self { prefix: probe.prefix(), words: *probe.words(), bytes: probe.bytes() }
     }
 
     /// The way to an inline key, given by its words.
-    pub(crate) fn to_words(words: Words) -> Self {
+    #[must_use]
+    pub fn to_words(words: Words) -> Self {
         Self { prefix: words[0], words, bytes: &[] }
     }
 
     /// The way to a byte-string key, or to a separator.
-    pub(crate) fn to_bytes(bytes: &'k [u8]) -> Self {
+    #[must_use]
+    pub fn to_bytes(bytes: &'k [u8]) -> Self {
         let mut first = [0; 8];
         let n = bytes.len().min(8);
         first[..n].copy_from_slice(&bytes[..n]);
         let prefix = u64::from_be_bytes(first);
         Self { prefix, words: [prefix, 0, 0, 0], bytes }
+    }
+
+    /// The key as bytes that order as keys do; those of inline keys are written to `room`.
+    #[inline(always)]
+    #[must_use]
+    pub fn encoded<'b, K: Key>(&'b self, room: &'b mut [u8; 8 * MAX_INLINE_WORDS]) -> &'b [u8] {
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                for (bytes, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(&self.words) {
+                    *bytes = word.to_be_bytes();
+                }
+                &room[..8 * n]
+            }
+            Shape::Bytes => self.bytes,
+        }
+    }
+
+    /// A copy that owns its key.
+    #[must_use]
+    pub fn to_owned_route(&self) -> OwnedRoute {
+        OwnedRoute { words: self.words, bytes: self.bytes.to_vec() }
     }
 
     /// What of a byte string is not in the prefix.
@@ -55,14 +81,15 @@ impl<'k> Route<'k> {
 
 /// A [`Route`] that owns its key.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnedRoute {
+pub struct OwnedRoute {
     words: Words,
     bytes: Vec<u8>,
 }
 
 impl OwnedRoute {
     /// The way to the key.
-    pub(crate) fn route<K: Key>(&self) -> Route<'_> {
+    #[must_use]
+    pub fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
             Shape::Inline(_) => Route::to_words(self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
@@ -72,17 +99,33 @@ impl OwnedRoute {
 
 /// A separator: a prefix that orders it, ties excepted, and the tail that breaks ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Separator {
-    pub(crate) prefix: u64,
-    pub(crate) tail: Tail,
+pub struct Separator {
+    /// Its first word.
+    pub prefix: u64,
+    /// The rest.
+    pub tail: Tail,
 }
 
 /// Where the rest of a separator is: `length:16 | size class:16 | index:32`. The length is that of
 /// the whole separator, in bytes; a separator that its prefix holds has no chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Tail(pub(super) u64);
+pub struct Tail(pub(crate) u64);
+
+impl Word for Tail {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
 
 impl Tail {
+    /// No tail.
+    pub const NONE: Self = Self(0);
+
     fn new(length: usize, class: usize, index: u32) -> Self {
         Self((length as u64) << 48 | (class as u64) << 32 | u64::from(index))
     }
@@ -103,7 +146,8 @@ impl Tail {
 
 /// The rests of separators, in type-stable chunks of four sizes. A reader that holds a stale
 /// [`Tail`] compares with some other bytes and fails its validation.
-pub(crate) struct Tails {
+#[derive(Debug)]
+pub struct Tails {
     /// Of each size, so many.
     capacity: u32,
     // Made when first needed.
@@ -134,7 +178,8 @@ fn words<T: PmType>(arena: &OnceLock<Arena<T>>, index: u32) -> &[PmU64] {
 
 impl Tails {
     /// Room for `capacity` separators with tails of each size.
-    pub(crate) fn new(capacity: u32) -> Self {
+    #[must_use]
+    pub fn new(capacity: u32) -> Self {
         Self {
             capacity,
             short: OnceLock::new(),
@@ -155,11 +200,10 @@ impl Tails {
     }
 
     /// Stores a separator's tail.
-    pub(crate) fn store<K: Key>(
-        &self,
-        dram: &Mapped,
-        route: &Route<'_>,
-    ) -> Result<Separator, PmError> {
+    ///
+    /// # Errors
+    /// [`PmError::Full`], [`PmError::Os`]: no room for it.
+    pub fn store<K: Key>(&self, dram: &Mapped, route: &Route<'_>) -> Result<Separator, PmError> {
         let prefix = route.prefix;
         let tail = match K::SHAPE {
             Shape::Inline(1) => Tail::default(),
@@ -188,7 +232,7 @@ impl Tails {
     }
 
     /// Gives a tail back; no node holds it any more.
-    pub(crate) fn free(&self, tail: Tail) {
+    pub fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {
                 0 => give(&self.short, tail.index()),
@@ -200,7 +244,7 @@ impl Tails {
     }
 
     /// Orders a separator with the route's prefix against the route.
-    pub(crate) fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
+    pub fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
         match K::SHAPE {
             Shape::Inline(1) => Ordering::Equal,
             Shape::Inline(n) => {
@@ -221,7 +265,8 @@ impl Tails {
     }
 
     /// Copies a separator out. Racing: validate.
-    pub(crate) fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
+    #[must_use]
+    pub fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
         let Separator { prefix, tail } = separator;
         let mut words = [prefix, 0, 0, 0];
         let mut bytes = Vec::new();
@@ -245,7 +290,8 @@ impl Tails {
     }
 
     /// DRAM in use.
-    pub(crate) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         fn bytes<T: PmType>(arena: &OnceLock<Arena<T>>) -> usize {
             arena.get().map_or(0, Arena::bytes)
         }
