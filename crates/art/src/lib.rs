@@ -64,6 +64,7 @@ mod child;
 mod find_many;
 mod insert;
 mod leaves;
+mod near;
 mod node;
 mod remove;
 mod tree;

@@ -79,6 +79,13 @@ fn neighbours<L: pmindex_art::Leaves>(tree: &Tree<'_, L>, pm: &Mapped, key: &[u8
     assert_eq!(leaf(below), of((least, past)).next_back());
     let above = tree.nearest(pm, past, Direction::Ascending).unwrap();
     assert_eq!(leaf(above), of((past, most)).next());
+    let near = tree.near(pm, key);
+    let mut told = None;
+    tree.near_many(pm, std::iter::once(key), |at, leaf| told = Some((at, leaf)));
+    assert_eq!(told, Some((0, near)));
+    let sides = [of((least, at)).next_back(), of((past, most)).next()];
+    assert_eq!(near.is_none(), model.is_empty());
+    assert!(near.is_none() || sides.contains(&near), "{near:?} is not one of {sides:?}");
 }
 
 fn run(steps: Vec<Step>) {
@@ -174,9 +181,12 @@ fn compare_all<L: pmindex_art::Leaves>(
     nodes.find_many(pm, &searches, &mut places, |leaf| told.push(leaf));
     assert!(places.iter().map(|place| place.unwrap().leaf).eq(all.iter().copied()));
     told.sort_unstable();
-    let mut sorted = all;
+    let mut sorted = all.clone();
     sorted.sort_unstable();
     assert_eq!(told, sorted);
+    let mut near = vec![None; all.len()];
+    tree.near_many(pm, model.keys().map(Vec::as_slice), |at, leaf| near[at] = leaf);
+    assert!(near.into_iter().flatten().eq(all));
 }
 
 fn walk_unbounded<L: pmindex_art::Leaves>(
