@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{IndexEntry, Medium, Owner, PPtr, PmError, Pool};
+use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, PmPtr, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
@@ -42,17 +42,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(IndexError::IndexExists { name: name.into() });
         }
         let layout = Geometry::<K, V, LEAF, INNER>::id();
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
-            let pm = pool.pm();
-            pm.store(&root.head, PPtr::NULL);
-            for word in [&root.top, &root.era, &root.closed, &root.bulk_load] {
-                pm.store(word, 0);
-            }
-            for word in &root.reserved {
-                pm.store(word, 0);
-            }
-            pm.flush(root)
-        })?;
+        let entry =
+            pool.create_index::<Root>(name, KIND, layout, |root| Self::clear(pool, root))?;
         let root = entry.root::<Root>();
         let created = Self::start(pool, entry);
         // No room for the first leaf: no index either.
@@ -60,6 +51,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pool.drop_index(name)?;
         }
         created
+    }
+
+    /// Fills and flushes a root without an index.
+    fn clear(pool: &Pool<M>, root: &Root) -> Flushed {
+        let pm = pool.pm();
+        pm.store(&root.head, PPtr::NULL);
+        for word in [&root.top, &root.era, &root.closed, &root.bulk_load] {
+            pm.store(word, 0);
+        }
+        for word in &root.reserved {
+            pm.store(word, 0);
+        }
+        pm.flush(root)
+    }
+
+    /// Opens the index that is a part of another one, `owner`: its root hangs off `cell`, a word of
+    /// the other's, and the pool's directory does not know it. Creates it if `cell` is null.
+    ///
+    /// The owner's layout vouches for the types.
+    ///
+    /// # Errors
+    /// The pool's. An index that there was no room for is not there.
+    pub fn open_within(
+        pool: &Arc<Pool<M>>,
+        owner: &IndexEntry,
+        cell: &PmPtr<Root>,
+    ) -> Result<Self, IndexError> {
+        let _recovery = pool.recovery();
+        let pm = pool.pm();
+        if pm.load(cell).is_null() {
+            pool.alloc_into(cell, |root| Self::clear(pool, root))?;
+        }
+        let root = pm.load(cell);
+        let opened = Self::start(pool, IndexEntry { root: root.offset(), ..owner.clone() });
+        if opened.is_err() && pm.load(&pool.get(root)?.head).is_null() {
+            pool.free_from(cell)?;
+        }
+        opened
     }
 
     /// Opens the index `name`. Complexity: constant, an interrupted bulk load excepted, which is
