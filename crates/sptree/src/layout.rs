@@ -1,8 +1,42 @@
 //! What an SPTree keeps in a pool.
 //!
-//! One root block per index, named in the pool's directory.
+//! # Bnode
+//!
+//! `S` is the number of words of a slot; `LEAF` slots, at most 64. With 8-byte keys and values and
+//! 64 slots a Bnode is 18 lines, 1152 bytes:
+//!
+//! ```text
+//! word  0        1        2 ..          8 .. 15    16 ..
+//!       | bitmap | next   | low | 0     | tags     | LEAF slots, S words each |
+//!       |<------- line 0 -------------->|<-line 1->|
+//! ```
+//!
+//! * `bitmap` is the **commit word**: bit `i` says that slot `i` holds a record.
+//! * `next` is the following Bnode in key order, or null; its bit 0 ([`Next::ghosts`]) says that this
+//!   Bnode may hold records which are not less than the next one's low key. It shares the bitmap's
+//!   line: stores to one line become durable in program order, and a split and a merge rely on it.
+//! * `low` is the least key that may be here. It is written once, when the Bnode is filled: the words
+//!   of an inline key; for byte strings the offset of a block with the key. The first Bnode's is zero
+//!   and has no meaning. The range ends where the next Bnode's begins.
+//! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records.
+//!
+//! # Root
+//!
+//! One block per index, named in the pool's directory. The first Bnode is never freed.
 
-use pmindex_core::{PmPtr, PmU64, pm_struct};
+use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
+use pmindex_index::{Key, Shape, Value};
+use pmindex_record::{Probe, Slot, hash_bytes};
+
+/// The type of an index in the pool's directory.
+pub(crate) const KIND: [u8; 8] = *b"sptree\0\0";
+/// Version of the layout on this page.
+const FORMAT: u64 = 1;
+
+/// Words of the line of bitmap, next and low.
+pub(crate) const HEADER_WORDS: usize = LINE / 8;
+/// The most slots of a Bnode: the bits of its bitmap.
+pub(crate) const MAX_LEAF: usize = 64;
 
 pm_struct! {
     /// The root block.
@@ -17,11 +51,193 @@ pm_struct! {
         pub head @ 0: PmPtr<PmU64>,
         /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
         pub bulk_load @ 8: PmU64,
-        /// The root of the radix tree's backup.
+        /// The root of the radix tree's backup, or null.
         pub backup @ 16: PmPtr<pmindex_fastfair::Root>,
         /// The structured log, or null.
         pub log @ 24: PmPtr<PmU64>,
         /// Zero.
         pub reserved: [PmU64; 4],
+    }
+}
+
+/// A Bnode's bitmap: the slots that hold records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Taken(u64);
+
+impl Word for Taken {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Taken {
+    /// These slots.
+    #[inline(always)]
+    pub(crate) const fn of(slots: u64) -> Self {
+        Self(slots)
+    }
+    /// The slots, as bits.
+    #[inline(always)]
+    pub(crate) const fn slots(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    pub(crate) const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+    #[inline(always)]
+    pub(crate) const fn with(self, slot: usize) -> Self {
+        Self(self.0 | 1 << slot)
+    }
+    #[inline(always)]
+    pub(crate) const fn without(self, slot: usize) -> Self {
+        Self(self.0 & !(1 << slot))
+    }
+    /// Whether only bits of a Bnode of `leaf` slots are set.
+    pub(crate) const fn is_valid(self, leaf: usize) -> bool {
+        self.0 & !slots_of(leaf) == 0
+    }
+    /// The first free slot of `leaf`: neighbours in the order of their arrival share lines, and the
+    /// units in which the medium writes.
+    #[inline(always)]
+    pub(crate) const fn free_slot(self, leaf: usize) -> Option<usize> {
+        let free = !self.0 & slots_of(leaf);
+        if free == 0 { None } else { Some(free.trailing_zeros() as usize) }
+    }
+}
+
+/// The bits of `leaf` slots.
+#[inline(always)]
+pub(crate) const fn slots_of(leaf: usize) -> u64 {
+    u64::MAX >> (MAX_LEAF - leaf)
+}
+
+/// The set bits of a mask, ascending.
+#[inline(always)]
+pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let bit = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            bit
+        })
+    })
+}
+
+/// A Bnode's link to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next(u64);
+
+impl Word for Next {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Next {
+    const GHOSTS: u64 = 1;
+    /// The bits that say which Bnode is next.
+    pub(crate) const OFFSET: u64 = !(LINE as u64 - 1);
+
+    /// The Bnode at `offset`, or none.
+    pub(crate) const fn to(offset: u64) -> Self {
+        Self(offset & Self::OFFSET)
+    }
+    /// Records of the next Bnode may be here too.
+    pub(crate) const fn with_ghosts(self) -> Self {
+        Self(self.0 | Self::GHOSTS)
+    }
+    #[inline(always)]
+    pub(crate) const fn offset(self) -> u64 {
+        self.0 & Self::OFFSET
+    }
+    #[inline(always)]
+    pub(crate) const fn ghosts(self) -> bool {
+        self.0 & Self::GHOSTS != 0
+    }
+    /// Whether no other bits are set.
+    pub(crate) const fn is_valid(self) -> bool {
+        self.0 & !Self::OFFSET & !Self::GHOSTS == 0
+    }
+}
+
+/// The tag of a key: never 0, which says in DRAM that a slot is free.
+#[inline(always)]
+pub(crate) fn tag_of<K: Key>(probe: &Probe<'_, K>) -> u8 {
+    probe.fingerprint().max(1)
+}
+
+/// Where things are in a Bnode of `LEAF` slots for keys `K` and values `V`.
+pub(crate) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
+
+impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
+    /// The word of the low key.
+    pub(crate) const LOW: usize = 2;
+    /// Words of the low key, or of the pointer to it.
+    pub(crate) const LOW_WORDS: usize = match K::SHAPE {
+        Shape::Inline(n) => n,
+        Shape::Bytes => 1,
+    };
+    /// The word of the first tags.
+    pub(crate) const TAGS: usize = HEADER_WORDS;
+    /// The word of the first slot.
+    pub(crate) const SLOTS: usize = Self::TAGS + MAX_LEAF / 8;
+    /// Words of a Bnode, in whole lines.
+    pub(crate) const WORDS: usize =
+        (Self::SLOTS + LEAF * Slot::<K, V>::WORDS).next_multiple_of(LINE / 8);
+    /// Bytes of a Bnode.
+    pub(crate) const BYTES: u64 = 8 * Self::WORDS as u64;
+
+    const VALID: () = assert!(
+        LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= HEADER_WORDS,
+        "a Bnode has 2 to 64 slots: the bits of one word"
+    );
+
+    /// The hash that stands for this layout in the pool's directory.
+    pub(crate) fn id(buffer: usize) -> u64 {
+        let () = Self::VALID;
+        let name = format!("{FORMAT} {} {} {LEAF} {buffer}", K::type_name(), V::type_name());
+        hash_bytes(name.as_bytes())
+    }
+}
+
+/// A pointer to a Bnode or a record block: words.
+pub(crate) type BnodePtr = PPtr<PmU64>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bnode_of_8_byte_records_is_18_lines() {
+        assert_eq!(Geometry::<u64, u64, 64>::BYTES, 1152);
+        assert_eq!(Geometry::<[u8; 32], u64, 64>::LOW_WORDS, 4);
+    }
+
+    #[test]
+    fn free_slots_are_taken_in_order_up_to_the_last() {
+        assert_eq!(Taken::of(0b1011).free_slot(4), Some(2));
+        assert_eq!(Taken::of(0b1111).free_slot(4), None);
+        assert_eq!(Taken::of(u64::MAX >> 1).free_slot(64), Some(63));
+        assert_eq!(Taken::of(u64::MAX).free_slot(64), None);
+        assert!(Taken::of(u64::MAX).is_valid(64) && !Taken::of(0b1_0000).is_valid(4));
+    }
+
+    #[test]
+    fn links_say_where_and_whether_there_are_ghosts() {
+        let next = Next::to(4096);
+        assert!(!next.ghosts() && next.with_ghosts().ghosts());
+        assert_eq!(next.with_ghosts().offset(), 4096);
+        assert!(next.with_ghosts().is_valid() && !Next::from_word(4096 | 2).is_valid());
     }
 }

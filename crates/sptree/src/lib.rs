@@ -47,6 +47,30 @@
 //! Mnodes from left to right, then the backup.
 #![forbid(unsafe_code)]
 
+mod access;
+mod backup;
+mod batch;
+mod bulk;
+mod check;
+mod copy;
+mod image;
 mod layout;
+mod leaf;
+mod low;
+mod merge;
+mod middle;
+mod range;
+mod recover;
+mod serve;
+mod split;
+mod top;
+mod traits;
+mod tree;
+mod write;
+
+#[cfg(test)]
+mod tests;
 
 pub use layout::Root;
+pub use range::Range;
+pub use tree::SpTree;

@@ -1,0 +1,198 @@
+//! Finding the Mnode of a key, and reading its Bnode.
+
+use std::cmp::Ordering;
+
+use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, Route, Slot};
+
+use crate::layout::{BnodePtr, Geometry, Taken, bits, tag_of};
+use crate::leaf::Bnode;
+use crate::middle::{Mnode, NONE};
+use crate::tree::SpTree;
+
+/// An Mnode at a version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'t> {
+    pub(crate) index: u32,
+    pub(crate) node: &'t Mnode,
+    pub(crate) version: u64,
+    /// Its Bnode.
+    pub(crate) bnode: u64,
+}
+
+impl At<'_> {
+    #[inline(always)]
+    pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
+        self.node.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// The Mnode with the route in its range, unlocked at the version returned; to be validated.
+    #[inline(always)]
+    pub(crate) fn locate(&self, route: &Route<'_>) -> At<'_> {
+        let pm = self.pm();
+        loop {
+            let near = self.top.near(pm, &self.middle, route).unwrap_or(self.head);
+            self.middle.prefetch(near);
+            if let Some(at) = self.walk_to(near, route) {
+                return at;
+            }
+            pm.spin();
+        }
+    }
+
+    /// Along the list to the Mnode with the route in its range; `None` if the way breaks off.
+    #[inline(always)]
+    pub(crate) fn walk_to(&self, mut index: u32, route: &Route<'_>) -> Option<At<'_>> {
+        loop {
+            let node = self.middle.get(index);
+            let version = node.lock.begin_read(self.pm());
+            index = match self.middle.side(node, route)? {
+                Ordering::Less => self.middle.prev(node),
+                Ordering::Greater => self.middle.next(node),
+                Ordering::Equal => {
+                    let bnode = self.middle.dram.load(&node.bnode);
+                    return Some(At { index, node, version, bnode });
+                }
+            };
+            if index == NONE {
+                return None;
+            }
+        }
+    }
+
+    /// The offset in a Bnode of a slot's (first) line.
+    #[inline(always)]
+    pub(crate) fn line_of_slot(slot: usize) -> u64 {
+        let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
+        (8 * word / LINE * LINE) as u64
+    }
+
+    /// Fetches a slot's (first) line. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot(&self, bnode: u64, slot: usize) {
+        self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(Self::line_of_slot(slot))));
+    }
+
+    /// The value of `key`. No flush, no fence; a miss that no tag matches reads no PM.
+    ///
+    /// While the layers in DRAM are incomplete after a crash, the backup serves, and the call does a
+    /// part of the rebuilding.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.look_up(&Probe::new(key)?, Slot::<K, V>::value)
+    }
+
+    /// Whether `key` is present. Cost: as [`get`](Self::get).
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.look_up(&Probe::new(key)?, |_, _| Ok(()))?.is_some())
+    }
+
+    #[inline(always)]
+    fn look_up<T>(
+        &self,
+        probe: &Probe<'_, K>,
+        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
+        if !self.is_ready()
+            && let Some(found) = self.serve(probe, &read)
+        {
+            return found;
+        }
+        loop {
+            let at = self.locate(&Route::to(probe));
+            let found = self.read(&at, probe, &read);
+            if at.validate(self.pm()) {
+                return Ok(found?);
+            }
+        }
+    }
+
+    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
+    /// error included.
+    #[inline(always)]
+    pub(crate) fn read<T>(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
+        if tagged == 0 {
+            return Ok(None);
+        }
+        let bnode = self.bnode(at.bnode)?;
+        match bnode.find_among(&self.pool, tagged, probe)? {
+            Some(slot) => read(&self.pool, bnode.slot(slot)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The left neighbour of the Mnode at `low`, if there is one: the Mnode with the greatest keys
+    /// less than `low`, at its version.
+    pub(crate) fn locate_below(&self, low: &Route<'_>) -> Option<At<'_>> {
+        let pm = self.pm();
+        loop {
+            let at = self.locate(low);
+            if self.middle.cmp_low(at.node, low).is_lt() {
+                // Begins before `low`: merged with its neighbour meanwhile.
+                if at.validate(pm) {
+                    return Some(at);
+                }
+                continue;
+            }
+            let index = self.middle.prev(at.node);
+            if index == NONE {
+                if at.validate(pm) {
+                    return None;
+                }
+                continue;
+            }
+            let node = self.middle.get(index);
+            let version = node.lock.begin_read(pm);
+            let bnode = self.middle.dram.load(&node.bnode);
+            let adjacent = bnode != 0 && self.middle.next(node) == at.index;
+            // `at` begins at `low` if it has not changed, and so this ends there.
+            if adjacent && at.validate(pm) && node.lock.validate(pm, version) {
+                return Some(At { index, node, version, bnode });
+            }
+            pm.spin();
+        }
+    }
+
+    /// Visits the Mnodes of a quiescent index, in order.
+    pub(crate) fn walk(
+        &self,
+        mut visit: impl FnMut(&Mnode, &Bnode<'_, K, V, LEAF>, Taken) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let mut index = self.head;
+        while index != NONE {
+            let node = self.middle.get(index);
+            visit(node, &self.bnode_of(node)?, self.middle.taken(node, LEAF))?;
+            index = self.middle.next(node);
+        }
+        Ok(())
+    }
+
+    /// The blocks of a Bnode's records and of its low key.
+    pub(crate) fn blocks_of(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        taken: Taken,
+    ) -> Result<Vec<u64>, PmError> {
+        let mut blocks = Vec::new();
+        if K::SHAPE.is_bytes() && bnode.offset() != self.pm().load(&self.root()?.head).offset() {
+            blocks.push(self.pm().load_word(&bnode.low_cells()[0]));
+        }
+        if Slot::<K, V>::HAS_BLOCK {
+            let block = |i| Slot::<K, V>::block(self.pm(), bnode.slot(i));
+            blocks.extend(bits(taken.slots()).filter(|&i| i < LEAF).map(block));
+        }
+        Ok(blocks)
+    }
+}

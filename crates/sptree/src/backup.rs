@@ -1,0 +1,261 @@
+//! The top layer's backup in PM: a FAST&FAIR tree from low keys to Bnodes, behind by some splits.
+//!
+//! A split queues its entry; entries go in by batches, whose fences they share, when enough wait, or
+//! when somebody calls [`SpTree::step`](crate::SpTree::step). An entry that is missing after a crash
+//! costs steps along the list of Bnodes, no more. An entry that leads to what is no Bnode any more
+//! would be worse, so a merge takes the entry out, durably, *before* it unlinks the Bnode.
+//!
+//! The index works without a backup, and with an incomplete one: if the pool is full.
+//!
+//! Lock order: Mnodes, then the queue.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, PmPtr, Pool};
+use pmindex_fastfair::{FastFair, Root};
+use pmindex_index::{IndexError, Key, Shape};
+use pmindex_record::Route;
+
+/// Entries that go in together.
+const BATCH: usize = 64;
+
+/// The tree, by the form of its keys.
+#[derive(Debug)]
+enum Tree<M: Medium> {
+    /// Keys of one word.
+    Words(FastFair<u64, u64, M>),
+    /// Other keys, as bytes that order as they do.
+    Bytes(FastFair<Vec<u8>, u64, M>),
+}
+
+/// Entries that are not in the tree yet: low keys and Bnodes.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<(Vec<u8>, u64)>,
+    /// Entries that there was no room for.
+    lost: u64,
+}
+
+/// The backup.
+#[derive(Debug)]
+pub(crate) struct Backup<M: Medium = Mapped> {
+    tree: Option<Tree<M>>,
+    queue: Mutex<Queue>,
+    /// The queue's length.
+    waiting: AtomicUsize,
+}
+
+fn word_of(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let n = key.len().min(8);
+    bytes[..n].copy_from_slice(&key[..n]);
+    u64::from_be_bytes(bytes)
+}
+
+impl<M: Medium> Backup<M> {
+    /// Opens the backup whose root hangs off `cell`; creates it if there is none. No room for it: the
+    /// index does without until it is opened again.
+    pub(crate) fn open<K: Key>(
+        pool: &Arc<Pool<M>>,
+        owner: &IndexEntry,
+        cell: &PmPtr<Root>,
+    ) -> Result<Self, IndexError> {
+        let opened = if K::SHAPE == Shape::Inline(1) {
+            FastFair::open_within(pool, owner, cell).map(Tree::Words)
+        } else {
+            FastFair::open_within(pool, owner, cell).map(Tree::Bytes)
+        };
+        let tree = match opened {
+            Ok(tree) => Some(tree),
+            Err(IndexError::Pool(PmError::Full { .. })) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Queues the entry of a Bnode.
+    pub(crate) fn note<K: Key>(&self, pm: &M, low: &Route<'_>, bnode: u64) {
+        let key = low.encoded::<K>(&mut [0; 32]).to_vec();
+        let mut queue = pm.lock(&self.queue);
+        if self.tree.is_none() {
+            queue.lost += 1;
+            return;
+        }
+        queue.waiting.push((key, bnode));
+        self.waiting.store(queue.waiting.len(), Relaxed);
+    }
+
+    /// Entries that wait.
+    #[inline(always)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Takes up to [`BATCH`] entries out of the queue into the tree; returns whether any waited.
+    pub(crate) fn step(&self, pm: &M) -> bool {
+        let mut queue = pm.lock(&self.queue);
+        let count = queue.waiting.len().min(BATCH);
+        let batch: Vec<(Vec<u8>, u64)> = queue.waiting.drain(..count).collect();
+        self.waiting.store(queue.waiting.len(), Relaxed);
+        let done = match &self.tree {
+            None => 0,
+            Some(Tree::Words(tree)) => {
+                let batch: Vec<_> = batch.iter().map(|(key, b)| (word_of(key), *b)).collect();
+                tree.insert_many(&batch).inserted.len()
+            }
+            Some(Tree::Bytes(tree)) => tree.insert_many(&batch).inserted.len(),
+        };
+        queue.lost += (count - done) as u64;
+        count > 0
+    }
+
+    /// Forgets a Bnode, durably when it returns.
+    pub(crate) fn forget<K: Key>(&self, pm: &M, low: &Route<'_>) -> Result<(), IndexError> {
+        let mut room = [0; 32];
+        let key = low.encoded::<K>(&mut room);
+        let mut queue = pm.lock(&self.queue);
+        let before = queue.waiting.len();
+        queue.waiting.retain(|(waiting, _)| waiting != key);
+        self.waiting.store(queue.waiting.len(), Relaxed);
+        let removed = match &self.tree {
+            _ if queue.waiting.len() < before => return Ok(()),
+            None => None,
+            Some(Tree::Words(tree)) => tree.remove(&word_of(key))?,
+            Some(Tree::Bytes(tree)) => tree.remove(key)?,
+        };
+        if removed.is_none() {
+            queue.lost = queue.lost.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// The Bnode of the greatest low key that is at most the route, as far as the tree knows.
+    pub(crate) fn floor<K: Key>(&self, route: &Route<'_>) -> Result<Option<u64>, IndexError> {
+        let mut room = [0; 32];
+        let key = route.encoded::<K>(&mut room);
+        Ok(match &self.tree {
+            None => None,
+            Some(Tree::Words(tree)) => {
+                tree.range(..=word_of(key)).next_back().transpose()?.map(|(_, bnode)| bnode)
+            }
+            Some(Tree::Bytes(tree)) => {
+                tree.range(..=key.to_vec()).next_back().transpose()?.map(|(_, bnode)| bnode)
+            }
+        })
+    }
+
+    /// Puts the entries of all Bnodes into an empty tree; if it is not empty, one by one.
+    pub(crate) fn fill(&self, pm: &M, entries: Vec<(Vec<u8>, u64)>) {
+        let loaded = match &self.tree {
+            None => false,
+            Some(Tree::Words(tree)) => {
+                let mut records = entries.iter().map(|(key, bnode)| (word_of(key), *bnode));
+                tree.bulk_load(&mut records).is_ok()
+            }
+            Some(Tree::Bytes(tree)) => tree.bulk_load(&mut entries.iter().cloned()).is_ok(),
+        };
+        if loaded {
+            return;
+        }
+        let mut queue = pm.lock(&self.queue);
+        queue.waiting.extend(entries);
+        drop(queue);
+        while self.step(pm) {}
+    }
+
+    /// Queues those of the entries that the tree does not have. What it has otherwise is replaced.
+    pub(crate) fn confirm(&self, pm: &M, entries: Vec<(Vec<u8>, u64)>) -> Result<(), IndexError> {
+        let mut found = vec![None; entries.len()];
+        match &self.tree {
+            None => {}
+            Some(Tree::Words(tree)) => {
+                let keys: Vec<u64> = entries.iter().map(|(key, _)| word_of(key)).collect();
+                tree.get_many(&keys, &mut found)?;
+            }
+            Some(Tree::Bytes(tree)) => {
+                let keys: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.clone()).collect();
+                tree.get_many(&keys, &mut found)?;
+            }
+        }
+        let mut queue = pm.lock(&self.queue);
+        for ((key, bnode), found) in entries.into_iter().zip(found) {
+            match (&self.tree, found) {
+                (None, _) => queue.lost += 1,
+                (_, Some(there)) if there == bnode => {}
+                (_, Some(there)) => {
+                    let what = "a backup that leads to another Bnode";
+                    return Err(PmError::Corrupt { what, offset: there }.into());
+                }
+                (_, None) => queue.waiting.push((key, bnode)),
+            }
+        }
+        self.waiting.store(queue.waiting.len(), Relaxed);
+        Ok(())
+    }
+
+    /// Verifies the tree of a quiescent index against the Bnodes other than the first, given with
+    /// their low keys in order: it has them all, those that wait and those it had no room for
+    /// excepted, and no others.
+    pub(crate) fn check(&self, pm: &M, bnodes: &[(Vec<u8>, u64)]) -> Result<(), IndexError> {
+        let mut known = match &self.tree {
+            None => Vec::new(),
+            Some(Tree::Words(tree)) => {
+                tree.check()?;
+                let item = |item: Result<(u64, u64), IndexError>| {
+                    item.map(|(key, bnode)| (key.to_be_bytes().to_vec(), bnode))
+                };
+                tree.iter().map(item).collect::<Result<Vec<_>, _>>()?
+            }
+            Some(Tree::Bytes(tree)) => {
+                tree.check()?;
+                tree.iter().collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let queue = pm.lock(&self.queue);
+        known.extend(queue.waiting.iter().cloned());
+        known.sort_unstable();
+        let what = "the backup differs from the list of Bnodes";
+        let corrupt = |offset| Err(PmError::Corrupt { what, offset }.into());
+        for entry in &known {
+            if bnodes.binary_search(entry).is_err() {
+                return corrupt(entry.1);
+            }
+        }
+        if known.len() as u64 + queue.lost != bnodes.len() as u64 {
+            return corrupt(queue.lost);
+        }
+        Ok(())
+    }
+
+    /// Its blocks.
+    pub(crate) fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        match &self.tree {
+            None => Ok(Vec::new()),
+            Some(Tree::Words(tree)) => tree.blocks(),
+            Some(Tree::Bytes(tree)) => tree.blocks(),
+        }
+    }
+
+    /// PM and DRAM it takes.
+    pub(crate) fn size(&self) -> Result<(u64, u64), IndexError> {
+        let stats = match &self.tree {
+            None => return Ok((0, 0)),
+            Some(Tree::Words(tree)) => tree.stats()?,
+            Some(Tree::Bytes(tree)) => tree.stats()?,
+        };
+        Ok((stats.pm_bytes, stats.dram_bytes))
+    }
+
+    /// Ends it: nothing waits any more.
+    pub(crate) fn close(self, pm: &M) -> Result<(), IndexError> {
+        while self.step(pm) {}
+        match self.tree {
+            None => Ok(()),
+            Some(Tree::Words(tree)) => tree.close(),
+            Some(Tree::Bytes(tree)) => tree.close(),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Many keys at a time.
+//!
+//! Both operations send up to 64 keys down together, node by node, so that their cache misses
+//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! Bnode, under as many Mnodes' locks as it takes, then writes all of them, makes them durable at once
+//! and commits them at once. All locks come before the first write-back, for which their atomics
+//! would wait:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P0 | Bnodes without room split, each by itself | |
+//! | P1 | all slots and tags (and blocks, with their tickets) | P2 |
+//! | P2 | all bitmaps (LIN: the unlocks after it) | return (DUR) |
+//!
+//! A stage ends early at a record that cannot join it (its Bnode is full now or has changed): what is
+//! staged is committed, the record goes in alone, and the next stage begins after it. So results
+//! are those of single inserts in input order, and the first error stops the batch at its record.
+
+use std::cmp::Ordering;
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Op, PmError};
+use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_record::{Datum, Probe, Route, Slot};
+
+use crate::access::At;
+use crate::layout::{BnodePtr, Taken, bits, tag_of};
+use crate::leaf::{Bnode, Incoming, finish};
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+use crate::write::Held;
+
+/// How many keys go down together.
+const BATCH: usize = 64;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        if !self.is_ready() {
+            for (key, out) in keys.iter().zip(out) {
+                *out = self.get(key.borrowed())?;
+            }
+            return Ok(());
+        }
+        let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
+        let mut ways = [self.nowhere(); BATCH];
+        let mut candidates = [0u64; BATCH];
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            probes.clear();
+            for key in keys {
+                probes.push(Probe::<K>::new(key.borrowed())?);
+            }
+            self.locate_many(&probes, &mut ways);
+            for ((probe, at), candidates) in probes.iter().zip(&ways).zip(&mut candidates) {
+                *candidates = self.match_and_prefetch(at, probe);
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = match self.read_candidate(&ways[i], &probes[i], candidates[i]) {
+                    Some(found) => found?,
+                    None => self.get(keys[i].borrowed())?,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// No Mnode.
+    fn nowhere(&self) -> At<'_> {
+        At { index: self.head, node: self.middle.get(self.head), version: 1, bnode: 0 }
+    }
+
+    /// The Mnodes of up to [`BATCH`] keys, each at a version; nowhere if one has just changed.
+    #[inline(always)]
+    fn locate_many<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+        let mut rooms = [[0; 32]; BATCH];
+        let mut near = [self.head; BATCH];
+        let routes: Vec<Route<'_>> = probes.iter().map(Route::to).collect();
+        let keys = routes.iter().zip(&mut rooms).map(|(route, room)| route.encoded::<K>(room));
+        let keys: Vec<&[u8]> = keys.collect();
+        self.top.near_many(self.pm(), &self.middle, keys.iter().copied(), |at, index| {
+            near[at] = index.unwrap_or(self.head);
+            self.middle.prefetch(near[at]);
+        });
+        for ((route, near), at) in routes.iter().zip(near).zip(ways) {
+            *at = self.walk_to(near, route).unwrap_or_else(|| self.nowhere());
+        }
+    }
+
+    /// The slots whose tags match; the first one's line is on its way.
+    #[inline(always)]
+    fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
+        let candidates = self.middle.matches(at.node, tag_of(probe), LEAF);
+        if let Some(slot) = bits(candidates).next() {
+            self.prefetch_slot(at.bnode, slot);
+        }
+        candidates
+    }
+
+    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    #[inline(always)]
+    fn read_candidate(
+        &self,
+        at: &At<'_>,
+        probe: &Probe<'_, K>,
+        candidates: u64,
+    ) -> Option<Result<Option<V>, PmError>> {
+        if at.bnode == 0 {
+            return None;
+        }
+        let read = || -> Result<Option<V>, PmError> {
+            if candidates == 0 {
+                return Ok(None);
+            }
+            let bnode = self.bnode(at.bnode)?;
+            match bnode.find_among(&self.pool, candidates, probe)? {
+                Some(slot) => Slot::<K, V>::value(&self.pool, bnode.slot(slot)).map(Some),
+                None => Ok(None),
+            }
+        };
+        let found = read();
+        at.validate(self.pm()).then_some(found)
+    }
+
+    /// Locates the keys from `next` on whose leaves have changed, by our own hand mostly.
+    fn locate_changed<'t>(
+        &'t self,
+        probes: &[Probe<'_, K>],
+        ways: &mut [At<'t>; BATCH],
+        next: usize,
+    ) {
+        for (probe, at) in probes.iter().zip(ways).skip(next) {
+            if !at.validate(self.pm()) {
+                *at = self.locate(&Route::to(probe));
+            }
+        }
+    }
+
+    /// Splits the full Bnodes of keys that do not seem to be there (step P0). What fails here, or is
+    /// not seen, is dealt with record by record.
+    fn make_room<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+        let (pm, middle) = (self.pm(), &self.middle);
+        let mut split = false;
+        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
+            let taken = middle.taken(at.node, LEAF);
+            if taken.len() < LEAF || middle.matches(at.node, tag_of(probe), LEAF) != 0 {
+                continue;
+            }
+            let Ok(bnode) = self.bnode(at.bnode) else { continue };
+            let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else { continue };
+            split = true;
+            let held = Held { index: at.index, node: at.node, bnode, taken, slot: None, guard };
+            if self.split(held, Some(probe)).is_err() {
+                break;
+            }
+        }
+        if split {
+            self.locate_changed(probes, ways, 0);
+        }
+    }
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        result.inserted.reserve(records.len());
+        for records in records.chunks(BATCH) {
+            if let Err(error) = self.insert_chunk(records, &mut result.inserted) {
+                result.stopped = Some(error);
+                break;
+            }
+        }
+        result
+    }
+
+    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
+        self.pool.check_writable()?;
+        self.make_ready()?;
+        let mut probes = Vec::with_capacity(records.len());
+        let mut refused = None;
+        for (key, _) in records {
+            match Probe::<K>::new(key.borrowed()) {
+                Ok(probe) => probes.push(probe),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut ways = [self.nowhere(); BATCH];
+        self.locate_many(&probes, &mut ways);
+        self.make_room(&probes, &mut ways);
+        let mut next = 0;
+        while next < probes.len() {
+            let mut stage = Stage::new(self, &probes, records);
+            let mut results = Vec::with_capacity(probes.len() - next);
+            while next < probes.len() {
+                let Some(new) = stage.add(next, &ways[next]) else { break };
+                results.push(new);
+                next += 1;
+            }
+            stage.commit()?;
+            inserted.append(&mut results);
+            if let Some((key, value)) = records[..probes.len()].get(next) {
+                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                next += 1;
+                self.locate_changed(&probes, &mut ways, next);
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+/// A Bnode with staged records.
+struct Staged<'t, K, V, const LEAF: usize> {
+    index: u32,
+    node: &'t Mnode,
+    bnode: Bnode<'t, K, V, LEAF>,
+    /// The bitmap to be committed.
+    taken: Taken,
+    /// Staged records.
+    records: u64,
+    /// Held until all is durable.
+    guard: VersionGuard<'t>,
+}
+
+/// A record with its place.
+struct Planned {
+    /// Which of the batch.
+    record: usize,
+    /// Which of the staged Bnodes.
+    bnode: usize,
+    slot: usize,
+    /// Its block; 0 where records have none.
+    block: u64,
+}
+
+/// Records that will be committed together.
+///
+/// Locks are only tried, in any order: whoever cannot have one lets the others go.
+struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    probes: &'r [Probe<'r, K>],
+    records: &'r [(K, V)],
+    op: Option<Op<'t, M>>,
+    bnodes: Vec<Staged<'t, K, V, LEAF>>,
+    planned: Vec<Planned>,
+}
+
+impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Stage<'t, 'r, K, V, M, LEAF, BUFFER>
+{
+    fn new(
+        tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+        probes: &'r [Probe<'r, K>],
+        records: &'r [(K, V)],
+    ) -> Self {
+        let (bnodes, planned) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        Self { tree, probes, records, op: None, bnodes, planned }
+    }
+
+    /// Gives a record its place, or finds its key there (`false`). `None`: it cannot join, for
+    /// whatever reason, and nothing was changed.
+    #[inline(always)]
+    fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
+        let (tree, probe) = (self.tree, &self.probes[record]);
+        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
+        let place = self.hold(at)?;
+        let Staged { node, bnode, taken, records, .. } = &self.bnodes[place];
+        let (bnode, taken) = (*bnode, *taken);
+        let staged = |p: &Planned| {
+            p.bnode == place && self.probes[p.record].compare(probe) == Ordering::Equal
+        };
+        let tagged = tree.middle.matches(node, tag_of(probe), LEAF);
+        if *records > 0 && self.planned.iter().any(staged)
+            || bnode.find_among(&tree.pool, tagged, probe).ok()?.is_some()
+        {
+            return Some(false);
+        }
+        let slot = taken.free_slot(LEAF)?;
+        let mut block = 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(tree.pool.op().ok()?);
+            }
+            let op = self.op.as_mut()?;
+            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
+            op.allocate(&reserved, bnode.owner(slot)).ok()?;
+            block = reserved.ptr().offset();
+        }
+        self.planned.push(Planned { record, bnode: place, slot, block });
+        let staged = &mut self.bnodes[place];
+        staged.taken = taken.with(slot);
+        staged.records += 1;
+        Some(true)
+    }
+
+    /// The place among `bnodes` of the Mnode, which is locked at the version at which it was located.
+    #[inline(always)]
+    fn hold(&mut self, at: &At<'t>) -> Option<usize> {
+        if at.bnode == 0 {
+            return None;
+        }
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else {
+            // Perhaps it is this stage that holds the lock, since this very version.
+            let same = |s: &Staged<'_, K, V, LEAF>| {
+                s.index == at.index && s.guard.next_version() == at.version + 2
+            };
+            return self.bnodes.iter().position(same);
+        };
+        let bnode = tree.bnode(at.bnode).ok()?;
+        let taken = tree.middle.taken(at.node, LEAF);
+        let (index, node) = (at.index, at.node);
+        self.bnodes.push(Staged { index, node, bnode, taken, records: 0, guard });
+        Some(self.bnodes.len() - 1)
+    }
+
+    /// Writes and flushes the records and their tags (step P1).
+    #[inline(always)]
+    fn write(&self) -> Result<Flushed, PmError> {
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let mut flushed = Flushed::nothing();
+        for &Planned { record, bnode, slot, block } in &self.planned {
+            let (probe, bnode) = (&self.probes[record], &self.bnodes[bnode].bnode);
+            let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
+            if Slot::<K, V>::HAS_BLOCK {
+                let block = BnodePtr::new(block);
+                let filled = Slot::<K, V>::write_block(pool, block, probe, &datum)?;
+                flushed = flushed.and(filled);
+            }
+            let record = Incoming { probe, datum: &datum };
+            flushed = flushed.and(bnode.write(pm, slot, &record, block));
+        }
+        Ok(flushed)
+    }
+
+    /// Makes what is staged durable (P1 and P2), then visible.
+    fn commit(mut self) -> Result<(), PmError> {
+        if self.planned.is_empty() {
+            return Ok(());
+        }
+        let flushed = self.write()?;
+        let op = self.op.take();
+        let (pool, pm) = (&*self.tree.pool, self.tree.pm());
+        let changed = || self.bnodes.iter().filter(|staged| staged.records > 0);
+        if let Some(mut op) = op {
+            op.prepare(flushed)?; // durable before: P2
+            changed().for_each(|staged| staged.bnode.put_taken(pm, staged.taken)); // P2
+            finish(pool, op, || {
+                let none = Flushed::nothing();
+                changed().fold(none, |all, staged| all.and(staged.bnode.flush_header(pm)))
+            })?; // DUR
+        } else {
+            pm.fence(flushed)?; // durable before: P2
+            let committed = changed().fold(Flushed::nothing(), |all, staged| {
+                all.and(staged.bnode.commit(pm, staged.taken)) // P2
+            });
+            pm.fence(committed)?; // DUR
+        }
+        let middle = &self.tree.middle;
+        for &Planned { record, bnode, slot, .. } in &self.planned {
+            middle.put_tag(self.bnodes[bnode].node, slot, tag_of(&self.probes[record]));
+        }
+        for staged in changed() {
+            self.tree.count(staged.index, staged.records);
+        }
+        Ok(()) // LIN: the guards
+    }
+}

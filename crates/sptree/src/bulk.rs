@@ -1,0 +1,438 @@
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the first leaf's records; full leaves behind it, group by group, each group linked by one store | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, whatever hangs off the first Bnode, and what it holds, is not in the index:
+//! recovery discards it, and so does a load that fails. The first Mnode is locked throughout, and the
+//! radix tree knows no other until P3, so nobody sees any of it. The backup is filled after P3; if a
+//! crash comes first, recovery fills it.
+
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use crate::image::Image;
+use crate::layout::{BnodePtr, Geometry, MAX_LEAF, Next, Root, Taken, bits, tag_of};
+use crate::leaf::{Bnode, Incoming, finish};
+use crate::low::Low;
+use crate::middle::NONE;
+use crate::tree::SpTree;
+
+/// Bnodes that are linked by one store.
+const GROUP: usize = 32;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Fills an empty index from strictly ascending records; returns how many.
+    ///
+    /// Bnodes are filled to the last slot. Operations of other threads wait until it returns, and
+    /// so would operations of `records` on this index: for ever.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.pool.check_writable()?;
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        let (pm, root) = (self.pm(), self.root()?);
+        let head = self.middle.get(self.head);
+        while self.middle.next(head) != NONE {
+            // Empty Bnodes that a full pool, or an unlucky moment, left.
+            if !self.merge(self.head, self.middle.next(head))? && !self.is_empty()? {
+                return Err(IndexError::NotEmpty);
+            }
+        }
+        let guard = head.lock.lock(pm);
+        if self.middle.taken(head, LEAF).len() > 0 || self.middle.next(head) != NONE {
+            return Err(IndexError::NotEmpty);
+        }
+        let bnode = self.bnode_of(head)?;
+        pm.store(&root.bulk_load, 1); // P1
+        let marked = pm.flush(&root.bulk_load);
+        let mut load = Load::new(self, root, bnode, marked);
+        load.run(records)?;
+        let loaded = load.finish()?;
+        drop(guard);
+        Ok(loaded)
+    }
+}
+
+/// Clears the mark, durably.
+#[track_caller]
+fn unmark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store(&root.bulk_load, 0);
+    pm.persist(&root.bulk_load)?;
+    Ok(())
+}
+
+/// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+    head: &Bnode<'_, K, V, LEAF>,
+    limit: u64,
+) -> Result<bool, PmError> {
+    let pm = pool.pm();
+    if pm.load(&root.bulk_load) == 0 {
+        return Ok(false);
+    }
+    for _ in 0..limit {
+        let next = head.next(pm).offset();
+        if next == 0 {
+            discard_records(pool, head)?;
+            unmark(pool, root)?; // durable before: records that are to stay
+            return Ok(true);
+        }
+        let bnode = Bnode::<K, V, LEAF>::at(pool, next)?;
+        if Slot::<K, V>::HAS_BLOCK {
+            discard_records(pool, &bnode)?;
+        }
+        discard_next(pool, head, &bnode)?;
+    }
+    Err(PmError::Corrupt { what: "the list of Bnodes has no end", offset: head.offset() })
+}
+
+/// Unlinks and frees the Bnode after `head`, which nobody sees.
+fn discard_next<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    head: &Bnode<'_, K, V, LEAF>,
+    bnode: &Bnode<'_, K, V, LEAF>,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    let mut op = pool.op()?;
+    let owner = head.owner_of_next(bnode.offset());
+    // P1: the tickets. Words that earlier tickets name change with the Bnode's next use.
+    op.free(BnodePtr::new(bnode.offset()), owner)?;
+    if K::SHAPE.is_bytes() {
+        op.free(BnodePtr::new(pm.load_word(&bnode.low_cells()[0])), owner)?;
+    }
+    op.changes(bnode.next_cell());
+    if Slot::<K, V>::HAS_BLOCK {
+        op.changes(bnode.bitmap_cell());
+    }
+    op.prepare(Flushed::nothing())?;
+    // P2: the link.
+    head.put_next(pm, Next::to(bnode.next(pm).offset()));
+    finish(pool, op, || head.flush_header(pm))
+}
+
+/// Empties a Bnode that nobody sees, as many records at a time as an operation can free.
+fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    bnode: &Bnode<'_, K, V, LEAF>,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    if !bnode.taken(pm).is_valid(LEAF) {
+        return Err(PmError::Corrupt { what: "a Bnode's bitmap", offset: bnode.offset() });
+    }
+    if !Slot::<K, V>::HAS_BLOCK {
+        let committed = bnode.commit(pm, Taken::default());
+        pm.fence(committed)?;
+        return Ok(());
+    }
+    loop {
+        let mut left = bnode.taken(pm);
+        if left.len() == 0 {
+            return Ok(());
+        }
+        let mut op = pool.op()?;
+        let all = left.len();
+        for i in bits(left.slots()) {
+            let cell = &bnode.slot(i)[Slot::<K, V>::BLOCK_WORD];
+            match op.free(BnodePtr::new(pm.load_word(cell)), bnode.owner(i)) {
+                Ok(()) => left = left.without(i),
+                Err(error) if left.len() == all => return Err(error),
+                Err(_) => break, // the operation is full
+            }
+            op.changes(cell);
+        }
+        op.prepare(Flushed::nothing())?;
+        bnode.put_taken(pm, left);
+        finish(pool, op, || bnode.flush_header(pm))?;
+    }
+}
+
+/// A load under way. Dropping it unfinished discards it.
+struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    root: &'t Root,
+    head: Bnode<'t, K, V, LEAF>,
+    /// The mark, on its way: durable with the fence before the first record.
+    marked: Flushed,
+    /// The last Bnode of the list.
+    tail: Bnode<'t, K, V, LEAF>,
+    /// Bnodes not yet linked, with their low keys.
+    group: Vec<(Image<K, V, LEAF>, Low)>,
+    /// The last Mnode.
+    last_mnode: u32,
+    /// The tags of the first Bnode.
+    head_tags: [u64; MAX_LEAF / 8],
+    last: Option<K>,
+    loaded: u64,
+    finished: bool,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Load<'t, K, V, M, LEAF, BUFFER>
+{
+    fn new(
+        tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+        root: &'t Root,
+        head: Bnode<'t, K, V, LEAF>,
+        marked: Flushed,
+    ) -> Self {
+        Self {
+            tree,
+            root,
+            head,
+            marked,
+            tail: head,
+            group: Vec::new(),
+            last_mnode: tree.head,
+            head_tags: [0; MAX_LEAF / 8],
+            last: None,
+            loaded: 0,
+            finished: false,
+        }
+    }
+
+    /// Step P2.
+    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
+        let mut part = Vec::with_capacity(LEAF);
+        loop {
+            part.clear();
+            for (key, value) in records.take(LEAF) {
+                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
+                if before.is_some_and(|before| *before >= key) {
+                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
+                }
+                part.push((key, value));
+            }
+            if part.is_empty() {
+                return Ok(self.link_group()?);
+            }
+            self.add_bnode(&part)?;
+            self.loaded += part.len() as u64;
+            self.last = part.pop().map(|(key, _)| key);
+        }
+    }
+
+    /// Puts the records of one Bnode into the first Bnode, or into a new one.
+    fn add_bnode(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let low = self.last.as_ref().map(|last| Low::between(last, &part[0].0));
+        if Slot::<K, V>::HAS_BLOCK {
+            if let Some(low) = low {
+                let mut image = Image::new();
+                for (key, _) in part {
+                    // The tags, for the Mnode; no record yet.
+                    image.push(&Probe::<K>::of_stored(key), |_| {})?;
+                }
+                self.group.push((image, low));
+                self.link_group()?;
+            }
+            return self.fill_tail(part);
+        }
+        let mut image = Image::<K, V, LEAF>::new();
+        for (key, value) in part {
+            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+        }
+        let Some(low) = low else {
+            let pm = self.tree.pm();
+            pm.fence(self.take_mark())?; // durable before: the records
+            image.finish(Next::to(0), &[0; 4]);
+            self.head_tags = image.tags();
+            let written = pm.stream_words(self.head.words(), &image.words);
+            pm.fence(written)?;
+            return Ok(());
+        };
+        self.group.push((image, low));
+        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    /// The flush of the mark, if it was not fenced yet.
+    fn take_mark(&mut self) -> Flushed {
+        std::mem::replace(&mut self.marked, Flushed::nothing())
+    }
+
+    /// Allocates, fills and links the Bnodes of the group, as many at a time as an operation can
+    /// allocate, and makes their Mnodes.
+    fn link_group(&mut self) -> Result<(), PmError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let pool = &*tree.pool;
+        while !self.group.is_empty() {
+            let mut op = pool.op()?;
+            let mut blocks: Vec<u64> = Vec::with_capacity(self.group.len());
+            let mut filled = Flushed::nothing();
+            let mut lows = Vec::with_capacity(self.group.len());
+            for (_, low) in &self.group {
+                let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
+                let low_block = low.reserve::<K, M>(&mut op)?;
+                // One store links them all, and it names the first.
+                let expect = blocks.first().copied().unwrap_or(block.ptr().offset());
+                let owner = self.tail.owner_of_next(expect);
+                match op.allocate(&block, owner) {
+                    Ok(()) => {}
+                    Err(error) if blocks.is_empty() => return Err(error),
+                    Err(_) => break, // the operation is full
+                }
+                let (words, written) = low.allocate(pool, &mut op, low_block.as_ref(), owner)?;
+                filled = filled.and(written);
+                lows.push(words);
+                blocks.push(block.ptr().offset());
+                if K::SHAPE.is_bytes() {
+                    break; // the operation must have room for both blocks of the next, too
+                }
+            }
+            let group: Vec<_> = self.group.drain(..blocks.len()).collect();
+            for (i, (mut image, low)) in group.into_iter().enumerate() {
+                image.finish(Next::to(blocks.get(i + 1).copied().unwrap_or(0)), &lows[i]);
+                if Slot::<K, V>::HAS_BLOCK {
+                    image.words[0] = 0; // records follow
+                }
+                let bnode = tree.bnode(blocks[i])?;
+                filled = filled.and(pm.stream_words(bnode.words(), &image.words));
+                let route = low.route::<K>();
+                let tags = image.tags();
+                self.last_mnode = tree.append_mnode(self.last_mnode, &route, blocks[i], &tags)?;
+            }
+            op.prepare(filled)?; // durable before: the link
+            self.tail.put_next(pm, Next::to(blocks[0]));
+            finish(pool, op, || self.tail.flush_header(pm))?;
+            self.tail = tree.bnode(blocks[blocks.len() - 1])?;
+        }
+        Ok(())
+    }
+
+    /// Puts records with blocks into the last Bnode, as many at a time as an operation can allocate.
+    fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+        let (tree, bnode) = (self.tree, self.tail);
+        let (pool, pm) = (&*tree.pool, tree.pm());
+        let mut rest = part;
+        while !rest.is_empty() {
+            let mut op = pool.op()?;
+            let mut filled = self.take_mark();
+            let before = bnode.taken(pm);
+            let mut taken = before;
+            let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
+            while let Some((key, value)) = rest.first() {
+                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let record = Incoming { probe: &probe, datum: &datum };
+                match bnode.stage(pool, &mut op, taken, &record) {
+                    Ok((slot, block, flushed)) => {
+                        filled = filled.and(flushed);
+                        taken = taken.with(slot);
+                        blocks.push(block);
+                        if self.loaded == 0 {
+                            let tag = u64::from(tag_of(&probe)) << (8 * (slot % 8));
+                            self.head_tags[slot / 8] |= tag;
+                        }
+                    }
+                    Err(error) if taken == before => return Err(error.into()),
+                    Err(_) => break, // the operation is full
+                }
+                rest = &rest[1..];
+            }
+            op.prepare(filled)?; // durable before: the bits
+            bnode.put_taken(pm, taken);
+            // What the blocks contain matters to nobody before P3.
+            let mut contents = Flushed::nothing();
+            for ((key, value), block) in staged.iter().zip(blocks) {
+                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
+                contents = contents.and(written);
+            }
+            finish(pool, op, || bnode.flush_header(pm).and(contents))?; // durable before: P3
+        }
+        Ok(())
+    }
+
+    /// Step P3, then the layers above.
+    fn finish(mut self) -> Result<u64, IndexError> {
+        let tree = self.tree;
+        self.finished = true; // what follows decides
+        unmark(&tree.pool, self.root)?; // DUR; LIN: the unlock of the first Mnode
+        let (pm, middle) = (tree.pm(), &tree.middle);
+        let head = middle.get(tree.head);
+        middle.dram.write_words(&head.tags, &self.head_tags);
+        let mut entries = Vec::new();
+        let mut index = middle.next(head);
+        while index != NONE {
+            let node = middle.get(index);
+            let low = middle.low_route(node);
+            let route = low.route::<K>();
+            tree.top.insert(pm, middle, &route, index);
+            entries
+                .push((route.encoded::<K>(&mut [0; 32]).to_vec(), middle.dram.load(&node.bnode)));
+            index = middle.next(node);
+        }
+        tree.backup.fill(pm, entries);
+        tree.count(tree.head, self.loaded);
+        Ok(self.loaded)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Load<'_, K, V, M, LEAF, BUFFER>
+{
+    fn drop(&mut self) {
+        if !self.finished {
+            self.tree.forget_mnodes();
+            let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
+            // If this fails (the medium does), the mark stands and the next opening discards.
+            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+        }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Ends all Mnodes but the first, which is locked and the only one that anybody can reach.
+    fn forget_mnodes(&self) {
+        let middle = &self.middle;
+        let head = middle.get(self.head);
+        let mut index = middle.next(head);
+        let links = middle.dram.load(&head.right);
+        middle.dram.store(&head.right, links.with_next(NONE));
+        while index != NONE {
+            let node = middle.get(index);
+            let next = middle.next(node);
+            middle.dram.store(&node.bnode, 0);
+            middle.tails.free(middle.low_of(node).tail);
+            middle.free(index);
+            index = next;
+        }
+    }
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
+    /// Stages a record with a block in a free slot: slot, tag, ticket; the block, which is returned, is
+    /// to be written.
+    fn stage<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        op: &mut Op<'_, M>,
+        taken: Taken,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(usize, BnodePtr, Flushed), PmError> {
+        let Some(slot) = taken.free_slot(LEAF) else {
+            let what = "more records than slots";
+            return Err(PmError::Corrupt { what, offset: self.offset() });
+        };
+        let Incoming { probe, datum } = *record;
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        let owner: Owner<'_> = self.owner(slot);
+        op.allocate(&block, owner)?;
+        let written = self.write(pool.pm(), slot, record, block.ptr().offset());
+        Ok((slot, block.ptr(), written))
+    }
+}

@@ -1,0 +1,143 @@
+//! Verification of the whole structure, independent of the code that recovers it.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, RecordBlock, Route, Slot};
+
+use crate::layout::{Root, bits, tag_of};
+use crate::leaf::Bnode;
+use crate::middle::{Mnode, NONE};
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Verifies the whole structure of a quiescent index; returns the number of records.
+    ///
+    /// Every Bnode: the list of Bnodes and that of Mnodes agree; valid bitmap and link, no ghosts; low
+    /// keys ascend and are those of the Mnodes; tags of both match the keys; keys distinct and in the
+    /// range. The radix tree leads to every Mnode and no other, the backup to every Bnode that does
+    /// not wait for it. Records as many as counted.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] names the first Bnode that is wrong.
+    pub fn check(&self) -> Result<u64, IndexError> {
+        let counted = self.len()?;
+        let pm = self.pm();
+        let mut records = 0;
+        let mut lows: Vec<(Vec<u8>, u64)> = Vec::new();
+        let mut greatest: Option<K> = None;
+        let (mut index, mut before) = (self.head, NONE);
+        let mut offset = pm.load(&self.root()?.head).offset();
+        while index != NONE {
+            let node = self.middle.get(index);
+            let bnode = self.bnode(offset)?;
+            if self.middle.dram.load(&node.bnode) != offset || self.middle.prev(node) != before {
+                return Err(corrupt("the Mnodes differ from the list of Bnodes", offset).into());
+            }
+            if index != self.head {
+                let low = bnode.low(&self.pool)?;
+                self.check_low(index, node, &low, lows.last())?;
+                lows.push((low, offset));
+            }
+            records += self.check_bnode(node, &bnode, &mut greatest)?;
+            offset = bnode.next(pm).offset();
+            (before, index) = (index, self.middle.next(node));
+        }
+        if offset != 0 {
+            return Err(corrupt("a Bnode without an Mnode", offset).into());
+        }
+        let led_to = self.top.check(&self.middle)?;
+        if led_to != lows.len() as u64 {
+            return Err(corrupt("the radix tree leads to something else", led_to).into());
+        }
+        self.backup.check(pm, &lows)?;
+        if counted != records {
+            return Err(corrupt("the number of records differs from the count", counted).into());
+        }
+        Ok(records)
+    }
+
+    /// A low key: greater than the one before, where that Mnode ends, and known to the radix tree.
+    fn check_low(
+        &self,
+        index: u32,
+        node: &Mnode,
+        low: &[u8],
+        before: Option<&(Vec<u8>, u64)>,
+    ) -> Result<(), PmError> {
+        let offset = self.middle.dram.load(&node.bnode);
+        if before.is_some_and(|(before, _)| before.as_slice() >= low) {
+            return Err(corrupt("low keys out of order", offset));
+        }
+        let own = self.middle.low_route(node);
+        let left = self.middle.get(self.middle.prev(node));
+        if own.route::<K>().encoded::<K>(&mut [0; 32]) != low
+            || self.middle.high_of(left) != self.middle.low_of(node)
+        {
+            return Err(corrupt("an Mnode's range is not its Bnode's", offset));
+        }
+        if self.top.get(self.pm(), &self.middle, &own.route::<K>())? != Some(index) {
+            return Err(corrupt("an Mnode that the radix tree does not know", offset));
+        }
+        Ok(())
+    }
+
+    fn check_bnode(
+        &self,
+        node: &Mnode,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        greatest: &mut Option<K>,
+    ) -> Result<u64, PmError> {
+        let (pm, offset) = (self.pm(), bnode.offset());
+        let (taken, next) = (bnode.taken(pm), bnode.next(pm));
+        if !taken.is_valid(LEAF) || !next.is_valid() || next.ghosts() {
+            return Err(corrupt("a Bnode's bitmap or link", offset));
+        }
+        if self.middle.taken(node, LEAF) != taken {
+            return Err(corrupt("an Mnode's tags are not its Bnode's records", offset));
+        }
+        let mut keys = Vec::new();
+        for i in bits(taken.slots()) {
+            let key = Slot::<K, V>::key(&self.pool, bnode.slot(i))?;
+            Slot::<K, V>::value(&self.pool, bnode.slot(i))?;
+            let probe = Probe::<K>::of_stored(&key);
+            if bnode.tag(pm, i) != tag_of(&probe) || self.middle.tag(node, i) != tag_of(&probe) {
+                return Err(corrupt("a tag does not match its key", offset));
+            }
+            if self.middle.side(node, &Route::to(&probe)).is_none_or(std::cmp::Ordering::is_ne) {
+                return Err(corrupt("a key out of its Mnode's range", offset));
+            }
+            keys.push(key);
+        }
+        keys.sort();
+        for key in keys {
+            if greatest.as_ref().is_some_and(|last| *last >= key) {
+                return Err(corrupt("keys out of order between Bnodes, or twice", offset));
+            }
+            *greatest = Some(key);
+        }
+        Ok(taken.len() as u64)
+    }
+
+    /// The offsets of all blocks of a quiescent index: root, Bnodes, low keys, record blocks, and
+    /// those of the backup.
+    pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.make_ready()?;
+        let mut blocks = vec![self.entry.root::<Root>().offset()];
+        self.walk(|_, bnode, taken| {
+            blocks.push(bnode.offset());
+            for block in self.blocks_of(bnode, taken)? {
+                RecordBlock::at(&self.pool, block)?;
+                blocks.push(block);
+            }
+            Ok(())
+        })?;
+        blocks.extend(self.backup.blocks()?);
+        Ok(blocks)
+    }
+}
+
+fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}

@@ -1,0 +1,433 @@
+//! A Bnode: placing, replacing and removing one record.
+//!
+//! Everything that persists here runs under the version lock of the Bnode's Mnode, which is held until
+//! the last fence, so nobody sees what a crash could take back.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | insert    | P1 | the record's block (byte strings), its slot, its tag | P2 |
+//! |           | P2 | bit of the bitmap (LIN: the unlock after it) | return (DUR) |
+//! | update    | P1 | the new block (byte strings), or the new record and its tag in a free slot | P2 |
+//! |           | P2 | the one word of the value or block, or two bits of the bitmap (LIN: as above) | return (DUR) |
+//! | remove    | P1 | byte strings: the ticket of the block | P2 |
+//! |           | P2 | bit of the bitmap (LIN: as above) | return (DUR) |
+//!
+//! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
+//! fence. Operations here return the bitmap that they left; the caller brings the Mnode's tags into
+//! line.
+
+use std::marker::PhantomData;
+
+use pmindex_core::{
+    Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
+};
+use pmindex_index::{Key, Shape, Value};
+use pmindex_record::{Datum, Probe, RecordBlock, Route, Slot};
+
+use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, bits, tag_of};
+
+/// A Bnode in a pool, its bounds checked.
+pub(crate) struct Bnode<'p, K, V, const LEAF: usize> {
+    words: &'p [PmU64],
+    offset: u64,
+    record: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, const LEAF: usize> Clone for Bnode<'_, K, V, LEAF> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V, const LEAF: usize> Copy for Bnode<'_, K, V, LEAF> {}
+
+impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
+    /// The Bnode at `offset`.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the pool has no room for a Bnode there.
+    #[inline(always)]
+    pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
+        let words = pool.words(offset, Geometry::<K, V, LEAF>::WORDS)?;
+        Ok(Self { words, offset, record: PhantomData })
+    }
+
+    /// Where it is.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// All of it, for bulk copies.
+    pub(crate) fn words(&self) -> &'p [PmU64] {
+        self.words
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &'p [PmU64] {
+        &self.words[..HEADER_WORDS]
+    }
+
+    /// The commit word.
+    #[inline(always)]
+    pub(crate) fn bitmap_cell(&self) -> &'p PmU64 {
+        &self.words[0]
+    }
+
+    /// The commit word's value.
+    #[inline(always)]
+    pub(crate) fn taken(&self, pm: &impl Medium) -> Taken {
+        Taken::from_word(pm.load_word(self.bitmap_cell()))
+    }
+
+    /// Slot `i`.
+    #[inline(always)]
+    pub(crate) fn slot(&self, i: usize) -> &'p [PmU64] {
+        let words = Slot::<K, V>::WORDS;
+        &self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]
+    }
+
+    /// All slots.
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &'p [PmU64] {
+        &self.words[Geometry::<K, V, LEAF>::SLOTS..][..LEAF * Slot::<K, V>::WORDS]
+    }
+
+    /// The cell of the link to the next Bnode.
+    #[inline(always)]
+    pub(crate) fn next_cell(&self) -> &'p PmU64 {
+        &self.words[1]
+    }
+
+    /// The next Bnode.
+    #[inline(always)]
+    pub(crate) fn next(&self, pm: &impl Medium) -> Next {
+        Next::from_word(pm.load_word(self.next_cell()))
+    }
+
+    /// The cells of the low key.
+    pub(crate) fn low_cells(&self) -> &'p [PmU64] {
+        &self.words[Geometry::<K, V, LEAF>::LOW..][..Geometry::<K, V, LEAF>::LOW_WORDS]
+    }
+
+    /// The cells of the tags.
+    #[inline(always)]
+    pub(crate) fn tag_cells(&self) -> &'p [PmU64] {
+        &self.words[Geometry::<K, V, LEAF>::TAGS..][..MAX_LEAF / 8]
+    }
+
+    /// Orders this Bnode's low key, which is not the first's, against a route.
+    pub(crate) fn cmp_low<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        route: &Route<'_>,
+    ) -> Result<std::cmp::Ordering, PmError> {
+        let mut room = [0; 32];
+        self.low(pool).map(|low| low.as_slice().cmp(route.encoded::<K>(&mut room)))
+    }
+
+    /// This Bnode's low key, which is not the first's, as bytes that order as keys do.
+    pub(crate) fn low<M: Medium>(&self, pool: &Pool<M>) -> Result<Vec<u8>, PmError> {
+        let pm = pool.pm();
+        match K::SHAPE {
+            Shape::Inline(_) => {
+                Ok(self.low_cells().iter().flat_map(|c| pm.load_word(c).to_be_bytes()).collect())
+            }
+            Shape::Bytes => {
+                let block = pm.load_word(&self.low_cells()[0]);
+                Ok(RecordBlock::at(pool, block)?.key(pm))
+            }
+        }
+    }
+
+    /// The slot of the probe's key, by the tags in PM: for whoever has no Mnode.
+    pub(crate) fn find<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<usize>, PmError> {
+        let pm = pool.pm();
+        let tagged = pm.match_byte(self.tag_cells(), tag_of(probe)) & self.taken(pm).slots();
+        self.find_among(pool, tagged, probe)
+    }
+
+    /// Which of the slots has the probe's key. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn find_among<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        slots: u64,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<usize>, PmError> {
+        for i in bits(slots) {
+            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+                return Ok(Some(i));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The keys with their slots, in order. Not racing, or validate.
+    pub(crate) fn sorted<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        taken: Taken,
+    ) -> Result<Vec<(K, usize)>, PmError> {
+        let mut keys = Vec::with_capacity(LEAF);
+        if K::SHAPE == Shape::Inline(1) {
+            self.sort_words(pool.pm(), taken, &mut keys);
+            return Ok(keys);
+        }
+        for i in bits(taken.slots()).filter(|&i| i < LEAF) {
+            keys.push((Slot::<K, V>::key(pool, self.slot(i))?, i));
+        }
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// One-word keys: their words order them.
+    fn sort_words(&self, pm: &impl Medium, taken: Taken, keys: &mut Vec<(K, usize)>) {
+        let (mut words, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
+        let mut count = 0;
+        for i in bits(taken.slots()).filter(|&i| i < LEAF) {
+            words[count] = pm.load_word(&self.slot(i)[0]);
+            slots[count] = i as u8;
+            count += 1;
+        }
+        let mut order = [0; 64];
+        keys.extend(rank_sort(&words[..count], &mut order).iter().map(|&rank| {
+            let rank = usize::from(rank);
+            (K::from_words(&words[rank..=rank]), usize::from(slots[rank]))
+        }));
+    }
+
+    /// Stores the tag of slot `i`.
+    #[inline(always)]
+    #[track_caller]
+    fn put_tag(&self, pm: &impl Medium, i: usize, tag: u8) {
+        let cell = &self.tag_cells()[i / 8];
+        let shift = 8 * (i % 8);
+        let rest = pm.load_word(cell) & !(0xff << shift);
+        pm.store_word(cell, rest | u64::from(tag) << shift);
+    }
+
+    /// Writes and flushes a record without its block, and its tag (step P1).
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn write(
+        &self,
+        pm: &impl Medium,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+        block: u64,
+    ) -> Flushed {
+        let Incoming { probe, datum } = *record;
+        let written = Slot::<K, V>::write(pm, self.slot(i), probe, datum, block);
+        self.put_tag(pm, i, tag_of(probe));
+        written.and(pm.flush_words(&self.tag_cells()[i / 8..=i / 8]))
+    }
+
+    /// Copies a record without its block into a free slot and flushes it (step P1).
+    #[track_caller]
+    pub(crate) fn copy_in(&self, pm: &impl Medium, i: usize, words: &[u64], tag: u8) -> Flushed {
+        pm.write_words(self.slot(i), words);
+        self.put_tag(pm, i, tag);
+        pm.flush_words(self.slot(i)).and(pm.flush_words(&self.tag_cells()[i / 8..=i / 8]))
+    }
+
+    /// The tag of slot `i`.
+    pub(crate) fn tag(&self, pm: &impl Medium, i: usize) -> u8 {
+        pm.load_word(&self.tag_cells()[i / 8]).to_le_bytes()[i % 8]
+    }
+
+    /// Stores the bitmap and flushes its line.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn commit(&self, pm: &impl Medium, taken: Taken) -> Flushed {
+        self.put_taken(pm, taken);
+        self.flush_header(pm)
+    }
+
+    /// Stores the bitmap.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn put_taken(&self, pm: &impl Medium, taken: Taken) {
+        pm.store_word(self.bitmap_cell(), taken.into_word());
+    }
+
+    /// Stores the link to the next Bnode.
+    #[track_caller]
+    pub(crate) fn put_next(&self, pm: &impl Medium, next: Next) {
+        pm.store_word(self.next_cell(), next.into_word());
+    }
+
+    /// Flushes the line of bitmap and next.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn flush_header(&self, pm: &impl Medium) -> Flushed {
+        pm.flush_words(self.header())
+    }
+
+    /// Owner of the block of slot `i`: its bit of the bitmap.
+    pub(crate) fn owner(&self, i: usize) -> Owner<'p> {
+        Owner { word: self.bitmap_cell(), mask: 1 << i, expect: 1 << i }
+    }
+
+    /// Owner of the next Bnode, at `offset`: this one's link.
+    pub(crate) fn owner_of_next(&self, offset: u64) -> Owner<'p> {
+        Owner { word: self.next_cell(), mask: Next::OFFSET, expect: offset }
+    }
+}
+
+/// One record on its way in.
+pub(crate) struct Incoming<'r, K, V> {
+    pub(crate) probe: &'r Probe<'r, K>,
+    pub(crate) datum: &'r Datum<'r, V>,
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
+    /// Inserts a record, whose key is not there, into the free slot `i`.
+    #[inline(always)]
+    pub(crate) fn insert<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        taken: Taken,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        if Slot::<K, V>::HAS_BLOCK {
+            return self.insert_block(pool, taken, i, record);
+        }
+        let pm = pool.pm();
+        // P1: the record and its tag, before any bit names them.
+        let written = self.write(pm, i, record, 0);
+        pm.fence(written)?;
+        // P2: the bit.
+        let committed = self.commit(pm, taken.with(i));
+        pm.fence(committed)?; // DUR
+        Ok(())
+    }
+
+    fn insert_block<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        taken: Taken,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        // P1: block, slot, tag, ticket.
+        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+        let written = self.write(pm, i, record, block.ptr().offset());
+        op.allocate(&block, self.owner(i))?;
+        op.prepare(filled.and(written))?;
+        // P2: the bit.
+        self.put_taken(pm, taken.with(i));
+        finish(pool, op, || self.flush_header(pm)) // DUR
+    }
+
+    /// Replaces the value in slot `i`; returns the slot where the record is then.
+    ///
+    /// Returns `None`, and does nothing, if that takes a free slot and there is none.
+    #[inline(always)]
+    pub(crate) fn update<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        taken: Taken,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<Option<usize>, PmError> {
+        let pm = pool.pm();
+        if V::SHAPE.is_bytes() {
+            self.swing_block(pool, i, record)?;
+            Ok(Some(i))
+        } else if Slot::<K, V>::ONE_WORD_UPDATE {
+            // P2: one word in place.
+            let cell = &self.slot(i)[Slot::<K, V>::KEY_WORDS];
+            pm.store_word(cell, record.datum.words()[0]);
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+            Ok(Some(i))
+        } else {
+            let Some(free) = taken.free_slot(LEAF) else { return Ok(None) };
+            if Slot::<K, V>::HAS_BLOCK {
+                // The block of the key stays; slot and owner change.
+                pool.settle(self.bitmap_cell())?;
+            }
+            // P1: the new record.
+            let block = Slot::<K, V>::block(pm, self.slot(i));
+            let written = self.write(pm, free, record, block);
+            pm.fence(written)?;
+            // P2: one store sets the new bit and clears the old.
+            let committed = self.commit(pm, taken.with(free).without(i));
+            pm.fence(committed)?; // DUR
+            Ok(Some(free))
+        }
+    }
+
+    /// Replaces the record block of slot `i` by one with the new value.
+    fn swing_block<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<(), PmError> {
+        let Incoming { probe, datum } = *record;
+        let pm = pool.pm();
+        let cell = &self.slot(i)[Slot::<K, V>::BLOCK_WORD];
+        let old = pm.load_word(cell);
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
+        let new = block.ptr().offset();
+        // P1: the new block; both tickets name the word that points to one of the two.
+        let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+        op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
+        op.free(BnodePtr::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
+        op.prepare(filled)?;
+        // P2: the pointer.
+        pm.store_word(cell, new);
+        finish(pool, op, || pm.flush_words(words_of(cell))) // DUR
+    }
+
+    /// Removes the record in slot `i`.
+    #[inline(always)]
+    pub(crate) fn remove<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        taken: Taken,
+        i: usize,
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        if !Slot::<K, V>::HAS_BLOCK {
+            // P2: the bit.
+            let committed = self.commit(pm, taken.without(i));
+            pm.fence(committed)?; // DUR
+            return Ok(());
+        }
+        let block = Slot::<K, V>::block(pm, self.slot(i));
+        let mut op = pool.op()?;
+        // P1: the ticket. An earlier one may name the slot's word, which is free from now on.
+        op.free(BnodePtr::new(block), self.owner(i))?;
+        op.changes(&self.slot(i)[Slot::<K, V>::BLOCK_WORD]);
+        op.prepare(Flushed::nothing())?;
+        // P2: the bit.
+        self.put_taken(pm, taken.without(i));
+        finish(pool, op, || self.flush_header(pm)) // DUR
+    }
+}
+
+/// Ends an operation after its commit store: the allocation bits follow, `flush` writes what was
+/// committed back, one fence makes both durable. In this order, because the atomic changes of bits
+/// would wait for the write-back.
+#[track_caller]
+pub(crate) fn finish<M: Medium>(
+    pool: &Pool<M>,
+    mut op: Op<'_, M>,
+    flush: impl FnOnce() -> Flushed,
+) -> Result<(), PmError> {
+    let sealed = op.seal();
+    let durable: Durable = pool.pm().fence(flush().and(sealed))?;
+    op.finish(durable);
+    Ok(())
+}

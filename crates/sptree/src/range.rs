@@ -1,0 +1,308 @@
+//! Scans, in both directions.
+//!
+//! A scan takes one Bnode at a time: a private, sorted copy, validated as a whole, so its items were
+//! all present and durable at one moment. Going on to the right it follows the Mnode's link, if the
+//! Mnode has not changed since, or searches again; to the left it searches for what is below the
+//! Mnode's low key. Either way the next Bnode starts exactly where the last one ended, whatever split
+//! or merged in between: nothing is seen twice, nothing that stayed is missed.
+//!
+//! The two ends share the bounds: each Bnode that one end copies moves its bound past the records
+//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
+//! the other has copied and not given out.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+
+use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{OwnedRoute, Probe, Route};
+
+use crate::access::At;
+use crate::copy::Scratch;
+use crate::middle::NONE;
+use crate::tree::SpTree;
+
+/// Items of a range scan, from both ends.
+pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    /// What is below has been copied by the front.
+    lower: Bound<K>,
+    /// What is above has been copied by the back.
+    upper: Bound<K>,
+    front: Front<'t>,
+    back: Back,
+    /// What the front has copied, ascending.
+    front_items: VecDeque<(K, V)>,
+    /// What the back has copied, ascending, all greater.
+    back_items: VecDeque<(K, V)>,
+    scratch: Scratch,
+}
+
+/// Which Mnode the front reads next.
+enum Front<'t> {
+    /// That of the lower bound.
+    Bound,
+    /// The one after this, if this has not changed; else that of the lower bound.
+    After(At<'t>),
+    /// None.
+    End,
+}
+
+/// Which Mnode the back reads next.
+enum Back {
+    /// That of the upper bound.
+    Bound,
+    /// The one on the left of this low key.
+    Below(OwnedRoute),
+    /// None.
+    End,
+}
+
+impl<K, V, M: Medium, const LEAF: usize, const BUFFER: usize> std::fmt::Debug
+    for Range<'_, K, V, M, LEAF, BUFFER>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// The records with keys in `bounds`, in order, from both ends.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
+        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
+        match (&lower, &upper) {
+            (Bound::Excluded(s), Bound::Excluded(e)) => {
+                assert!(s != e, "range start and end are equal and excluded");
+                assert!(s <= e, "range start is greater than range end");
+            }
+            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
+                assert!(s <= e, "range start is greater than range end");
+            }
+            _ => {}
+        }
+        Range {
+            tree: self,
+            lower,
+            upper,
+            front: Front::Bound,
+            back: Back::Bound,
+            front_items: VecDeque::new(),
+            back_items: VecDeque::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// All records, in order.
+    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, BUFFER> {
+        self.range(..)
+    }
+
+    /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    pub fn scan(
+        &self,
+        from: &K::Ref,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
+        self.range(K::owned(from)..).append_to(limit, out)
+    }
+
+    /// The least record.
+    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.iter().next().transpose()
+    }
+
+    /// The greatest record.
+    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.first()?.is_none())
+    }
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Range<'t, K, V, M, LEAF, BUFFER>
+{
+    /// The Mnode to read next at the front, or `None` after the last.
+    fn front_leaf(&self) -> Option<At<'t>> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        match &self.front {
+            Front::End => return None,
+            Front::After(last) => {
+                let index = tree.middle.next(last.node);
+                let node = tree.middle.get(index);
+                let version = node.lock.begin_read(pm);
+                let bnode = tree.middle.dram.load(&node.bnode);
+                if last.validate(pm) {
+                    if index == NONE {
+                        return None;
+                    }
+                    tree.prefetch_right(node);
+                    return Some(At { index, node, version, bnode });
+                }
+            }
+            Front::Bound => {}
+        }
+        Some(match &self.lower {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                tree.locate_to_scan(&Route::to(&Probe::of_stored(key)))
+            }
+            Bound::Unbounded => tree.locate_to_scan(&Route::LEAST),
+        })
+    }
+
+    fn fill_front(&mut self) -> Result<(), IndexError> {
+        let tree = self.tree;
+        // Bnodes that give nothing: of an intact list never more than there are.
+        let mut barren = 0;
+        tree.make_ready()?;
+        while self.front_items.is_empty() {
+            let Some(at) = self.front_leaf() else {
+                self.front = Front::End;
+                return Ok(());
+            };
+            if barren > SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&tree.pool) {
+                let what = "the list of Bnodes has no end";
+                return Err(PmError::Corrupt { what, offset: at.bnode }.into());
+            }
+            let bounds = (&self.lower, &self.upper);
+            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
+            let Some(outside) = copied else { continue };
+            barren += 1;
+            self.front = if outside?.above { Front::End } else { Front::After(at) };
+            if let Some((greatest, _)) = self.front_items.back() {
+                self.lower = Bound::Excluded(greatest.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The Mnode to read next at the back.
+    fn back_leaf(&self) -> Option<At<'t>> {
+        match (&self.back, &self.upper) {
+            (Back::End, _) => None,
+            (Back::Below(low), _) => self.tree.locate_below(&low.route::<K>()),
+            (Back::Bound, Bound::Included(key) | Bound::Excluded(key)) => {
+                Some(self.tree.locate(&Route::to(&Probe::of_stored(key))))
+            }
+            (Back::Bound, Bound::Unbounded) => Some(self.tree.locate(&Route::GREATEST)),
+        }
+    }
+
+    fn fill_back(&mut self) -> Result<(), IndexError> {
+        let tree = self.tree;
+        tree.make_ready()?;
+        while self.back_items.is_empty() {
+            let Some(at) = self.back_leaf() else {
+                self.back = Back::End;
+                return Ok(());
+            };
+            let bounds = (&self.lower, &self.upper);
+            let first = tree.middle.prev(at.node) == NONE;
+            let low = (!first).then(|| tree.middle.low_route(at.node));
+            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.back_items);
+            let Some(outside) = copied else { continue };
+            self.back = match low {
+                Some(low) if !outside?.below => Back::Below(low),
+                _ => Back::End,
+            };
+            if let Some((least, _)) = self.back_items.front() {
+                self.upper = Bound::Excluded(least.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends up to `limit` records.
+    pub(crate) fn append_to(
+        &mut self,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
+        let mut left = limit;
+        while left > 0 {
+            if self.front_items.is_empty() {
+                self.fill_front()?;
+            }
+            let taken = left.min(self.front_items.len());
+            if taken == 0 {
+                break;
+            }
+            out.extend(self.front_items.drain(..taken));
+            left -= taken;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
+        self.front = Front::End;
+        self.back = Back::End;
+        self.front_items.clear();
+        self.back_items.clear();
+        Err(error)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Iterator
+    for Range<'_, K, V, M, LEAF, BUFFER>
+{
+    type Item = Result<(K, V), IndexError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.front_items.pop_front() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_front() {
+            return Some(self.fail(error));
+        }
+        if self.front_items.is_empty() {
+            // Nothing was left between the ends: what comes there now is not part of this scan.
+            self.back = Back::End;
+        }
+        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> DoubleEndedIterator
+    for Range<'_, K, V, M, LEAF, BUFFER>
+{
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.back_items.pop_back() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_back() {
+            return Some(self.fail(error));
+        }
+        if self.back_items.is_empty() {
+            self.front = Front::End;
+        }
+        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> std::iter::FusedIterator
+    for Range<'_, K, V, M, LEAF, BUFFER>
+{
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> IntoIterator
+    for &'t SpTree<K, V, M, LEAF, BUFFER>
+{
+    type Item = Result<(K, V), IndexError>;
+    type IntoIter = Range<'t, K, V, M, LEAF, BUFFER>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

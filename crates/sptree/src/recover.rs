@@ -1,0 +1,345 @@
+//! Creating and opening; the layers in DRAM from the list of Bnodes, by steps.
+//!
+//! Opening reads the root and opens the backup, whatever the size; from then on point reads are
+//! [served](crate::serve). The layers above the Bnodes are rebuilt by steps, each along a few Bnodes
+//! of the list: an Mnode, an entry of the radix tree, and the backup's entry if it is missing. A Bnode
+//! says itself what a crash left undone: if its `next` has the ghosts bit, it may hold records of the
+//! next one, and they are cleared. That may be interrupted and done again. Nothing else changes, and
+//! nothing is freed, while readers are served from the list.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | a Bnode's bitmap without ghosts; its `next` without the bit: one line, in this order | the layers are complete |
+//!
+//! Locks and versions were in DRAM and are gone; the allocator has decided its tickets before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+use std::time::Instant;
+
+use pmindex_core::{IndexEntry, Medium, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_record::{Route, Separator, Tail};
+
+use crate::backup::Backup;
+use crate::bulk::discard_unfinished;
+use crate::image::Image;
+use crate::layout::{Geometry, KIND, MAX_LEAF, Next, Root, Taken};
+use crate::leaf::{Bnode, finish};
+use crate::low::Low;
+use crate::middle::{NONE, Range, exact};
+use crate::tree::SpTree;
+
+/// How far the rebuilding is.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild {
+    /// The next Bnode; 0 if there is none.
+    next: u64,
+    /// The last Mnode; [`NONE`] before the first.
+    last: u32,
+    /// Its low key.
+    low: Option<Vec<u8>>,
+    /// Bnodes read.
+    walked: u64,
+    pub(crate) report: RecoveryReport,
+}
+
+/// Bnodes in a step.
+const STEP: usize = 32;
+/// Up to how many Bnodes a pool can have room for that opening rebuilds at once.
+const INLINE: u64 = 4096;
+
+/// No key: where a first Mnode begins and a last one ends.
+const NO_KEY: Separator = Separator { prefix: 0, tail: Tail::NONE };
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    fn wanted() -> String {
+        format!("sptree<{}, {}, {LEAF}, {BUFFER}>", K::type_name(), V::type_name())
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let layout = Geometry::<K, V, LEAF>::id(BUFFER);
+        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+            let pm = pool.pm();
+            pm.store(&root.head, PPtr::NULL);
+            pm.store(&root.bulk_load, 0);
+            pm.store(&root.backup, PPtr::NULL);
+            pm.store(&root.log, PPtr::NULL);
+            for word in &root.reserved {
+                pm.store(word, 0);
+            }
+            pm.flush(root)
+        })?;
+        let root = entry.root::<Root>();
+        let created = Self::start(pool, entry).and_then(|tree| {
+            tree.make_ready()?;
+            Ok(tree)
+        });
+        // No room for the first Bnode: no index either.
+        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
+            pool.drop_index(name)?;
+        }
+        created
+    }
+
+    /// Opens the index `name`, and recovers it: at once if it is small, else by and by, while point
+    /// reads are served.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let tree = Self::open_serving(pool, name)?;
+        if Self::leaf_limit(pool) <= INLINE {
+            let _recovery = pool.recovery();
+            tree.make_ready()?;
+        }
+        Ok(tree)
+    }
+
+    /// Opens the index `name` and rebuilds nothing: point reads are served by the backup,
+    /// [`step`](Self::step) rebuilds, and whatever else is called first does so to the end.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Cost
+    /// Whatever the size: some lines, one fence.
+    pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
+        }
+        if entry.layout != Geometry::<K, V, LEAF>::id(BUFFER) {
+            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+        }
+        Self::start(pool, entry)
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let root = pool.get(entry.root::<Root>())?;
+        let head = Self::make_head(pool, root)?;
+        let first = Bnode::<K, V, LEAF>::at(pool, head)?;
+        let discarded = discard_unfinished(pool, root, &first, Self::leaf_limit(pool))?;
+        let backup = Backup::open::<K>(pool, &entry, &root.backup)?;
+        let report = RecoveryReport {
+            clean: pool.was_clean(),
+            threads: 1,
+            repaired: u64::from(discarded),
+            elapsed: started.elapsed(),
+            ..RecoveryReport::default()
+        };
+        let rebuild = Rebuild { next: head, report, ..Rebuild::default() };
+        Ok(Self::new(pool, entry, backup, rebuild)?)
+    }
+
+    /// The first Bnode; makes it where a crash in `create` left none.
+    fn make_head(pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
+        let pm = pool.pm();
+        let head = pm.load(&root.head);
+        if !head.is_null() {
+            return Ok(head.offset());
+        }
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
+        // P1: an empty Bnode.
+        let mut image = Image::<K, V, LEAF>::new();
+        image.finish(Next::to(0), &[0; 4]);
+        let bnode = Bnode::<K, V, LEAF>::at(pool, block.ptr().offset())?;
+        let filled = pm.stream_words(bnode.words(), &image.words);
+        op.allocate(&block, Owner::pointer(&root.head, block.ptr()))?;
+        op.prepare(filled)?;
+        // P2: the link.
+        pm.store(&root.head, block.ptr());
+        finish(pool, op, || pm.flush(&root.head))?; // DUR
+        Ok(block.ptr().offset())
+    }
+
+    /// Completes the layers in DRAM, if they are not.
+    #[inline(always)]
+    pub(crate) fn make_ready(&self) -> Result<(), IndexError> {
+        if self.is_ready() { Ok(()) } else { self.rebuild_all() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rebuild_all(&self) -> Result<(), IndexError> {
+        while self.rebuild_step()? {}
+        while self.backup.step(self.pm()) {}
+        Ok(())
+    }
+
+    /// One step of the rebuilding; returns whether there may be more.
+    pub(crate) fn rebuild_step(&self) -> Result<bool, IndexError> {
+        let mut rebuild = self.pm().lock(&self.rebuild);
+        self.advance(&mut rebuild)
+    }
+
+    /// As [`rebuild_step`](Self::rebuild_step), unless another thread is at it.
+    pub(crate) fn help_rebuild(&self) {
+        if let Some(mut rebuild) = self.rebuild.try_lock() {
+            // What is wrong, whoever needs the layers will be told.
+            let _ = self.advance(&mut rebuild);
+        }
+    }
+
+    fn advance(&self, rebuild: &mut Rebuild) -> Result<bool, IndexError> {
+        if self.is_ready() {
+            return Ok(false);
+        }
+        let started = Instant::now();
+        let mut entries = Vec::with_capacity(STEP);
+        for _ in 0..STEP {
+            if rebuild.next == 0 {
+                break;
+            }
+            self.take(rebuild, &mut entries)?;
+        }
+        self.backup.confirm(self.pm(), entries)?;
+        let done = rebuild.next == 0;
+        rebuild.report.elapsed += started.elapsed();
+        if done {
+            self.count(self.head, rebuild.report.records);
+            self.ready.store(true, Release);
+        }
+        Ok(!done)
+    }
+
+    /// Repairs a Bnode and puts it into the layers.
+    fn take(
+        &self,
+        rebuild: &mut Rebuild,
+        entries: &mut Vec<(Vec<u8>, u64)>,
+    ) -> Result<(), IndexError> {
+        let (pool, pm, middle) = (&*self.pool, self.pm(), &self.middle);
+        let bnode = self.bnode(rebuild.next)?;
+        let offset = bnode.offset();
+        rebuild.walked += 1;
+        if rebuild.walked > Self::leaf_limit(pool) {
+            return Err(corrupt("the list of Bnodes has no end", offset).into());
+        }
+        let (mut taken, next) = (bnode.taken(pm), bnode.next(pm));
+        if !taken.is_valid(LEAF) || !next.is_valid() {
+            return Err(corrupt("a Bnode's bitmap or link", offset).into());
+        }
+        if next.offset() != 0 {
+            pool.prefetch(crate::layout::BnodePtr::new(next.offset()));
+        }
+        if next.ghosts() {
+            taken = self.clear_ghosts(&bnode, taken, next)?;
+            rebuild.report.repaired += 1;
+        }
+        let mut tags = [0; MAX_LEAF / 8];
+        pm.read_words(bnode.tag_cells(), &mut tags);
+        let tags = exact(tags, taken);
+        if middle_taken(&tags) != taken {
+            return Err(corrupt("a tag that is none", offset).into());
+        }
+        if rebuild.last == NONE {
+            let range = Range { low: NO_KEY, high: NO_KEY };
+            middle.fill(pm, self.head, offset, &range, (NONE, NONE), &tags);
+            rebuild.last = self.head;
+        } else {
+            let bytes = bnode.low(pool)?;
+            if rebuild.low.as_ref().is_some_and(|last| *last >= bytes) {
+                return Err(corrupt("the low keys of the Bnodes are out of order", offset).into());
+            }
+            let low = Low::of_bytes::<K>(bytes.clone());
+            let route = low.route::<K>();
+            rebuild.last = self.append_mnode(rebuild.last, &route, offset, &tags)?;
+            self.top.insert(pm, middle, &route, rebuild.last);
+            rebuild.low = Some(bytes.clone());
+            entries.push((bytes, offset));
+        }
+        rebuild.report.leaves += 1;
+        rebuild.report.records += taken.len() as u64;
+        rebuild.next = next.offset();
+        Ok(())
+    }
+
+    /// Puts an Mnode at the end of the list, which nobody else changes or can reach.
+    pub(crate) fn append_mnode(
+        &self,
+        last: u32,
+        low: &Route<'_>,
+        bnode: u64,
+        tags: &[u64; MAX_LEAF / 8],
+    ) -> Result<u32, PmError> {
+        let (pm, middle) = (self.pm(), &self.middle);
+        let separator = middle.tails.store::<K>(&middle.dram, low)?;
+        let index = middle.alloc()?;
+        let range = Range { low: separator, high: NO_KEY };
+        middle.fill(pm, index, bnode, &range, (last, NONE), tags);
+        let left = middle.get(last);
+        middle.put_high(left, separator);
+        middle.dram.store(&left.right, middle.dram.load(&left.right).with_next(index));
+        Ok(index)
+    }
+
+    /// Clears the records of a Bnode that are the next one's: see the steps of [`crate::split`] and
+    /// [`crate::merge`].
+    fn clear_ghosts(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        taken: Taken,
+        next: Next,
+    ) -> Result<Taken, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut kept = taken;
+        if next.offset() != 0 {
+            let low = Low::of_bytes::<K>(self.bnode(next.offset())?.low(pool)?);
+            let route = low.route::<K>();
+            let mut room = [0; 32];
+            let low = route.encoded::<K>(&mut room);
+            for (key, slot) in bnode.sorted(pool, taken)? {
+                let probe = pmindex_record::Probe::of_stored(&key);
+                if Route::to(&probe).encoded::<K>(&mut [0; 32]) >= low {
+                    kept = kept.without(slot);
+                }
+            }
+        }
+        bnode.put_taken(pm, kept);
+        bnode.put_next(pm, Next::to(next.offset()));
+        let cleared = bnode.flush_header(pm);
+        pm.fence(cleared)?;
+        Ok(kept)
+    }
+
+    /// Saves what makes the next opening fast, and ends.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        self.pool.check_writable()?;
+        self.make_ready()?;
+        self.backup.close(self.pool.pm())
+    }
+}
+
+/// The slots whose tags are not 0.
+fn middle_taken(tags: &[u64; MAX_LEAF / 8]) -> Taken {
+    let bytes = tags.iter().flat_map(|word| word.to_le_bytes()).enumerate();
+    Taken::of(bytes.fold(0, |slots, (i, tag)| slots | u64::from(tag != 0) << i))
+}
+
+fn corrupt(what: &'static str, offset: u64) -> PmError {
+    PmError::Corrupt { what, offset }
+}

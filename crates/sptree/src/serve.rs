@@ -1,0 +1,59 @@
+//! Point reads after a crash, before the layers in DRAM are rebuilt.
+//!
+//! The backup's greatest entry that is not after the key leads into the list of Bnodes; the list says
+//! the rest: as long as the next Bnode's low key is not after the key, on to that one. So an entry
+//! that the backup lacks costs a step, and records in a Bnode that are already, or still, the next
+//! one's are never looked at there.
+//!
+//! Meanwhile nobody writes: a writer first completes the layers. A read that finds them complete when
+//! it is done is done again with them.
+
+use pmindex_core::{Medium, PmError, PmU64, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, Route};
+
+use crate::leaf::Bnode;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// What `read` makes of the slot of the probe's key; `None` if the layers have been completed.
+    /// Does a step of the rebuilding.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn serve<T>(
+        &self,
+        probe: &Probe<'_, K>,
+        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+    ) -> Option<Result<Option<T>, IndexError>> {
+        let found = self.find_served(probe).and_then(|(bnode, slot)| {
+            slot.map(|slot| read(&self.pool, bnode.slot(slot))).transpose().map_err(Into::into)
+        });
+        // Writers begin after it is set, so what was read is what it was before.
+        let valid = !self.is_ready();
+        self.help_rebuild();
+        valid.then_some(found)
+    }
+
+    fn find_served(
+        &self,
+        probe: &Probe<'_, K>,
+    ) -> Result<(Bnode<'_, K, V, LEAF>, Option<usize>), IndexError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let route = Route::to(probe);
+        let mut bnode = match self.backup.floor::<K>(&route)? {
+            Some(offset) => self.bnode(offset)?,
+            None => self.bnode(pm.load(&self.root()?.head).offset())?,
+        };
+        for _ in 0..Self::leaf_limit(pool) {
+            let next = bnode.next(pm).offset();
+            if next == 0 || self.bnode(next)?.cmp_low(pool, &route)?.is_gt() {
+                return Ok((bnode, bnode.find(pool, probe)?));
+            }
+            bnode = self.bnode(next)?;
+        }
+        let what = "the list of Bnodes has no end";
+        Err(PmError::Corrupt { what, offset: bnode.offset() }.into())
+    }
+}

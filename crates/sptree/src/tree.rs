@@ -1,0 +1,203 @@
+//! The index itself: what its operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::Mutex;
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+
+use crate::backup::Backup;
+use crate::layout::{Geometry, Root};
+use crate::leaf::Bnode;
+use crate::middle::{Middle, Mnode};
+use crate::recover::Rebuild;
+use crate::top::Top;
+
+/// A persistent, concurrent ordered map: SPTree.
+///
+/// `LEAF` is the number of records of a Bnode (at most 64), `BUFFER` that of a write buffer (0: no
+/// buffers).
+///
+/// # Cost
+///
+/// Flushed lines and fences per operation, for records without byte strings and no split: insert
+/// 3 and 2, update 1 and 1 (8-byte values; else 3 and 2), remove 1 and 1, reads none.
+///
+/// # Example
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_core::Pool;
+/// use pmindex_sptree::SpTree;
+///
+/// # fn main() -> Result<(), pmindex_index::IndexError> {
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let tree = SpTree::<u64, u64>::create(&pool, "squares")?;
+/// for n in 0..1000 {
+///     tree.insert(&n, &(n * n))?;
+/// }
+/// drop(tree); // not closed: as after a crash
+/// let tree = SpTree::<u64, u64>::open_serving(&pool, "squares")?;
+/// assert_eq!(tree.get(&9)?, Some(81)); // at once, from the backup
+/// while tree.step()? {} // the layers in DRAM; or wait for the first write to do it
+/// assert_eq!(tree.last()?, Some((999, 998_001)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) entry: IndexEntry,
+    pub(crate) middle: Middle<K>,
+    pub(crate) top: Top,
+    pub(crate) backup: Backup<M>,
+    /// The first Mnode.
+    pub(crate) head: u32,
+    /// Records gained (modulo 2^64), by Mnode.
+    counts: Box<[Count]>,
+    /// Whether the layers in DRAM are complete.
+    pub(crate) ready: AtomicBool,
+    pub(crate) rebuild: Mutex<Rebuild>,
+    pub(crate) value: std::marker::PhantomData<fn() -> V>,
+}
+
+/// How many counts there are: many enough that two threads seldom share a line.
+const COUNTS: usize = 64;
+
+/// Records gained, on a line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Count(AtomicU64);
+
+impl<K, V, M: Medium, const LEAF: usize, const BUFFER: usize> std::fmt::Debug
+    for SpTree<K, V, M, LEAF, BUFFER>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpTree").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+/// What counts the records of an index.
+pub(crate) fn counts() -> Box<[Count]> {
+    (0..COUNTS).map(|_| Count::default()).collect()
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    pub(crate) fn new(
+        pool: &Arc<Pool<M>>,
+        entry: IndexEntry,
+        backup: Backup<M>,
+        rebuild: Rebuild,
+    ) -> Result<Self, PmError> {
+        let middle = Middle::new(Self::most_leaves(pool))?;
+        let head = middle.alloc()?;
+        Ok(Self {
+            pool: Arc::clone(pool),
+            entry,
+            middle,
+            top: Top::new(Self::most_leaves(pool))?,
+            backup,
+            head,
+            counts: counts(),
+            ready: AtomicBool::new(false),
+            rebuild: Mutex::new(rebuild),
+            value: std::marker::PhantomData,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    /// The Bnode at `offset`.
+    #[inline(always)]
+    pub(crate) fn bnode(&self, offset: u64) -> Result<Bnode<'_, K, V, LEAF>, PmError> {
+        Bnode::at(&self.pool, offset)
+    }
+
+    /// The Bnode of a locked Mnode.
+    pub(crate) fn bnode_of(&self, node: &Mnode) -> Result<Bnode<'_, K, V, LEAF>, PmError> {
+        self.bnode(self.middle.dram.load(&node.bnode))
+    }
+
+    /// Notes `change` (modulo 2^64) records in an Mnode, whose lock is held.
+    #[inline(always)]
+    pub(crate) fn count(&self, index: u32, change: u64) {
+        self.counts[index as usize % COUNTS].0.fetch_add(change, Relaxed);
+    }
+
+    pub(crate) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
+    }
+
+    /// How many Bnodes there can be at most: the limit of walks along the list.
+    pub(crate) fn leaf_limit(pool: &Pool<M>) -> u64 {
+        pool.len() / Geometry::<K, V, LEAF>::BYTES + 1
+    }
+
+    /// How many Bnodes there can be when the pool has grown as far as it may: room for the layers in
+    /// DRAM is reserved for so many.
+    fn most_leaves(pool: &Pool<M>) -> u64 {
+        pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
+    }
+
+    /// Whether the layers in DRAM are complete: else only the backup knows the way.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Acquire)
+    }
+
+    /// How many records there are. Complexity: constant; after a crash the layers in DRAM are rebuilt
+    /// first. Exact when no write is under way.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        self.make_ready()?;
+        Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.0.load(Relaxed))))
+    }
+
+    /// What opening did, and the rebuilding of the layers in DRAM as far as it has come.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.pm().lock(&self.rebuild).report.clone()
+    }
+
+    /// Sizes. Reads every Mnode.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.make_ready()?;
+        let (nodes, top_bytes) = self.top.size();
+        let (_, middle_bytes) = self.middle.size();
+        let (backup_pm, backup_dram) = self.backup.size()?;
+        let mut stats = Stats {
+            height: self.top.height(self.pm(), &self.middle) + 2,
+            inners: nodes,
+            dram_bytes: top_bytes + middle_bytes + backup_dram + size_of_val(&*self.counts) as u64,
+            pm_bytes: size_of::<Root>() as u64 + backup_pm,
+            ..Stats::default()
+        };
+        self.walk(|_, bnode, taken| {
+            stats.leaves += 1;
+            stats.records += taken.len() as u64;
+            stats.pm_bytes += Geometry::<K, V, LEAF>::BYTES;
+            for block in self.blocks_of(bnode, taken)? {
+                stats.pm_bytes += pmindex_record::RecordBlock::at(&self.pool, block)?.size();
+            }
+            Ok(())
+        })?;
+        Ok(stats)
+    }
+
+    /// Does a bounded part of the work that waits: after a crash the rebuilding of the layers in DRAM,
+    /// then entries of the backup. Returns whether there may be more.
+    ///
+    /// Nobody need call it. Operations do the same work when it cannot wait: any operation but a point
+    /// read completes the layers, a point read after a crash does a part, a split that finds many
+    /// entries waiting puts them into the backup. A thread that calls it takes that off them.
+    ///
+    /// # Errors
+    /// Those of recovery: [`PmError::Corrupt`], the medium's.
+    pub fn step(&self) -> Result<bool, IndexError> {
+        if self.is_ready() { Ok(self.backup.step(self.pm())) } else { self.rebuild_step() }
+    }
+}

@@ -1,0 +1,189 @@
+//! Single writes: insert, update, upsert, remove.
+
+use pmindex_core::Medium;
+use pmindex_core::sync::VersionGuard;
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Route, Slot};
+
+use crate::access::At;
+use crate::layout::{Taken, tag_of};
+use crate::leaf::{Bnode, Incoming};
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+
+/// The Mnode of a key, locked, and what its Bnode holds of the key.
+pub(crate) struct Held<'t, K, V, const LEAF: usize> {
+    pub(crate) index: u32,
+    pub(crate) node: &'t Mnode,
+    pub(crate) bnode: Bnode<'t, K, V, LEAF>,
+    pub(crate) taken: Taken,
+    pub(crate) slot: Option<usize>,
+    pub(crate) guard: VersionGuard<'t>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Finds the key's Mnode and locks it, if `wanted` says so of whether the key is present; else
+    /// returns `None`, having written nothing.
+    #[inline(always)]
+    pub(crate) fn hold(
+        &self,
+        probe: &Probe<'_, K>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
+        self.pool.check_writable()?;
+        self.make_ready()?;
+        loop {
+            let at = self.locate(&Route::to(probe));
+            match self.hold_at(&at, probe, &wanted) {
+                Some(held) => return held,
+                None => self.pm().spin(),
+            }
+        }
+    }
+
+    /// As [`hold`](Self::hold); `None` if the Mnode has changed since it was located.
+    #[inline(always)]
+    fn hold_at<'t>(
+        &'t self,
+        at: &At<'t>,
+        probe: &Probe<'_, K>,
+        wanted: &impl Fn(bool) -> bool,
+    ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
+        let pm = self.pm();
+        let taken = self.middle.taken(at.node, LEAF);
+        if let Some(free) = taken.free_slot(LEAF) {
+            // Where the record will be, most likely: time to fetch it while the search goes on.
+            self.prefetch_slot(at.bnode, free);
+        }
+        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
+        let found = self
+            .bnode(at.bnode)
+            .and_then(|bnode| Ok((bnode, bnode.find_among(&self.pool, tagged, probe)?)));
+        let (bnode, slot) = match found {
+            Ok(found) => found,
+            Err(error) => return at.validate(pm).then_some(Err(error.into())),
+        };
+        if !wanted(slot.is_some()) {
+            return at.validate(pm).then_some(Ok(None));
+        }
+        // What was read is still so, and stays so: the version becomes the lock.
+        let guard = at.node.lock.try_upgrade(pm, at.version)?;
+        Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, guard })))
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 3 lines, 2 fences; byte strings: their block's lines besides. Sometimes a split.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| !present)? {
+            if self.insert_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Inserts into a free slot, or splits and returns `false`.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        held: Held<'_, K, V, LEAF>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        let Some(slot) = held.taken.free_slot(LEAF) else {
+            self.split(held, Some(record.probe))?;
+            return Ok(false);
+        };
+        let Held { index, node, bnode, taken, guard, .. } = held;
+        bnode.insert(&self.pool, taken, slot, record)?;
+        self.middle.put_tag(node, slot, tag_of(record.probe));
+        drop(guard); // LIN
+        self.count(index, 1);
+        Ok(true)
+    }
+
+    /// Replaces a value; `false` (and no change) if the key is missing.
+    ///
+    /// # Cost
+    /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 3 lines or those of the new block and 1.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        while let Some(held) = self.hold(&probe, |present| present)? {
+            if self.update_held(held, &record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Updates, or splits a Bnode without the free slot it takes and returns `false`.
+    #[inline(always)]
+    fn update_held(
+        &self,
+        held: Held<'_, K, V, LEAF>,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<bool, IndexError> {
+        let Some(slot) = held.slot else { return Ok(false) };
+        let Some(now) = held.bnode.update(&self.pool, held.taken, slot, record)? else {
+            self.split(held, None)?;
+            return Ok(false);
+        };
+        if now != slot {
+            self.middle.put_tag(held.node, slot, 0);
+            self.middle.put_tag(held.node, now, tag_of(record.probe));
+        }
+        drop(held.guard); // LIN
+        Ok(true)
+    }
+
+    /// Adds or replaces; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        loop {
+            let Some(held) = self.hold(&probe, |_| true)? else { continue };
+            let new = held.slot.is_none();
+            let done = if new {
+                self.insert_held(held, &record)?
+            } else {
+                self.update_held(held, &record)?
+            };
+            if done {
+                return Ok(new);
+            }
+        }
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; byte strings: the tickets' lines and 1 fence besides. Bnodes that are nearly
+    /// empty merge.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
+        let Held { index, node, bnode, taken, slot, guard } = held;
+        let Some(slot) = slot else { return Ok(None) };
+        let value = Slot::<K, V>::value(&self.pool, bnode.slot(slot))?;
+        bnode.remove(&self.pool, taken, slot)?;
+        self.middle.put_tag(node, slot, 0);
+        drop(guard); // LIN
+        self.count(index, u64::MAX);
+        if Self::may_merge(taken.len() - 1) {
+            self.merge_beside(&Route::to(&probe));
+        }
+        Ok(Some(value))
+    }
+}
