@@ -14,6 +14,8 @@ mod pmwcas;
 mod pools;
 mod registry;
 mod shared_pool;
+#[path = "../../crates/sptree/tests/subjects/log.rs"]
+mod sptree_log;
 mod trees;
 mod wbtree;
 

@@ -11,6 +11,7 @@ use super::{
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
     pools::Pools,
     shared_pool::SharedPool,
+    sptree_log::SpTreeLog,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
@@ -35,6 +36,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pools<true>>(),
         entry::<Allocator>(),
         entry::<SharedPool>(),
+        entry::<SpTreeLog>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),

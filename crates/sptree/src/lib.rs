@@ -56,6 +56,7 @@ mod copy;
 mod image;
 mod layout;
 mod leaf;
+pub mod log;
 mod low;
 mod merge;
 mod middle;

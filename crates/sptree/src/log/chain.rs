@@ -1,0 +1,122 @@
+//! Chains: the entries of one buffer, from the newest to the oldest.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmindex_core::{Medium, PmError};
+
+use super::Log;
+use super::entry::{self, Entry, Kind};
+use super::layout::{LINE_BYTES, LINE_WORDS, Location};
+
+/// A chain: its newest entry, and the sequence number of the last one that it had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The newest entry; none if the chain has ended.
+    pub head: Location,
+    /// The greatest sequence number.
+    pub seq: u64,
+}
+
+impl<M: Medium> Log<M> {
+    /// The entry at a location.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there is none.
+    pub fn entry(&self, location: Location) -> Result<Entry<'_>, PmError> {
+        let corrupt = |offset| PmError::Corrupt { what: "an entry of the log", offset };
+        let segment = self.segments.get(location.segment()).ok_or(corrupt(0))?;
+        let line = location.line();
+        let offset = segment.offset + u64::from(line) * LINE_BYTES;
+        let left = segment.lines.checked_sub(line).filter(|_| line > 0).ok_or(corrupt(offset))?;
+        let cells = self.pool.words(offset, left as usize * LINE_WORDS)?;
+        entry::decode(self.pool.pm(), cells, segment.sequence, line).ok_or(corrupt(offset))
+    }
+
+    /// Visits the entries of a chain, the newest first, as long as `visit` says so. End records are
+    /// not visited: there the chain ends.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the chain has more than `limit` entries, or one that is not its own.
+    pub fn follow<'l>(
+        &'l self,
+        id: u64,
+        chain: Chain,
+        limit: usize,
+        mut visit: impl FnMut(Location, &Entry<'l>) -> bool,
+    ) -> Result<(), PmError> {
+        let mut at = chain.head;
+        let mut before = chain.seq.saturating_add(1);
+        for _ in 0..=limit {
+            if at.is_none() {
+                return Ok(());
+            }
+            let entry = self.entry(at)?;
+            if entry.id != id || entry.seq >= before {
+                break;
+            }
+            if entry.kind == Kind::End || !visit(at, &entry) {
+                return Ok(());
+            }
+            (before, at) = (entry.seq, entry.next);
+        }
+        Err(PmError::Corrupt { what: "a chain of the log", offset: id })
+    }
+
+    /// What opening found of a chain, whether or not it was used since. No entries: an empty chain.
+    #[must_use]
+    pub fn recovered(&self, id: u64) -> Chain {
+        let found = self.recovered.get(&id).copied();
+        found.unwrap_or_default()
+    }
+
+    /// All chains that opening found and that have entries.
+    pub fn all_recovered(&self) -> impl Iterator<Item = (u64, Chain)> {
+        self.recovered.iter().filter(|(_, chain)| !chain.head.is_none()).map(|(&id, &chain)| (id, chain))
+    }
+
+    /// No entry of any chain had a greater sequence number when the log was opened: where a chain
+    /// begins of which nothing is known.
+    #[must_use]
+    pub fn greatest_seq(&self) -> u64 {
+        self.greatest.load(Acquire)
+    }
+
+    /// Notes that a chain's last sequence number will be forgotten.
+    pub fn forget_chain(&self, seq: u64) {
+        self.greatest.fetch_max(seq, std::sync::atomic::Ordering::AcqRel);
+    }
+
+    /// Every recovered chain is in a buffer, or ended, and checkpoints are told so from now on.
+    pub fn set_restored(&self) {
+        self.restored.store(true, Release);
+    }
+}
+
+/// Hashes the ids of chains, which are multiples of 64.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IdHasher(u64);
+
+impl BuildHasher for IdHasher {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, id: u64) {
+        let product = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+}

@@ -1,0 +1,273 @@
+//! Checkpoints, and what they let go.
+//!
+//! ```text
+//! step  store                                                durable before
+//! P1    the pieces of the new checkpoint; tickets of these   P2
+//!       and of the old ones
+//! P2    the root's word (LIN); allocation bits               reuse of the old pieces,
+//!                                                            P1 of freeing dead segments
+//! ```
+//!
+//! The order in DRAM matters as much: the tails are taken before the heads. An entry before its
+//! lane's tail was appended under its chain's lock, so a head that is read under that lock after the
+//! tail is at least as new; an entry behind the tail is found by recovery's scan. The other way
+//! round, an entry appended between the two would be in neither.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::AtomicBool;
+
+use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
+
+use super::Log;
+use super::chain::Chain;
+use super::layout::{HEAD_WORDS, Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
+use super::segments::Known;
+
+/// Words of a piece, unless that makes too many pieces.
+const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
+/// About the most pieces: a ticket for each of the old and the new.
+const PIECES: usize = 40;
+/// Segments made after which a checkpoint is due.
+const INTERVAL: u32 = 16;
+
+/// What a checkpoint is told about the chains.
+#[derive(Debug)]
+pub struct Heads {
+    words: Vec<u64>,
+    /// Bit `i`: some chain has an entry in segment `i`.
+    needed: Vec<u64>,
+}
+
+impl Heads {
+    fn new(capacity: u32) -> Self {
+        Self { words: Vec::new(), needed: vec![0; capacity as usize / 64 + 1] }
+    }
+
+    /// A chain that has entries, and all segments that they are in.
+    pub fn add(&mut self, id: u64, chain: Chain, segments: impl IntoIterator<Item = u16>) {
+        let head = Head { id, location: chain.head, seq: chain.seq };
+        self.words.extend(head.encode());
+        for segment in segments {
+            if let Some(word) = self.needed.get_mut(usize::from(segment) / 64) {
+                *word |= 1 << (segment % 64);
+            }
+        }
+    }
+
+    fn needs(&self, segment: u16) -> bool {
+        self.needed[usize::from(segment) / 64] >> (segment % 64) & 1 == 1
+    }
+}
+
+/// Where the lanes were at some moment, which is before all that is learned after it.
+#[derive(Clone, Debug)]
+pub(super) struct Tails {
+    pub(super) lanes: [Tail; LANES],
+    made: u32,
+}
+
+/// Unclaims when it is dropped.
+struct Claimed<'l>(&'l AtomicBool);
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+impl<M: Medium> Log<M> {
+    /// Makes a checkpoint of the chains that `visit` names, and gives dead segments back. `visit`
+    /// runs after the tails are taken; it names every chain that has entries, as it is then or later.
+    /// `false`: another thread makes one, or recovered chains are not in buffers yet.
+    ///
+    /// # Errors
+    /// Those of `visit`; [`PmError::Full`] if there is no room for it.
+    ///
+    /// # Cost
+    /// 2 fences, a line per 4 chains, and 2 fences for every 4 dead segments.
+    ///
+    /// # Durability
+    /// The checkpoint replaces the one before it at once and as a whole.
+    pub fn checkpoint<E: From<PmError>>(
+        &self,
+        visit: impl FnOnce(&mut Heads) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let free = self.checkpointing.compare_exchange(false, true, AcqRel, Relaxed).is_ok();
+        if !free {
+            return Ok(false);
+        }
+        let _claimed = Claimed(&self.checkpointing);
+        if !self.restored.load(Acquire) {
+            return Ok(false);
+        }
+        let tails = self.tails(); // before the heads
+        let mut heads = Heads::new(self.segments.capacity());
+        visit(&mut heads)?;
+        self.put_checkpoint(&tails, &heads)?;
+        Ok(true)
+    }
+
+    /// Where the lanes are.
+    pub(super) fn tails(&self) -> Tails {
+        let made = self.segments.made();
+        let mut lanes = [Tail::new(0, 0); LANES];
+        for (tail, lane) in lanes.iter_mut().zip(&self.lanes) {
+            self.pool.pm().yield_point();
+            *tail = lane.tail();
+        }
+        Tails { lanes, made }
+    }
+
+    /// Makes heads that were read after the tails were taken durable, with them.
+    pub(super) fn put_checkpoint(&self, tails: &Tails, heads: &Heads) -> Result<(), PmError> {
+        let dead = |known: &Known| {
+            known.sequence < tails.lanes[known.lane].sequence() && !heads.needs(known.index)
+        };
+        let dead: Vec<Known> = self.segments.iter().filter(dead).collect();
+        let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
+        words.extend_from_slice(&heads.words);
+        self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
+        self.segments.forget_made(tails.made);
+        self.segments.free(&self.pool, self.root, &dead)
+    }
+
+    fn write_checkpoint(&self, words: &[u64]) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pool.pm());
+        let root = pool.get(self.root)?;
+        let old = self.pieces()?;
+        let owner = |first: u64| Owner {
+            word: root.checkpoint.as_word(),
+            mask: u64::MAX,
+            expect: first,
+        };
+        let mut op = pool.op()?;
+        let parts = words.chunks(PIECE_WORDS.max(words.len().div_ceil(PIECES)));
+        let mut blocks = Vec::with_capacity(parts.len());
+        for part in parts.clone() {
+            let bytes = size_of::<Piece>() + 8 * part.len();
+            blocks.push(op.reserve_bytes(bytes as u64, LINE as u64)?);
+        }
+        let offsets: Vec<u64> = blocks.iter().map(|block| block.ptr().offset()).collect();
+        let first = offsets.first().copied().unwrap_or(0);
+        // P1: the pieces, whole.
+        let (mut filled, mut left) = (Flushed::nothing(), words.len() as u64);
+        for (i, part) in parts.enumerate() {
+            let next = offsets.get(i + 1).copied().unwrap_or(0);
+            let sum = piece_checksum(next, left, part);
+            let mut image = vec![next, part.len() as u64, left, sum, 0, 0, 0, 0];
+            image.extend_from_slice(part);
+            image.resize(image.len().next_multiple_of(LINE_WORDS), 0);
+            let cells = pool.words(offsets[i], LINE_WORDS + part.len())?;
+            filled = filled.and(pm.stream_words(cells, &image[..cells.len()]));
+            left -= part.len() as u64;
+        }
+        for block in &blocks {
+            op.allocate(block, owner(first))?;
+        }
+        for &piece in &old {
+            op.free(PPtr::<PmU64>::new(piece), owner(old[0]))?;
+        }
+        op.prepare(filled)?; // durable before: P2
+        pm.store(&root.checkpoint, PPtr::new(first)); // P2, LIN
+        let flushed = op.seal().and(pm.flush(&root.checkpoint));
+        let durable = pm.fence(flushed)?; // DUR(checkpoint)
+        op.finish(durable);
+        self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
+        Ok(())
+    }
+
+    /// The blocks of the checkpoint.
+    pub(super) fn pieces(&self) -> Result<Vec<u64>, PmError> {
+        let mut pieces = Vec::new();
+        self.for_each_piece(|piece, _| {
+            pieces.push(piece);
+            Ok(())
+        })?;
+        Ok(pieces)
+    }
+
+    /// Visits the pieces of the checkpoint: where they are, and their words. Bounded, whatever the
+    /// file says: the totals descend.
+    pub(super) fn for_each_piece<'l>(
+        &'l self,
+        mut visit: impl FnMut(u64, &'l Piece) -> Result<(), PmError>,
+    ) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pool.pm());
+        let mut at = pm.load(&pool.get(self.root)?.checkpoint);
+        let mut expected = None;
+        while !at.is_null() {
+            let piece = pool.get(at)?;
+            let (words, total) = (pm.load(&piece.words), pm.load(&piece.total));
+            let fits = expected.is_none_or(|expected| expected == total);
+            if !fits || words == 0 || words > total || total > pool.len() / 8 {
+                return Err(PmError::Corrupt { what: "a checkpoint", offset: at.offset() });
+            }
+            visit(at.offset(), piece)?;
+            expected = Some(total - words);
+            at = pm.load(&piece.next);
+        }
+        if expected.is_some_and(|left| left != 0) {
+            let offset = self.root.offset();
+            return Err(PmError::Corrupt { what: "a checkpoint without its end", offset });
+        }
+        Ok(())
+    }
+
+    /// The words of the checkpoint, verified; none if there is no checkpoint.
+    pub(super) fn read_checkpoint(&self) -> Result<Vec<u64>, PmError> {
+        let (pool, pm) = (&*self.pool, self.pool.pm());
+        let mut all = Vec::new();
+        self.for_each_piece(|offset, piece| {
+            let count = pm.load(&piece.words) as usize;
+            let cells = pool.words(offset + size_of::<Piece>() as u64, count)?;
+            let begin = all.len();
+            all.resize(begin + count, 0);
+            pm.read_words(cells, &mut all[begin..]);
+            let (next, total) = (pm.load(&piece.next).offset(), pm.load(&piece.total));
+            if piece_checksum(next, total, &all[begin..]) != pm.load(&piece.checksum) {
+                return Err(PmError::Corrupt { what: "the checksum of a checkpoint", offset });
+            }
+            Ok(())
+        })?;
+        if all.is_empty() || all.len() >= LANES && (all.len() - LANES).is_multiple_of(HEAD_WORDS) {
+            return Ok(all);
+        }
+        Err(PmError::Corrupt { what: "the length of a checkpoint", offset: self.root.offset() })
+    }
+
+    /// Whether so much was appended that a checkpoint is due: opening would have that much to scan.
+    #[inline]
+    #[must_use]
+    pub fn is_checkpoint_due(&self) -> bool {
+        let made = self.segments.made();
+        made >= INTERVAL && self.due(made)
+    }
+
+    fn due(&self, made: u32) -> bool {
+        // Eight times what it costs, and no more than a quarter of the log.
+        let lines = 8 * self.checkpoint_lines.load(Relaxed);
+        let segment = (self.pool.len() / 64 / 512).clamp(8, 1024);
+        let interval = u64::from(INTERVAL).max(lines / segment);
+        u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
+    }
+
+    /// Whether the log is so full that buffers with old entries had better be emptied.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        self.segments.used() > self.segments.capacity() / 4 * 3
+    }
+
+    /// Segments that are older than half of all: whoever has entries there keeps most of the log
+    /// from being given back.
+    #[must_use]
+    pub fn older_half(&self) -> Vec<u16> {
+        let mut known: Vec<(u64, u16)> =
+            self.segments.iter().map(|known| (known.sequence, known.index)).collect();
+        known.sort_unstable();
+        known.truncate(known.len() / 2);
+        known.into_iter().map(|(_, index)| index).collect()
+    }
+}
+
+const _: () = assert!(size_of::<Piece>() == 8 * LINE_WORDS);
+

@@ -1,0 +1,104 @@
+//! The structured log (section 4.7): append-only, and yet what belongs to one write buffer can be
+//! read at once after a crash, without reading the rest.
+//!
+//! Each entry names the one of its chain before it (`next`), so a chain is read from its newest
+//! entry on. The newest entries stand in a *checkpoint*, and after that one in what was appended
+//! since: opening reads the checkpoint and scans so much, never the log.
+//!
+//! ```text
+//! root --> table of segments        lane 0:  | e e e e | e e e . |
+//!     \                             lane 1:  | e e e e | e . . . |     . after the tail
+//!      -> checkpoint: tails of the lanes, then the newest entry of each chain
+//! ```
+//!
+//! What differs from the paper, and why:
+//!
+//! * **Lanes** ([`lane`]): as many writers append at once as there are lanes, each to a segment of its
+//!   own. So entries of a chain carry a sequence number, by which the newest is found.
+//! * **Segments** ([`segments`]) are blocks of the pool, owned by a word of the table each. Space
+//!   comes back in any order, whichever segment is dead, and is bounded by the table.
+//! * **A checkpoint is one pointer** ([`checkpoint`]): the new one is complete and durable before the
+//!   word of the root names it, and the old one lives until then. Tails are taken *before* heads.
+//! * **The end of a chain is an entry without `next`**, which the first entry after a flush of the
+//!   buffer is. An end record of its own is appended only before the leaf changes in a way that
+//!   the log does not know of ([`Kind::End`]).
+//! * **A segment is dead** when no chain of the last durable checkpoint has an entry in it and its
+//!   lane's tail is beyond it: then no recovery reads it.
+//!
+//! # What users of a log owe it
+//!
+//! 1. Entries of one chain are appended one at a time, under the chain's lock, which is held until
+//!    the entry is published in DRAM.
+//! 2. What a checkpoint is told about a chain was read under that lock, or under a version of it that
+//!    validates.
+//! 3. What a chain's entries say is idempotent: a flushed chain may be found once more after a crash
+//!    (until a checkpoint has forgotten it), unless an end record is durable.
+//!
+//! Nothing a file contains makes reading it loop, panic, or take more memory than the file has
+//! bytes: entries count if their checksum does, tables and chains have limits.
+
+mod chain;
+mod checkpoint;
+mod entry;
+mod lane;
+mod layout;
+mod recover;
+mod segments;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
+
+pub use chain::{Chain, IdHasher};
+pub use checkpoint::Heads;
+pub use entry::{Entry, Kind, Record};
+pub use lane::{Appended, Batch};
+pub use layout::{Location, LogRoot, Piece, Segment};
+
+/// A structured log in a pool. See the module's head.
+#[derive(Debug)]
+pub struct Log<M: Medium = Mapped> {
+    pool: Arc<Pool<M>>,
+    root: PPtr<LogRoot>,
+    /// A number that no other log of this process has.
+    id: u64,
+    segments: segments::Segments,
+    lanes: Box<[lane::Lane]>,
+    /// The newest entries of the chains that opening found.
+    recovered: HashMap<u64, Chain, IdHasher>,
+    /// Whether every recovered chain is known elsewhere.
+    restored: AtomicBool,
+    /// No entry of the log has a greater sequence number.
+    greatest: AtomicU64,
+    checkpointing: AtomicBool,
+    /// Lines of the last checkpoint.
+    checkpoint_lines: AtomicU64,
+}
+
+impl<M: Medium> Log<M> {
+    /// The offsets of all blocks of this log, for the allocator's audit. On a quiescent log.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
+        let pm = self.pool.pm();
+        let table = segments::table(&self.pool, self.root)?;
+        let mut blocks = vec![self.root.offset()];
+        blocks.extend(table.iter().map(|cell| pm.load(cell)).filter(|&offset| offset != 0));
+        blocks.extend(self.pieces()?);
+        Ok(blocks)
+    }
+
+    /// Bytes of the pool in blocks of this log.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let segments: u64 = self.segments.iter().map(|known| layout::LINE_BYTES * u64::from(known.lines)).sum();
+        let table = 64 + 8 * u64::from(self.segments.capacity());
+        segments + table + 64 * self.checkpoint_lines.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

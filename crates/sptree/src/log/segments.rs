@@ -1,0 +1,282 @@
+//! The table of segments: which blocks there are, in the pool and in DRAM.
+//!
+//! ```text
+//! step  store                                    durable before
+//! P1    the header of a new segment; its ticket  P2
+//! P2    its word of the table (LIN)              any entry in it
+//!
+//! P1    tickets of dead segments                 P2
+//! P2    their words of the table = null (LIN)    reuse of the blocks
+//! ```
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use parking_lot::Mutex;
+use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool};
+
+use super::layout::{
+    LANES, LINE_BYTES, LINE_WORDS, LogRoot, MAX_LINES, Segment, place_word, segment_checksum,
+};
+
+/// Segments that one operation gives back: few tickets, so that any pool has enough.
+const FREED_AT_ONCE: usize = 4;
+/// The fewest lines of a segment, its header included.
+const MIN_LINES: u32 = 8;
+/// The lines of a segment in a large pool: 64 KiB.
+const FULL_LINES: u64 = 1024;
+
+/// A segment, in DRAM.
+#[derive(Debug, Default)]
+struct Place {
+    /// Where it is; 0: there is none.
+    offset: AtomicU64,
+    sequence: AtomicU64,
+    lines: AtomicU32,
+    lane: AtomicU32,
+}
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) index: u16,
+    pub(super) offset: u64,
+    pub(super) sequence: u64,
+    pub(super) lines: u32,
+    pub(super) lane: usize,
+}
+
+impl Known {
+    fn new(index: u16, lane: usize) -> Self {
+        Self { index, offset: 0, sequence: 0, lines: 0, lane }
+    }
+}
+
+/// All segments.
+#[derive(Debug)]
+pub(super) struct Segments {
+    places: Box<[Place]>,
+    free: Mutex<Vec<u16>>,
+    next_sequence: AtomicU64,
+    used: AtomicU32,
+    /// Made since the last checkpoint.
+    made: AtomicU32,
+}
+
+impl Segments {
+    /// Reads the table and the headers. Bounded by the table.
+    pub(super) fn read<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<Self, PmError> {
+        let pm = pool.pm();
+        let table = table(pool, root)?;
+        let places: Box<[Place]> = table.iter().map(|_| Place::default()).collect();
+        let (mut free, mut next, mut used) = (Vec::new(), 1, 0);
+        for (index, (cell, place)) in (0..=u16::MAX).zip(table.iter().zip(&places)) {
+            let offset = pm.load(cell);
+            if offset == 0 {
+                free.push(index);
+                continue;
+            }
+            let header = pool.get(PPtr::<Segment>::new(offset))?;
+            let (sequence, word) = (pm.load(&header.sequence), pm.load(&header.place));
+            let (lane, lines) = ((word >> 32) as usize, (word & 0xffff_ffff) as u32);
+            let sound = segment_checksum(index, offset, sequence, word) == pm.load(&header.checksum)
+                && lane < LANES
+                && (2..=MAX_LINES).contains(&lines)
+                && sequence >> 47 == 0;
+            if !sound {
+                return Err(PmError::Corrupt { what: "the header of a log segment", offset });
+            }
+            pool.words(offset, lines as usize * LINE_WORDS)?;
+            place.offset.store(offset, Relaxed);
+            place.sequence.store(sequence, Relaxed);
+            place.lines.store(lines, Relaxed);
+            place.lane.store(lane as u32, Relaxed);
+            next = next.max(sequence + 1);
+            used += 1;
+        }
+        free.reverse(); // the first ones first
+        Ok(Self {
+            places,
+            free: Mutex::new(free),
+            next_sequence: AtomicU64::new(next),
+            used: AtomicU32::new(used),
+            made: AtomicU32::new(0),
+        })
+    }
+
+    /// Makes sure that no later segment has this sequence or a lesser one.
+    pub(super) fn pass(&self, sequence: u64) {
+        self.next_sequence.fetch_max(sequence + 1, AcqRel);
+    }
+
+    /// A sequence that no segment has.
+    pub(super) fn take_sequence(&self) -> u64 {
+        self.next_sequence.fetch_add(1, AcqRel)
+    }
+
+    /// How many segments there can be.
+    pub(super) fn capacity(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// How many there are.
+    pub(super) fn used(&self) -> u32 {
+        self.used.load(Acquire)
+    }
+
+    /// How many were made since the last call of [`forget_made`](Self::forget_made).
+    pub(super) fn made(&self) -> u32 {
+        self.made.load(Relaxed)
+    }
+
+    pub(super) fn forget_made(&self, count: u32) {
+        self.made.fetch_sub(count, Relaxed);
+    }
+
+    /// The segment of this index, if there is one.
+    #[inline]
+    pub(super) fn get(&self, index: u16) -> Option<Known> {
+        let place = self.places.get(usize::from(index))?;
+        let offset = place.offset.load(Acquire);
+        (offset != 0).then(|| Known {
+            index,
+            offset,
+            sequence: place.sequence.load(Relaxed),
+            lines: place.lines.load(Relaxed),
+            lane: place.lane.load(Relaxed) as usize,
+        })
+    }
+
+    /// All there are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Known> {
+        (0..self.places.len()).filter_map(|index| self.get(index as u16))
+    }
+
+    /// Makes a segment with room for an entry of `lines` lines.
+    ///
+    /// # Cost
+    /// 2 fences, 4 lines.
+    pub(super) fn make<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: PPtr<LogRoot>,
+        lane: usize,
+        lines: u32,
+    ) -> Result<Known, PmError> {
+        let least = (lines + 1).max(MIN_LINES);
+        let usual = (pool.len() / LINE_BYTES / 512).clamp(MIN_LINES.into(), FULL_LINES) as u32;
+        let Some(index) = self.free.lock().pop() else {
+            let capacity = u64::from(self.capacity()) * u64::from(usual) * LINE_BYTES;
+            return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });
+        };
+        let cell = &table(pool, root)?[usize::from(index)];
+        let mut making = Making { segments: self, pm: pool.pm(), cell, known: Known::new(index, lane) };
+        making.make(pool, usual.max(least)).or_else(|error| {
+            // A pool that is nearly full has room for a small one, perhaps.
+            let full = matches!(error, PmError::Full { .. }) && least < usual;
+            if full { making.make(pool, least) } else { Err(error) }
+        })?;
+        Ok(making.known)
+    }
+
+    fn put(&self, known: Known) {
+        let place = &self.places[usize::from(known.index)];
+        place.sequence.store(known.sequence, Relaxed);
+        place.lines.store(known.lines, Relaxed);
+        place.lane.store(known.lane as u32, Relaxed);
+        place.offset.store(known.offset, Release);
+        self.used.fetch_add(1, AcqRel);
+        self.made.fetch_add(1, Relaxed);
+    }
+
+    /// Gives segments back; nothing durable names an entry in them.
+    ///
+    /// # Cost
+    /// 2 fences for every four.
+    pub(super) fn free<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        root: PPtr<LogRoot>,
+        dead: &[Known],
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        let table = table(pool, root)?;
+        for dead in dead.chunks(FREED_AT_ONCE) {
+            let cell = |known: &Known| &table[usize::from(known.index)];
+            // Not again what an operation freed that panicked before it noted so.
+            let live = || dead.iter().filter(|known| pm.load(cell(known)) == known.offset);
+            let freed: Vec<Known> = live().copied().collect();
+            let mut op = pool.op()?;
+            for known in &freed {
+                let owner = Owner { word: cell(known), mask: u64::MAX, expect: known.offset };
+                op.free(PPtr::<PmU64>::new(known.offset), owner)?;
+            }
+            op.prepare(Flushed::nothing())?; // P1, durable before: P2
+            freed.iter().for_each(|known| pm.store(cell(known), 0)); // P2, LIN
+            let sealed = op.seal();
+            let flushed = freed.iter().fold(sealed, |all, known| all.and(pm.flush(cell(known))));
+            let durable = pm.fence(flushed)?; // DUR
+            op.finish(durable);
+            for known in dead {
+                self.places[usize::from(known.index)].offset.store(0, Release);
+                self.used.fetch_sub(1, AcqRel);
+            }
+            self.free.lock().extend(dead.iter().map(|known| known.index));
+        }
+        Ok(())
+    }
+}
+
+/// A segment in the making. However it ends, the table of the pool says whether there is one.
+struct Making<'s, M: Medium> {
+    segments: &'s Segments,
+    pm: &'s M,
+    cell: &'s PmU64,
+    known: Known,
+}
+
+impl<M: Medium> Making<'_, M> {
+    fn make(&mut self, pool: &Pool<M>, lines: u32) -> Result<(), PmError> {
+        let (pm, cell) = (self.pm, self.cell);
+        let sequence = self.segments.take_sequence();
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(u64::from(lines) * LINE_BYTES, LINE as u64)?;
+        let offset = block.ptr().offset();
+        self.known = Known { offset, sequence, lines, ..self.known };
+        let place = place_word(self.known.lane, lines);
+        let sum = segment_checksum(self.known.index, offset, sequence, place);
+        let header = pool.words(offset, LINE_WORDS)?;
+        // P1: the header. What follows it is no entry of this sequence.
+        let filled = pm.stream_words(header, &[sequence, place, sum, 0, 0, 0, 0, 0]);
+        op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
+        op.prepare(filled)?; // durable before: P2
+        pm.store(cell, offset); // P2, LIN
+        let flushed = op.seal().and(pm.flush(cell));
+        let durable = pm.fence(flushed)?; // DUR: durable before any entry
+        op.finish(durable);
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for Making<'_, M> {
+    fn drop(&mut self) {
+        if self.pm.load(self.cell) == 0 {
+            self.segments.free.lock().push(self.known.index);
+        } else {
+            self.segments.put(self.known);
+        }
+    }
+}
+
+/// The words of the table.
+pub(super) fn table<M: Medium>(
+    pool: &Pool<M>,
+    root: PPtr<LogRoot>,
+) -> Result<&[PmU64], PmError> {
+    let count = pool.pm().load(&pool.get(root)?.segments);
+    if count == 0 || count > u64::from(u16::MAX) {
+        let what = "the number of segments of a log";
+        return Err(PmError::Corrupt { what, offset: root.offset() });
+    }
+    pool.words(root.offset() + size_of::<LogRoot>() as u64, count as usize)
+}
