@@ -72,7 +72,10 @@ impl<M: Medium> Log<M> {
 
     /// All chains that opening found and that have entries.
     pub fn all_recovered(&self) -> impl Iterator<Item = (u64, Chain)> {
-        self.recovered.iter().filter(|(_, chain)| !chain.head.is_none()).map(|(&id, &chain)| (id, chain))
+        self.recovered
+            .iter()
+            .filter(|(_, chain)| !chain.head.is_none())
+            .map(|(&id, &chain)| (id, chain))
     }
 
     /// No entry of any chain had a greater sequence number when the log was opened: where a chain

@@ -13,8 +13,8 @@
 //! tail is at least as new; an entry behind the tail is found by recovery's scan. The other way
 //! round, an entry appended between the two would be in neither.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
 
@@ -41,6 +41,12 @@ pub struct Heads {
 impl Heads {
     fn new(capacity: u32) -> Self {
         Self { words: Vec::new(), needed: vec![0; capacity as usize / 64 + 1] }
+    }
+
+    /// Heads of a log with so many segments.
+    #[cfg(test)]
+    pub(super) fn for_tests(capacity: u32) -> Self {
+        Self::new(capacity)
     }
 
     /// A chain that has entries, and all segments that they are in.
@@ -135,11 +141,8 @@ impl<M: Medium> Log<M> {
         let (pool, pm) = (&*self.pool, self.pool.pm());
         let root = pool.get(self.root)?;
         let old = self.pieces()?;
-        let owner = |first: u64| Owner {
-            word: root.checkpoint.as_word(),
-            mask: u64::MAX,
-            expect: first,
-        };
+        let owner =
+            |first: u64| Owner { word: root.checkpoint.as_word(), mask: u64::MAX, expect: first };
         let mut op = pool.op()?;
         let parts = words.chunks(PIECE_WORDS.max(words.len().div_ceil(PIECES)));
         let mut blocks = Vec::with_capacity(parts.len());
@@ -270,4 +273,3 @@ impl<M: Medium> Log<M> {
 }
 
 const _: () = assert!(size_of::<Piece>() == 8 * LINE_WORDS);
-

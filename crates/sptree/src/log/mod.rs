@@ -97,7 +97,8 @@ impl<M: Medium> Log<M> {
     /// Bytes of the pool in blocks of this log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let segments: u64 = self.segments.iter().map(|known| layout::LINE_BYTES * u64::from(known.lines)).sum();
+        let segments: u64 =
+            self.segments.iter().map(|known| layout::LINE_BYTES * u64::from(known.lines)).sum();
         let table = 64 + 8 * u64::from(self.segments.capacity());
         segments + table + 64 * self.checkpoint_lines.load(std::sync::atomic::Ordering::Relaxed)
     }

@@ -15,9 +15,7 @@ use super::Log;
 use super::chain::{Chain, IdHasher};
 use super::entry::{self, Kind};
 use super::lane::Lane;
-use super::layout::{
-    HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail,
-};
+use super::layout::{HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
 use super::segments::{Known, Segments};
 
 /// The fewest and the most segments of a log, and which part of a pool it may take.

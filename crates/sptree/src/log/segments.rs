@@ -79,7 +79,8 @@ impl Segments {
             let header = pool.get(PPtr::<Segment>::new(offset))?;
             let (sequence, word) = (pm.load(&header.sequence), pm.load(&header.place));
             let (lane, lines) = ((word >> 32) as usize, (word & 0xffff_ffff) as u32);
-            let sound = segment_checksum(index, offset, sequence, word) == pm.load(&header.checksum)
+            let sound = segment_checksum(index, offset, sequence, word)
+                == pm.load(&header.checksum)
                 && lane < LANES
                 && (2..=MAX_LINES).contains(&lines)
                 && sequence >> 47 == 0;
@@ -170,7 +171,8 @@ impl Segments {
             return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });
         };
         let cell = &table(pool, root)?[usize::from(index)];
-        let mut making = Making { segments: self, pm: pool.pm(), cell, known: Known::new(index, lane) };
+        let mut making =
+            Making { segments: self, pm: pool.pm(), cell, known: Known::new(index, lane) };
         making.make(pool, usual.max(least)).or_else(|error| {
             // A pool that is nearly full has room for a small one, perhaps.
             let full = matches!(error, PmError::Full { .. }) && least < usual;
@@ -269,10 +271,7 @@ impl<M: Medium> Drop for Making<'_, M> {
 }
 
 /// The words of the table.
-pub(super) fn table<M: Medium>(
-    pool: &Pool<M>,
-    root: PPtr<LogRoot>,
-) -> Result<&[PmU64], PmError> {
+pub(super) fn table<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<&[PmU64], PmError> {
     let count = pool.pm().load(&pool.get(root)?.segments);
     if count == 0 || count > u64::from(u16::MAX) {
         let what = "the number of segments of a log";

@@ -1,0 +1,318 @@
+//! The log's pitfalls, each with the faulty order first, its bounds, and files that lie.
+
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Medium, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, words_of};
+
+use super::checkpoint::Heads;
+use super::layout::LANES;
+use super::*;
+
+type Cells = [PmU64; 8];
+
+/// A pool with a cell for a log.
+fn pool(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>) {
+    let pool = Arc::new(Pool::emulated(bytes).expect("memory"));
+    let entry = pool
+        .create_index::<Cells>("log", *b"log     ", 1, |cells| {
+            pool.pm().stream_words(words_of(cells), &[0; 8])
+        })
+        .expect("room");
+    let root = entry.root();
+    (pool, root)
+}
+
+fn cell(pool: &Pool<Mapped>, root: PPtr<Cells>) -> &PmPtr<PmU64> {
+    pool.get(PPtr::new(root.offset())).expect("the root")
+}
+
+fn new_log(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>, Log) {
+    let (pool, root) = pool(bytes);
+    let log = Log::create(&pool, cell(&pool, root)).expect("room");
+    (pool, root, log)
+}
+
+fn put(log: &Log, id: u64, chain: &mut Chain, value: u64) -> Result<(), PmError> {
+    chain.seq += 1;
+    let (seq, next) = (chain.seq, chain.head);
+    let record = Record { id, seq, next, kind: Kind::Put, payload: &[id, value] };
+    chain.head = log.append(&record)?.location;
+    Ok(())
+}
+
+/// The values that a chain says, the newest first.
+fn values(log: &Log, id: u64) -> Vec<u64> {
+    let mut values = Vec::new();
+    log.follow(id, log.recovered(id), 100, |_, entry| {
+        values.push(log.pool.pm().load(&entry.payload[1]));
+        true
+    })
+    .expect("a whole chain");
+    values
+}
+
+#[test]
+fn chain_is_found_without_a_checkpoint_and_with_one() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chains = [Chain::default(); 3];
+    for value in 0..30 {
+        let n = value as usize % 3;
+        put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
+    }
+    let reopen = || Log::open(&pool, cell(&pool, root)).expect("a log");
+    let want = vec![28, 25, 22, 19, 16, 13, 10, 7, 4, 1];
+    assert_eq!(values(&reopen(), 128), want, "scanned");
+    let all = |heads: &mut Heads| {
+        for (n, chain) in chains.iter().enumerate() {
+            heads.add(64 * (n as u64 + 1), *chain, (0..32).map(|segment| segment as u16));
+        }
+        Ok::<(), PmError>(())
+    };
+    assert!(log.checkpoint(all).expect("room"));
+    let log = reopen();
+    assert_eq!(values(&log, 128), want, "from the checkpoint");
+    assert_eq!(log.all_recovered().count(), 3);
+    assert!(!log.checkpoint(all).expect("no error"), "not before the chains are restored");
+}
+
+#[test]
+fn heads_before_tails_lose_an_entry_and_tails_before_heads_do_not() {
+    for faulty in [true, false] {
+        let (pool, root, log) = new_log(1 << 20);
+        let mut chain = Chain::default();
+        put(&log, 64, &mut chain, 1).expect("room");
+        let heads = |chain: Chain| {
+            let mut heads = Heads::for_tests(32);
+            heads.add(64, chain, [0]);
+            heads
+        };
+        if faulty {
+            let heads = heads(chain);
+            put(&log, 64, &mut chain, 2).expect("room"); // another thread's
+            let tails = log.tails();
+            log.put_checkpoint(&tails, &heads).expect("room");
+        } else {
+            let tails = log.tails();
+            put(&log, 64, &mut chain, 2).expect("room");
+            log.put_checkpoint(&tails, &heads(chain)).expect("room");
+        }
+        let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+        let want = if faulty { vec![1] } else { vec![2, 1] };
+        assert_eq!(values(&log, 64), want, "faulty order: {faulty}");
+    }
+}
+
+#[test]
+fn entries_of_a_chain_are_ordered_by_number_whatever_lane_they_are_in() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    // The first entry is in the last lane that is scanned, the second in the first.
+    let occupied: Vec<_> = (1..LANES).map(|_| log.batch()).collect();
+    std::thread::scope(|threads| {
+        threads.spawn(|| put(&log, 64, &mut chain, 1).expect("room"));
+    });
+    drop(occupied);
+    std::thread::scope(|threads| {
+        threads.spawn(|| put(&log, 64, &mut chain, 2).expect("room"));
+    });
+    let lanes: Vec<usize> = log.segments.iter().map(|known| known.lane).collect();
+    assert_eq!(lanes.len(), 2, "two lanes: {lanes:?}");
+    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [2, 1]);
+}
+
+#[test]
+fn an_end_record_hides_what_is_before_it() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    put(&log, 64, &mut chain, 1).expect("room");
+    let end = Record { id: 64, seq: 2, next: Location::NONE, kind: Kind::End, payload: &[] };
+    log.append(&end).expect("room");
+    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    assert_eq!(log.recovered(64), Chain { head: Location::NONE, seq: 2 });
+    assert_eq!(log.all_recovered().count(), 0);
+    // Numbers go on: a later entry counts.
+    let mut chain = log.recovered(64);
+    put(&log, 64, &mut chain, 3).expect("room");
+    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [3]);
+}
+
+#[test]
+fn space_is_bounded_and_comes_back_whichever_segment_is_dead() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut cold = Chain::default();
+    put(&log, 64, &mut cold, 7).expect("room");
+    let segment = cold.head.segment();
+    let (mut hot, mut most) = (Chain::default(), 0);
+    for round in 0..200_000u64 {
+        hot.head = Location::NONE; // flushed
+        put(&log, 128, &mut hot, round).expect("room");
+        if log.is_checkpoint_due() {
+            log.checkpoint(|heads| {
+                heads.add(64, cold, [segment]);
+                heads.add(128, hot, [hot.head.segment()]);
+                Ok::<(), PmError>(())
+            })
+            .expect("room");
+        }
+        most = most.max(log.bytes());
+    }
+    assert!(most < 100 << 10, "{most} bytes for 200,000 entries");
+    pool.audit(log.blocks().expect("sound").into_iter().chain([root.offset()])).expect("no leak");
+    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    assert_eq!(values(&log, 64), [7], "the old entry kept its segment alive");
+    assert_eq!(values(&log, 128), [199_999]);
+}
+
+#[test]
+fn a_full_log_refuses_and_stays_usable() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    let refused = loop {
+        if let Err(error) = put(&log, 64, &mut chain, 1) {
+            break error;
+        }
+    };
+    assert!(matches!(refused, PmError::Full { .. }), "{refused}");
+    assert!(log.is_tight());
+    chain.head = Location::NONE;
+    assert!(log.checkpoint(|_| Ok::<(), PmError>(())).expect("room"));
+    put(&log, 64, &mut chain, 2).expect("room again");
+    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [2]);
+}
+
+#[test]
+fn what_an_earlier_segment_left_is_no_entry() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    for round in 0..2000 {
+        put(&log, 64, &mut chain, round).expect("room");
+        if round % 100 == 99 {
+            chain.head = Location::NONE;
+            log.checkpoint(|_| Ok::<(), PmError>(())).expect("room");
+            // Whoever opens now finds nothing: entries of dead segments are in reused memory.
+            let opened = Log::open(&pool, cell(&pool, root)).expect("a log");
+            assert_eq!(opened.all_recovered().count(), 0, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn writers_append_at_once() {
+    let (pool, root, log) = new_log(16 << 20);
+    std::thread::scope(|threads| {
+        for id in 1..=4u64 {
+            let log = &log;
+            threads.spawn(move || {
+                let mut chain = Chain::default();
+                for value in 0..3000 {
+                    if value % 10 == 0 {
+                        chain.head = Location::NONE;
+                    }
+                    put(log, 64 * id, &mut chain, value).expect("room");
+                }
+            });
+        }
+    });
+    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    for id in 1..=4 {
+        assert_eq!(values(&log, 64 * id), (2990..3000).rev().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn opening_reads_what_was_appended_since_the_checkpoint_and_no_more() {
+    let options = PoolOptions::new().size(64 << 20).emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+    let entry = pool
+        .create_index::<Cells>("log", *b"log     ", 1, |cells| {
+            pool.pm().stream_words(words_of(cells), &[0; 8])
+        })
+        .expect("room");
+    let root = entry.root();
+    let log = Log::create(&pool, cell(&pool, root)).expect("room");
+    let mut chains = vec![Chain::default(); 1000];
+    let mut segments = vec![Vec::new(); 1000];
+    for value in 0..20_000 {
+        let n = value as usize % 1000;
+        put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
+        segments[n].push(chains[n].head.segment());
+    }
+    log.checkpoint(|heads| {
+        for (n, chain) in chains.iter().enumerate() {
+            heads.add(64 * (n as u64 + 1), *chain, segments[n].iter().copied());
+        }
+        Ok::<(), PmError>(())
+    })
+    .expect("room");
+    put(&log, 64, &mut chains[0], 77).expect("room");
+    // An entry before the tail is damaged: opening does not look at it, following its chain does.
+    let damaged = log.entry(chains[5].head).expect("an entry");
+    pool.pm().store(&damaged.payload[0], 1);
+    let log = Log::open(&pool, cell(&pool, root)).expect("not read");
+    assert_eq!(values(&log, 64).len(), 21);
+    let chain = log.recovered(64 * 6);
+    assert!(log.follow(64 * 6, chain, 100, |_, _| true).is_err(), "found when it is read");
+}
+
+/// Flips bits and swaps words of everything that the log has; opening and following what it finds
+/// may fail, and nothing else.
+#[test]
+fn damaged_files_are_errors() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chains = [Chain::default(); 4];
+    for value in 0..40u64 {
+        let n = value as usize % 4;
+        put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
+        if value == 20 {
+            log.checkpoint(|heads| {
+                for (n, chain) in chains.iter().enumerate() {
+                    heads.add(64 * (n as u64 + 1), *chain, [0]);
+                }
+                Ok::<(), PmError>(())
+            })
+            .expect("room");
+        }
+    }
+    let pm = pool.pm();
+    let look = |what: &str| {
+        let Ok(log) = Log::open(&pool, cell(&pool, root)) else { return };
+        for (id, chain) in log.all_recovered() {
+            let mut entries = 0;
+            let _ = log.follow(id, chain, 28, |_, _| {
+                entries += 1;
+                true
+            });
+            assert!(entries <= 29, "{what}: {entries} entries");
+        }
+    };
+    for block in log.blocks().expect("sound") {
+        let words = pool.words(block, 64).expect("in bounds");
+        for (i, word) in words.iter().enumerate() {
+            let sound = pm.load(word);
+            for value in [0, u64::MAX, sound ^ 1, sound ^ 1 << 40, sound << 1, block, 64, 1 << 20] {
+                pm.store(word, value);
+                look(&format!("word {i} of {block:#x} is {value:#x}"));
+            }
+            pm.store(word, sound);
+        }
+    }
+    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("sound again"), 64).len(), 10);
+}
+
+/// A checkpoint whose pieces go round in a circle, with checksums that are right.
+#[test]
+fn checkpoint_in_a_circle_is_an_error() {
+    let (pool, root, log) = new_log(1 << 20);
+    log.checkpoint(|_| Ok::<(), PmError>(())).expect("room");
+    let at = log.pieces().expect("one")[0];
+    let piece = pool.get(PPtr::<Piece>::new(at)).expect("there");
+    let pm = pool.pm();
+    pm.store(&piece.next, PPtr::new(at));
+    let words = pool.words(at + 64, LANES).expect("there");
+    let words: Vec<u64> = words.iter().map(|cell| pm.load(cell)).collect();
+    for total in [LANES as u64, 2 * LANES as u64, u64::MAX] {
+        pm.store(&piece.total, total);
+        pm.store(&piece.checksum, super::layout::piece_checksum(at, total, &words));
+        assert!(Log::open(&pool, cell(&pool, root)).is_err(), "total {total}");
+    }
+}

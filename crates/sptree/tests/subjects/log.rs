@@ -423,11 +423,7 @@ impl CrashSubject for SpTreeLog {
 
     fn model(model: &mut Self::Model, op: &Op) -> Option<u64> {
         let mut put = |map: usize, key: usize, value: u64| {
-            if value == 0 {
-                model.remove(&(map, key))
-            } else {
-                model.insert((map, key), value)
-            }
+            if value == 0 { model.remove(&(map, key)) } else { model.insert((map, key), value) }
         };
         match op {
             Op::Put(map, key, value) | Op::Direct(map, key, value) => put(*map, *key, *value),
