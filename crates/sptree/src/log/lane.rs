@@ -86,8 +86,8 @@ impl<M: Medium> Log<M> {
                 }
                 let index = lane.segment.load(Relaxed);
                 let segment = if index == 0 { None } else { self.segments.get(index as u16) };
-                let line = lane.tail().line();
-                return Batch { log: self, lane, number, segment, line, flushed: None };
+                let next = lane.tail().line();
+                return Batch { log: self, lane, number, segment, line: next, flushed: None };
             }
             number = (number + 1) % LANES;
             if number == first {

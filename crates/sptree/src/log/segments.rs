@@ -214,7 +214,9 @@ impl Segments {
                 op.free(PPtr::<PmU64>::new(known.offset), owner)?;
             }
             op.prepare(Flushed::nothing())?; // P1, durable before: P2
-            freed.iter().for_each(|known| pm.store(cell(known), 0)); // P2, LIN
+            for known in &freed {
+                pm.store(cell(known), 0); // P2, LIN
+            }
             let sealed = op.seal();
             let flushed = freed.iter().fold(sealed, |all, known| all.and(pm.flush(cell(known))));
             let durable = pm.fence(flushed)?; // DUR

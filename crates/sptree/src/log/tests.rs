@@ -64,7 +64,7 @@ fn chain_is_found_without_a_checkpoint_and_with_one() {
     assert_eq!(values(&reopen(), 128), want, "scanned");
     let all = |heads: &mut Heads| {
         for (n, chain) in chains.iter().enumerate() {
-            heads.add(64 * (n as u64 + 1), *chain, (0..32).map(|segment| segment as u16));
+            heads.add(64 * (n as u64 + 1), *chain, 0..32u16);
         }
         Ok::<(), PmError>(())
     };

@@ -65,6 +65,9 @@ struct State {
     segments: Vec<u16>,
 }
 
+/// What a chain says of its map's keys, and where its entries are.
+type Said = (Chain, BTreeMap<usize, u64>, Vec<u16>);
+
 /// The maps.
 pub(crate) struct SpTreeLog {
     space: Space,
@@ -121,7 +124,7 @@ impl Open {
     }
 
     /// What the chain that opening found says of a map.
-    fn chain_of(&self, map: usize) -> Result<(Chain, BTreeMap<usize, u64>, Vec<u16>), PmError> {
+    fn chain_of(&self, map: usize) -> Result<Said, PmError> {
         let mut chain = self.log.recovered(Self::id(map));
         let (mut said, mut segments) = (BTreeMap::new(), Vec::new());
         self.log.follow(Self::id(map), chain, LIMIT, |location, entry| {
@@ -429,9 +432,9 @@ impl CrashSubject for SpTreeLog {
             Op::Put(map, key, value) | Op::Direct(map, key, value) => put(*map, *key, *value),
             Op::Long(map, key, words) => put(*map, *key, long(*words)),
             Op::PutMany(records) => {
-                records.iter().for_each(|&(map, key, value)| {
+                for &(map, key, value) in records {
                     put(map, key, value);
-                });
+                }
                 None
             }
             Op::Get(map, key) => model.get(&(*map, *key)).copied(),
