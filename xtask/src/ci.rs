@@ -25,12 +25,13 @@ pub(crate) const TEST: &[&str] = &["test", "--workspace"];
 const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
-/// Beyond the few states that the tests explore: ten to twenty seconds an index.
-const CRASH: &[&str] = &["test", "--workspace", "--test", "crash", "--", "--states", "200000"];
+/// Beyond the few states that the tests explore: a few seconds a subject.
+const CRASH: &[&str] = &["test", "--workspace", "--test", "crash", "--", "--states", "120000"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--test", "crash", "--", "--states", "10000000", "--mutate"];
-/// Each benchmark once, to see that it runs.
-const BENCHES: &[&str] = &["test", "--package", "pmindex", "--benches"];
+/// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a
+/// package alone has other features, so it would all be built again.
+const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
 /// Persisting through libpmem, where it is installed; the test says so if it is not.
 const LIBPMEM: &[&str] =
     &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];

@@ -78,11 +78,13 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     outcome
 }
 
-/// Builds what runs in the guest.
+/// Builds what runs in the guest: a test, and the command line, which comes with its own tests. With
+/// the features of the whole workspace, as `cargo test` does: most often there is nothing to build.
 fn build() -> Result<Programs, String> {
-    run_cargo(&["build", "-p", "pmindex-cli"], &[])?;
-    let test = ["test", "-p", "pmindex-core", "--test", "dax", "--no-run", "--message-format=json"];
-    let messages = shell::output(&shell::cargo(), &test)?;
+    let build = ["test", "--workspace", "--test", "dax", "--test", "commands", "--no-run"];
+    run_cargo(&build, &[])?;
+    let messages =
+        shell::output(&shell::cargo(), &[&build[..], &["--message-format=json"]].concat())?;
     let dax = messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let is_it = message["target"]["name"] == "dax";
