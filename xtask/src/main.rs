@@ -8,6 +8,7 @@ mod crash;
 mod cross;
 mod dax_vm;
 mod fuzz;
+mod peers;
 mod shell;
 mod tidy;
 mod torture;
@@ -38,6 +39,8 @@ enum Command {
     DaxVm(dax_vm::Args),
     /// Damages pool files as an enemy would, guided by coverage
     Fuzz(fuzz::Args),
+    /// Measures the allocator beside PMDK's, if that is installed
+    Peers(peers::Args),
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Peers(args) => peers::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::Tidy => tidy::run(),
     };
