@@ -36,10 +36,16 @@ impl<M: Medium> Op<'_, M> {
         let state = &mut *self.state;
         let names = state.names | state.changes;
         let others = pool.flush_others(self.index, names, state);
-        let headers = pool.flush_fresh(state);
-        let empties = pool.clear_empties(state);
+        let mut slabs = Flushed::nothing();
+        if !state.fresh.is_empty() {
+            slabs = pool.flush_fresh(state);
+        }
+        // Slabs that an operation cleared and never fenced are cleared again.
+        if pool.heap.has_empties.load(Acquire) || !state.leaving_slabs.is_empty() {
+            slabs = slabs.and(pool.clear_empties(state));
+        }
         self.step = Step::Staged;
-        tickets.and(others).and(headers).and(empties)
+        tickets.and(others).and(slabs)
     }
 
     /// Flushes the staged tickets and fences, `filled` included: the end of step P1.
@@ -59,7 +65,9 @@ impl<M: Medium> Op<'_, M> {
         self.step = Step::Prepared;
         if !self.pool.pm().is_volatile() {
             self.pool.settle_slot(self.slot, &mut self.state);
-            self.pool.clear_met(&mut self.state.settled);
+            if !self.state.settled.is_empty() {
+                self.pool.clear_met(&mut self.state.settled);
+            }
         }
     }
 
@@ -196,8 +204,10 @@ impl<M: Medium> Pool<M> {
                 self.set_bit(entry.block, entry.live, &mut state.touched);
             }
         }
-        state.touched.sort_unstable();
-        state.touched.dedup();
+        if state.touched.len() > 1 {
+            state.touched.sort_unstable();
+            state.touched.dedup();
+        }
         let mut flushed = Flushed::nothing();
         for &line in &state.touched {
             flushed = flushed.and(self.pm().flush(self.meta(line)));
@@ -258,10 +268,6 @@ impl<M: Medium> Pool<M> {
     /// Clears the page-table words of a few empty slabs. Their pages are free after the fence.
     pub(super) fn clear_empties(&self, state: &mut SlotState) -> Flushed {
         let heap = &self.heap;
-        // Slabs that an operation cleared and never fenced are cleared again.
-        if !heap.has_empties.load(Acquire) && state.leaving_slabs.is_empty() {
-            return Flushed::nothing();
-        }
         {
             let shared = &mut *self.pm().lock(&heap.shared);
             let keep = shared.empties.len().saturating_sub(EMPTIES_MAX);

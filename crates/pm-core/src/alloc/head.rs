@@ -34,6 +34,7 @@ const PAGES_BITS: u64 = (1 << 20) - 1;
 
 impl Run {
     /// The word for a run at `offset`.
+    #[inline]
     pub(super) fn encode(self, offset: u64) -> u64 {
         let bits = match self {
             Self::None => return 0,

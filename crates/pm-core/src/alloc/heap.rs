@@ -77,6 +77,7 @@ pub(super) enum Block {
 }
 
 /// A corrupt-pool error.
+#[inline]
 pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
     PmError::Corrupt { what, offset }
 }
@@ -107,6 +108,7 @@ impl Heap {
         }
     }
 
+    #[inline]
     pub(super) fn end(&self) -> u64 {
         self.end.load(Acquire)
     }
@@ -138,10 +140,12 @@ impl Heap {
         self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) == Err(0)
     }
 
+    #[inline]
     pub(super) fn zone_count(&self) -> usize {
         ((self.end() - self.geometry.zones_offset) / self.geometry.zone_bytes) as usize
     }
 
+    #[inline]
     pub(super) fn zone_start(&self, zone: usize) -> u64 {
         self.geometry.zones_offset + zone as u64 * self.geometry.zone_bytes
     }
@@ -168,6 +172,7 @@ impl Heap {
     }
 
     /// The offset of the page-table word of the run at `offset`.
+    #[inline]
     pub(super) fn head_of(&self, offset: u64) -> Option<u64> {
         let (zone, page) = self.page_of(offset)?;
         let table = table_pages(self.geometry.zone_bytes) as usize;
@@ -176,6 +181,7 @@ impl Heap {
     }
 
     /// The word of the page table for a slab.
+    #[inline]
     pub(super) fn slab_head(&self, class: usize, base: u64) -> u64 {
         Run::Slab { class, pages: self.shapes[class].pages }.encode(base)
     }
@@ -194,6 +200,7 @@ impl Heap {
     }
 
     /// Bytes of a block.
+    #[inline]
     pub(super) fn bytes_of(&self, block: Block) -> u64 {
         match block {
             Block::Slab { slab, .. } => class_bytes(self.slab(slab).class()),
@@ -202,6 +209,7 @@ impl Heap {
     }
 
     /// Where a block is.
+    #[inline]
     pub(super) fn offset_of(&self, block: Block) -> u64 {
         match block {
             Block::Slab { slab, bit } => self.slab(slab).offset_of(bit),

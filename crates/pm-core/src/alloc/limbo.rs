@@ -70,6 +70,7 @@ impl Limbo {
     }
 
     /// A number that no other pool of this process has.
+    #[inline]
     pub(super) fn pool_id(&self) -> u64 {
         self.id
     }

@@ -197,11 +197,13 @@ impl<'p, M: Medium> Op<'p, M> {
         if heap.refuses_reservation() {
             return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
         }
-        let block = match class {
+        let (block, offset) = match class {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,
-            _ => self.take_extent(size)?,
+            _ => {
+                let block = self.take_extent(size)?;
+                (block, heap.offset_of(block))
+            }
         };
-        let offset = heap.offset_of(block);
         let condition = Condition { word: 0, mask: 0, expect: 0 };
         let entry = self.state.entries.len() as u32;
         let role = Role::Reserved;
@@ -211,14 +213,16 @@ impl<'p, M: Medium> Op<'p, M> {
 
     /// A block of the slab that the slot takes from, or of the next one.
     #[inline]
-    fn take_block(&mut self, class: usize) -> Result<Block, PmError> {
+    fn take_block(&mut self, class: usize) -> Result<(Block, u64), PmError> {
         if let Some(&attached) = self.state.attached.get(class)
             && let Some(slab) = attached.checked_sub(1)
-            && let Some(bit) = self.pool.heap.slab(slab).take()
+            && let state = self.pool.heap.slab(slab)
+            && let Some(bit) = state.take()
         {
-            return Ok(Block::Slab { slab, bit });
+            return Ok((Block::Slab { slab, bit }, state.offset_of_class(bit, class)));
         }
-        self.take_from_next_slab(class)
+        let block = self.take_from_next_slab(class)?;
+        Ok((block, self.pool.heap.offset_of(block)))
     }
 
     #[cold]

@@ -39,6 +39,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
+    #[inline]
     fn from_u8(value: u8) -> Self {
         match value {
             1 => Self::Unread,
@@ -67,6 +68,7 @@ pub(super) struct Slab {
 }
 
 /// The blocks of word `word` among `blocks`.
+#[inline]
 fn valid(word: usize, blocks: u32) -> u64 {
     match blocks.saturating_sub(word as u32 * 64) {
         n @ 0..64 => (1 << n) - 1,
@@ -100,30 +102,37 @@ impl Slab {
         true
     }
 
+    #[inline]
     pub(super) fn phase(&self) -> Phase {
         Phase::from_u8(self.phase.load(SeqCst))
     }
 
+    #[inline]
     pub(super) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, SeqCst);
     }
 
+    #[inline]
     pub(super) fn base(&self) -> u64 {
         self.base.load(Acquire)
     }
 
+    #[inline]
     pub(super) fn class(&self) -> usize {
         self.class.load(Relaxed) as usize
     }
 
+    #[inline]
     pub(super) fn blocks(&self) -> u32 {
         self.blocks.load(Relaxed)
     }
 
+    #[inline]
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh.load(Acquire)
     }
 
+    #[inline]
     pub(super) fn set_established(&self) {
         self.fresh.store(false, Release);
     }
@@ -137,6 +146,7 @@ impl Slab {
     }
 
     /// The offset of block `bit`.
+    #[inline]
     pub(super) fn offset_of(&self, bit: u32) -> u64 {
         self.offset_of_class(bit, self.class())
     }
@@ -175,17 +185,20 @@ impl Slab {
         None
     }
 
+    #[inline]
     pub(super) fn is_taken(&self, bit: u32) -> bool {
         self.taken[bit as usize / 64].load(Acquire) & 1 << (bit % 64) != 0
     }
 
     /// Marks a block as leaving; `false` if it is leaving already.
+    #[inline]
     pub(super) fn leave(&self, bit: u32) -> bool {
         let mask = 1 << (bit % 64);
         self.leaving[bit as usize / 64].fetch_or(mask, AcqRel) & mask == 0
     }
 
     /// The block stays after all.
+    #[inline]
     pub(super) fn stay(&self, bit: u32) {
         self.leaving[bit as usize / 64].fetch_and(!(1 << (bit % 64)), AcqRel);
     }
@@ -204,12 +217,14 @@ impl Slab {
         (before & mask != 0, before & !mask == 0)
     }
 
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
         let blocks = self.blocks();
         let full = |(word, taken): (usize, &AtomicU64)| !taken.load(SeqCst) & valid(word, blocks);
         self.taken.iter().enumerate().any(|word| full(word) != 0)
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.taken.iter().all(|word| word.load(SeqCst) == 0)
     }

@@ -117,13 +117,18 @@ pub(super) struct Entry {
 }
 
 /// The bit of a filter for `value`.
+#[inline]
 pub(super) fn filter_bit(value: u64) -> u64 {
     1 << (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 /// The filter of the pages of `len` bytes from `start`.
+#[inline]
 pub(super) fn filter_pages(start: u64, len: u64) -> u64 {
     let pages = start / PAGE..(start + len).div_ceil(PAGE);
+    if pages.end - pages.start == 1 {
+        return filter_bit(pages.start);
+    }
     if pages.end - pages.start >= 64 {
         return u64::MAX;
     }
@@ -131,6 +136,7 @@ pub(super) fn filter_pages(start: u64, len: u64) -> u64 {
 }
 
 /// Ticket lines that `tickets` tickets take.
+#[inline]
 pub(super) fn lines_for(tickets: u32) -> u32 {
     tickets.div_ceil(TICKETS_PER_LINE as u32)
 }
@@ -139,6 +145,7 @@ impl Slot {
     /// Publishes what the finished operation's tickets name, void as they are, beside what is
     /// unsettled already (nothing, unless the operation was dropped before its first fence). Only
     /// the holder of the slot's state.
+    #[inline]
     pub(super) fn publish(&self, names: u64, pages: u64, tickets: u32) {
         self.lines.store(self.lines.load(Relaxed).max(lines_for(tickets)), Release);
         self.round.store(self.round.load(Relaxed).wrapping_add(1), Release);
@@ -147,16 +154,19 @@ impl Slot {
     }
 
     /// Every ticket of the slot is durably void, but those of the operation that holds it.
+    #[inline]
     pub(super) fn clear(&self) {
         self.names.store(0, Release);
         self.pages.store(0, Release);
         self.lines.store(0, Release);
     }
 
+    #[inline]
     pub(super) fn unsettled_lines(&self) -> u32 {
         self.lines.load(Acquire)
     }
 
+    #[inline]
     pub(super) fn round(&self) -> u32 {
         self.round.load(Acquire)
     }
@@ -190,17 +200,30 @@ impl<M: Medium> Pool<M> {
 
     /// Claims a slot: the one this thread used last, or the first that is free. Waits while all are
     /// taken, and gives up in the end: an operation may be waiting for one of its own thread.
+    #[inline]
     pub(super) fn claim(&self) -> Result<(usize, &Slot, Claimed<'_, SlotState>), PmError> {
+        let (pool, last) = LAST.get();
+        if pool == self.heap.limbo.pool_id()
+            && let Some(slot) = self.heap.slots.get(last)
+        {
+            self.pm().yield_point();
+            if let Some(state) = slot.state.try_claim()
+                && !state.abandoned
+                && !self.log_is_held(slot, last)?
+            {
+                return Ok((last, slot, state));
+            }
+        }
+        self.claim_any()
+    }
+
+    #[cold]
+    fn claim_any(&self) -> Result<(usize, &Slot, Claimed<'_, SlotState>), PmError> {
         let heap = &self.heap;
         let count = heap.geometry.slot_count as usize;
-        let id = heap.limbo.pool_id();
-        let last = match LAST.get() {
-            (pool, slot) if pool == id => slot,
-            _ => 0,
-        };
         for round in 0..ROUNDS {
-            for index in core::iter::once(last).chain(0..count) {
-                let slot = heap.slots.ensure(index);
+            for index in 0..count {
+                let slot = self.slot_state(index);
                 self.pm().yield_point();
                 let Some(state) = slot.state.try_claim() else { continue };
                 // A slot whose log is held does for operations without a log, if need be.
@@ -208,7 +231,7 @@ impl<M: Medium> Pool<M> {
                     continue;
                 }
                 self.note_slot(index);
-                LAST.set((id, index));
+                LAST.set((heap.limbo.pool_id(), index));
                 return Ok((index, slot, state));
             }
             self.pm().spin();
@@ -229,6 +252,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Whether the micro-log of a slot still waits for recovery.
+    #[inline]
     fn log_is_held(&self, slot: &Slot, index: usize) -> Result<bool, PmError> {
         if !slot.log_held.load(Acquire) {
             return Ok(false);
@@ -244,9 +268,22 @@ impl<M: Medium> Pool<M> {
         self.get(crate::ptr::PPtr::new(geometry.slots_offset + index as u64 * geometry.slot_bytes))
     }
 
+    /// Slot number `index`.
+    #[inline]
+    pub(super) fn slot_state(&self, index: usize) -> &Slot {
+        match self.heap.slots.get(index) {
+            Some(slot) => slot,
+            None => self.heap.slots.ensure(index),
+        }
+    }
+
     /// Flushes the first `lines` ticket lines of a slot.
+    #[inline]
     #[track_caller]
     pub(super) fn flush_tickets(words: &[PmU64], pm: &M, lines: u32) -> Flushed {
+        if lines == 1 {
+            return pm.flush(&words[LOG_WORDS]); // all of its line
+        }
         let end = LOG_WORDS + lines as usize * TICKET_WORDS * TICKETS_PER_LINE;
         pm.flush_words(&words[LOG_WORDS..end.min(words.len())])
     }
@@ -263,8 +300,11 @@ impl<M: Medium> Pool<M> {
     ) -> Flushed {
         let mut flushed = Flushed::nothing();
         for index in 0..self.heap.slots_used.load(Acquire) {
-            let slot = self.heap.slots.ensure(index);
-            if Some(index) == own || !slot.meets(names, pages) {
+            if Some(index) == own {
+                continue;
+            }
+            let slot = self.slot_state(index);
+            if !slot.meets(names, pages) {
                 continue;
             }
             let Ok(words) = self.slot_words(index) else { continue };
@@ -279,7 +319,7 @@ impl<M: Medium> Pool<M> {
     /// After the fence: forgets the tickets of slots that nobody used meanwhile.
     pub(super) fn clear_met(&self, settled: &mut Vec<(u32, u32)>) {
         for (index, round) in settled.drain(..) {
-            let slot = self.heap.slots.ensure(index as usize);
+            let slot = self.slot_state(index as usize);
             if let Some(state) = slot.state.try_claim()
                 && slot.round() == round
                 && !state.abandoned

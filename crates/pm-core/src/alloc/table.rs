@@ -38,6 +38,7 @@ impl<T: Default> Table<T> {
     ///
     /// # Panics
     /// If `index` is 2^30 or more: the caller bounds it.
+    #[inline]
     pub(super) fn ensure(&self, index: usize) -> &T {
         let (chunk, at) = Self::place(index);
         let make = || (0..FIRST << chunk).map(|_| T::default()).collect();

@@ -51,6 +51,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
+    #[inline]
     pub(super) fn offset(self) -> u64 {
         match self {
             Self::Slab { offset, .. } | Self::Extent { offset, .. } => offset,
@@ -58,6 +59,7 @@ impl Subject {
     }
 
     /// The ticket's first word.
+    #[inline]
     pub(super) fn encode(self) -> u64 {
         match self {
             Self::Slab { offset, class, base, fresh } => {
@@ -94,6 +96,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
+    #[inline]
     pub(super) fn holds(&self, word: u64) -> bool {
         word & self.mask == self.expect
     }

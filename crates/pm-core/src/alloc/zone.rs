@@ -35,6 +35,7 @@ pub(super) enum Page {
 }
 
 impl Page {
+    #[inline]
     fn encode(self) -> u32 {
         match self {
             Self::Free => 0,
@@ -46,6 +47,7 @@ impl Page {
         }
     }
 
+    #[inline]
     fn decode(word: u32) -> Self {
         match word {
             1 => Self::Table,

@@ -167,7 +167,10 @@ impl Medium for Mapped {
     fn flush_words(&self, words: &[PmU64]) -> Flushed {
         if self.way == Way::Clwb {
             arch::flush_words(FlushInstruction::Clwb, words);
-        } else if self.way != Way::Nothing {
+            return Flushed::new();
+        }
+        core::hint::cold_path(); // one comparison before the usual instruction
+        if self.way != Way::Nothing {
             self.flush_otherwise(words);
         }
         Flushed::new()
@@ -177,7 +180,10 @@ impl Medium for Mapped {
     fn flush<T: PmType>(&self, target: &T) -> Flushed {
         if self.way == Way::Clwb {
             arch::flush(FlushInstruction::Clwb, target); // knows the alignment: no loop
-        } else if self.way != Way::Nothing {
+            return Flushed::new();
+        }
+        core::hint::cold_path();
+        if self.way != Way::Nothing {
             self.flush_otherwise(words_of(target));
         }
         Flushed::new()
@@ -187,11 +193,13 @@ impl Medium for Mapped {
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
         if self.way >= Way::Fence {
             arch::store_fence();
-        } else if self.way == Way::Slow {
-            return self.slow_fence();
-        } else {
-            cpu_fence(Release);
+            return Ok(Durable::new());
         }
+        core::hint::cold_path();
+        if self.way == Way::Slow {
+            return self.slow_fence();
+        }
+        cpu_fence(Release);
         Ok(Durable::new())
     }
 
