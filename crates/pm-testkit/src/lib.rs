@@ -83,6 +83,7 @@
 //! then. A read-modify-write is an ordinary store, never a fence. The atom is an aligned word.
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod conformance;
 pub mod crash;
 pub mod golden;

@@ -19,6 +19,8 @@ use pmindex_index::{
     RecoveryReport, Stats, Storable, Value,
 };
 
+use crate::adapter::{Listed, get_each, insert_each, layout_of, sorted};
+
 const KIND: [u8; 8] = *b"model   ";
 
 pm_struct! {
@@ -70,11 +72,8 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         format!("{} -> {}", K::type_name(), V::type_name())
     }
 
-    fn layout() -> u64 {
-        // FNV-1a
-        Self::layout_name().bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        })
+    fn listed(name: &str) -> Listed<'_> {
+        Listed { kind: KIND, layout: layout_of(name), layout_name: name }
     }
 
     fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry, records: Records<K, V>) -> Self {
@@ -144,42 +143,24 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        let mut loaded = BTreeMap::new();
-        for (at, (key, value)) in records.enumerate() {
+        let loaded = sorted(records)?;
+        for (key, value) in &loaded {
             check_record::<K, V>(key.borrowed(), value.borrowed())?;
-            if loaded.last_key_value().is_some_and(|(last, _)| *last >= key) {
-                return Err(IndexError::NotSorted { at: at as u64 });
-            }
-            loaded.insert(key, value);
         }
         let mut records = self.records();
         if !records.is_empty() {
             return Err(IndexError::NotEmpty);
         }
-        *records = loaded;
+        *records = loaded.into_iter().collect();
         Ok(records.len() as u64)
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        assert_eq!(keys.len(), out.len(), "one place per key");
-        for (key, place) in keys.iter().zip(out) {
-            *place = self.get(key.borrowed())?;
-        }
-        Ok(())
+        get_each(self, keys, out)
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        let mut done = InsertMany::default();
-        for (key, value) in records {
-            match self.insert(key.borrowed(), value.borrowed()) {
-                Ok(new) => done.inserted.push(new),
-                Err(why) => {
-                    done.stopped = Some(why);
-                    break;
-                }
-            }
-        }
-        done
+        insert_each(self, records)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
@@ -200,31 +181,19 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
     const NAME: &'static str = "model";
 
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
         let table = NEXT_TABLE.fetch_add(1, Relaxed);
         let records = Records::<K, V>::default();
-        TABLES.lock().insert(table, records.clone());
-        let entry = pool.create_index(name, KIND, Self::layout(), |root: &ModelRoot| {
+        let entry = Self::listed(&Self::layout_name()).create(pool, name, |root: &ModelRoot| {
             pool.pm().store(&root.table, table);
             pool.pm().flush(root)
         })?;
+        TABLES.lock().insert(table, records.clone());
         Ok(Self::attach(pool, &entry, records))
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind).trim().to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: "model".into() });
-        }
+        let entry = Self::listed(&Self::layout_name()).find(pool, name)?;
         let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
-        if entry.layout != Self::layout() {
-            return Err(wrong());
-        }
         let table = pool.pm().load(&pool.get(entry.root::<ModelRoot>())?.table);
         let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
         let records = records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())?;

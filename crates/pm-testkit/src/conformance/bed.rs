@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
-use pmindex_core::{Counting, Mapped, Medium, Pool, PoolOptions, Traced};
+use pmindex_core::{Counting, Counts, Mapped, Medium, Pool, PoolOptions, Traced};
 
 use super::verdict::{Failure, Verdict, Within};
 
@@ -23,6 +23,11 @@ pub trait Bed: Sized + Sync + 'static {
     /// Ends the pool, after a clean shutdown or as if the process were killed, and opens it again,
     /// if the bed keeps what is in it. No index of the pool is open.
     fn cycle(&mut self, clean: bool) -> Verdict;
+
+    /// What was done to the medium so far, if the bed counts that.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
 }
 
 /// Pools in anonymous memory with every flush and fence executed. They live as long as the bed, so
@@ -57,6 +62,10 @@ impl Bed for Counted {
     fn new(bytes: u64) -> Verdict<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         Ok(Self(Arc::new(Pool::counting(bytes)?)))
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        Some(self.0.pm().counts())
     }
 
     fn pool(&self) -> &Arc<Pool<Counting<Mapped>>> {

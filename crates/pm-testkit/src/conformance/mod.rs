@@ -10,6 +10,7 @@
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
 //! | `space` | what deletes give back, churn | memory in the pool |
 //! | `full` | pool full at every allocation, and really full | memory in the pool |
+//! | `counts` | reads change nothing, refused writes flush nothing, no write returns without a fence | [`Counted`] |
 //! | `conversions` | conversions of keys and values that panic | keys and values [`Fuse`] |
 //! | `threads` | real threads, histories checked for linearizability | |
 //! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation | [`Simulated`] |
@@ -25,6 +26,7 @@ mod batches;
 mod bed;
 mod calls;
 mod contents;
+mod counts;
 mod crashes;
 mod edges;
 mod full;
@@ -43,6 +45,7 @@ mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
 pub use bed::{Bed, Counted, Emulated, InFiles, Simulated};
+pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
@@ -128,6 +131,11 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
+        });
+    };
+    (@group counts) => {
+        $crate::conformance!(@tests {
+            reads_change_nothing(); refused_writes_flush_nothing(); writes_fence();
         });
     };
     (@group conversions) => {

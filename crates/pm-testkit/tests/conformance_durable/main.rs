@@ -22,6 +22,7 @@ pub(crate) enum Flaw {
     RemoveLeaks,
     VisibleBeforeDurable,
     RefusedInsertStays,
+    ReadsStore,
 }
 
 thread_local! {
@@ -47,7 +48,7 @@ conformance! {
         groups [schedules, crashes, concurrent_crashes];
     /// Where every store, flush and fence is counted.
     durable_counted: SlotIndex<u64, u64, 4096, Counting<Mapped>>, keys u64, values u64,
-        on Counted, groups [model, naming, threads];
+        on Counted, groups [model, naming, threads, counts];
     /// Conversions that panic.
     durable_fused: SlotIndex<Fuse, Fuse, 160>, keys Fuse, values Fuse, groups [conversions];
 }
@@ -60,6 +61,16 @@ impl Subject for Plain {
     type Value = u64;
     type Bed = Emulated;
     type Index = SlotIndex<u64, u64, 4096>;
+}
+
+/// An index for flaws, where everything is counted.
+struct Metered;
+
+impl Subject for Metered {
+    type Key = u64;
+    type Value = u64;
+    type Bed = Counted;
+    type Index = SlotIndex<u64, u64, 4096, Counting<Mapped>>;
 }
 
 /// An index for flaws, in simulated memory.
@@ -100,4 +111,12 @@ found! {
     a_full_pool_finds_a_lost_record: UpdateFreesFirst,
         full_at_every_allocation::<Plain>() says "refused";
     a_full_pool_finds_a_leak: RemoveLeaks, filled_to_the_brim::<Crashed>() says "leaked";
+    counts_find_a_read_that_stores: ReadsStore,
+        reads_change_nothing::<Metered>() says "words stored by get";
+    counts_find_a_missing_flush: UpdateNotFlushed,
+        writes_fence::<Metered>() says "returned without a flush";
+    counts_find_a_missing_fence: UpdateNotFenced,
+        writes_fence::<Metered>() says "returned without a fence";
+    counts_find_a_refused_write_that_flushes: ReadsStore,
+        refused_writes_flush_nothing::<Metered>() says "lines flushed";
 }

@@ -16,6 +16,8 @@ use pmindex_index::{
     Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value,
 };
 
+use pmindex_testkit::adapter::{Listed, get_each, insert_each, layout_of, sorted};
+
 use crate::{Flaw, flaw};
 
 pm_struct! {
@@ -57,9 +59,12 @@ pub(crate) struct SlotIndex<K, V, const N: usize, M: Medium = Mapped> {
 type Guard<'a> = MutexGuard<'a, State>;
 
 impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
-    fn layout() -> u64 {
-        let name = format!("{}{}", K::type_name(), V::type_name());
-        name.bytes().fold(N as u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte))
+    fn layout_name() -> String {
+        format!("{N} of {} -> {}", K::type_name(), V::type_name())
+    }
+
+    fn listed(name: &str) -> Listed<'_> {
+        Listed { kind: KIND, layout: layout_of(name), layout_name: name }
     }
 
     fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry) -> Result<Self, IndexError> {
@@ -199,6 +204,9 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let key = Self::word::<K>(key);
         let state = self.state()?;
+        if self.flaw == Flaw::ReadsStore {
+            self.mark_loading(0)?;
+        }
         let Some(&slot) = state.slots.get(&key) else { return Ok(None) };
         Ok(self.record(slot)?.map(|(_, value)| V::from_words(&[value])))
     }
@@ -207,6 +215,9 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
         let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
         let state = self.state()?;
         if state.slots.contains_key(&key) {
+            if self.flaw == Flaw::ReadsStore {
+                self.mark_loading(0)?;
+            }
             return Ok(false);
         }
         self.add(state, key, value)?;
@@ -271,10 +282,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        let records: Vec<_> = records.collect();
-        if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
-            return Err(IndexError::NotSorted { at: at as u64 + 1 });
-        }
+        let records = sorted(records)?;
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
@@ -291,25 +299,11 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        assert_eq!(keys.len(), out.len(), "one place per key");
-        for (key, place) in keys.iter().zip(out) {
-            *place = self.get(key.borrowed())?;
-        }
-        Ok(())
+        get_each(self, keys, out)
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        let mut done = InsertMany::default();
-        for (key, value) in records {
-            match self.insert(key.borrowed(), value.borrowed()) {
-                Ok(new) => done.inserted.push(new),
-                Err(why) => {
-                    done.stopped = Some(why);
-                    break;
-                }
-            }
-        }
-        done
+        insert_each(self, records)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
@@ -335,10 +329,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     const NAME: &'static str = "slots";
 
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let entry = pool.create_index(name, KIND, Self::layout(), |root: &Root<N>| {
+        let entry = Self::listed(&Self::layout_name()).create(pool, name, |root: &Root<N>| {
             pool.pm().store(&root.loading, 0);
             for slot in &root.slots {
                 pool.pm().store(slot, PPtr::NULL);
@@ -349,17 +340,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind).trim().to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: "slots".into() });
-        }
-        if entry.layout != Self::layout() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: "slots".into() });
-        }
-        Self::attach(pool, &entry)
+        Self::attach(pool, &Self::listed(&Self::layout_name()).find(pool, name)?)
     }
 
     fn close(self) -> Result<(), IndexError> {

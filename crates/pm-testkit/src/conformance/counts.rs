@@ -1,0 +1,121 @@
+//! What operations do to the medium, counted: reads nothing, refused writes nothing durable, and no
+//! write returns without a fence.
+
+use std::ops::Bound;
+
+use pmindex_core::Counts;
+use pmindex_index::{Index, Storable};
+
+use super::bed::Bed;
+use super::sample::{SampleKey, SampleValue, family};
+use super::subject::{Rig, Subject};
+use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
+
+/// More records than two full nodes of any index hold.
+const RECORDS: u64 = 160;
+
+/// What this thread and all others did to the medium so far.
+fn counts<S: Subject>(rig: &Rig<S>) -> Verdict<Counts> {
+    rig.bed.counts().ok_or_else(|| Failure::new("a bed that counts nothing"))
+}
+
+fn filled<S: Subject>() -> Verdict<Rig<S>> {
+    let rig = Rig::<S>::new()?;
+    for (key, value) in family::<S::Key, S::Value>((0..RECORDS).map(|i| 2 * i)) {
+        ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
+    }
+    Ok(rig)
+}
+
+/// Runs `read` and finds that the medium was not changed.
+fn changes_nothing<S: Subject>(
+    rig: &Rig<S>,
+    what: &str,
+    read: impl FnOnce(&S::Index) -> Verdict,
+) -> Verdict {
+    let before = counts(rig)?;
+    read(rig.index()).within(what)?;
+    let after = counts(rig)?;
+    ensure_eq!(after.stores, before.stores, "words stored by {what}");
+    ensure_eq!(after.lines, before.lines, "lines flushed by {what}");
+    ensure_eq!(after.fences, before.fences, "fences of {what}");
+    Ok(())
+}
+
+/// No read stores a word of the pool, flushes a line or executes a fence.
+pub fn reads_change_nothing<S: Subject>() -> Verdict {
+    let rig = filled::<S>()?;
+    let keys: Vec<S::Key> = (0..2 * RECORDS).map(S::Key::nth).collect();
+    changes_nothing(&rig, "get", |index| {
+        for (i, key) in keys.iter().enumerate() {
+            ensure_eq!(index.get(key.borrowed())?.is_some(), i % 2 == 0, "get {i}");
+            ensure_eq!(index.contains_key(key.borrowed())?, i % 2 == 0, "contains_key {i}");
+        }
+        Ok(())
+    })?;
+    changes_nothing(&rig, "get_many", |index| {
+        let mut out = vec![None; keys.len()];
+        index.get_many(&keys, &mut out)?;
+        ensure_eq!(out.iter().flatten().count() as u64, RECORDS, "found");
+        Ok(())
+    })?;
+    changes_nothing(&rig, "a scan", |index| {
+        let mut range = index.range_bounds(Bound::Unbounded, Bound::Unbounded);
+        let mut found = 0;
+        while range.next().transpose()?.is_some() {
+            found += 1 + u64::from(range.next_back().transpose()?.is_some());
+        }
+        ensure_eq!(found, RECORDS, "records");
+        let mut out = Vec::new();
+        index.scan(S::Key::nth(7).borrowed(), 50, &mut out)?;
+        ensure_eq!(out.len(), 50, "scan");
+        ensure!(index.first()?.is_some() && index.last()?.is_some(), "no first, or no last");
+        Ok(())
+    })?;
+    changes_nothing(&rig, "a check", |index| {
+        ensure_eq!(index.check()?, RECORDS, "check");
+        ensure_eq!(index.len()?, RECORDS, "len");
+        ensure_eq!(index.stats()?.records, RECORDS, "stats");
+        Ok(())
+    })
+}
+
+/// A write that is refused makes nothing durable, and costs nothing.
+pub fn refused_writes_flush_nothing<S: Subject>() -> Verdict {
+    let rig = filled::<S>()?;
+    let before = counts(&rig)?;
+    for i in 0..RECORDS {
+        let (there, missing) = (S::Key::nth(2 * i), S::Key::nth(2 * i + 1));
+        let value = S::Value::tagged(i);
+        let index = rig.index();
+        ensure_eq!(index.insert(there.borrowed(), value.borrowed())?, false, "insert {i}");
+        ensure_eq!(index.update(missing.borrowed(), value.borrowed())?, false, "update {i}");
+        ensure_eq!(index.remove(missing.borrowed())?, None, "remove {i}");
+    }
+    let after = counts(&rig)?;
+    ensure_eq!(after.lines, before.lines, "lines flushed");
+    ensure_eq!(after.fences, before.fences, "fences");
+    Ok(())
+}
+
+/// No write that changed something returns without having flushed a line and fenced.
+pub fn writes_fence<S: Subject>() -> Verdict {
+    let rig = filled::<S>()?;
+    for i in 0..RECORDS {
+        let (key, value) = (S::Key::nth(2 * i + 1), S::Value::tagged(i));
+        let (key, index) = (key.borrowed(), rig.index());
+        let fenced = |what: &str, write: &dyn Fn() -> Verdict<bool>| -> Verdict {
+            let before = counts(&rig)?;
+            ensure!(write().within(what)?, "{what} {i} was refused");
+            let after = counts(&rig)?;
+            ensure!(after.lines > before.lines, "{what} {i} returned without a flush");
+            ensure!(after.fences > before.fences, "{what} {i} returned without a fence");
+            Ok(())
+        };
+        fenced("insert", &|| Ok(index.insert(key, value.borrowed())?))?;
+        fenced("update", &|| Ok(index.update(key, S::Value::tagged(i + 1).borrowed())?))?;
+        fenced("upsert", &|| Ok(!index.upsert(key, value.borrowed())?))?;
+        fenced("remove", &|| Ok(index.remove(key)?.is_some()))?;
+    }
+    Ok(())
+}
