@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use pmindex_core::{IndexEntry, Medium, Pool};
+use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
@@ -255,6 +255,37 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
             });
         };
         Ok(Self { kind, index: kind.open(pool, name)? })
+    }
+
+    /// Hands every record that can be read of the index `name` to `each`, until that says `false`,
+    /// without opening the index, which may be too damaged for that; what is wrong with it. `None`:
+    /// it is of a kind that opens without reading its nodes, and [`salvage`](crate::salvage) reads it.
+    /// Some records may be given twice, in any order.
+    ///
+    /// `foreign` says of a block's offset whether another index owns it; with it, nodes are found
+    /// that nothing leads to.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the root of the index cannot be read.
+    pub fn salvage_nodes<M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        foreign: Option<&dyn Fn(u64) -> bool>,
+        each: &mut dyn FnMut(K, V) -> bool,
+    ) -> Result<Option<Vec<PmError>>, IndexError> {
+        let Some(entry) = pool.find_index(name)? else {
+            return Err(IndexError::NoSuchIndex { name: name.into() });
+        };
+        Ok(match Kind::of(&entry) {
+            Some(Kind::FpTree) => {
+                Some(crate::FpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
+            }
+            Some(Kind::NvTree) => {
+                Some(crate::NvTree::<K, V, M>::salvage(pool, name, foreign, each)?)
+            }
+            Some(Kind::Hart) => Some(crate::Hart::<K, V, M>::salvage(pool, name, foreign, each)?),
+            _ => None,
+        })
     }
 
     /// Its kind.

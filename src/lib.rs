@@ -4,9 +4,13 @@
 
 mod any;
 mod backup;
+mod batch;
+mod encoding;
+mod salvage;
 
 pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
+pub use batch::{Batched, Exchange, WriteBatch};
 pub use pmindex_core as core;
 pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
@@ -15,3 +19,4 @@ pub use pmindex_fastfair::FastFair;
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
 pub use pmindex_trees::{BzTree, FpTree, NvTree, SharedWbTree, WbTree};
+pub use salvage::{Gap, Salvage, salvage};

@@ -96,6 +96,32 @@ pub(crate) enum CliError {
         /// How many.
         indexes: usize,
     },
+    /// What was left of damaged indexes is in a new pool.
+    #[error("{indexes} damaged; what could be saved is in {}", path.display())]
+    Repaired {
+        /// How many.
+        indexes: usize,
+        /// The new pool.
+        path: PathBuf,
+    },
+    /// A dump is not as it should be.
+    #[error("{}, line {line}: {what}", path.display())]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The backup failed.
     #[error(transparent)]
     Backup(#[from] pmindex::BackupError),
@@ -174,13 +200,23 @@ impl CliError {
             Self::UnknownTypes { .. } => {
                 Some("only the program that made it knows its types; `info` still lists it".into())
             }
-            Self::Exists { .. } => Some("name another file, or add --replace".into()),
+            Self::Exists { .. } => {
+                Some("name another file, or add --replace where the command has it".into())
+            }
             Self::Open(OpenError::Locked { .. }) => Some(
                 "a service that is running backs up its own pool, with `pmindex::Backup`; other \
                  commands have to wait until it ends"
                     .into(),
             ),
-            Self::Damaged { .. } => Some("restore a backup of the pool".into()),
+            Self::Damaged { .. } => Some(
+                "go back to a backup of the pool, or save what is left with \
+                 `pmindex check POOL --repair NEW`"
+                    .into(),
+            ),
+            Self::Repaired { .. } => {
+                Some("a backup may have what is missing; keep the damaged pool until then".into())
+            }
+            Self::Dump { .. } => Some("no pool was made; `pmindex dump` writes such files".into()),
             Self::ChildEnded { .. } => Some("its own message stands above".into()),
             Self::Lost => Some(
                 "this is a bug: please report it with the output above, `pmindex --version`, and \

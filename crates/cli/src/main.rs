@@ -63,6 +63,10 @@ enum Command {
     Scan(pool::ScanArgs),
     /// Copy a pool, and verify the copy
     Backup(pool::BackupArgs),
+    /// Write a pool as text, one JSON value a line
+    Dump(pool::DumpArgs),
+    /// Make a new pool of what `dump` wrote
+    Restore(pool::RestoreArgs),
     /// Print the completions of a shell
     Completions(completions::Args),
 }
@@ -82,6 +86,8 @@ fn main() -> ExitCode {
         Command::Del(args) => pool::del(&args),
         Command::Scan(args) => pool::scan(&args),
         Command::Backup(args) => pool::backup(&args),
+        Command::Dump(args) => pool::dump(&args),
+        Command::Restore(args) => pool::restore(&args),
         Command::Completions(args) => completions::run(&args),
     };
     match outcome {

@@ -72,6 +72,7 @@ mod layout;
 mod range;
 mod record;
 mod recover;
+mod salvage;
 mod sorted;
 mod traits;
 mod tree;

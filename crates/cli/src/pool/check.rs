@@ -1,22 +1,35 @@
-//! `pmindex check`: opens every index of a pool and verifies its whole structure.
+//! `pmindex check`: opens every index of a pool and verifies its whole structure; with `--repair`
+//! saves what can be saved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use pmindex::core::Pool;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::table::counted;
 use crate::{output, style};
 
-use super::{handle, open};
+use super::{handle, open, repair};
 
 /// Which pool.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  pmindex check my.pool\n\n\
-    The pool is not changed; the exit code is 0 only if every index is whole.")]
+#[command(after_help = "Examples:\n  pmindex check my.pool\n  \
+    pmindex check damaged.pool --repair saved.pool\n\n\
+    The pool is never changed; the exit code is 0 only if every index is whole.\n\n\
+    --repair copies every record that can be reached, from both ends of each index and by lookups\n\
+    between them or, where an index does not open (fptree, nvtree, hart), from its nodes one by one, and\n\
+    says what could not be read. What a damaged node held is lost. A value that changed without damage\n\
+    to the structure is not noticed: values have no checksums. An index whose types are unknown, or a\n\
+    pool whose header is lost, is not saved. A backup is better.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
+
+    /// Copy what can be saved into a new pool, and say what was lost
+    #[arg(long, value_name = "NEW")]
+    repair: Option<PathBuf>,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -26,6 +39,9 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let pool = open::read_only(&args.pool)?;
+    if let Some(target) = &args.repair {
+        return save(args, &pool, target);
+    }
     let mut results: Vec<(String, Result<u64, CliError>)> = Vec::new();
     for entry in pool.indexes()? {
         let outcome = handle::open_any(&pool, &entry).and_then(|handle| Ok(handle.check()?));
@@ -48,6 +64,27 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         output::print(&results.iter().map(line).collect::<String>())?;
     }
     if bad == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: bad }) }
+}
+
+fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
+    let saved = repair::repair(pool, target)?;
+    let bad = saved.iter().filter(|saved| saved.is_damaged()).count();
+    if args.json {
+        let indexes: Vec<Value> = saved.iter().map(repair::Saved::json).collect();
+        output::print_json(&json!({
+            "pool": args.pool,
+            "repaired": target,
+            "whole": bad == 0,
+            "indexes": indexes,
+        }))?;
+    } else {
+        output::print(&saved.iter().map(repair::Saved::text).collect::<String>())?;
+    }
+    if bad == 0 {
+        Ok(())
+    } else {
+        Err(CliError::Repaired { indexes: bad, path: target.to_path_buf() })
+    }
 }
 
 fn line((name, outcome): &(String, Result<u64, CliError>)) -> String {

@@ -1,19 +1,21 @@
-//! An index whose type is known at run time only: keys and values are text.
+//! An index whose kind and types are known at run time only.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use pmindex::core::{IndexEntry, Pool};
-use pmindex::{AnyIndex, Index, IndexError, Key, Kind, RecoveryReport, Stats, Value};
+use pmindex::core::{IndexEntry, PmError, Pool};
+use pmindex::{AnyIndex, Index, IndexError, Key, Kind, RecoveryReport, Salvage, Stats, Value};
 
 use crate::error::CliError;
 
-use super::text::Text;
+use super::types::{AnyBytes, BYTES, KEYS, Kept, OneWord, Raw, TYPES, Type, VALUES, as_types};
 
 /// An open index.
 pub(crate) trait Handle {
-    /// What its keys and values are called.
-    fn types(&self) -> (&'static str, &'static str);
+    /// Its kind.
+    fn kind(&self) -> Kind;
+    /// The types of its keys and values.
+    fn types(&self) -> Types;
     /// The value of a key.
     fn get(&self, key: &str) -> Result<Option<String>, CliError>;
     /// Adds or replaces; `true` if the key is new.
@@ -22,18 +24,33 @@ pub(crate) trait Handle {
     fn del(&self, key: &str) -> Result<Option<String>, CliError>;
     /// Hands every record from `from` to before `to` to `each` until that says stop.
     fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), CliError>;
+    /// Adds records with few fences; of equal keys the first one stays.
+    fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
+    /// Hands every record that can be read to `each`, and says what cannot be.
+    fn salvage(&self, each: Each<'_>) -> Salvage<Raw>;
     /// Sizes.
     fn stats(&self) -> Result<Stats, IndexError>;
     /// Verifies the structure; the number of records.
     fn check(&self) -> Result<u64, IndexError>;
+    /// The offsets of its blocks.
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
     /// What opening did.
     fn recovery(&self) -> RecoveryReport;
     /// Ends properly.
     fn close(self: Box<Self>) -> Result<(), IndexError>;
 }
 
+/// Types of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    /// Of keys.
+    pub(crate) keys: &'static Type,
+    /// Of values.
+    pub(crate) values: &'static Type,
+}
+
 /// Hears of a record; `false` to stop.
-pub(crate) type Each<'a> = &'a mut dyn FnMut(String, String) -> bool;
+pub(crate) type Each<'a> = &'a mut dyn FnMut(Raw, Raw) -> bool;
 
 /// Which records, in which order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,70 +63,153 @@ pub(crate) struct Scan<'a> {
     pub(crate) reverse: bool,
 }
 
-impl<K: Key + Text, V: Value + Text> Handle for AnyIndex<K, V> {
-    fn types(&self) -> (&'static str, &'static str) {
-        (K::NAME, V::NAME)
+/// An index, and what its types are called.
+struct Open<K, V> {
+    index: AnyIndex<K, V>,
+    types: Types,
+}
+
+impl<K: Key + Kept, V: Value + Kept> Open<K, V> {
+    fn key(&self, text: &str) -> Result<K, CliError> {
+        parse("key", self.types.keys, text)
+    }
+}
+
+impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
+    fn kind(&self) -> Kind {
+        self.index.kind()
+    }
+
+    fn types(&self) -> Types {
+        self.types
     }
 
     fn get(&self, key: &str) -> Result<Option<String>, CliError> {
-        let value = Index::get(self, parse::<K>("key", key)?.borrowed())?;
-        Ok(value.map(|value| value.show()))
+        let value = self.index.get(self.key(key)?.borrowed())?;
+        Ok(value.map(|value| self.types.values.show(&value.into_raw())))
     }
 
     fn put(&self, key: &str, value: &str) -> Result<bool, CliError> {
-        let (key, value) = (parse::<K>("key", key)?, parse::<V>("value", value)?);
-        Ok(Index::upsert(self, key.borrowed(), value.borrowed())?)
+        let value: V = parse("value", self.types.values, value)?;
+        Ok(self.index.upsert(self.key(key)?.borrowed(), value.borrowed())?)
     }
 
     fn del(&self, key: &str) -> Result<Option<String>, CliError> {
-        let value = Index::remove(self, parse::<K>("key", key)?.borrowed())?;
-        Ok(value.map(|value| value.show()))
+        let value = self.index.remove(self.key(key)?.borrowed())?;
+        Ok(value.map(|value| self.types.values.show(&value.into_raw())))
     }
 
     fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), CliError> {
-        let bound = |text: Option<&str>| text.map(|text| parse::<K>("key", text)).transpose();
+        let bound = |text: Option<&str>| text.map(|text| self.key(text)).transpose();
         let (from, to) = (bound(scan.from)?, bound(scan.to)?);
         if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {
             return Ok(());
         }
         let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(key.borrowed()));
         let upper = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.borrowed()));
-        let mut records = Index::range_bounds(self, lower, upper);
+        let mut records = self.index.range_bounds(lower, upper);
         while let Some(record) = if scan.reverse { records.next_back() } else { records.next() } {
             let (key, value) = record?;
-            if !each(key.show(), value.show()) {
+            if !each(key.into_raw(), value.into_raw()) {
                 break;
             }
         }
         Ok(())
     }
 
+    fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
+        let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
+        let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
+        self.index.insert_many(&records).stopped.map_or(Ok(()), Err)
+    }
+
+    fn salvage(&self, each: Each<'_>) -> Salvage<Raw> {
+        let mut hand_on = |key: K, value: V| each(key.into_raw(), value.into_raw());
+        pmindex::salvage(&self.index, &mut hand_on).map_keys(Kept::into_raw)
+    }
+
     fn stats(&self) -> Result<Stats, IndexError> {
-        Index::stats(self)
+        self.index.stats()
     }
 
     fn check(&self) -> Result<u64, IndexError> {
-        Index::check(self)
+        self.index.check()
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.blocks()
     }
 
     fn recovery(&self) -> RecoveryReport {
-        Index::recovery_report(self)
+        self.index.recovery_report()
     }
 
     fn close(self: Box<Self>) -> Result<(), IndexError> {
-        AnyIndex::close(*self)
+        self.index.close()
     }
 }
 
-fn parse<T: Text>(what: &'static str, text: &str) -> Result<T, CliError> {
-    T::parse(text).ok_or_else(|| CliError::NotA { what, text: text.into(), wanted: T::NAME })
+fn parse<T: Kept>(what: &'static str, known: &Type, text: &str) -> Result<T, CliError> {
+    known.parse(text).and_then(T::from_raw).ok_or_else(|| CliError::NotA {
+        what,
+        text: text.into(),
+        wanted: known.name,
+    })
 }
 
-type Opener = fn(&Arc<Pool>, &str) -> Result<Box<dyn Handle>, IndexError>;
+/// Something to do with an index whose types are known by name.
+trait Task {
+    type Outcome;
+    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome;
+}
 
-/// Every combination of types that this program can show: one line each.
-const OPENERS: &[Opener] =
-    &[open::<Vec<u8>, Vec<u8>>, open::<Vec<u8>, u64>, open::<u64, Vec<u8>>, open::<u64, u64>];
+/// Does it with the types that stand for these.
+fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
+    as_types(types.keys, types.values, || match (types.keys.is_word(), types.values.is_word()) {
+        (true, true) => task.run::<OneWord<KEYS>, OneWord<VALUES>>(),
+        (true, false) => task.run::<OneWord<KEYS>, AnyBytes<VALUES>>(),
+        (false, true) => task.run::<AnyBytes<KEYS>, OneWord<VALUES>>(),
+        (false, false) => task.run::<AnyBytes<KEYS>, AnyBytes<VALUES>>(),
+    })
+}
+
+/// Creates an index of this kind, or opens one of any.
+struct Start<'a> {
+    pool: &'a Arc<Pool>,
+    name: &'a str,
+    types: Types,
+    create: Option<Kind>,
+}
+
+impl Task for Start<'_> {
+    type Outcome = Opened;
+
+    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome {
+        let Self { pool, name, types, create } = self;
+        let index = match create {
+            Some(kind) => AnyIndex::<K, V>::create(pool, name, kind)?,
+            None => AnyIndex::<K, V>::open(pool, name)?,
+        };
+        Ok(Box::new(Open { index, types }))
+    }
+}
+
+/// Reads the nodes of an index that may not open.
+struct SalvageNodes<'a> {
+    pool: &'a Arc<Pool>,
+    name: &'a str,
+    foreign: Option<&'a dyn Fn(u64) -> bool>,
+    each: Each<'a>,
+}
+
+impl Task for SalvageNodes<'_> {
+    type Outcome = Result<Option<Vec<PmError>>, IndexError>;
+
+    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome {
+        let mut hand_on = |key: K, value: V| (self.each)(key.into_raw(), value.into_raw());
+        AnyIndex::<K, V>::salvage_nodes(self.pool, self.name, self.foreign, &mut hand_on)
+    }
+}
 
 /// The index that `put` creates: byte strings to byte strings.
 pub(crate) fn create(
@@ -117,32 +217,56 @@ pub(crate) fn create(
     name: &str,
     kind: Kind,
 ) -> Result<Box<dyn Handle>, IndexError> {
-    Ok(Box::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?))
+    create_typed(pool, name, kind, Types { keys: BYTES, values: BYTES })
+}
+
+/// Creates an index with these types.
+pub(crate) fn create_typed(
+    pool: &Arc<Pool>,
+    name: &str,
+    kind: Kind,
+    types: Types,
+) -> Result<Box<dyn Handle>, IndexError> {
+    with_types(types, Start { pool, name, types, create: Some(kind) })
 }
 
 /// Opens an index of whatever kind and types it was made with.
 pub(crate) fn open_any(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Handle>, CliError> {
-    let unknown = || CliError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) };
-    if Kind::of(entry).is_none() {
-        return Err(unknown());
-    }
-    for open in OPENERS {
-        match open(pool, &entry.name) {
-            Err(IndexError::WrongLayout { .. }) => {}
-            opened => return Ok(opened?),
+    Ok(identify(pool, entry)?.1?)
+}
+
+/// What came of opening an index.
+pub(crate) type Opened = Result<Box<dyn Handle>, IndexError>;
+
+/// The types of an index, and what came of opening it.
+pub(crate) fn identify(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<(Types, Opened), CliError> {
+    if Kind::of(entry).is_some() {
+        for keys in TYPES {
+            for values in TYPES {
+                let types = Types { keys, values };
+                let start = Start { pool, name: &entry.name, types, create: None };
+                match with_types(types, start) {
+                    Err(IndexError::WrongLayout { .. }) => {}
+                    opened => return Ok((types, opened)),
+                }
+            }
         }
     }
-    Err(unknown())
+    Err(CliError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) })
+}
+
+/// Hands every record in the nodes of an index to `each`: see [`AnyIndex::salvage_nodes`].
+pub(crate) fn salvage_nodes(
+    pool: &Arc<Pool>,
+    name: &str,
+    types: Types,
+    foreign: Option<&dyn Fn(u64) -> bool>,
+    each: Each<'_>,
+) -> Result<Option<Vec<PmError>>, IndexError> {
+    with_types(types, SalvageNodes { pool, name, foreign, each })
 }
 
 /// The kind of an index as the directory spells it.
 pub(crate) fn kind_of(entry: &IndexEntry) -> String {
     String::from_utf8_lossy(&entry.kind).trim_end_matches([' ', '\0']).to_owned()
-}
-
-fn open<K: Key + Text, V: Value + Text>(
-    pool: &Arc<Pool>,
-    name: &str,
-) -> Result<Box<dyn Handle>, IndexError> {
-    Ok(Box::new(AnyIndex::<K, V>::open(pool, name)?))
 }

@@ -41,9 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             .iter()
             .map(|(name, kind, known)| {
                 let mut index = json!({ "name": name, "type": kind });
-                if let Some(((keys, values), stats, recovery)) = known {
-                    index["keys"] = json!(keys);
-                    index["values"] = json!(values);
+                if let Some((types, stats, recovery)) = known {
+                    index["keys"] = json!(types.keys.name);
+                    index["values"] = json!(types.values.name);
                     index["records"] = json!(stats.records);
                     index["height"] = json!(stats.height);
                     index["leaves"] = json!(stats.leaves);
@@ -81,11 +81,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
     for (name, kind, known) in indexes {
         match known {
-            Some(((keys, values), stats, recovery)) => table.row([
+            Some((types, stats, recovery)) => table.row([
                 name,
                 kind,
-                keys.into(),
-                values.into(),
+                types.keys.name.into(),
+                types.values.name.into(),
                 thousands(stats.records),
                 bytes(stats.pm_bytes),
                 bytes(stats.dram_bytes),

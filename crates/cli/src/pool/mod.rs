@@ -1,14 +1,18 @@
-//! `pmindex info, check, get, put, del, scan, backup`: looking into a pool and changing it by hand.
+//! `pmindex info, check, get, put, del, scan, backup, dump, restore`: looking into a pool and changing it by hand.
 
 mod backup;
 mod check;
+mod dump;
+mod fresh;
 mod handle;
 mod info;
 mod open;
 mod records;
-mod text;
+mod repair;
+mod types;
 
 pub(crate) use backup::{Args as BackupArgs, run as backup};
 pub(crate) use check::{Args as CheckArgs, run as check};
+pub(crate) use dump::{DumpArgs, RestoreArgs, dump, restore};
 pub(crate) use info::{Args as InfoArgs, run as info};
 pub(crate) use records::{DelArgs, GetArgs, PutArgs, ScanArgs, del, get, put, scan};

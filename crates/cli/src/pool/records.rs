@@ -142,7 +142,9 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CliError> {
     let limit = args.limit.unwrap_or(u64::MAX);
     let mut out = BufWriter::new(io::stdout().lock());
     let (mut count, mut failed) = (0, None);
+    let types = index.types();
     index.scan(&scan, &mut |key, value| {
+        let (key, value) = (types.keys.show(&key), types.values.show(&value));
         if count == limit {
             return false;
         }

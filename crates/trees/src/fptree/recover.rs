@@ -68,6 +68,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let entry = Self::entry(pool, name)?;
+        Self::start(pool, entry)
+    }
+
+    /// The index in the directory, if it has these types.
+    pub(super) fn entry(pool: &Pool<M>, name: &str) -> Result<IndexEntry, IndexError> {
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
@@ -79,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if entry.layout != Geometry::<K, V, LEAF>::id() {
             return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
         }
-        Self::start(pool, entry)
+        Ok(entry)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {

@@ -43,6 +43,7 @@ mod layout;
 mod leaf;
 mod range;
 mod recover;
+mod salvage;
 mod shutdown;
 mod split;
 mod traits;

@@ -1,0 +1,328 @@
+//! `pmindex dump` and `pmindex restore`: a pool as text, and back.
+//!
+//! The text is JSON, one value a line, UTF-8:
+//!
+//! ```text
+//! {"pmindex-dump":1}
+//! {"index":"fruit","type":"fptree","keys":"str","values":"u64"}
+//! ["apple",4]
+//! ["pear",5]
+//! {"end":"fruit","records":2}
+//! {"end":"pmindex-dump","indexes":1}
+//! ```
+//!
+//! Records come in the order of their keys; restoring takes them in any. Numbers are JSON numbers
+//! (64 bits: some programs read them as doubles), byte strings are strings if they are UTF-8, else
+//! `{"hex":"00ff"}`; `()` is `null`. The last line says that nothing is missing.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use pmindex::Kind;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::kinds::kinds;
+use crate::table::counted;
+use crate::{output, progress};
+
+use super::fresh::{Filling, FreshPool};
+use super::handle::{self, Handle, Scan, Types};
+use super::open;
+use super::types::Type;
+
+/// The version of the format above.
+const VERSION: u64 = 1;
+/// The key of the first line, and the value of the last.
+const DUMP: &str = "pmindex-dump";
+/// The longest line: the longest key and value, escaped in the longest way, and more.
+const LONGEST_LINE: u64 = 64 << 20;
+/// Records between two looks at the progress bar.
+const STEP: u64 = 4096;
+
+/// Which pool, to where.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex dump my.pool > my.jsonl\n  \
+    pmindex dump my.pool --index fruit --output fruit.jsonl\n  \
+    pmindex dump my.pool | zstd > my.jsonl.zst\n\n\
+    The text is one JSON value a line: a line for each record, [key, value], and lines that say where\n\
+    an index begins and ends. Byte strings that are not UTF-8 are {\"hex\": \"00ff\"}. `pmindex restore`\n\
+    makes a pool of it. `pmindex backup` copies a pool faster; a dump can be read, changed, and\n\
+    restored as another kind of index.")]
+pub(crate) struct DumpArgs {
+    /// The pool's file
+    pool: PathBuf,
+
+    /// Only this index [default: all]
+    #[arg(long, value_name = "NAME")]
+    index: Option<String>,
+
+    /// Where to write it [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the file if it exists: the old one stays until the new one is complete
+    #[arg(long, requires = "output")]
+    replace: bool,
+}
+
+/// Which text, to which pool.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  pmindex restore my.jsonl new.pool\n  \
+    zstd -dc my.jsonl.zst | pmindex restore - new.pool\n  \
+    pmindex restore my.jsonl new.pool --type wbtree\n\n\
+    The pool is new. It has its name only when everything is in it, verified and durable: if the text\n\
+    ends early or is wrong somewhere, the error names the line, and there is no pool.")]
+pub(crate) struct RestoreArgs {
+    /// What `pmindex dump` wrote; `-` for standard input
+    file: PathBuf,
+
+    /// The new pool's file
+    pool: PathBuf,
+
+    /// The kind of every index [default: what it was]
+    #[arg(long = "type", value_name = "KIND", value_parser = kinds())]
+    kind: Option<Kind>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes a pool as text.
+pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
+    let pool = open::read_only(&args.pool)?;
+    let mut indexes = Vec::new();
+    let mut entries = pool.indexes()?;
+    if let Some(name) = &args.index {
+        let there = entries.iter().map(|entry| entry.name.clone()).collect();
+        entries.retain(|entry| entry.name == *name);
+        if entries.is_empty() {
+            return Err(CliError::NoIndex { name: args.index.clone(), there });
+        }
+    }
+    // All of them before the first line: half a dump helps nobody.
+    for entry in entries {
+        let index = handle::open_any(&pool, &entry)?;
+        indexes.push((entry.name, index));
+    }
+    match &args.output {
+        None => {
+            let written = write_all(&indexes, &mut BufWriter::new(io::stdout().lock()));
+            match written {
+                // Who reads it has seen enough.
+                Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                written => written,
+            }
+        }
+        Some(path) if path.exists() && !args.replace => {
+            Err(CliError::Exists { path: path.clone() })
+        }
+        Some(path) => to_file(path, |out| write_all(&indexes, out)),
+    }
+}
+
+/// Writes a file that has its name only when it is complete and durable.
+fn to_file(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let failed = |error: io::Error| CliError::File { path: path.into(), error };
+    let mut options = File::options();
+    // As private as the pool.
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
+    let mut out = BufWriter::new(file.map_err(failed)?);
+    let written = write(&mut out).and_then(|()| {
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
+        std::fs::rename(&partial, path).map_err(failed)
+    });
+    if written.is_err() {
+        // It is overwritten next time.
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
+fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Result<(), CliError> {
+    writeln!(out, "{}", json!({ DUMP: VERSION }))?;
+    for (name, index) in indexes {
+        let Types { keys, values } = index.types();
+        // Ordered by hand: a person reads it.
+        let (quoted, kind) = (json!(name), index.kind().name());
+        let (key_type, value_type) = (keys.name, values.name);
+        writeln!(
+            out,
+            r#"{{"index":{quoted},"type":"{kind}","keys":"{key_type}","values":"{value_type}"}}"#
+        )?;
+        let bar = progress::bar(index.stats()?.records).with_message(format!("dumping {name}"));
+        let (mut count, mut failed) = (0, None);
+        index.scan(&Scan::default(), &mut |key, value| {
+            let record = json!([keys.to_json(&key), values.to_json(&value)]);
+            failed = writeln!(out, "{record}").err();
+            count += 1;
+            if count % STEP == 0 {
+                bar.set_position(count);
+            }
+            failed.is_none()
+        })?;
+        bar.finish_and_clear();
+        failed.map_or(Ok(()), Err)?;
+        writeln!(out, r#"{{"end":{quoted},"records":{count}}}"#)?;
+    }
+    writeln!(out, r#"{{"end":"{DUMP}","indexes":{}}}"#, indexes.len())?;
+    Ok(out.flush()?)
+}
+
+/// Makes a pool of such a text.
+pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
+    let file = |error| CliError::File { path: args.file.clone(), error };
+    let (source, len): (Box<dyn Read>, u64) = if args.file.as_os_str() == "-" {
+        (Box::new(io::stdin().lock()), 0)
+    } else {
+        let source = File::open(&args.file).map_err(file)?;
+        let len = source.metadata().map_err(file)?.len();
+        (Box::new(source), len)
+    };
+    let pool = FreshPool::create(&args.pool)?;
+    let bar = if len == 0 { progress::spinner("restoring") } else { progress::bar(len) };
+    let mut lines = Lines { source: BufReader::new(source), path: &args.file, number: 0, bytes: 0 };
+    let restored = read_all(&mut lines, &pool, args.kind, &|bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    let (indexes, records) = restored?;
+    pool.finish()?;
+    if args.json {
+        output::print_json(&json!({ "pool": args.pool, "indexes": indexes, "records": records }))
+    } else {
+        let indexes = counted(indexes, "index", "indexes");
+        output::print(&format!("restored {indexes}, {}\n", counted(records, "record", "records")))
+    }
+}
+
+/// The lines of a dump.
+struct Lines<'a> {
+    source: BufReader<Box<dyn Read>>,
+    path: &'a Path,
+    number: u64,
+    bytes: u64,
+}
+
+impl Lines<'_> {
+    /// What is wrong with the line that was read last.
+    fn wrong(&self, what: impl Into<String>) -> CliError {
+        CliError::Dump { path: self.path.into(), line: self.number, what: what.into() }
+    }
+
+    /// The next line; empty ones are passed over.
+    fn next(&mut self) -> Result<Value, CliError> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            self.number += 1;
+            let mut limited = (&mut self.source).take(LONGEST_LINE);
+            let read = limited.read_until(b'\n', &mut line);
+            let read = read.map_err(|error| CliError::File { path: self.path.into(), error })?;
+            self.bytes += read as u64;
+            if read == 0 {
+                return Err(self.wrong("the dump ends before its last line"));
+            }
+            if read as u64 == LONGEST_LINE {
+                return Err(self.wrong("the line is too long"));
+            }
+            if !line.trim_ascii().is_empty() {
+                break;
+            }
+        }
+        serde_json::from_slice(&line).map_err(|error| self.wrong(error.to_string()))
+    }
+}
+
+/// Fills a pool; how many indexes and records.
+fn read_all(
+    lines: &mut Lines<'_>,
+    pool: &FreshPool,
+    kind: Option<Kind>,
+    progress: &dyn Fn(u64),
+) -> Result<(u64, u64), CliError> {
+    match lines.next()?[DUMP].as_u64() {
+        Some(VERSION) => {}
+        Some(version) => return Err(lines.wrong(format!("a dump of version {version}"))),
+        None => return Err(lines.wrong("this is not what `pmindex dump` writes")),
+    }
+    let (mut indexes, mut records) = (0, 0);
+    loop {
+        let line = lines.next()?;
+        if line["end"] == DUMP {
+            return if line["indexes"] == indexes {
+                Ok((indexes, records))
+            } else {
+                Err(lines.wrong(format!("{indexes} indexes were read")))
+            };
+        }
+        let text = |name: &str| {
+            line[name].as_str().ok_or_else(|| lines.wrong(format!("no {name:?} of an index")))
+        };
+        let known = |name: &str| {
+            let named = text(name)?;
+            Type::named(named).ok_or_else(|| lines.wrong(format!("no type is called {named:?}")))
+        };
+        let name = text("index")?.to_owned();
+        let types = Types { keys: known("keys")?, values: known("values")? };
+        let kind = match kind {
+            Some(kind) => kind,
+            None => text("type")?
+                .parse()
+                .map_err(|e: pmindex::UnknownKind| lines.wrong(e.to_string()))?,
+        };
+        let filling = pool.index(&name, kind, types)?;
+        records += read_index(lines, filling, types, &name, progress)?;
+        indexes += 1;
+    }
+}
+
+/// Fills an index; how many records.
+fn read_index(
+    lines: &mut Lines<'_>,
+    mut filling: Filling,
+    types: Types,
+    name: &str,
+    progress: &dyn Fn(u64),
+) -> Result<u64, CliError> {
+    let mut count = 0u64;
+    loop {
+        let line = lines.next()?;
+        if let Value::Array(record) = &line {
+            let [key, value] = record.as_slice() else {
+                return Err(lines.wrong("a record is [key, value]"));
+            };
+            let wrong = |what: &str, known: &Type| {
+                lines.wrong(format!("the {what} is no {} of this index", known.name))
+            };
+            let key = types.keys.read_json(key).ok_or_else(|| wrong("key", types.keys))?;
+            let value =
+                types.values.read_json(value).ok_or_else(|| wrong("value", types.values))?;
+            filling.add(key, value)?;
+            count += 1;
+            if count.is_multiple_of(STEP) {
+                progress(lines.bytes);
+            }
+            continue;
+        }
+        if line["end"] != name {
+            return Err(lines.wrong(format!("neither a record nor the end of index {name:?}")));
+        }
+        let there = filling.finish()?;
+        if line["records"] != count {
+            return Err(lines.wrong(format!("{count} records of index {name:?} were read")));
+        }
+        if there != count {
+            let twice = count - there.min(count);
+            return Err(lines.wrong(format!("{twice} keys of index {name:?} occur more than once")));
+        }
+        return Ok(count);
+    }
+}

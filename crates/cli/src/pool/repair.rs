@@ -1,0 +1,204 @@
+//! `pmindex check --repair`: what can be saved of a damaged pool, in a new one.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmindex::core::{IndexEntry, PmError, Pool};
+use pmindex::{Gap, IndexError, Kind};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::progress;
+use crate::table::counted;
+
+use super::fresh::FreshPool;
+use super::handle;
+use super::types::{Raw, Type};
+
+/// Gaps that are listed of one index.
+const LISTED: usize = 20;
+
+/// What became of an index.
+pub(crate) struct Saved {
+    name: String,
+    outcome: Result<Rescue, CliError>,
+}
+
+struct Rescue {
+    /// Records in the new pool.
+    records: u64,
+    keys: &'static Type,
+    /// What is wrong; `None`: nothing.
+    damage: Option<IndexError>,
+    /// How many records the index says it has.
+    claimed: Option<u64>,
+    gaps: Vec<Gap<Raw>>,
+    /// What is wrong with its nodes, if they were read one by one.
+    nodes: Vec<PmError>,
+}
+
+/// Saves every index of a pool that can be opened.
+pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliError> {
+    let fresh = FreshPool::create(target)?;
+    let mut saved = Vec::new();
+    let entries = pool.indexes()?;
+    let owned: Vec<Option<HashSet<u64>>> =
+        entries.iter().map(|entry| blocks_of_whole(pool, entry)).collect();
+    for (at, entry) in entries.into_iter().enumerate() {
+        let bar = progress::spinner("saving records");
+        let others = owned.iter().enumerate().filter(|(other, _)| *other != at);
+        // What other indexes own, if all of them are whole.
+        let others: Option<HashSet<u64>> = others
+            .map(|(_, blocks)| blocks.as_ref())
+            .collect::<Option<Vec<_>>>()
+            .map(|all| all.into_iter().flatten().copied().collect());
+        let outcome = match save(pool, &entry, others.as_ref(), &fresh) {
+            // The new pool is at fault, not the old one: without it nothing is saved.
+            Err(Fault::Target(error)) => return Err(error),
+            Err(Fault::Source(error)) => Err(error),
+            Ok(rescue) => Ok(rescue),
+        };
+        bar.finish_and_clear();
+        saved.push(Saved { name: entry.name, outcome });
+    }
+    fresh.finish()?;
+    Ok(saved)
+}
+
+/// The blocks of an index, if it is whole.
+fn blocks_of_whole(pool: &Arc<Pool>, entry: &IndexEntry) -> Option<HashSet<u64>> {
+    let index = handle::open_any(pool, entry).ok()?;
+    index.check().ok()?;
+    Some(index.blocks().ok()?.into_iter().collect())
+}
+
+/// Which side failed.
+enum Fault {
+    Source(CliError),
+    Target(CliError),
+}
+
+fn save(
+    pool: &Arc<Pool>,
+    entry: &IndexEntry,
+    others: Option<&HashSet<u64>>,
+    fresh: &FreshPool,
+) -> Result<Rescue, Fault> {
+    let source = |error: IndexError| Fault::Source(error.into());
+    let (types, opened) = handle::identify(pool, entry).map_err(Fault::Source)?;
+    let kind = Kind::of(entry).ok_or_else(|| {
+        source(IndexError::NoSuchIndex { name: entry.name.clone() }) // it has just been identified
+    })?;
+    let mut filling = fresh.index(&entry.name, kind, types).map_err(Fault::Target)?;
+    let mut failed = None;
+    let mut each = |key: Raw, value: Raw| {
+        failed = filling.add(key, value).err();
+        failed.is_none()
+    };
+    let mut rescue = Rescue {
+        records: 0,
+        keys: types.keys,
+        damage: None,
+        claimed: None,
+        gaps: Vec::new(),
+        nodes: Vec::new(),
+    };
+    match opened {
+        Ok(index) => {
+            let salvage = index.salvage(&mut each);
+            rescue.damage = salvage.damage;
+            (rescue.claimed, rescue.gaps) = (salvage.claimed, salvage.gaps);
+        }
+        Err(error) => rescue.damage = Some(error),
+    }
+    if rescue.damage.is_some() {
+        let foreign = others.map(|others| move |offset| others.contains(&offset));
+        let foreign = foreign.as_ref().map(|foreign| foreign as &dyn Fn(u64) -> bool);
+        match handle::salvage_nodes(pool, &entry.name, types, foreign, &mut each) {
+            Ok(nodes) => rescue.nodes = nodes.unwrap_or_default(),
+            Err(error) => rescue.damage = Some(error), // not even the root can be read
+        }
+    }
+    if let Some(error) = failed {
+        return Err(Fault::Target(error.into()));
+    }
+    rescue.records = filling.finish().map_err(Fault::Target)?;
+    Ok(rescue)
+}
+
+impl Saved {
+    /// Whether something was lost, or may have been.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.outcome.as_ref().map_or(true, |rescue| rescue.damage.is_some())
+    }
+
+    /// For a person.
+    pub(crate) fn text(&self) -> String {
+        let name = &self.name;
+        let rescue = match &self.outcome {
+            Ok(rescue) => rescue,
+            Err(error) => return format!("{name}: nothing could be saved: {error}\n"),
+        };
+        let records = counted(rescue.records, "record", "records");
+        let Some(damage) = &rescue.damage else {
+            return format!("{name}: whole, {records}\n");
+        };
+        let mut text = format!("{name}: {records} saved; damaged: {damage}\n");
+        if let Some(claimed) = rescue.claimed {
+            let missing = claimed.saturating_sub(rescue.records);
+            let missing = counted(missing, "record is", "records are");
+            let _ = writeln!(text, "  the index says it has {claimed}: {missing} missing");
+        } else {
+            text += "  how many are missing cannot be told: the index does not know its number\n";
+        }
+        let gaps = &rescue.gaps;
+        for Gap { after, before, error } in gaps.iter().take(LISTED) {
+            let show = |key: &Option<Raw>, none: &str| {
+                key.as_ref().map_or_else(|| none.into(), |key| rescue.keys.show(key))
+            };
+            let (after, before) = (show(after, "the beginning"), show(before, "the end"));
+            let _ = writeln!(text, "  nothing could be read between {after} and {before}: {error}");
+        }
+        if gaps.len() > LISTED {
+            let _ = writeln!(text, "  and {} more such gaps", gaps.len() - LISTED);
+        }
+        for node in rescue.nodes.iter().take(LISTED) {
+            let _ = writeln!(text, "  {node}");
+        }
+        if rescue.nodes.len() > LISTED {
+            let _ = writeln!(text, "  and {} more of its nodes", rescue.nodes.len() - LISTED);
+        }
+        text
+    }
+
+    /// For a program.
+    pub(crate) fn json(&self) -> Value {
+        let rescue = match &self.outcome {
+            Ok(rescue) => rescue,
+            Err(error) => {
+                return json!({ "name": self.name, "whole": false, "error": error.to_string(),
+                               "saved": 0 });
+            }
+        };
+        let key = |key: &Option<Raw>| key.as_ref().map(|key| rescue.keys.to_json(key));
+        let gaps: Vec<Value> = rescue
+            .gaps
+            .iter()
+            .map(|gap| {
+                json!({ "after": key(&gap.after), "before": key(&gap.before),
+                        "error": gap.error.to_string() })
+            })
+            .collect();
+        json!({
+            "name": self.name,
+            "whole": rescue.damage.is_none(),
+            "saved": rescue.records,
+            "claimed": rescue.claimed,
+            "error": rescue.damage.as_ref().map(ToString::to_string),
+            "gaps": gaps,
+            "nodes": rescue.nodes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,376 @@
+//! The types of keys and values that this program knows: by name, as text, and as JSON.
+//!
+//! An index is typed, and a pool records only a hash of the types' names. So that one compiled
+//! index serves every type that is kept in the same way, the types here take the name of what they
+//! stand for when an index is opened ([`as_types`]): one word for numbers, `bool`, `char` and `()`,
+//! bytes for byte strings and text. The encodings keep the order, so keys sort as they should.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt::Write;
+
+use pmindex::{Key, Shape, Storable, Words};
+use serde_json::{Value, json};
+
+/// A key or value as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Raw {
+    /// In a word, in the encoding of its type.
+    Word(u64),
+    /// A byte string.
+    Bytes(Vec<u8>),
+}
+
+/// How a type is read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Unsigned(u32),
+    Signed(u32),
+    Bool,
+    Char,
+    Unit,
+    Bytes,
+    Text,
+}
+
+/// A type of keys or values.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Type {
+    /// What it is called, here and in an index's layout.
+    pub(crate) name: &'static str,
+    form: Form,
+}
+
+/// All of them; the most frequent first, for they are tried in this order.
+pub(crate) const TYPES: &[Type] = &[
+    Type { name: "bytes", form: Form::Bytes },
+    Type { name: "str", form: Form::Text },
+    Type { name: "u64", form: Form::Unsigned(64) },
+    Type { name: "i64", form: Form::Signed(64) },
+    Type { name: "u32", form: Form::Unsigned(32) },
+    Type { name: "i32", form: Form::Signed(32) },
+    Type { name: "u16", form: Form::Unsigned(16) },
+    Type { name: "i16", form: Form::Signed(16) },
+    Type { name: "u8", form: Form::Unsigned(8) },
+    Type { name: "i8", form: Form::Signed(8) },
+    Type { name: "bool", form: Form::Bool },
+    Type { name: "char", form: Form::Char },
+    Type { name: "()", form: Form::Unit },
+];
+
+/// Byte strings: what `put` creates.
+pub(crate) const BYTES: &Type = &TYPES[0];
+
+/// The sign bit of an encoded signed number.
+const SIGN: u64 = 1 << 63;
+
+impl Type {
+    /// The type of this name.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        TYPES.iter().find(|known| known.name == name)
+    }
+
+    /// Whether it is kept in a word.
+    pub(crate) fn is_word(&self) -> bool {
+        !matches!(self.form, Form::Bytes | Form::Text)
+    }
+
+    /// From what a person wrote.
+    pub(crate) fn parse(&self, text: &str) -> Option<Raw> {
+        let number = match (self.form, text.strip_prefix("0x")) {
+            (Form::Bytes | Form::Text, _) => return Some(Raw::Bytes(text.as_bytes().to_vec())),
+            (Form::Bool, _) => return Some(Raw::Word(u64::from(text.parse::<bool>().ok()?))),
+            (Form::Char, _) => return Some(Raw::Word(u64::from(u32::from(one_char(text)?)))),
+            (Form::Unit, _) => return (text == "()").then_some(Raw::Word(0)),
+            (_, Some(digits)) => i128::from_str_radix(digits, 16).ok()?,
+            (_, None) => text.parse().ok()?,
+        };
+        self.number(number)
+    }
+
+    /// To what a person reads.
+    pub(crate) fn show(&self, raw: &Raw) -> String {
+        match (self.form, raw) {
+            (_, Raw::Bytes(bytes)) => show_bytes(bytes),
+            (Form::Char, Raw::Word(word)) => show_bytes(char_of(*word).to_string().as_bytes()),
+            (Form::Unit, _) => "()".into(),
+            (Form::Bool, Raw::Word(word)) => (*word != 0).to_string(),
+            (Form::Signed(bits), Raw::Word(word)) => signed(*word, bits).to_string(),
+            (Form::Unsigned(bits), Raw::Word(word)) => unsigned(*word, bits).to_string(),
+            (Form::Bytes | Form::Text, Raw::Word(word)) => word.to_string(),
+        }
+    }
+
+    /// To JSON, from which [`read_json`](Self::read_json) makes the same: numbers as numbers, byte
+    /// strings as strings if they are UTF-8, else as `{"hex": "00ff"}`.
+    pub(crate) fn to_json(&self, raw: &Raw) -> Value {
+        match (self.form, raw) {
+            (_, Raw::Bytes(bytes)) => match std::str::from_utf8(bytes) {
+                Ok(text) => json!(text),
+                Err(_) => json!({ "hex": hex(bytes) }),
+            },
+            (Form::Char, Raw::Word(word)) => json!(char_of(*word)),
+            (Form::Unit, _) => Value::Null,
+            (Form::Bool, Raw::Word(word)) => json!(*word != 0),
+            (Form::Signed(bits), Raw::Word(word)) => json!(signed(*word, bits)),
+            (Form::Unsigned(bits), Raw::Word(word)) => json!(unsigned(*word, bits)),
+            (Form::Bytes | Form::Text, Raw::Word(word)) => json!(word),
+        }
+    }
+
+    /// From JSON.
+    pub(crate) fn read_json(&self, value: &Value) -> Option<Raw> {
+        match (self.form, value) {
+            (Form::Bytes | Form::Text, Value::String(text)) => {
+                Some(Raw::Bytes(text.as_bytes().to_vec()))
+            }
+            (Form::Bytes, Value::Object(object)) if object.len() == 1 => {
+                Some(Raw::Bytes(unhex(object.get("hex")?.as_str()?)?))
+            }
+            (Form::Bool, Value::Bool(value)) => Some(Raw::Word(u64::from(*value))),
+            (Form::Char, Value::String(text)) => {
+                Some(Raw::Word(u64::from(u32::from(one_char(text)?))))
+            }
+            (Form::Unit, Value::Null) => Some(Raw::Word(0)),
+            (Form::Unsigned(_) | Form::Signed(_), Value::Number(number)) => self.number(
+                number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from))?,
+            ),
+            _ => None,
+        }
+    }
+
+    /// The encoding of a number, if it is one of this type.
+    fn number(&self, number: i128) -> Option<Raw> {
+        let word = match self.form {
+            Form::Unsigned(bits) if number >> bits == 0 => u64::try_from(number).ok()?,
+            Form::Signed(bits) if matches!(number >> (bits - 1), 0 | -1) => {
+                i64::try_from(number).ok()?.cast_unsigned() ^ SIGN
+            }
+            _ => return None,
+        };
+        Some(Raw::Word(word))
+    }
+}
+
+/// High bits beyond the type are ignored, as the library ignores them.
+fn unsigned(word: u64, bits: u32) -> u64 {
+    word << (64 - bits) >> (64 - bits)
+}
+
+fn signed(word: u64, bits: u32) -> i64 {
+    (word ^ SIGN).cast_signed() << (64 - bits) >> (64 - bits)
+}
+
+fn char_of(word: u64) -> char {
+    u32::try_from(word).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+fn one_char(text: &str) -> Option<char> {
+    let mut chars = text.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+/// The text, if it is one that a terminal can show; else every other byte as `\xNN`.
+fn show_bytes(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(char::is_control) => text.to_owned(),
+        _ => bytes.iter().fold(String::new(), |mut shown, byte| {
+            let _ = match byte {
+                b' '..=b'~' => write!(shown, "{}", char::from(*byte)),
+                _ => write!(shown, "\\x{byte:02x}"),
+            };
+            shown
+        }),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.is_empty();
+    plain.then(|| pairs.iter().map(byte).collect()).flatten()
+}
+
+thread_local! {
+    /// What [`OneWord`] and [`AnyBytes`] are called now, as keys and as values.
+    static NAMES: Cell<[&'static str; 2]> = const { Cell::new([""; 2]) };
+}
+
+/// Creates or opens an index whose keys and values are called so.
+pub(crate) fn as_types<T>(keys: &Type, values: &Type, work: impl FnOnce() -> T) -> T {
+    NAMES.set([keys.name, values.name]);
+    work()
+}
+
+/// Keys.
+pub(crate) const KEYS: usize = 0;
+/// Values.
+pub(crate) const VALUES: usize = 1;
+
+/// Something that [`Raw`] stands for.
+pub(crate) trait Kept: Storable {
+    /// To it, if it is of this shape.
+    fn from_raw(raw: Raw) -> Option<Self>;
+    /// From it.
+    fn into_raw(self) -> Raw;
+}
+
+/// Anything that is kept in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OneWord<const SIDE: usize>(u64);
+
+/// Anything that is kept as bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AnyBytes<const SIDE: usize>(Vec<u8>);
+
+impl<const SIDE: usize> Storable for OneWord<SIDE> {
+    type Ref = Self;
+    const SHAPE: Shape = Shape::Inline(1);
+    fn type_name() -> String {
+        NAMES.get()[SIDE].into()
+    }
+    fn borrowed(&self) -> &Self {
+        self
+    }
+    fn to_words(value: &Self) -> Words {
+        [value.0, 0, 0, 0]
+    }
+    fn from_words(words: &[u64]) -> Self {
+        Self(words[0])
+    }
+    fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
+        unreachable!("kept in a word")
+    }
+    fn from_bytes(_: &[u8]) -> Option<Self> {
+        unreachable!("kept in a word")
+    }
+}
+
+impl<const SIDE: usize> Key for OneWord<SIDE> {}
+
+impl<const SIDE: usize> Kept for OneWord<SIDE> {
+    fn from_raw(raw: Raw) -> Option<Self> {
+        match raw {
+            Raw::Word(word) => Some(Self(word)),
+            Raw::Bytes(_) => None,
+        }
+    }
+    fn into_raw(self) -> Raw {
+        Raw::Word(self.0)
+    }
+}
+
+impl<const SIDE: usize> Storable for AnyBytes<SIDE> {
+    type Ref = [u8];
+    const SHAPE: Shape = Shape::Bytes;
+    fn type_name() -> String {
+        NAMES.get()[SIDE].into()
+    }
+    fn borrowed(&self) -> &[u8] {
+        &self.0
+    }
+    fn to_words(_: &[u8]) -> Words {
+        unreachable!("kept as bytes")
+    }
+    fn from_words(_: &[u64]) -> Self {
+        unreachable!("kept as bytes")
+    }
+    fn to_bytes(value: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(value)
+    }
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(Self(bytes.to_vec()))
+    }
+}
+
+impl<const SIDE: usize> Key for AnyBytes<SIDE> {}
+
+impl<const SIDE: usize> Kept for AnyBytes<SIDE> {
+    fn from_raw(raw: Raw) -> Option<Self> {
+        match raw {
+            Raw::Bytes(bytes) => Some(Self(bytes)),
+            Raw::Word(_) => None,
+        }
+    }
+    fn into_raw(self) -> Raw {
+        Raw::Bytes(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> &'static Type {
+        Type::named(name).expect("known")
+    }
+
+    #[test]
+    fn numbers_are_decimal_or_hexadecimal() {
+        let parse = |name, text| named(name).parse(text);
+        assert_eq!(parse("u64", "42"), Some(Raw::Word(42)));
+        assert_eq!(parse("u64", "0x2a"), Some(Raw::Word(42)));
+        assert_eq!(parse("u64", "18446744073709551615"), Some(Raw::Word(u64::MAX)));
+        assert_eq!(parse("u64", "-1"), None);
+        assert_eq!(parse("u64", "apple"), None);
+        assert_eq!(parse("u8", "256"), None);
+        assert_eq!(parse("i8", "-129"), None);
+        assert_eq!(parse("bool", "yes"), None);
+        assert_eq!(named("u64").show(&Raw::Word(42)), "42");
+    }
+
+    #[test]
+    fn byte_strings_never_reach_a_terminal_raw() {
+        let show = |bytes: &[u8]| BYTES.show(&Raw::Bytes(bytes.to_vec()));
+        assert_eq!(show(b"caf\xc3\xa9"), "café");
+        assert_eq!(show(b"a\x1b[31m"), "a\\x1b[31m");
+        assert_eq!(show(b"\xff\x00z"), "\\xff\\x00z");
+    }
+
+    /// The encodings are the library's, whatever is stored.
+    #[test]
+    fn words_are_encoded_as_the_library_encodes_them() {
+        fn same<T: Storable<Ref = T> + std::fmt::Display>(name: &str, values: &[T]) {
+            assert_eq!(T::type_name(), name);
+            for value in values {
+                let word = Raw::Word(T::to_words(value)[0]);
+                assert_eq!(named(name).parse(&value.to_string()), Some(word.clone()), "{value}");
+                assert_eq!(named(name).show(&word), value.to_string());
+                let json = named(name).to_json(&word);
+                assert_eq!(named(name).read_json(&json), Some(word), "{json}");
+            }
+        }
+        same("u64", &[0, 1, u64::MAX]);
+        same("u32", &[0, u32::MAX]);
+        same("u16", &[0, u16::MAX]);
+        same("u8", &[0, u8::MAX]);
+        same("i64", &[i64::MIN, -1, 0, i64::MAX]);
+        same("i32", &[i32::MIN, -1, 0, i32::MAX]);
+        same("i16", &[i16::MIN, -1, 0, i16::MAX]);
+        same("i8", &[i8::MIN, -1, 0, i8::MAX]);
+        same("bool", &[false, true]);
+        same("char", &['a', 'é', '\u{10ffff}']);
+        assert_eq!((<()>::type_name(), String::type_name()), ("()".into(), "str".into()));
+        assert_eq!(Vec::<u8>::type_name(), "bytes");
+    }
+
+    #[test]
+    fn json_keeps_every_byte() {
+        for bytes in [b"".as_slice(), b"plain", b"\xff\x00", "\u{0}\u{7f}é".as_bytes()] {
+            let raw = Raw::Bytes(bytes.to_vec());
+            assert_eq!(BYTES.read_json(&BYTES.to_json(&raw)), Some(raw));
+        }
+        assert_eq!(BYTES.read_json(&json!({ "hex": "0g" })), None);
+        assert_eq!(BYTES.read_json(&json!({ "hex": "012" })), None);
+        assert_eq!(BYTES.read_json(&json!(7)), None);
+        assert_eq!(named("u64").read_json(&json!(-7)), None);
+        assert_eq!(named("u64").read_json(&json!(7.5)), None);
+    }
+}

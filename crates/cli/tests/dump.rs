@@ -1,0 +1,253 @@
+//! `dump`, `restore` and `check --repair` as a person runs them.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use pmindex::{AnyIndex, Index, Key, Kind, Pool, PoolOptions, Value as Stored};
+use serde_json::Value;
+
+fn pmindex<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pmindex")).args(arguments).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Runs, expects success, returns standard output.
+fn works<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let output = pmindex(arguments);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs, expects exit code 1, returns standard error.
+fn fails<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let output = pmindex(arguments);
+    assert_eq!(output.status.code(), Some(1), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// Runs with this on standard input.
+fn fed(arguments: &[&OsStr], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(1 << 20).zone_bytes(128 << 10).slots(4).write_back(false)
+}
+
+fn fill<K: Key, V: Stored>(pool: &Arc<Pool>, name: &str, kind: Kind, records: &[(K, V)]) {
+    let index = AnyIndex::<K, V>::create(pool, name, kind).expect("created");
+    assert!(index.insert_many(records).stopped.is_none());
+    index.close().expect("closed");
+}
+
+/// An index of every kind, with many types.
+fn sample(path: &Path) {
+    let pool = Arc::new(Pool::create(path, &options()).expect("created"));
+    for &kind in Kind::ALL {
+        let words: Vec<(u64, i16)> = (0..300).map(|n| (n * n, -(n as i16))).collect();
+        fill(&pool, &format!("{kind} words"), kind, &words);
+        let texts: Vec<(String, u64)> =
+            (0..100).map(|n| (format!("naïve \"{n}\"\n"), u64::MAX - n)).collect();
+        fill(&pool, &format!("{kind} texts"), kind, &texts);
+    }
+    fill(&pool, "signs", Kind::FpTree, &[(i64::MIN, true), (-1, false), (0, true)]);
+    fill(
+        &pool,
+        "bytes",
+        Kind::FpTree,
+        &[(vec![0xffu8, 0], vec![]), (b"k".to_vec(), vec![0x80u8; 3000])],
+    );
+    fill(&pool, "chars", Kind::FpTree, &[('é', ()), ('\u{0}', ())]);
+    fill(&pool, "empty", Kind::FpTree, &[] as &[(u8, u32)]);
+}
+
+#[test]
+fn what_was_dumped_is_restored() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name).into_os_string();
+    sample(Path::new(&at("a.pm")));
+    let dump = works([OsStr::new("dump"), &at("a.pm")]);
+    assert!(dump.starts_with("{\"pmindex-dump\":1}\n"), "{dump}");
+    assert!(dump.contains("\n[{\"hex\":\"ff00\"},\"\"]\n"), "{dump}");
+    assert!(dump.contains("\n[-9223372036854775808,true]\n"), "{dump}");
+    assert!(dump.contains(
+        "{\"index\":\"signs\",\"type\":\"fptree\",\"keys\":\"i64\",\"values\":\"bool\"}\n"
+    ));
+
+    works([OsStr::new("dump"), &at("a.pm"), OsStr::new("--output"), &at("a.jsonl")]);
+    assert_eq!(std::fs::read_to_string(at("a.jsonl")).expect("readable"), dump);
+    let error = fails([OsStr::new("dump"), &at("a.pm"), OsStr::new("-o"), &at("a.jsonl")]);
+    assert!(error.contains("already exists") && error.contains("--replace"), "{error}");
+
+    let line = [OsStr::new("restore"), &at("a.jsonl"), &at("b.pm"), OsStr::new("--json")];
+    let report: Value = serde_json::from_str(&works(line)).expect("JSON");
+    assert_eq!(report["indexes"], 4 + 2 * Kind::ALL.len());
+    assert_eq!(report["records"], 7 + 400 * Kind::ALL.len());
+    assert_eq!(works([OsStr::new("dump"), &at("b.pm")]), dump);
+    works([OsStr::new("check"), &at("b.pm")]);
+    let error = fails([OsStr::new("restore"), &at("a.jsonl"), &at("b.pm")]);
+    assert!(error.contains("already exists"), "{error}");
+
+    // Through a pipe, as another kind.
+    let line = [
+        OsStr::new("restore"),
+        OsStr::new("-"),
+        &at("c.pm"),
+        OsStr::new("--type"),
+        OsStr::new("wbtree"),
+    ];
+    assert!(fed(&line, &dump).status.success());
+    let info: Value =
+        serde_json::from_str(&works([OsStr::new("info"), &at("c.pm"), OsStr::new("--json")]))
+            .expect("JSON");
+    assert!(
+        info["indexes"].as_array().expect("indexes").iter().all(|index| index["type"] == "wbtree")
+    );
+    assert_eq!(
+        works([OsStr::new("scan"), &at("c.pm"), OsStr::new("--index"), OsStr::new("signs")]),
+        "-9223372036854775808\ttrue\n-1\tfalse\n0\ttrue\n"
+    );
+}
+
+#[test]
+fn a_dump_that_is_cut_or_changed_makes_no_pool() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, new) = (dir.path().join("a.pm"), dir.path().join("new.pm"));
+    for (key, value) in [("apple", "red"), ("fig", "blue"), ("pear", "green")] {
+        works([
+            OsStr::new("put"),
+            pool.as_os_str(),
+            OsStr::new(key),
+            OsStr::new(value),
+            OsStr::new("--durability"),
+            OsStr::new("process"),
+        ]);
+    }
+    let dump = works([OsStr::new("dump"), pool.as_os_str()]);
+    let restore = [OsStr::new("restore"), OsStr::new("-"), new.as_os_str()];
+    let refused = |input: &str| {
+        let output = fed(&restore, input);
+        assert_eq!(output.status.code(), Some(1), "{input}");
+        let left = std::fs::read_dir(dir.path()).expect("a folder").count();
+        assert_eq!(left, 1, "nothing is left over after\n{input}");
+        text(&output.stderr)
+    };
+    let lines: Vec<&str> = dump.lines().collect();
+    for cut in 0..lines.len() {
+        let error = refused(&lines[..cut].join("\n"));
+        assert!(error.contains("ends before its last line"), "{cut}: {error}");
+    }
+    for at in 2..lines.len() - 2 {
+        let without = [&lines[..at], &lines[at + 1..]].concat().join("\n");
+        assert!(refused(&without).contains("line 5: 2 records of index \"main\" were read"));
+    }
+    let twice = dump.replace("[\"fig\"", "[\"apple\"");
+    assert!(refused(&twice).contains("1 key"), "{}", refused(&twice));
+    assert!(refused(&dump.replace("\"blue\"", "7")).contains("line 4: the value is no bytes"));
+    assert!(refused(&dump.replace("fptree", "btree")).contains("\"btree\""));
+    assert!(refused(&dump.replace("dump\":1", "dump\":2")).contains("version 2"));
+    assert!(refused("{}\n").contains("not what `pmindex dump` writes"));
+    assert!(refused("apple\n").contains("line 1"));
+    // Any order is fine.
+    let turned = [lines[0], lines[1], lines[4], lines[2], lines[3], lines[5], lines[6]].join("\n");
+    assert!(fed(&restore, &turned).status.success());
+    assert_eq!(works([OsStr::new("dump"), new.as_os_str()]), dump);
+}
+
+/// A pool whose only index has this many records of words, each with its complement.
+fn words(path: &Path, kind: Kind, count: u64) {
+    let pool = Arc::new(Pool::create(path, &options()).expect("created"));
+    let records: Vec<(u64, u64)> = (0..count).map(|n| (n, !n)).collect();
+    fill(&pool, "words", kind, &records);
+    pool.find_index("words").expect("there");
+    drop(pool);
+}
+
+/// The lines that hold one of these words, as offsets.
+fn places(image: &[u8], word: u64) -> Vec<usize> {
+    let words = image.as_chunks::<8>().0.iter().enumerate();
+    words.filter(|(_, bytes)| **bytes == word.to_le_bytes()).map(|(at, _)| 8 * at).collect()
+}
+
+#[test]
+fn what_is_left_of_a_damaged_pool_is_saved() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for &kind in Kind::ALL {
+        let at = |name: &str| -> PathBuf { dir.path().join(format!("{kind}-{name}")) };
+        words(&at("whole"), kind, 4000);
+        let (whole, saved) = (at("whole"), at("saved"));
+        let line = |pool: &Path| {
+            [
+                OsStr::new("check"),
+                pool.as_os_str(),
+                OsStr::new("--repair"),
+                saved.as_os_str(),
+                OsStr::new("--json"),
+            ]
+            .map(OsStr::to_os_string)
+        };
+        let report: Value = serde_json::from_str(&works(line(&whole))).expect("JSON");
+        assert_eq!(report["indexes"][0]["saved"], 4000, "{kind}: {report}");
+        assert_eq!(report["whole"], true);
+        std::fs::remove_file(&saved).expect("it was made");
+
+        // The page with the record 2000 rots.
+        let mut image = std::fs::read(&whole).expect("readable");
+        let place = *places(&image, !2000).first().expect("the value is somewhere");
+        let page = place / 512 * 512;
+        image[page..page + 512].fill(0xa5);
+        let rotten = at("rotten");
+        std::fs::write(&rotten, &image).expect("written");
+        let output = pmindex(line(&rotten));
+        assert_eq!(output.status.code(), Some(1), "{kind}: {}", text(&output.stderr));
+        let report: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+        let index = &report["indexes"][0];
+        println!("{kind}: {index}");
+        assert_eq!(index["whole"], false, "{kind}: {report}");
+        let count = index["saved"].as_u64().expect("a number");
+        assert!(count >= 3700, "{kind}: {index}");
+        // What is there is right, and the new pool is whole.
+        let pool =
+            Arc::new(Pool::open(&saved, &PoolOptions::new().read_only(true)).expect("a pool"));
+        let index = AnyIndex::<u64, u64>::open(&pool, "words").expect("an index");
+        assert_eq!(index.check(), Ok(count));
+        let right = (0..4000).filter(|key| index.get(key) == Ok(Some(!key))).count() as u64;
+        assert!(count - right < 40, "{kind}: {right} of {count} are right");
+    }
+}
+
+#[test]
+fn repairing_says_what_it_could_not_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, saved) = (dir.path().join("a.pm"), dir.path().join("saved.pm"));
+    words(&pool, Kind::FastFair, 4000);
+    let mut image = std::fs::read(&pool).expect("readable");
+    for word in [!1000u64, !3000] {
+        let place = *places(&image, word).first().expect("the value is somewhere");
+        image[place / 512 * 512..][..512].fill(0xa5);
+    }
+    std::fs::write(&pool, &image).expect("written");
+    let output =
+        pmindex([OsStr::new("check"), pool.as_os_str(), OsStr::new("--repair"), saved.as_os_str()]);
+    let said = text(&output.stdout);
+    assert!(said.contains("nothing could be read between"), "{said}");
+    assert!(text(&output.stderr).contains("what could be saved is in"));
+    let plain = fails([OsStr::new("check"), pool.as_os_str()]);
+    assert!(plain.contains("--repair"), "{plain}");
+    assert!(saved.exists());
+}

@@ -1,0 +1,440 @@
+//! An index with batches and compare-and-swap.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pmindex_core::sync::{VersionGuard, VersionTable};
+use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_index::{Index, IndexError, InsertMany, Key, RangeIter, RecoveryReport, Stats, Value};
+
+use crate::encoding::hash_of;
+
+use super::changes::{self, WriteBatch};
+use super::log::Log;
+
+/// Locks of keys: `2^LOCKS`.
+const LOCKS: u32 = 8;
+
+/// What [`Batched::compare_exchange`] came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exchange<V> {
+    /// The record was as expected, and is as wanted, durably.
+    Done,
+    /// The record was this, and stays so.
+    Found(Option<V>),
+}
+
+/// An index with [`write`](Self::write), which changes several records or none, and
+/// [`compare_exchange`](Self::compare_exchange). It takes any index over, and is one itself.
+///
+/// # How it works
+///
+/// Writers lock the keys they write, in DRAM; one key or all those of a batch. A batch
+///
+/// | step | what | durable before |
+/// |------|------|----------------|
+/// | 1 | locks its keys | |
+/// | 2 | puts its record into the log, an index named `NAME.batch` (DUR) | 3 |
+/// | 3 | makes its changes one by one | 4 |
+/// | 4 | takes its record out of the log | 5 |
+/// | 5 | unlocks its keys | |
+///
+/// Taking the index over makes the changes of each record in the log again: the keys were locked
+/// until the record was gone, so what it finds there was not written by anybody later.
+///
+/// # Durability
+/// A batch is durable as a whole when `write` returns; after a crash before that it has happened
+/// wholly or not at all. Whoever reads a change of a batch reads what is durable already: no crash
+/// takes it back.
+///
+/// Batches are *failure-atomic*, not isolated: readers take no lock, and one that reads two records of
+/// a batch under way may see one changed and the other not yet. (Keep in one record what must be
+/// seen together.)
+///
+/// # Errors
+/// A batch with too long a key or value, or one whose record is longer than
+/// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), is refused and changes nothing; so is one whose record
+/// finds no room. If a change finds no room after that, or fails otherwise, `write` returns the
+/// error, and the batch is durable but *unfinished*: its changes are made before the next write
+/// of whatever kind, or when the index is taken over again. Until they can be, [`remove`](Index::remove)
+/// is the only write that is not refused (to make room), but for keys of such a batch.
+///
+/// # Cost
+/// A plain write: an uncontended lock in DRAM. A batch: the insertion of a byte string into the log,
+/// the changes, and a removal from the log: with FPTree 2 + 1 fences more than the changes cost.
+///
+/// Once an index has batches, write to it through `Batched` only: after a crash, the changes of
+/// interrupted batches are made by the next [`Batched::new`], on top of whatever is there then.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use pmindex::{Batched, Exchange, FpTree, Index, Pool, WriteBatch};
+///
+/// let pool = Arc::new(Pool::emulated(4 << 20)?);
+/// let index = FpTree::<String, u64>::create(&pool, "accounts")?;
+/// let accounts = Batched::new(&pool, "accounts", index)?;
+/// accounts.write(WriteBatch::new().upsert("Ada", &70).upsert("Bob", &30))?;
+/// // Moves 20, or nothing, whatever happens.
+/// accounts.write(WriteBatch::new().upsert("Ada", &50).upsert("Bob", &50))?;
+///
+/// let paid = accounts.compare_exchange("Ada", Some(&50), Some(&45))?;
+/// assert_eq!(paid, Exchange::Done);
+/// assert_eq!(accounts.compare_exchange("Ada", Some(&50), None)?, Exchange::Found(Some(45)));
+/// assert_eq!(accounts.get_or_insert_with("Eve", || 0)?, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Batched<K, V, I, M: Medium = Mapped> {
+    pool: Arc<Pool<M>>,
+    index: I,
+    pub(super) log: Log,
+    keys: VersionTable,
+    /// Batches that are durable and whose changes could not all be made.
+    unfinished: Mutex<Vec<Unfinished<K, V>>>,
+    /// Whether there are any.
+    is_unfinished: AtomicBool,
+    #[cfg(test)]
+    pub(super) faulty: super::tests::Faulty,
+}
+
+/// A batch in the log.
+struct Unfinished<K, V> {
+    number: u64,
+    changes: Vec<(K, Option<V>)>,
+}
+
+impl<K, V, I: fmt::Debug, M: Medium> fmt::Debug for Batched<K, V, I, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batched").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
+    /// Takes over the index that is called `name` in the pool; finishes the batches that a crash
+    /// interrupted. The log is made if there is none; the name may have 58 bytes.
+    ///
+    /// # Errors
+    /// The pool's: full, corrupt. A batch that cannot be finished is no error here, but see above.
+    pub fn new(pool: &Arc<Pool<M>>, name: &str, index: I) -> Result<Self, IndexError> {
+        let log = Log::open(pool, name)?;
+        let mut unfinished = Vec::new();
+        for (number, record) in log.records()? {
+            let changes = changes::from_record(&record)?;
+            unfinished.push(Unfinished { number, changes });
+        }
+        let batched = Self {
+            pool: Arc::clone(pool),
+            index,
+            log,
+            keys: VersionTable::new(LOCKS),
+            is_unfinished: AtomicBool::new(!unfinished.is_empty()),
+            unfinished: Mutex::new(unfinished),
+            #[cfg(test)]
+            faulty: super::tests::Faulty::default(),
+        };
+        let _recovery = pool.recovery();
+        // What cannot be finished now is tried again by the next write.
+        let _ = batched.finish();
+        Ok(batched)
+    }
+
+    /// Makes all changes of a batch, or none of them.
+    ///
+    /// # Errors
+    /// See [`Batched`]; the pool's.
+    pub fn write(&self, batch: &WriteBatch<K, V>) -> Result<(), IndexError> {
+        self.pool.check_writable()?;
+        let changes = batch.settled();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        changes::check(&changes)?;
+        let record = changes::to_record(&changes)?;
+        let locked = self.lock(changes.iter().map(|(key, _)| key.borrowed())); // 1
+        self.finish()?;
+        #[cfg(test)]
+        if self.faulty != super::tests::Faulty::Not {
+            return self.write_faultily(&changes, &record, locked);
+        }
+        // 2, durable before: any change. LIN(write) for crashes, DUR(write).
+        let number = self.log.put(&record)?;
+        let unfinished = Some(Unfinished { number, changes });
+        let mut under_way = UnderWay { batched: self, unfinished };
+        under_way.go_on()?;
+        drop(locked); // 5
+        Ok(())
+    }
+
+    /// Replaces a record if it is as expected; `None` stands for no record. Linearizable, like every
+    /// other operation.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn compare_exchange(
+        &self,
+        key: &K::Ref,
+        expected: Option<&V>,
+        wanted: Option<&V>,
+    ) -> Result<Exchange<V>, IndexError> {
+        let _locked = self.lock_to_write(key)?;
+        let found = self.index.get(key)?;
+        if found.as_ref() != expected {
+            return Ok(Exchange::Found(found));
+        }
+        match (expected, wanted) {
+            (_, Some(wanted)) => self.index.upsert(key, wanted.borrowed()).map(drop)?,
+            (Some(_), None) => self.index.remove(key).map(drop)?,
+            (None, None) => {}
+        }
+        Ok(Exchange::Done)
+    }
+
+    /// Replaces a record by what `change` makes of it; `None` stands for no record. `change` runs
+    /// again if somebody else was faster. Returns what it made.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn update_with(
+        &self,
+        key: &K::Ref,
+        mut change: impl FnMut(Option<&V>) -> Option<V>,
+    ) -> Result<Option<V>, IndexError> {
+        let mut found = self.index.get(key)?;
+        loop {
+            let wanted = change(found.as_ref());
+            match self.compare_exchange(key, found.as_ref(), wanted.as_ref())? {
+                Exchange::Done => return Ok(wanted),
+                Exchange::Found(other) => found = other,
+            }
+        }
+    }
+
+    /// The value of a key; if there is none, that of `create`, which is there then.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn get_or_insert_with(
+        &self,
+        key: &K::Ref,
+        create: impl FnOnce() -> V,
+    ) -> Result<V, IndexError> {
+        if let Some(found) = self.index.get(key)? {
+            return Ok(found);
+        }
+        let made = create();
+        match self.compare_exchange(key, None, Some(&made))? {
+            Exchange::Found(Some(found)) => Ok(found),
+            _ => Ok(made),
+        }
+    }
+
+    /// The offsets of the blocks of the log, for the allocator's audit.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn log_blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.log.blocks()
+    }
+
+    /// The index that was taken over.
+    pub fn inner(&self) -> &I {
+        &self.index
+    }
+
+    /// Closes the log and gives the index back, to be closed.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn into_inner(self) -> Result<I, IndexError> {
+        self.log.close()?;
+        Ok(self.index)
+    }
+
+    fn make(&self, changes: &[(K, Option<V>)]) -> Result<(), IndexError> {
+        for (key, value) in changes {
+            match value {
+                Some(value) => self.index.upsert(key.borrowed(), value.borrowed()).map(drop)?,
+                None => self.index.remove(key.borrowed()).map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks these keys, in the order of the locks.
+    fn lock<'k>(&self, keys: impl Iterator<Item = &'k K::Ref>) -> Vec<VersionGuard<'_>>
+    where
+        K: 'k,
+    {
+        let mut places: Vec<usize> =
+            keys.map(|key| self.keys.index_of(hash_of::<K>(key))).collect();
+        places.sort_unstable();
+        places.dedup();
+        let lock = |place: usize| self.keys.all()[place].lock(self.pool.pm());
+        places.into_iter().map(lock).collect()
+    }
+
+    fn lock_one(&self, key: &K::Ref) -> VersionGuard<'_> {
+        self.keys.of(hash_of::<K>(key)).lock(self.pool.pm())
+    }
+
+    /// Locks a key for a plain write, with no batch unfinished.
+    fn lock_to_write(&self, key: &K::Ref) -> Result<VersionGuard<'_>, IndexError> {
+        let locked = self.lock_one(key);
+        self.finish()?;
+        Ok(locked)
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, Vec<Unfinished<K, V>>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the changes of unfinished batches. Their keys are locked by their being unfinished: all
+    /// writes of them come through here first.
+    fn finish(&self) -> Result<(), IndexError> {
+        if !self.is_unfinished.load(Relaxed) {
+            return Ok(());
+        }
+        let mut unfinished = self.unfinished();
+        while let Some(batch) = unfinished.last() {
+            self.make(&batch.changes)?;
+            self.log.retire(batch.number)?;
+            unfinished.pop();
+        }
+        self.is_unfinished.store(false, Relaxed);
+        Ok(())
+    }
+
+    /// Whether a key belongs to an unfinished batch.
+    fn is_awaited(&self, key: &K::Ref) -> bool {
+        let key = K::owned(key);
+        let unfinished = self.unfinished();
+        unfinished.iter().any(|batch| batch.changes.iter().any(|(of, _)| *of == key))
+    }
+
+    /// A batch in a wrong order: what the crash simulator must find.
+    #[cfg(test)]
+    fn write_faultily(
+        &self,
+        changes: &[(K, Option<V>)],
+        record: &[u8],
+        locked: Vec<VersionGuard<'_>>,
+    ) -> Result<(), IndexError> {
+        use super::tests::Faulty;
+        if self.faulty == Faulty::ChangesFirst {
+            self.make(changes)?;
+        }
+        let number = self.log.put(record)?;
+        if self.faulty == Faulty::RetiredFirst {
+            self.log.retire(number)?;
+        }
+        self.make(changes)?;
+        if self.faulty == Faulty::UnlockedFirst {
+            drop(locked);
+        }
+        self.log.retire(number)
+    }
+}
+
+/// A batch in the log. If it does not come to its end, for whatever reason, it is unfinished.
+struct UnderWay<'b, K: Key, V: Value, I: Index<K, V>, M: Medium> {
+    batched: &'b Batched<K, V, I, M>,
+    unfinished: Option<Unfinished<K, V>>,
+}
+
+impl<K: Key, V: Value, I: Index<K, V>, M: Medium> UnderWay<'_, K, V, I, M> {
+    /// Steps 3 and 4.
+    fn go_on(&mut self) -> Result<(), IndexError> {
+        if let Some(batch) = &self.unfinished {
+            self.batched.make(&batch.changes)?; // 3, durable before: the record is gone
+            self.batched.log.retire(batch.number)?; // 4, durable before: anybody else writes the keys
+            self.unfinished = None;
+        }
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Drop for UnderWay<'_, K, V, I, M> {
+    fn drop(&mut self) {
+        if let Some(batch) = self.unfinished.take() {
+            self.batched.unfinished().push(batch);
+            // Seen by whoever locks these keys next.
+            self.batched.is_unfinished.store(true, Relaxed);
+        }
+    }
+}
+
+impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, I, M> {
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.index.get(key)
+    }
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.index.contains_key(key)
+    }
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let _locked = self.lock_to_write(key)?;
+        self.index.insert(key, value)
+    }
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let _locked = self.lock_to_write(key)?;
+        self.index.update(key, value)
+    }
+    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let _locked = self.lock_to_write(key)?;
+        self.index.upsert(key, value)
+    }
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let _locked = self.lock_one(key);
+        match self.finish() {
+            Err(error) if self.is_awaited(key) => Err(error),
+            // Perhaps this makes the room that is missing.
+            _ => self.index.remove(key),
+        }
+    }
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        self.index.range_bounds(lower, upper)
+    }
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        self.index.scan(from, limit, out)
+    }
+    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.index.first()
+    }
+    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.index.last()
+    }
+    fn len(&self) -> Result<u64, IndexError> {
+        self.index.len()
+    }
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        self.index.is_empty()
+    }
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let locks = self.keys.all().iter();
+        let _locked: Vec<_> = locks.map(|lock| lock.lock(self.pool.pm())).collect();
+        self.finish()?;
+        self.index.bulk_load(records)
+    }
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.index.get_many(keys, out)
+    }
+    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let _locked = self.lock(records.iter().map(|(key, _)| key.borrowed()));
+        match self.finish() {
+            Ok(()) => self.index.insert_many(records),
+            Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
+        }
+    }
+    fn stats(&self) -> Result<Stats, IndexError> {
+        self.index.stats()
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        self.log.check()?;
+        self.index.check()
+    }
+    fn recovery_report(&self) -> RecoveryReport {
+        self.index.recovery_report()
+    }
+}

@@ -1,0 +1,74 @@
+//! The log of batches: an index of its own beside the one they change.
+//!
+//! A batch under way is one record there. Putting it in and taking it out are single operations of an
+//! index, so each happens wholly or not at all, whatever the record's length.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pmindex_core::{Medium, Pool};
+use pmindex_index::{Index, IndexError};
+
+use crate::any::{AnyIndex, Kind};
+
+/// What the log of an index is called: its name and this.
+const SUFFIX: &str = ".batch";
+
+pub(super) struct Log {
+    /// `None` in a pool that is read only and has no log.
+    index: Option<AnyIndex<u64, Vec<u8>>>,
+    next: AtomicU64,
+}
+
+impl Log {
+    /// The log of the index `name`; made if there is none.
+    pub(super) fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let name = format!("{name}{SUFFIX}");
+        let index = match AnyIndex::open(pool, &name) {
+            Err(IndexError::NoSuchIndex { .. }) if pool.is_read_only() => None,
+            Err(IndexError::NoSuchIndex { .. }) => {
+                Some(AnyIndex::create(pool, &name, Kind::ALL[0])?)
+            }
+            opened => Some(opened?),
+        };
+        let last = index.as_ref().map(Index::last).transpose()?.flatten();
+        let next = AtomicU64::new(last.map_or(0, |(number, _)| number + 1));
+        Ok(Self { index, next })
+    }
+
+    fn index(&self) -> Result<&AnyIndex<u64, Vec<u8>>, IndexError> {
+        self.index.as_ref().ok_or(pmindex_core::PmError::ReadOnly.into())
+    }
+
+    /// Makes a record durable; its number.
+    pub(super) fn put(&self, record: &[u8]) -> Result<u64, IndexError> {
+        let number = self.next.fetch_add(1, Relaxed);
+        self.index()?.insert(&number, record)?;
+        Ok(number)
+    }
+
+    /// Takes a record out, durably.
+    pub(super) fn retire(&self, number: u64) -> Result<(), IndexError> {
+        self.index()?.remove(&number)?;
+        Ok(())
+    }
+
+    /// What was under way.
+    pub(super) fn records(&self) -> Result<Vec<(u64, Vec<u8>)>, IndexError> {
+        let Some(index) = &self.index else { return Ok(Vec::new()) };
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        index.range_bounds(all.0, all.1).collect()
+    }
+
+    pub(super) fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.as_ref().map_or(Ok(Vec::new()), AnyIndex::blocks)
+    }
+
+    pub(super) fn check(&self) -> Result<(), IndexError> {
+        self.index.as_ref().map_or(Ok(()), |index| index.check().map(drop))
+    }
+
+    pub(super) fn close(self) -> Result<(), IndexError> {
+        self.index.map_or(Ok(()), AnyIndex::close)
+    }
+}
