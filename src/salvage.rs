@@ -455,12 +455,12 @@ mod tests {
 
     #[test]
     fn means_lie_between() {
-        assert_eq!(mean(&[0], Some(&[2]), 1), [1]);
-        assert_eq!(mean(&[0xff], None, 2), [0xff, 0x80]);
-        assert_eq!(mean(b"a", Some(b"b"), 2), [b'a', 0x80]);
         fn middle<K: Key>(after: Option<K>, before: Option<K>) -> Option<K> {
             Part::new(Edge::read(after), Edge::read(before), lost(), 0).middle()
         }
+        assert_eq!(mean(&[0], Some(&[2]), 1), [1]);
+        assert_eq!(mean(&[0xff], None, 2), [0xff, 0x80]);
+        assert_eq!(mean(b"a", Some(b"b"), 2), [b'a', 0x80]);
         assert_eq!(middle::<u64>(Some(7), Some(8)), None);
         assert_eq!(middle::<u64>(Some(u64::MAX - 2), None), Some(u64::MAX - 1));
         assert_eq!(middle::<u8>(Some(1), None), None, "no u8 has such an encoding");

@@ -255,7 +255,7 @@ fn the_last_change_of_a_key_counts() {
 #[test]
 fn records_of_the_log_come_back() {
     let changes: Vec<(String, Option<(u8, i64)>)> =
-        vec![("".into(), None), ("a".into(), Some((7, -1))), ("b".repeat(300), Some((0, 0)))];
+        vec![(String::new(), None), ("a".into(), Some((7, -1))), ("b".repeat(300), Some((0, 0)))];
     let record = to_record(&changes).unwrap();
     assert_eq!(from_record(&record), Ok(changes));
     for cut in (0..record.len()).filter(|cut| ![8, 33].contains(cut)) {
