@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use pmindex::IndexError;
 use pmindex::core::{OpenError, PmError};
-use pmindex_pibench::{BenchError, Phase};
+use pmindex_pibench::{BenchError, Fault, Phase};
 
 /// What a command can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +168,23 @@ pub(crate) enum CliError {
     /// A measurement is void.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A store failed outside a measurement.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// An option does not go with another one, or with an index.
+    #[error("{what}")]
+    Option {
+        /// What does not go.
+        what: String,
+    },
+    /// A file could not be written or read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// An index failed outside a measurement.
     #[error(transparent)]
     Index(#[from] IndexError),

@@ -203,6 +203,8 @@ fn bench_measures_and_its_json_keeps_its_form() {
         "flush",
     ]);
     let report = json(&report);
+    assert_eq!(report["schema"], 2);
+    assert!(report["environment"]["cores"].as_u64().is_some_and(|cores| cores > 0));
     let runs = report["runs"].as_array().expect("runs");
     let names: Vec<&str> = runs.iter().filter_map(|run| run["index"].as_str()).collect();
     assert_eq!(names, ["fptree", "btreemap"]);
@@ -212,16 +214,88 @@ fn bench_measures_and_its_json_keeps_its_form() {
     assert!(tree["recovery_ms"].as_f64().is_some_and(|ms| ms > 0.0));
     assert!(tree["pm_bytes_per_record"].as_f64().is_some_and(|bytes| bytes > 16.0));
     assert!(runs[1]["recovery_ms"].is_null());
-    for phase in tree["phases"].as_array().expect("phases") {
-        let writes = !matches!(
-            phase["op"].as_str().expect("a name"),
-            "get" | "get_miss" | "get_many" | "scan"
-        );
+    let phases = tree["phases"].as_array().expect("phases");
+    let ops: Vec<&str> = phases.iter().filter_map(|phase| phase["op"].as_str()).collect();
+    let usual = "load get get_miss scan insert update delete get_many insert_many";
+    assert_eq!(ops.join(" "), usual);
+    for phase in phases {
+        let op = phase["op"].as_str().expect("a name");
+        let writes = !matches!(op, "get" | "get_miss" | "get_many" | "scan");
         let fences = phase["fences_per_op"].as_f64().expect("counted");
         assert_eq!(fences > 0.0, writes, "{phase}");
+        let media = phase["media_write_bytes_per_op"].as_f64().expect("counted");
+        assert_eq!(media > 0.0, writes, "{phase}");
         assert!(phase["mops"].as_f64().is_some_and(|mops| mops > 0.0), "{phase}");
+        assert_eq!(phase["latency_ns"].is_null(), op == "load", "{phase}");
     }
     let table = works(["bench", "--records", "5000", "--phases", "get,scan", "--threads", "2"]);
     assert!(table.contains("fptree x2") && table.contains("ratio"), "{table}");
     assert!(!table.contains("\n  delete"), "only the chosen phases are rows:\n{table}");
+}
+
+#[test]
+fn bench_mixes_byte_strings_threads_and_distributions() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let words = dir.path().join("words.txt");
+    let text: String = (0..9000).map(|i| format!("word-{i}\n")).collect();
+    std::fs::write(&words, text).expect("written");
+    let report = json(&works([
+        "bench",
+        "--index",
+        "hart,btreemap",
+        "--records",
+        "4000",
+        "--ops",
+        "500",
+        "--threads",
+        "1,2",
+        "--distribution",
+        "zipfian,monotonic",
+        "--key-file",
+        words.to_str().expect("text"),
+        "--value-size",
+        "5-40",
+        "--mix",
+        "read-intensive,balanced",
+        "--mix",
+        "get:1,upsert:3",
+        "--durability",
+        "flush",
+        "--write-latency",
+        "300",
+        "--json",
+    ]));
+    let runs = report["runs"].as_array().expect("runs");
+    let series: Vec<String> = runs
+        .iter()
+        .map(|run| format!("{} {} {}", run["index"], run["threads"], run["distribution"]["name"]))
+        .collect();
+    assert_eq!(series.len(), 8, "{series:?}");
+    assert!(series.contains(&"\"hart\" 2 \"monotonic\"".to_owned()), "{series:?}");
+    assert!(series.contains(&"\"btreemap\" 1 \"zipfian\"".to_owned()), "{series:?}");
+    for run in runs {
+        let ops: Vec<&str> =
+            run["phases"].as_array().expect("phases").iter().filter_map(|p| p["op"].as_str()).collect();
+        assert_eq!(ops, ["load", "read-intensive", "balanced", "get:1,upsert:3"]);
+        assert_eq!(run["write_latency_ns"], 300);
+        assert_eq!((&run["key"]["kind"], &run["value"]["max_bytes"]), (&"bytes".into(), &40.into()));
+        assert_eq!(run["recovery_ms"].is_null(), run["index"] == "btreemap");
+    }
+    let rows = works(["bench", "--records", "3000", "--ops", "400", "--phases", "get", "--csv"]);
+    let lines: Vec<&str> = rows.lines().collect();
+    assert_eq!(lines.len(), 5, "a heading, and two phases of two indexes:\n{rows}");
+    assert!(lines[0].starts_with("index,threads,") && lines[1].starts_with("fptree,1,"), "{rows}");
+
+    for (options, word) in [
+        (&["--distribution", "normal"][..], "uniform"),
+        (&["--mix", "get:50,put:50"], "get:50"),
+        (&["--key-size", "0"], "--key-size"),
+        (&["--key-size", "9000"], "4096"),
+        (&["--threads", "0"], "--threads"),
+        (&["--index", "bztree-volatile", "--value-size", "100"], "bztree-volatile"),
+        (&["--key-file", "no/such/file"], "no/such/file"),
+    ] {
+        let error = fails([&["bench", "--records", "1000"][..], options].concat());
+        assert!(error.contains(word), "{options:?}: {error}");
+    }
 }

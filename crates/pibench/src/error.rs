@@ -1,8 +1,6 @@
 //! Why a measurement is void.
 
-use pmindex_index::IndexError;
-
-use crate::phase::Phase;
+use crate::subject::Fault;
 
 /// Why a measurement is void.
 #[derive(Debug, thiserror::Error)]
@@ -14,15 +12,15 @@ pub enum BenchError {
         /// Which index.
         index: String,
         /// What it said.
-        source: IndexError,
+        source: Fault,
     },
     /// The operations of a chunk did not do what they should have.
-    #[error("{index}: of {ops} operations of phase {phase}, {done} did what they should have")]
+    #[error("{index}: of {ops} operations of phase {step}, {done} did what they should have")]
     Wrong {
         /// Which index.
         index: String,
-        /// Which phase.
-        phase: Phase,
+        /// Which phase or mix.
+        step: String,
         /// How many operations ran.
         ops: u64,
         /// How many succeeded.

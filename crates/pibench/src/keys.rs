@@ -11,7 +11,7 @@ pub struct KeySpace {
 }
 
 /// Numbers from here on are keys that nothing ever inserts.
-const MISSING: u64 = 1 << 62;
+pub(crate) const MISSING: u64 = 1 << 62;
 
 impl KeySpace {
     /// The keys of this seed.
@@ -39,6 +39,12 @@ impl KeySpace {
         scatter(self.state)
     }
 
+    /// A random number in `0.0..1.0`, of 53 bits.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    pub fn unit(&mut self) -> f64 {
+        (self.random() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// A random number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.random()) * u128::from(bound);
@@ -47,8 +53,8 @@ impl KeySpace {
 }
 
 /// A bijection of `u64` in which every input bit changes every output bit with probability 1/2:
-/// the finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
-const fn scatter(mut x: u64) -> u64 {
+/// the multiplicative finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
+pub(crate) const fn scatter(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

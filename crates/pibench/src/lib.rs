@@ -1,32 +1,51 @@
-//! How `pmindex` measures indexes.
+//! `PiBench` in Rust: how `pmindex` measures indexes (the evaluation of persistent memory range
+//! indexes, section 4).
 //!
-//! * [`Phase`]: what is measured, one operation at a time: `load`, `get`, ..., `insert_many`.
-//! * [`Workload`]: the keys of every phase, made outside the timing from a [`KeySpace`].
+//! * [`Phase`], [`Step`]: what is measured at a time, one kind of operation or a mix.
+//! * [`Distribution`], [`Records`]: which records operations choose, and what they look like.
+//! * [`Workload`]: the keys of every step, made outside the timing.
 //! * [`Subject`]: a thing that can be measured. [`Indexed`] makes one of any
-//!   [`Index`](pmindex_index::Index), [`Yardstick`] is `std::collections::BTreeMap`.
-//! * [`measure`]: runs the phases over several subjects at once. Every phase is cut into chunks
+//!   [`Index`](pmindex_index::Index), [`Yardstick`] is `std::collections::BTreeMap`; others
+//!   implement [`Store`].
+//! * [`measure`]: runs the steps over several subjects at once. Every step is cut into chunks
 //!   and the subjects take turns, so that a slow second of the machine slows all of them; a
-//!   figure is the median of its chunks.
+//!   figure is the median of its chunks. Latencies are taken in a round of their own, for a look
+//!   at the clock around a call keeps it from overlapping with the next one.
+//! * [`Report`]: the figures as JSON, [`csv`].
 //!
 //! The loop that is timed is compiled for the index it runs: a [`Subject`] is called once per
 //! chunk and thread, not once per operation. Every chunk checks what its operations returned, so
 //! a phase that did nothing is an error, not a record.
 #![forbid(unsafe_code)]
 
+mod counters;
+mod csv;
+mod distribution;
+mod environment;
 mod error;
+mod job;
 mod keys;
 mod measure;
 mod phase;
+mod probe;
+mod records;
 mod report;
 mod subject;
 mod workload;
 mod yardstick;
 
+pub use counters::{Counters, refusal};
+pub use csv::{COLUMNS, csv};
+pub use distribution::{Chooser, Distribution};
+pub use environment::Environment;
 pub use error::BenchError;
+pub use job::{Job, Op, Ops};
 pub use keys::KeySpace;
-pub use measure::{Measured, PhaseResult, Watch, measure};
-pub use phase::Phase;
-pub use report::{PhaseRow, Report, Run};
-pub use subject::{Counts, Indexed, Job, Subject};
-pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Workload};
+pub use measure::{Measured, Settings, StepResult, WINDOW, Watch, measure, pin_to_core};
+pub use phase::{MIXES, Phase, Step};
+pub use probe::{Latency, Sampler, Ticks};
+pub use records::{Integers, Length, Lines, Records, Texts};
+pub use report::{Chosen, Field, PhaseRow, Report, Run, SCHEMA};
+pub use subject::{Counts, Fault, IndexSession, Indexed, Measurable, Session, Store, Subject};
+pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Sizes, Workload};
 pub use yardstick::Yardstick;

@@ -1,29 +1,73 @@
-//! Measuring: phases in chunks, subjects in turns, medians of chunks.
+//! Measuring: steps in chunks, subjects in turns, medians of chunks.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use pmindex_index::IndexError;
-
+use crate::counters::{self, Counters};
 use crate::error::BenchError;
-use crate::phase::Phase;
-use crate::subject::Subject;
+use crate::job::Job;
+use crate::phase::{Phase, Step};
+use crate::probe::{Latency, Sampler, Span, Ticks, mean_and_deviation, windows};
+use crate::subject::{Fault, Subject};
 use crate::workload::{CHUNKS, Chunk, Workload};
 
-/// One phase of one subject.
+/// The windows in which throughput is looked at over time, in seconds.
+pub const WINDOW: f64 = 0.1;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Threads that share the operations.
+    pub threads: usize,
+    /// Whether each thread stays on a core of its own.
+    pub pin: bool,
+    /// Seconds each step runs at least, in as many chunks as that takes; `None`: five chunks.
+    pub seconds: Option<f64>,
+    /// Which part of the calls of a second round of each step is timed one by one; `None`: there is
+    /// no such round.
+    pub sample: Option<f64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { threads: 1, pin: false, seconds: None, sample: None }
+    }
+}
+
+/// One step of one subject.
 #[derive(Clone, Debug)]
-pub struct PhaseResult {
+pub struct StepResult {
     /// Which.
-    pub phase: Phase,
+    pub step: Step,
     /// Operations in all chunks.
     pub ops: u64,
     /// Time of all chunks, the clock of the slowest thread.
     pub time: Duration,
     /// Million operations a second of each chunk, in the order they ran.
     pub chunks: Vec<f64>,
+    /// Million operations a second in each window of [`WINDOW`] seconds in which it ran.
+    pub windows: Vec<f64>,
+    /// Times of single calls.
+    pub latency: Option<Latency>,
+    /// What the CPU counted; `None` if the system grants no counters.
+    pub counters: Option<Counters>,
+    spans: Vec<Span>,
 }
 
-impl PhaseResult {
+impl StepResult {
+    fn new(step: &Step) -> Self {
+        Self {
+            step: step.clone(),
+            ops: 0,
+            time: Duration::ZERO,
+            chunks: Vec::new(),
+            windows: Vec::new(),
+            latency: None,
+            counters: None,
+            spans: Vec::new(),
+        }
+    }
+
     /// Million operations a second: the median of the chunks.
     #[must_use]
     pub fn mops(&self) -> f64 {
@@ -31,153 +75,287 @@ impl PhaseResult {
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
+
+    /// The standard deviation of the windows, in million operations a second.
+    #[must_use]
+    pub fn window_stddev(&self) -> f64 {
+        mean_and_deviation(&self.windows).1
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "operation counts are far below 2^52")]
+    fn add(&mut self, ops: u64, ran: Ran) {
+        let base = self.time.as_secs_f64();
+        self.ops += ops;
+        self.time += ran.time;
+        self.chunks.push(ops as f64 / ran.time.as_secs_f64().max(1e-9) / 1e6);
+        let spans = ran.spans.into_iter();
+        self.spans.extend(spans.map(|s| Span { from: base + s.from, to: base + s.to, ops: s.ops }));
+        if let Some(counters) = ran.counters {
+            *self.counters.get_or_insert_default() += counters;
+        }
+    }
+
+    /// All chunks have run.
+    fn close(&mut self) {
+        let per_second = windows(&self.spans, self.time.as_secs_f64(), WINDOW);
+        self.windows = per_second.into_iter().map(|ops| ops / 1e6).collect();
+        self.spans = Vec::new();
+    }
 }
 
-/// All phases of one subject.
+/// All steps of one subject.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The subject's name.
     pub name: String,
     /// Threads that ran its operations.
     pub threads: usize,
-    /// The phases, in order.
-    pub phases: Vec<PhaseResult>,
+    /// The steps, in order; without those it has no operations for.
+    pub steps: Vec<StepResult>,
 }
 
 impl Measured {
     /// The result of one phase.
     #[must_use]
-    pub fn phase(&self, phase: Phase) -> Option<&PhaseResult> {
-        self.phases.iter().find(|result| result.phase == phase)
+    pub fn phase(&self, phase: Phase) -> Option<&StepResult> {
+        self.steps.iter().find(|result| result.step.phase() == Some(phase))
     }
 }
 
 /// Hears of progress, outside the timing.
 pub trait Watch {
     /// A chunk is about to run on a subject.
-    fn chunk(&mut self, phase: Phase, subject: usize, chunk: usize);
+    fn chunk(&mut self, step: &Step, subject: usize, chunk: usize);
 
     /// A chunk ran on a subject.
-    fn chunk_done(&mut self, phase: Phase, subject: usize, chunk: usize) {
-        let _ = (phase, subject, chunk);
+    fn chunk_done(&mut self, step: &Step, subject: usize, chunk: usize) {
+        let _ = (step, subject, chunk);
     }
 }
 
 impl Watch for () {
-    fn chunk(&mut self, _: Phase, _: usize, _: usize) {}
+    fn chunk(&mut self, _: &Step, _: usize, _: usize) {}
 }
 
-/// Runs `phases` over all subjects, each chunk on every subject in turn.
+/// Runs `steps` over all subjects, each chunk on every subject in turn.
 ///
 /// The subject that goes first changes from chunk to chunk. A subject that is not concurrent runs
-/// on one thread whatever `threads` is.
+/// on one thread whatever [`Settings::threads`] is; one that has no such operation is passed over.
 ///
 /// # Errors
 /// What an operation failed with, and [`BenchError::Wrong`] if operations did not do what they
 /// should have: the figures would mean nothing.
-pub fn measure(
-    subjects: &[&dyn Subject],
-    work: &mut Workload,
-    phases: &[Phase],
-    threads: usize,
+pub fn measure<K: Send + Sync, V: Send + Sync>(
+    subjects: &[&dyn Subject<K, V>],
+    work: &mut Workload<K, V>,
+    steps: &[Step],
+    settings: &Settings,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Measured>, BenchError> {
+    let threads = settings.threads.max(1);
     let mut results: Vec<Measured> = subjects
         .iter()
         .map(|subject| Measured {
             name: subject.name().into(),
-            threads: if subject.concurrent() { threads.max(1) } else { 1 },
-            phases: Vec::new(),
+            threads: if subject.concurrent() { threads } else { 1 },
+            steps: Vec::new(),
         })
         .collect();
-    for &phase in phases {
-        for result in &mut results {
-            let empty = PhaseResult { phase, ops: 0, time: Duration::ZERO, chunks: Vec::new() };
-            result.phases.push(empty);
+    for step in steps {
+        let able: Vec<usize> = (0..subjects.len())
+            .filter(|at| step.shares().iter().all(|(phase, _)| subjects[*at].can(*phase)))
+            .collect();
+        let mut rows: Vec<StepResult> = able.iter().map(|_| StepResult::new(step)).collect();
+        let mut round = Round { subjects, step, settings, able: &able, watch, number: 0 };
+        while round.goes_on(&rows) && round.throughput(work, &mut rows)? {}
+        if let Some(rate) = settings.sample.filter(|_| step.phase() != Some(Phase::Load)) {
+            round.latency(work, rate, &mut rows)?;
         }
-        for number in 0..CHUNKS {
-            let chunk = work.chunk(phase, number, threads);
-            for turn in 0..subjects.len() {
-                let who = (turn + number) % subjects.len();
-                watch.chunk(phase, who, number);
-                let time = run_chunk(subjects[who], &chunk)?;
-                watch.chunk_done(phase, who, number);
-                if let Some(result) = results[who].phases.last_mut() {
-                    result.add(&chunk, time);
-                }
-            }
+        for (at, mut row) in able.into_iter().zip(rows) {
+            row.close();
+            results[at].steps.push(row);
         }
     }
     Ok(results)
 }
 
-impl PhaseResult {
-    #[allow(clippy::cast_precision_loss, reason = "operation counts are far below 2^52")]
-    fn add(&mut self, chunk: &Chunk, time: Duration) {
+/// The rounds of one step: in each, every subject runs the same chunk.
+struct Round<'r, K, V> {
+    subjects: &'r [&'r dyn Subject<K, V>],
+    step: &'r Step,
+    settings: &'r Settings,
+    /// The subjects that have these operations.
+    able: &'r [usize],
+    watch: &'r mut dyn Watch,
+    /// Chunks so far.
+    number: usize,
+}
+
+impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
+    fn goes_on(&self, rows: &[StepResult]) -> bool {
+        let load = self.step.phase() == Some(Phase::Load);
+        match self.settings.seconds.filter(|_| !load) {
+            None => self.number < CHUNKS,
+            Some(seconds) => rows.iter().any(|row| row.time.as_secs_f64() < seconds),
+        }
+    }
+
+    /// Runs a chunk for its throughput; `false` if there is none to run.
+    fn throughput(
+        &mut self,
+        work: &mut Workload<K, V>,
+        rows: &mut [StepResult],
+    ) -> Result<bool, BenchError> {
+        let chunk = work.chunk(self.step, self.number, self.settings.threads);
         let ops = chunk.ops();
-        self.ops += ops;
-        self.time += time;
-        self.chunks.push(ops as f64 / time.as_secs_f64().max(1e-9) / 1e6);
+        for turn in 0..self.able.len() {
+            let row = (turn + self.number) % self.able.len();
+            let who = self.able[row];
+            self.watch.chunk(self.step, who, self.number);
+            if ops > 0 {
+                let ran = self.run(who, &chunk, |subject, job| {
+                    let mut ticks = Ticks::begin(job.len());
+                    Ok((subject.run(job, &mut ticks)?, ticks))
+                })?;
+                rows[row].add(ops, ran.into());
+            }
+            self.watch.chunk_done(self.step, who, self.number);
+        }
+        self.number += 1;
+        Ok(ops > 0)
+    }
+
+    /// Runs as many chunks again and times single calls.
+    fn latency(
+        &mut self,
+        work: &mut Workload<K, V>,
+        rate: f64,
+        rows: &mut [StepResult],
+    ) -> Result<(), BenchError> {
+        let mut samplers: Vec<Sampler> = rows.iter().map(|_| Sampler::new(rate, 0)).collect();
+        for number in 0..CHUNKS {
+            let chunk = work.chunk(self.step, number, self.settings.threads);
+            for turn in 0..self.able.len() {
+                let row = (turn + number) % self.able.len();
+                let who = self.able[row];
+                self.watch.chunk(self.step, who, number);
+                let ran = self.run(who, &chunk, |subject, job| {
+                    let seed = (number * 64 + turn) as u64;
+                    let mut sampler = Sampler::new(rate, seed);
+                    Ok((subject.run_sampled(job, &mut sampler)?, sampler))
+                })?;
+                for thread in ran {
+                    samplers[row].add(&thread.probe);
+                }
+            }
+        }
+        for (row, sampler) in rows.iter_mut().zip(samplers) {
+            row.latency = sampler.latency();
+        }
+        Ok(())
+    }
+
+    /// Runs a chunk on a subject, with the same closure on each thread.
+    fn run<P: Send>(
+        &self,
+        who: usize,
+        chunk: &Chunk<K, V>,
+        job: impl Fn(&dyn Subject<K, V>, Job<'_, K, V>) -> Result<(u64, P), Fault> + Sync,
+    ) -> Result<Vec<Thread<P>>, BenchError> {
+        let subject = self.subjects[who];
+        let index = || subject.name().to_owned();
+        let threads = if subject.concurrent() && chunk.jobs().len() > 1 {
+            on_threads(chunk, self.settings.pin, |part| job(subject, part))
+        } else {
+            chunk.jobs().map(|part| timed(|| job(subject, part))).collect()
+        };
+        let threads: Vec<Thread<P>> =
+            threads.map_err(|source| BenchError::Index { index: index(), source })?;
+        let (ops, done) = (chunk.ops(), threads.iter().map(|thread| thread.done).sum());
+        if done == ops {
+            Ok(threads)
+        } else {
+            let step = self.step.name().to_owned();
+            Err(BenchError::Wrong { index: index(), step, ops, done })
+        }
     }
 }
 
-impl Chunk {
-    fn ops(&self) -> u64 {
-        self.parts.iter().map(|part| part.len() as u64).sum()
-    }
+/// What one thread did with its part of a chunk.
+struct Thread<P> {
+    done: u64,
+    probe: P,
+    began: Instant,
+    ended: Instant,
+    counters: Option<Counters>,
 }
 
-/// Runs one chunk on one subject; the time from the first thread's start to the last one's end.
-fn run_chunk(subject: &dyn Subject, chunk: &Chunk) -> Result<Duration, BenchError> {
-    let (done, time) = if subject.concurrent() && chunk.parts.len() > 1 {
-        on_threads(subject, chunk)
-    } else {
-        on_this_thread(subject, chunk)
-    }
-    .map_err(|source| BenchError::Index { index: subject.name().into(), source })?;
-    let ops = chunk.ops();
-    if done == ops {
-        Ok(time)
-    } else {
-        Err(BenchError::Wrong { index: subject.name().into(), phase: chunk.phase, ops, done })
-    }
+fn timed<P>(job: impl FnOnce() -> Result<(u64, P), Fault>) -> Result<Thread<P>, Fault> {
+    let ((began, outcome, ended), counters) = counters::around(|| {
+        let began = Instant::now();
+        let outcome = job();
+        (began, outcome, Instant::now())
+    });
+    let (done, probe) = outcome?;
+    Ok(Thread { done, probe, began, ended, counters })
 }
 
-fn on_this_thread(subject: &dyn Subject, chunk: &Chunk) -> Result<(u64, Duration), IndexError> {
-    let started = Instant::now();
-    let mut done = 0;
-    for part in &chunk.parts {
-        done += subject.run(part.job(chunk.phase))?;
-    }
-    Ok((done, started.elapsed()))
-}
-
-fn on_threads(subject: &dyn Subject, chunk: &Chunk) -> Result<(u64, Duration), IndexError> {
-    let start = Barrier::new(chunk.parts.len());
-    let outcomes: Vec<Result<(u64, Instant, Instant), IndexError>> =
-        std::thread::scope(|threads| {
-            let handles: Vec<_> = chunk
-                .parts
-                .iter()
-                .map(|part| {
-                    let start = &start;
-                    threads.spawn(move || {
-                        start.wait();
-                        let began = Instant::now();
-                        let done = subject.run(part.job(chunk.phase))?;
-                        Ok((done, began, Instant::now()))
-                    })
+fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(
+    chunk: &Chunk<K, V>,
+    pin: bool,
+    job: impl Fn(Job<'_, K, V>) -> Result<(u64, P), Fault> + Sync,
+) -> Result<Vec<Thread<P>>, Fault> {
+    let start = Barrier::new(chunk.jobs().len());
+    std::thread::scope(|threads| {
+        let handles: Vec<_> = chunk
+            .jobs()
+            .enumerate()
+            .map(|(number, part)| {
+                let (start, job) = (&start, &job);
+                threads.spawn(move || {
+                    if pin {
+                        pin_to_core(number);
+                    }
+                    start.wait();
+                    timed(|| job(part))
                 })
-                .collect();
-            handles.into_iter().map(|h| h.join().expect("the subject does not panic")).collect()
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined.map(|outcome| outcome.expect("the subject does not panic")).collect()
+    })
+}
+
+/// Keeps the calling thread on one core, counted round the cores it may run on. Returns whether the
+/// system lets it.
+pub fn pin_to_core(number: usize) -> bool {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let Some(core) = cores.get(number % cores.len().max(1)) else { return false };
+    core_affinity::set_for_current(*core)
+}
+
+/// A chunk, run for its throughput.
+struct Ran {
+    /// From the first thread's start to the last one's end.
+    time: Duration,
+    spans: Vec<Span>,
+    counters: Option<Counters>,
+}
+
+impl From<Vec<Thread<Ticks>>> for Ran {
+    fn from(threads: Vec<Thread<Ticks>>) -> Self {
+        let began = threads.iter().map(|thread| thread.began).min();
+        let ended = threads.iter().map(|thread| thread.ended).max();
+        let Some((began, ended)) = began.zip(ended) else {
+            return Self { time: Duration::ZERO, spans: Vec::new(), counters: None };
+        };
+        let spans = threads.iter().flat_map(|thread| thread.probe.spans(began)).collect();
+        let counters = threads.iter().map(|thread| thread.counters);
+        let counters = counters.reduce(|sum, one| {
+            let (mut sum, one) = sum.zip(one)?;
+            sum += one;
+            Some(sum)
         });
-    let mut done = 0;
-    let mut span: Option<(Instant, Instant)> = None;
-    for outcome in outcomes {
-        let (count, began, ended) = outcome?;
-        done += count;
-        let (first, last) = span.unwrap_or((began, ended));
-        span = Some((first.min(began), last.max(ended)));
+        Self { time: ended - began, spans, counters: counters.flatten() }
     }
-    Ok((done, span.map_or(Duration::ZERO, |(first, last)| last - first)))
 }

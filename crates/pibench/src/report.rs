@@ -1,91 +1,199 @@
-//! What a measurement is written down as: the stable JSON of `pmindex bench --json`.
+//! What a measurement is written down as: the stable JSON of `pmindex bench --json`, and CSV.
+//!
+//! `docs/bench-schema.md` is this module for people who read JSON. Fields are added, never renamed
+//! or removed; what could not be measured is null.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 
-use crate::measure::{Measured, PhaseResult};
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Counters;
+use crate::distribution::Distribution;
+use crate::environment::Environment;
+use crate::measure::{Measured, StepResult};
 use crate::phase::Phase;
+use crate::probe::Latency;
 use crate::subject::Counts;
+use crate::workload::Sizes;
 
 /// All runs of one measurement.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// One for each index.
+    /// Of this form; a reader refuses a later one.
+    pub schema: u32,
+    /// The machine.
+    pub environment: Environment,
+    /// One for each index and each setting of the others.
     pub runs: Vec<Run>,
 }
 
+/// The present form of [`Report`].
+pub const SCHEMA: u32 = 2;
+
 /// One index, measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     /// Its name.
     pub index: String,
     /// Threads that ran its operations.
     pub threads: usize,
+    /// Whether each thread stayed on a core of its own.
+    pub pinned: bool,
     /// Records loaded before the other phases.
     pub records: u64,
-    /// `flush`, `fence`, `msync`, `process` or `volatile`.
+    /// `flush`, `fence`, `msync`, `process` or `volatile`; of a peer, its own setting in a word.
     pub durability: String,
-    /// The phases, in the order they ran.
+    /// The same in a sentence.
+    pub durability_words: String,
+    /// Nanoseconds that each flushed line took longer, emulating slower media; 0: none.
+    pub write_latency_ns: u64,
+    /// How records were chosen.
+    pub distribution: Chosen,
+    /// What keys are.
+    pub key: Field,
+    /// What values are.
+    pub value: Field,
+    /// Records that a scan reads.
+    pub scan_length: usize,
+    /// Operations in a call of `get_many` or `insert_many`.
+    pub batch: usize,
+    /// Where all choices came from.
+    pub seed: u64,
+    /// The phases and mixes, in the order they ran.
     pub phases: Vec<PhaseRow>,
-    /// PM per record after all phases, in bytes; 0 for an index that has none.
+    /// PM per record after loading, in bytes; 0 for an index that has none.
     pub pm_bytes_per_record: Option<f64>,
-    /// DRAM per record after all phases, in bytes.
+    /// DRAM per record after loading, in bytes.
     pub dram_bytes_per_record: Option<f64>,
     /// Time from an unclean end to a usable index, in milliseconds; null if nothing survives.
     pub recovery_ms: Option<f64>,
 }
 
-/// One phase of one index.
-#[derive(Clone, Debug, Serialize)]
+/// How records were chosen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// `uniform`, `zipfian`, `self-similar` or `monotonic`.
+    pub name: String,
+    /// Its skew, where it has one.
+    pub skew: Option<f64>,
+}
+
+impl From<Distribution> for Chosen {
+    fn from(distribution: Distribution) -> Self {
+        Self { name: distribution.name().into(), skew: distribution.skew() }
+    }
+}
+
+/// What keys or values are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// `u64`, or `bytes`.
+    pub kind: String,
+    /// The shortest, in bytes.
+    pub min_bytes: usize,
+    /// The longest, in bytes.
+    pub max_bytes: usize,
+    /// What all begin with.
+    pub prefix: String,
+    /// The file they come from; null if they are made.
+    pub file: Option<String>,
+}
+
+impl Field {
+    /// 8-byte integers.
+    #[must_use]
+    pub fn integer() -> Self {
+        Self { kind: "u64".into(), min_bytes: 8, max_bytes: 8, ..Self::default() }
+    }
+}
+
+/// One phase or mix of one index.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PhaseRow {
-    /// Which operation.
-    pub op: Phase,
+    /// Which operation, or the mix as it was named.
+    pub op: String,
+    /// The shares of a mix in parts of their sum; one operation with 100 if it is none.
+    pub mix: BTreeMap<String, u32>,
     /// Operations in all chunks.
     pub ops: u64,
     /// Time of all chunks in seconds.
     pub seconds: f64,
     /// Million operations a second, the median of the chunks.
     pub mops: f64,
+    /// Million operations a second of each chunk.
+    pub chunks_mops: Vec<f64>,
+    /// Million operations a second in each 100 ms of its running time.
+    pub windows_mops: Vec<f64>,
+    /// Their standard deviation.
+    pub window_stddev: f64,
+    /// Times of single calls, in a round of their own; null if none were taken.
+    pub latency_ns: Option<Latency>,
     /// Lines flushed per operation, counted exactly apart from the timing; null if not counted.
     pub flushed_lines_per_op: Option<f64>,
     /// Fences per operation, counted likewise.
     pub fences_per_op: Option<f64>,
-    /// Million operations a second of each chunk.
-    pub chunks_mops: Vec<f64>,
+    /// Bytes that the medium writes per operation, in units of 256, counted likewise.
+    pub media_write_bytes_per_op: Option<f64>,
+    /// What the CPU counted; null where the system grants no counters.
+    pub counters: Option<Counters>,
+}
+
+impl Report {
+    /// A report of no runs yet, made here.
+    #[must_use]
+    pub fn here() -> Self {
+        Self { schema: SCHEMA, environment: Environment::here(), runs: Vec::new() }
+    }
 }
 
 impl Run {
-    /// The throughput of a measured subject; sizes and recovery are filled in by who knows them.
+    /// The throughput of a measured subject; the rest is filled in by who knows it.
     #[must_use]
-    pub fn new(measured: &Measured, records: u64, durability: &str) -> Self {
+    pub fn new(measured: &Measured, sizes: &Sizes, durability: &str) -> Self {
         Self {
             index: measured.name.clone(),
             threads: measured.threads,
-            records,
+            records: sizes.records,
             durability: durability.into(),
-            phases: measured.phases.iter().map(PhaseRow::new).collect(),
-            pm_bytes_per_record: None,
-            dram_bytes_per_record: None,
-            recovery_ms: None,
+            distribution: sizes.distribution.into(),
+            key: Field::integer(),
+            value: Field::integer(),
+            scan_length: sizes.scan_length,
+            batch: sizes.batch,
+            seed: sizes.seed,
+            phases: measured.steps.iter().map(PhaseRow::new).collect(),
+            ..Self::default()
         }
     }
 
     /// The row of a phase.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> Option<&PhaseRow> {
-        self.phases.iter().find(|row| row.op == phase)
+        self.row(phase.name())
+    }
+
+    /// The row of a phase or mix by name.
+    #[must_use]
+    pub fn row(&self, name: &str) -> Option<&PhaseRow> {
+        self.phases.iter().find(|row| row.op == name)
     }
 }
 
 impl PhaseRow {
-    fn new(result: &PhaseResult) -> Self {
+    fn new(result: &StepResult) -> Self {
+        let shares = result.step.shares().iter();
         Self {
-            op: result.phase,
+            op: result.step.name().into(),
+            mix: shares.map(|(phase, share)| (phase.name().into(), *share)).collect(),
             ops: result.ops,
             seconds: result.time.as_secs_f64(),
             mops: result.mops(),
-            flushed_lines_per_op: None,
-            fences_per_op: None,
             chunks_mops: result.chunks.clone(),
+            windows_mops: result.windows.clone(),
+            window_stddev: result.window_stddev(),
+            latency_ns: result.latency.clone(),
+            counters: result.counters,
+            ..Self::default()
         }
     }
 
@@ -95,5 +203,6 @@ impl PhaseRow {
         let per_op = |count: u64| Some(count as f64 / ops.max(1) as f64);
         self.flushed_lines_per_op = per_op(counts.flushed_lines);
         self.fences_per_op = per_op(counts.fences);
+        self.media_write_bytes_per_op = per_op(counts.media_bytes);
     }
 }

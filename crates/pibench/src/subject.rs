@@ -1,68 +1,15 @@
-//! What can be measured: a thing that executes jobs, each of many operations of one kind.
+//! What can be measured: a store that runs the operations of a job, one session a job.
 
 use std::hint::black_box;
 
-use pmindex_index::{Index, IndexError, Stats};
+use pmindex_index::{Index, Key, Stats, Value};
 
-use crate::workload::{BATCH, SCAN_LENGTH};
+use crate::job::{Job, Op, Ops};
+use crate::phase::Phase;
+use crate::probe::{Probe, Sampler, Ticks};
 
-/// Many operations of one kind, for one thread.
-#[derive(Clone, Copy, Debug)]
-pub enum Job<'a> {
-    /// Looks up keys; an operation is done if it finds a value.
-    Get(&'a [u64]),
-    /// Looks up keys; an operation is done if it finds none.
-    GetMiss(&'a [u64]),
-    /// Reads [`SCAN_LENGTH`] records from each key on; done if it reads at least one.
-    Scan(&'a [u64]),
-    /// Inserts; done if the key was new.
-    Insert(&'a [(u64, u64)]),
-    /// Replaces values; done if the key existed.
-    Update(&'a [(u64, u64)]),
-    /// Removes; done if the key existed.
-    Remove(&'a [u64]),
-    /// Looks up keys, [`BATCH`] in a call.
-    GetMany(&'a [u64]),
-    /// Inserts, [`BATCH`] in a call.
-    InsertMany(&'a [(u64, u64)]),
-}
-
-impl<'a> Job<'a> {
-    /// Operations in it.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Get(keys)
-            | Self::GetMiss(keys)
-            | Self::Scan(keys)
-            | Self::Remove(keys)
-            | Self::GetMany(keys) => keys.len(),
-            Self::Insert(records) | Self::Update(records) | Self::InsertMany(records) => {
-                records.len()
-            }
-        }
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The same job in pieces of one call each: an operation, or a batch.
-    pub fn calls(self) -> Box<dyn Iterator<Item = Job<'a>> + 'a> {
-        match self {
-            Self::Get(keys) => Box::new(keys.chunks(1).map(Job::Get)),
-            Self::GetMiss(keys) => Box::new(keys.chunks(1).map(Job::GetMiss)),
-            Self::Scan(keys) => Box::new(keys.chunks(1).map(Job::Scan)),
-            Self::Remove(keys) => Box::new(keys.chunks(1).map(Job::Remove)),
-            Self::GetMany(keys) => Box::new(keys.chunks(BATCH).map(Job::GetMany)),
-            Self::Insert(records) => Box::new(records.chunks(1).map(Job::Insert)),
-            Self::Update(records) => Box::new(records.chunks(1).map(Job::Update)),
-            Self::InsertMany(records) => Box::new(records.chunks(BATCH).map(Job::InsertMany)),
-        }
-    }
-}
+/// Why an operation failed.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a counting medium counted, all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,10 +18,12 @@ pub struct Counts {
     pub flushed_lines: u64,
     /// Fences.
     pub fences: u64,
+    /// Bytes that the medium wrote, in its own access units.
+    pub media_bytes: u64,
 }
 
-/// A thing that can be measured.
-pub trait Subject: Send + Sync {
+/// A thing that can be measured, its type forgotten.
+pub trait Subject<K = u64, V = u64>: Send + Sync {
     /// Its name in tables and JSON.
     fn name(&self) -> &str;
 
@@ -83,102 +32,266 @@ pub trait Subject: Send + Sync {
         true
     }
 
-    /// Executes a job; returns how many of its operations were done, as [`Job`] defines it.
-    fn run(&self, job: Job<'_>) -> Result<u64, IndexError>;
+    /// Whether it has this operation.
+    fn can(&self, phase: Phase) -> bool {
+        let _ = phase;
+        true
+    }
+
+    /// Executes a job; returns how many of its operations were done, as [`Op`] defines it.
+    fn run(&self, job: Job<'_, K, V>, ticks: &mut Ticks) -> Result<u64, Fault>;
+
+    /// The same, taking the time of single calls.
+    fn run_sampled(&self, job: Job<'_, K, V>, sampler: &mut Sampler) -> Result<u64, Fault>;
 
     /// Sizes; `None` if it cannot tell.
-    fn stats(&self) -> Result<Option<Stats>, IndexError> {
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(None)
     }
 }
 
-/// Any index as a subject.
+/// A store as seen by one thread that runs one job.
+pub trait Session<K, V> {
+    /// Whether the key is there; its value has been read.
+    fn get(&mut self, key: &K) -> Result<bool, Fault>;
+    /// Whether the key was new.
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault>;
+    /// Whether the key was there.
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault>;
+    /// Inserts or replaces.
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault>;
+    /// Whether the key was there.
+    fn remove(&mut self, key: &K) -> Result<bool, Fault>;
+    /// How many records it read, at most `limit`, from the first key that is not below `from`.
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault>;
+
+    /// How many of the keys are there.
+    fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
+        keys.iter().try_fold(0, |done, key| Ok(done + u64::from(self.get(key)?)))
+    }
+
+    /// How many of the keys were new.
+    fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
+        records.iter().try_fold(0, |done, (key, value)| {
+            Ok(done + u64::from(self.insert(key, value)?))
+        })
+    }
+}
+
+/// A store that can be measured: [`Measurable`] makes a [`Subject`] of it.
+pub trait Store<K, V>: Send + Sync {
+    /// What runs the operations of a job.
+    type Session<'s>: Session<K, V>
+    where
+        Self: 's;
+
+    /// Begins a job.
+    fn session(&self) -> Self::Session<'_>;
+
+    /// Whether several threads may have sessions at once.
+    fn concurrent(&self) -> bool {
+        true
+    }
+
+    /// Whether it has this operation.
+    fn can(&self, phase: Phase) -> bool {
+        let _ = phase;
+        true
+    }
+
+    /// Sizes; `None` if it cannot tell.
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
+        Ok(None)
+    }
+}
+
+/// A store under a name.
 #[derive(Debug)]
-pub struct Indexed<I> {
+pub struct Measurable<S> {
     name: String,
-    index: I,
+    store: S,
 }
 
-impl<I: Index<u64, u64>> Indexed<I> {
-    /// The index under this name.
-    pub fn new(name: impl Into<String>, index: I) -> Self {
-        Self { name: name.into(), index }
+impl<S> Measurable<S> {
+    /// The store under this name.
+    pub fn new(name: impl Into<String>, store: S) -> Self {
+        Self { name: name.into(), store }
     }
 
-    /// The index.
-    pub fn index(&self) -> &I {
-        &self.index
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
     }
 
-    /// The index, to close it.
-    pub fn into_index(self) -> I {
-        self.index
+    /// The store, to end it.
+    pub fn into_store(self) -> S {
+        self.store
     }
 }
 
-impl<I: Index<u64, u64>> Subject for Indexed<I> {
+impl<K, V, S: Store<K, V>> Subject<K, V> for Measurable<S> {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn run(&self, job: Job<'_>) -> Result<u64, IndexError> {
-        let index = &self.index;
-        match job {
-            Job::Get(keys) => count(keys, |key| Ok(index.get(key)?.map(black_box).is_some())),
-            Job::GetMiss(keys) => count(keys, |key| Ok(index.get(key)?.map(black_box).is_none())),
-            Job::Scan(keys) => {
-                let mut found = Vec::with_capacity(SCAN_LENGTH);
-                count(keys, |key| {
-                    found.clear();
-                    index.scan(key, SCAN_LENGTH, &mut found)?;
-                    Ok(!black_box(&found).is_empty())
-                })
-            }
-            Job::Insert(records) => count(records, |(key, value)| index.insert(key, value)),
-            Job::Update(records) => count(records, |(key, value)| index.update(key, value)),
-            Job::Remove(keys) => count(keys, |key| Ok(index.remove(key)?.map(black_box).is_some())),
-            Job::GetMany(keys) => get_many(index, keys),
-            Job::InsertMany(records) => insert_many(index, records),
-        }
+    fn concurrent(&self) -> bool {
+        self.store.concurrent()
     }
 
-    fn stats(&self) -> Result<Option<Stats>, IndexError> {
-        self.index.stats().map(Some)
+    fn can(&self, phase: Phase) -> bool {
+        self.store.can(phase)
+    }
+
+    fn run(&self, job: Job<'_, K, V>, ticks: &mut Ticks) -> Result<u64, Fault> {
+        execute(&mut self.store.session(), job, ticks)
+    }
+
+    fn run_sampled(&self, job: Job<'_, K, V>, sampler: &mut Sampler) -> Result<u64, Fault> {
+        execute(&mut self.store.session(), job, sampler)
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
+        self.store.stats()
+    }
+}
+
+/// Runs a job: the loop that is timed, compiled for the store and for what watches it.
+fn execute<K, V, S: Session<K, V>, P: Probe>(
+    s: &mut S,
+    job: Job<'_, K, V>,
+    probe: &mut P,
+) -> Result<u64, Fault> {
+    let (limit, batch) = (job.scan_length, job.batch.max(1));
+    match job.ops {
+        Ops::Get(keys) => each(keys, probe, |key| s.get(key)),
+        Ops::GetMiss(keys) => each(keys, probe, |key| Ok(!s.get(key)?)),
+        Ops::Scan(keys) => each(keys, probe, |key| Ok(s.scan(key, limit)? > 0)),
+        Ops::Insert(records) => each(records, probe, |(key, value)| s.insert(key, value)),
+        Ops::Update(records) => each(records, probe, |(key, value)| s.update(key, value)),
+        Ops::Upsert(records) => {
+            each(records, probe, |(key, value)| s.upsert(key, value).map(|()| true))
+        }
+        Ops::Remove(keys) => each(keys, probe, |key| s.remove(key)),
+        Ops::GetMany(keys) => batches(keys, batch, probe, |keys| s.get_many(keys)),
+        Ops::InsertMany(records) => batches(records, batch, probe, |part| s.insert_many(part)),
+        Ops::Mix(ops) => each(ops, probe, |op| match op {
+            Op::Get(key) => s.get(key),
+            Op::GetMiss(key) => Ok(!s.get(key)?),
+            Op::Scan(key) => Ok(s.scan(key, limit)? > 0),
+            Op::Insert(key, value) => s.insert(key, value),
+            Op::Update(key, value) => s.update(key, value),
+            Op::Upsert(key, value) => s.upsert(key, value).map(|()| true),
+            Op::Remove(key) => s.remove(key),
+        }),
     }
 }
 
 /// How many of the items `op` is true for.
 #[inline(always)]
-fn count<T>(
+fn each<T>(
     items: &[T],
-    mut op: impl FnMut(&T) -> Result<bool, IndexError>,
-) -> Result<u64, IndexError> {
+    probe: &mut impl Probe,
+    mut op: impl FnMut(&T) -> Result<bool, Fault>,
+) -> Result<u64, Fault> {
     let mut done = 0;
-    for item in items {
-        done += u64::from(op(item)?);
-    }
-    Ok(done)
-}
-
-fn get_many<I: Index<u64, u64>>(index: &I, keys: &[u64]) -> Result<u64, IndexError> {
-    let mut values = [None; BATCH];
-    let mut done = 0;
-    for keys in keys.chunks(BATCH) {
-        let values = &mut values[..keys.len()];
-        index.get_many(keys, values)?;
-        done += values.iter().filter(|value| value.is_some()).count() as u64;
-    }
-    Ok(done)
-}
-
-fn insert_many<I: Index<u64, u64>>(index: &I, records: &[(u64, u64)]) -> Result<u64, IndexError> {
-    let mut done = 0;
-    for records in records.chunks(BATCH) {
-        let outcome = index.insert_many(records);
-        if let Some(stopped) = outcome.stopped {
-            return Err(stopped);
+    for block in items.chunks(Ticks::BLOCK) {
+        for item in block {
+            done += u64::from(probe.call(|| op(item))?);
         }
-        done += outcome.inserted.iter().filter(|inserted| **inserted).count() as u64;
+        probe.tick(block.len());
     }
     Ok(done)
+}
+
+#[inline(always)]
+fn batches<T>(
+    items: &[T],
+    batch: usize,
+    probe: &mut impl Probe,
+    mut op: impl FnMut(&[T]) -> Result<u64, Fault>,
+) -> Result<u64, Fault> {
+    let mut done = 0;
+    for block in items.chunks((Ticks::BLOCK / batch).max(1) * batch) {
+        for items in block.chunks(batch) {
+            done += probe.call(|| op(items))?;
+        }
+        probe.tick(block.len());
+    }
+    Ok(done)
+}
+
+/// Any index as a store.
+#[derive(Debug)]
+pub struct Indexed<I>(pub I);
+
+/// A session of an index: its calls, and room for their results.
+#[derive(Debug)]
+pub struct IndexSession<'i, I, K, V> {
+    index: &'i I,
+    found: Vec<(K, V)>,
+    values: Vec<Option<V>>,
+}
+
+impl<K: Key, V: Value, I: Index<K, V>> Store<K, V> for Indexed<I> {
+    type Session<'s>
+        = IndexSession<'s, I, K, V>
+    where
+        I: 's;
+
+    fn session(&self) -> Self::Session<'_> {
+        IndexSession { index: &self.0, found: Vec::new(), values: Vec::new() }
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
+        Ok(Some(self.0.stats()?))
+    }
+}
+
+impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, V> {
+    #[inline(always)]
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.index.get(key.borrowed())?.map(black_box).is_some())
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.index.insert(key.borrowed(), value.borrowed())?)
+    }
+
+    #[inline(always)]
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.index.update(key.borrowed(), value.borrowed())?)
+    }
+
+    #[inline(always)]
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
+        self.index.upsert(key.borrowed(), value.borrowed())?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.index.remove(key.borrowed())?.map(black_box).is_some())
+    }
+
+    #[inline(always)]
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
+        self.found.clear();
+        self.index.scan(from.borrowed(), limit, &mut self.found)?;
+        Ok(black_box(&self.found).len())
+    }
+
+    fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
+        self.values.resize(keys.len(), None);
+        self.index.get_many(keys, &mut self.values)?;
+        Ok(self.values.iter().filter(|value| value.is_some()).count() as u64)
+    }
+
+    fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
+        let outcome = self.index.insert_many(records);
+        if let Some(stopped) = outcome.stopped {
+            return Err(stopped.into());
+        }
+        Ok(outcome.inserted.iter().filter(|inserted| **inserted).count() as u64)
+    }
 }

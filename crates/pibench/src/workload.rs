@@ -1,163 +1,283 @@
-//! Workloads: the keys of every chunk of every phase, made before the clock starts.
+//! Workloads: the keys of every chunk of every step, made before the clock starts.
 //!
 //! Record numbers grow: `0..records` are loaded, later inserts take the numbers that follow.
-//! Deletes take distinct records at random among those loaded; lookups, scans and updates take
-//! uniformly random records that exist at that time, with repetition.
+//! Lookups, scans and updates take records that exist at that time, chosen by the distribution, with
+//! repetition; deletes take each record once. No thread of a chunk looks up what the same chunk
+//! inserts or removes, so every operation has one right outcome however the threads run.
 
+use crate::distribution::{Chooser, Distribution};
+use crate::job::{Job, Op, Ops};
 use crate::keys::KeySpace;
-use crate::phase::Phase;
-use crate::subject::Job;
+use crate::phase::{Phase, Step};
+use crate::records::{Integers, Records};
 
-/// Records read by one scan.
+/// Records read by one scan, if nothing else is asked for.
 pub const SCAN_LENGTH: usize = 100;
-/// Keys in one call of `get_many` or `insert_many`.
+/// Keys in one call of `get_many` or `insert_many`, if nothing else is asked for.
 pub const BATCH: usize = 64;
-/// Chunks a phase is cut into; its figure is the median of them.
+/// Chunks a step is cut into; its figure is the median of them.
 pub const CHUNKS: usize = 5;
 
-/// The sizes of a measurement and the records that exist.
-#[derive(Debug)]
-pub struct Workload {
-    records: u64,
-    ops: u64,
-    keys: KeySpace,
-    /// Numbers of the records that exist, in no order.
+/// Sizes and choices of a workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Records loaded.
+    pub records: u64,
+    /// Operations of a step.
+    pub ops: u64,
+    /// Records a scan reads.
+    pub scan_length: usize,
+    /// Keys in a call of `get_many` or `insert_many`.
+    pub batch: usize,
+    /// How records are chosen.
+    pub distribution: Distribution,
+    /// Where all choices come from.
+    pub seed: u64,
+}
+
+impl Sizes {
+    /// `records` records and `ops` operations a step, the rest as usual: uniform, scans of 100,
+    /// batches of 64.
+    #[must_use]
+    pub fn new(records: u64, ops: u64, seed: u64) -> Self {
+        let distribution = Distribution::Uniform;
+        Self { records, ops, scan_length: SCAN_LENGTH, batch: BATCH, distribution, seed }
+    }
+}
+
+/// The records of a measurement: which exist, and what they look like.
+pub struct Workload<K = u64, V = u64> {
+    sizes: Sizes,
+    make: Box<dyn Records<K, V>>,
+    chooser: Chooser,
+    random: KeySpace,
+    /// Numbers of the records that exist, from `gone` on; in the order of insertion if keys ascend,
+    /// else in none.
     live: Vec<u64>,
+    gone: usize,
     /// The number of the next record.
     next: u64,
 }
 
+impl<K, V> std::fmt::Debug for Workload<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workload").field("sizes", &self.sizes).finish_non_exhaustive()
+    }
+}
+
 /// The operations of one chunk for one thread.
 #[derive(Debug)]
-pub(crate) enum Batch {
+pub(crate) enum Batch<K, V> {
     /// Keys.
-    Keys(Vec<u64>),
+    Keys(Vec<K>),
     /// Records.
-    Records(Vec<(u64, u64)>),
+    Records(Vec<(K, V)>),
+    /// Of all kinds.
+    Mixed(Vec<Op<K, V>>),
 }
 
 /// One chunk: the operations of each thread.
 #[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) phase: Phase,
-    pub(crate) parts: Vec<Batch>,
-}
-
-/// A job with its keys.
-#[derive(Debug)]
-pub struct OwnedJob {
-    phase: Phase,
-    batch: Batch,
-}
-
-impl OwnedJob {
-    /// The job.
-    #[must_use]
-    pub fn job(&self) -> Job<'_> {
-        self.batch.job(self.phase)
-    }
+pub(crate) struct Chunk<K, V> {
+    kind: Option<Phase>,
+    scan_length: usize,
+    batch: usize,
+    parts: Vec<Batch<K, V>>,
 }
 
 impl Workload {
-    /// A workload of `records` records and `ops` operations a phase.
-    ///
-    /// `ops` is at most `records`, so that deletes find enough of them, and at least one batch a
-    /// chunk.
+    /// A workload of 8-byte integers, scattered, chosen uniformly.
     #[must_use]
     pub fn new(records: u64, ops: u64, seed: u64) -> Self {
-        let least = (BATCH * CHUNKS) as u64;
-        let records = records.max(least);
-        let ops = ops.clamp(least, records);
-        Self { records, ops, keys: KeySpace::new(seed), live: Vec::new(), next: 0 }
+        Self::of(Box::new(Integers::new(seed, false)), Sizes::new(records, ops, seed))
     }
 
-    /// A sensible number of operations a phase: a quarter of the records, but neither so few that
+    /// A sensible number of operations a step: a quarter of the records, but neither so few that
     /// the clock is too coarse nor so many that it takes all day.
     #[must_use]
     pub fn default_ops(records: u64) -> u64 {
         (records / 4).clamp(100_000.min(records), 2_000_000)
     }
+}
+
+impl<K, V> Workload<K, V> {
+    /// A workload of these records; numbers that make no sense are brought into bounds.
+    #[must_use]
+    pub fn of(make: Box<dyn Records<K, V>>, mut sizes: Sizes) -> Self {
+        sizes.batch = sizes.batch.max(1);
+        sizes.scan_length = sizes.scan_length.max(1);
+        let least = (sizes.batch * CHUNKS) as u64;
+        sizes.records = sizes.records.max(least).min(make.capacity());
+        sizes.ops = sizes.ops.clamp(least.min(sizes.records), sizes.records);
+        let random = KeySpace::new(!sizes.seed);
+        let chooser = Chooser::new(sizes.distribution);
+        Self { sizes, make, chooser, random, live: Vec::new(), gone: 0, next: 0 }
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
 
     /// Records loaded.
     #[must_use]
     pub fn records(&self) -> u64 {
-        self.records
+        self.sizes.records
     }
 
     /// Records that exist now.
     #[must_use]
     pub fn live(&self) -> u64 {
-        self.live.len() as u64
+        (self.live.len() - self.gone) as u64
     }
 
-    /// The most records that ever exist.
+    /// Records inserted so far, whether they still exist or not.
     #[must_use]
-    pub fn peak(&self) -> u64 {
-        self.records + 2 * self.ops
+    pub fn inserted(&self) -> u64 {
+        self.next
     }
 
-    /// Operations of a phase over all chunks and threads.
+    /// Operations of a step over all chunks and threads: the more of them scan, the fewer.
     #[must_use]
-    pub fn ops(&self, phase: Phase) -> u64 {
-        match phase {
-            Phase::Load => self.records,
-            Phase::Scan => (self.ops / 20).max(CHUNKS as u64),
-            _ => self.ops,
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "operation counts are far below 2^52"
+    )]
+    pub fn ops(&self, step: &Step) -> u64 {
+        if step.phase() == Some(Phase::Load) {
+            return self.sizes.records;
         }
+        let weight = 1.0 + step.share(Phase::Scan) * (self.sizes.scan_length as f64 / 5.0 - 1.0);
+        ((self.sizes.ops as f64 / weight.max(1.0)) as u64).max(CHUNKS as u64)
     }
 
-    /// Chunk number `chunk` of a phase, split over `threads`.
-    pub(crate) fn chunk(&mut self, phase: Phase, chunk: usize, threads: usize) -> Chunk {
-        let ops = self.ops(phase);
+    /// Chunk number `chunk` of a step, split over `threads`. It is smaller, down to nothing, where
+    /// records to remove or new keys run out.
+    pub(crate) fn chunk(&mut self, step: &Step, chunk: usize, threads: usize) -> Chunk<K, V> {
+        let ops = self.ops(step);
         let share = |i: usize| ops * i as u64 / CHUNKS as u64;
-        let count = share(chunk + 1) - share(chunk);
-        let parts = split(count, threads).map(|n| self.batch(phase, n)).collect();
-        let made = Chunk { phase, parts };
-        self.settle(&made);
-        made
+        let chunk = chunk % CHUNKS;
+        let wanted = share(chunk + 1) - share(chunk);
+        let count = wanted.min(self.possible(step));
+        let first = self.next;
+        let kinds: Vec<Vec<Phase>> = match step.phase() {
+            Some(_) => Vec::new(),
+            None => split(count, threads).map(|n| self.kinds(step, n)).collect(),
+        };
+        let parts = match step.phase() {
+            Some(phase) => split(count, threads).map(|n| self.batch(phase, n)).collect(),
+            None => self.mixed(&kinds),
+        };
+        // What the chunk adds exists once it is made whole: no thread of it looks it up.
+        self.live.extend(first..self.next);
+        let Sizes { scan_length, batch, .. } = self.sizes;
+        Chunk { kind: step.phase(), scan_length, batch, parts }
     }
 
-    /// All operations of a phase for one thread, to be run by hand.
-    pub fn jobs(&mut self, phase: Phase) -> Vec<OwnedJob> {
-        let chunks = (0..CHUNKS).flat_map(|chunk| self.chunk(phase, chunk, 1).parts);
-        chunks.map(|batch| OwnedJob { phase, batch }).collect()
+    /// All operations of a step for one thread, to be run by hand.
+    pub fn jobs(&mut self, step: &Step) -> Vec<OwnedJob<K, V>> {
+        let chunks: Vec<Chunk<K, V>> = (0..CHUNKS).map(|chunk| self.chunk(step, chunk, 1)).collect();
+        chunks.into_iter().map(OwnedJob).collect()
     }
 
-    fn batch(&mut self, phase: Phase, count: u64) -> Batch {
+    /// How many operations of a step there can be at most, one record and one key left over.
+    fn possible(&self, step: &Step) -> u64 {
+        let removes = step.share(Phase::Delete) > 0.0;
+        let adds = step.shares().iter().any(|(phase, _)| phase.adds());
+        let removable = if removes { self.live().saturating_sub(1) } else { u64::MAX };
+        let addable = if adds { self.make.capacity().saturating_sub(self.next) } else { u64::MAX };
+        removable.min(addable)
+    }
+
+    fn batch(&mut self, phase: Phase, count: u64) -> Batch<K, V> {
+        let numbers = 0..count;
         match phase {
             Phase::Load | Phase::Insert | Phase::InsertMany => {
-                let first = self.next;
-                self.next += count;
-                Batch::Records((first..self.next).map(|i| (self.keys.key(i), i)).collect())
+                Batch::Records(numbers.map(|_| self.add()).collect())
             }
-            Phase::Update => Batch::Records((0..count).map(|i| (self.pick(), i)).collect()),
-            Phase::GetMiss => Batch::Keys((0..count).map(|_| self.keys.miss()).collect()),
-            Phase::Delete => Batch::Keys((0..count).map(|_| self.take()).collect()),
+            Phase::Update | Phase::Upsert => {
+                Batch::Records(numbers.map(|i| (self.pick(), self.make.value(!i))).collect())
+            }
+            Phase::GetMiss => Batch::Keys(numbers.map(|_| self.miss()).collect()),
+            Phase::Delete => Batch::Keys(numbers.map(|_| self.take()).collect()),
             Phase::Get | Phase::GetMany | Phase::Scan => {
-                Batch::Keys((0..count).map(|_| self.pick()).collect())
+                Batch::Keys(numbers.map(|_| self.pick()).collect())
             }
         }
     }
 
-    /// The records a chunk adds exist once it is made whole: no thread of it looks them up.
-    fn settle(&mut self, chunk: &Chunk) {
-        if matches!(chunk.phase, Phase::Load | Phase::Insert | Phase::InsertMany) {
-            let added: u64 = chunk.parts.iter().map(|part| part.len() as u64).sum();
-            self.live.extend(self.next - added..self.next);
-        }
+    /// `count` kinds of operations in the step's shares, in random order.
+    fn kinds(&mut self, step: &Step, count: u64) -> Vec<Phase> {
+        let all: u64 = step.shares().iter().map(|(_, share)| u64::from(*share)).sum();
+        let mut kind = || {
+            let mut at = self.random.below(all.max(1));
+            for &(phase, share) in step.shares() {
+                match at.checked_sub(u64::from(share)) {
+                    Some(rest) => at = rest,
+                    None => return phase,
+                }
+            }
+            Phase::Get
+        };
+        (0..count).map(|_| kind()).collect()
     }
 
-    /// The key of a random record that exists.
-    fn pick(&mut self) -> u64 {
-        let at = self.keys.below(self.live.len() as u64);
-        self.keys.key(self.live[usize::try_from(at).unwrap_or_default()])
+    /// Operations of these kinds for each thread. Records to remove go first, so that nobody else
+    /// of the chunk chooses them.
+    fn mixed(&mut self, kinds: &[Vec<Phase>]) -> Vec<Batch<K, V>> {
+        let removes = kinds.iter().flatten().filter(|kind| **kind == Phase::Delete).count();
+        let mut removed: Vec<K> = (0..removes).map(|_| self.take()).collect();
+        let mut op = |kind: &Phase| match kind {
+            Phase::GetMiss => Op::GetMiss(self.miss()),
+            Phase::Scan => Op::Scan(self.pick()),
+            Phase::Insert => {
+                let (key, value) = self.add();
+                Op::Insert(key, value)
+            }
+            Phase::Update => Op::Update(self.pick(), self.make.value(self.random.random())),
+            Phase::Upsert => Op::Upsert(self.pick(), self.make.value(self.random.random())),
+            Phase::Delete => removed.pop().map_or_else(|| Op::Get(self.pick()), Op::Remove),
+            _ => Op::Get(self.pick()),
+        };
+        kinds.iter().map(|kinds| Batch::Mixed(kinds.iter().map(&mut op).collect())).collect()
+    }
+
+    /// A new record.
+    fn add(&mut self) -> (K, V) {
+        let number = self.next;
+        self.next += 1;
+        (self.make.key(number), self.make.value(number))
+    }
+
+    fn miss(&mut self) -> K {
+        let random = self.random.random();
+        self.make.missing(random)
+    }
+
+    /// The place of a chosen record that exists.
+    fn place(&mut self) -> usize {
+        let rank = self.chooser.rank(self.live().max(1), &mut self.random);
+        self.gone + usize::try_from(rank).unwrap_or_default()
+    }
+
+    /// The key of a chosen record that exists.
+    fn pick(&mut self) -> K {
+        let at = self.place();
+        self.make.key(self.live.get(at).copied().unwrap_or_default())
     }
 
     /// The same, and it exists no longer.
-    fn take(&mut self) -> u64 {
-        let at = self.keys.below(self.live.len() as u64);
-        let number = self.live.swap_remove(usize::try_from(at).unwrap_or_default());
-        self.keys.key(number)
+    fn take(&mut self) -> K {
+        let number = if self.sizes.distribution == Distribution::Monotonic {
+            self.gone += 1;
+            self.live[self.gone - 1]
+        } else {
+            let at = self.place();
+            self.live.swap_remove(at)
+        };
+        self.make.key(number)
     }
 }
 
@@ -167,29 +287,47 @@ fn split(count: u64, threads: usize) -> impl Iterator<Item = u64> {
     (0..threads).map(move |t| count * (t + 1) / threads - count * t / threads)
 }
 
-impl Batch {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Keys(keys) => keys.len(),
-            Self::Records(records) => records.len(),
-        }
+impl<K, V> Chunk<K, V> {
+    /// Operations of all threads.
+    pub(crate) fn ops(&self) -> u64 {
+        self.jobs().map(|job| job.len() as u64).sum()
     }
 
-    /// The job this is in `phase`.
-    pub(crate) fn job(&self, phase: Phase) -> Job<'_> {
-        match self {
-            Self::Keys(keys) => match phase {
-                Phase::GetMiss => Job::GetMiss(keys),
-                Phase::Scan => Job::Scan(keys),
-                Phase::Delete => Job::Remove(keys),
-                Phase::GetMany => Job::GetMany(keys),
-                _ => Job::Get(keys),
-            },
-            Self::Records(records) => match phase {
-                Phase::Update => Job::Update(records),
-                Phase::InsertMany => Job::InsertMany(records),
-                _ => Job::Insert(records),
-            },
+    /// The job of each thread.
+    pub(crate) fn jobs(&self) -> impl ExactSizeIterator<Item = Job<'_, K, V>> {
+        self.parts.iter().map(|part| Job {
+            ops: part.ops(self.kind),
+            scan_length: self.scan_length,
+            batch: self.batch,
+        })
+    }
+}
+
+/// A job with its keys.
+#[derive(Debug)]
+pub struct OwnedJob<K = u64, V = u64>(Chunk<K, V>);
+
+impl<K, V> OwnedJob<K, V> {
+    /// The job; `None` if it has no operation.
+    #[must_use]
+    pub fn job(&self) -> Option<Job<'_, K, V>> {
+        self.0.jobs().next().filter(|job| !job.is_empty())
+    }
+}
+
+impl<K, V> Batch<K, V> {
+    fn ops(&self, kind: Option<Phase>) -> Ops<'_, K, V> {
+        match (self, kind) {
+            (Self::Keys(keys), Some(Phase::GetMiss)) => Ops::GetMiss(keys),
+            (Self::Keys(keys), Some(Phase::Scan)) => Ops::Scan(keys),
+            (Self::Keys(keys), Some(Phase::Delete)) => Ops::Remove(keys),
+            (Self::Keys(keys), Some(Phase::GetMany)) => Ops::GetMany(keys),
+            (Self::Keys(keys), _) => Ops::Get(keys),
+            (Self::Records(records), Some(Phase::Update)) => Ops::Update(records),
+            (Self::Records(records), Some(Phase::Upsert)) => Ops::Upsert(records),
+            (Self::Records(records), Some(Phase::InsertMany)) => Ops::InsertMany(records),
+            (Self::Records(records), _) => Ops::Insert(records),
+            (Self::Mixed(ops), _) => Ops::Mix(ops),
         }
     }
 }
@@ -199,43 +337,136 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::records::{Length, Lines};
 
-    fn keys(chunk: &Chunk) -> Vec<u64> {
-        chunk
-            .parts
-            .iter()
-            .flat_map(|part| match part {
-                Batch::Keys(keys) => keys.clone(),
-                Batch::Records(records) => records.iter().map(|r| r.0).collect(),
-            })
-            .collect()
+    /// Runs all operations on a set: each does what it should.
+    fn replay<K: Ord + Clone, V>(chunk: &Chunk<K, V>, exist: &mut BTreeSet<K>) -> u64 {
+        let before = exist.clone();
+        let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
+        let mut ops = 0;
+        let mut check = |kind: Phase, key: &K| {
+            ops += 1;
+            match kind {
+                Phase::Insert => {
+                    assert!(!before.contains(key) && added.insert(key.clone()), "a new key");
+                }
+                Phase::Delete => {
+                    assert!(before.contains(key) && removed.insert(key.clone()), "once each");
+                }
+                Phase::GetMiss => assert!(!before.contains(key)),
+                _ => assert!(before.contains(key)),
+            }
+        };
+        for job in chunk.jobs() {
+            match job.ops {
+                Ops::Get(keys) | Ops::Scan(keys) | Ops::GetMany(keys) => {
+                    keys.iter().for_each(|key| check(Phase::Get, key));
+                }
+                Ops::GetMiss(keys) => keys.iter().for_each(|key| check(Phase::GetMiss, key)),
+                Ops::Remove(keys) => keys.iter().for_each(|key| check(Phase::Delete, key)),
+                Ops::Insert(records) | Ops::InsertMany(records) => {
+                    records.iter().for_each(|(key, _)| check(Phase::Insert, key));
+                }
+                Ops::Update(records) | Ops::Upsert(records) => {
+                    records.iter().for_each(|(key, _)| check(Phase::Update, key));
+                }
+                Ops::Mix(ops) => ops.iter().for_each(|op| match op {
+                    Op::Insert(key, _) => check(Phase::Insert, key),
+                    Op::Remove(key) => check(Phase::Delete, key),
+                    Op::GetMiss(key) => check(Phase::GetMiss, key),
+                    Op::Get(key) | Op::Scan(key) | Op::Update(key, _) | Op::Upsert(key, _) => {
+                        check(Phase::Get, key);
+                    }
+                }),
+            }
+        }
+        for job in chunk.jobs() {
+            let Ops::Mix(ops) = job.ops else { continue };
+            for op in ops {
+                if let Op::Get(key) | Op::Scan(key) | Op::Update(key, _) | Op::Upsert(key, _) = op {
+                    assert!(!removed.contains(key), "nobody looks up what another thread removes");
+                }
+            }
+        }
+        exist.extend(added);
+        exist.retain(|key| !removed.contains(key));
+        ops
     }
 
     #[test]
-    fn phases_meet_the_records_they_are_about() {
-        let mut work = Workload::new(1000, 400, 5);
-        let mut exist = BTreeSet::new();
-        for phase in Phase::ALL {
-            let mut ops = 0;
-            for chunk in 0..CHUNKS {
-                let keys = keys(&work.chunk(phase, chunk, 3));
-                ops += keys.len() as u64;
-                let before = exist.clone();
-                for key in keys {
-                    match phase {
-                        Phase::Load | Phase::Insert | Phase::InsertMany => {
-                            assert!(exist.insert(key));
-                        }
-                        Phase::Delete => assert!(exist.remove(&key)),
-                        Phase::GetMiss => assert!(!before.contains(&key)),
-                        _ => assert!(before.contains(&key)),
-                    }
-                }
+    fn steps_meet_the_records_they_are_about() {
+        let mixes = ["read-intensive", "write-intensive", "scan-mostly", "get_miss:1,delete:1"];
+        let steps = Phase::ALL.into_iter().map(Step::one);
+        let steps: Vec<Step> =
+            steps.chain(mixes.into_iter().map(|mix| Step::mix(mix).expect(mix))).collect();
+        for name in Distribution::NAMES {
+            let distribution = Distribution::named(name, None).expect("known");
+            let sizes = Sizes { distribution, ..Sizes::new(2000, 400, 5) };
+            let ascending = distribution == Distribution::Monotonic;
+            let mut work = Workload::of(Box::new(Integers::new(5, ascending)), sizes);
+            let mut exist = BTreeSet::new();
+            for step in &steps {
+                let ops: u64 =
+                    (0..CHUNKS).map(|chunk| replay(&work.chunk(step, chunk, 3), &mut exist)).sum();
+                assert_eq!(ops, work.ops(step), "{name} {step}");
+                assert_eq!(exist.len() as u64, work.live(), "{name} {step}");
             }
-            assert_eq!(ops, work.ops(phase));
         }
-        assert_eq!(exist.len() as u64, work.live());
-        assert!(exist.len() as u64 <= work.peak());
+    }
+
+    #[test]
+    fn mixes_have_the_shares_they_were_given() {
+        let mut work = Workload::new(50_000, 50_000, 3);
+        work.chunk(&Phase::Load.into(), 0, 1);
+        let step = Step::mix("get:70,insert:10,update:20").expect("a mix");
+        let mut counts = [0_u32; 3];
+        for job in work.jobs(&step) {
+            let Some(Job { ops: Ops::Mix(ops), .. }) = job.job() else { panic!("no mix") };
+            for op in ops {
+                counts[match op {
+                    Op::Get(_) => 0,
+                    Op::Insert(..) => 1,
+                    _ => 2,
+                }] += 1;
+            }
+        }
+        assert_eq!(counts.iter().sum::<u32>(), 50_000);
+        // Four standard deviations of a binomial distribution.
+        for (count, share) in counts.into_iter().zip([0.7_f64, 0.1, 0.2]) {
+            let (mean, deviation) = (50_000.0 * share, (50_000.0 * share * (1.0 - share)).sqrt());
+            assert!((f64::from(count) - mean).abs() < 4.0 * deviation, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn chunks_shrink_where_records_or_keys_run_out() {
+        let mut work = Workload::new(1000, 1000, 1);
+        (0..CHUNKS).for_each(|chunk| drop(work.chunk(&Phase::Load.into(), chunk, 2)));
+        let delete = Step::one(Phase::Delete);
+        let ops: u64 = (0..3 * CHUNKS).map(|chunk| work.chunk(&delete, chunk, 2).ops()).sum();
+        assert_eq!((ops, work.live()), (999, 1));
+
+        let text: String = (0..1000).map(|i| format!("word{i}\n")).collect();
+        let length = Length { min: 8, max: 8 };
+        let lines = Lines::new(text.as_bytes(), 1, false, b"", length).expect("keys");
+        let mut work = Workload::of(Box::new(lines), Sizes::new(900, 400, 1));
+        (0..CHUNKS).for_each(|chunk| drop(work.chunk(&Phase::Load.into(), chunk, 1)));
+        let insert = Step::one(Phase::Insert);
+        let ops: u64 = (0..2 * CHUNKS).map(|chunk| work.chunk(&insert, chunk, 2).ops()).sum();
+        assert_eq!((ops, work.live()), (100, 1000));
+    }
+
+    #[test]
+    fn another_seed_chooses_other_keys_and_the_same_the_same() {
+        let keys = |seed| {
+            let mut work = Workload::new(1000, 500, seed);
+            work.chunk(&Phase::Load.into(), 0, 1);
+            let jobs = work.jobs(&Phase::Get.into());
+            let Some(Job { ops: Ops::Get(keys), .. }) = jobs[0].job() else { panic!("no keys") };
+            keys.to_vec()
+        };
+        assert_eq!(keys(1), keys(1));
+        assert_ne!(keys(1), keys(2));
     }
 
     #[test]

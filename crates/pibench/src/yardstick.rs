@@ -1,22 +1,26 @@
 //! The yardstick: `std::collections::BTreeMap`, volatile, one thread.
 //!
 //! Absolute figures do not carry over to another machine or hour, ratios to this one in the same
-//! run do. It implements [`Subject`] itself, with nothing between the loop and the map but one
-//! lock a job.
+//! run do. Nothing stands between the loop and the map but one lock a job.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pmindex_index::{IndexError, Stats};
+use pmindex_index::Stats;
 
-use crate::subject::{Job, Subject};
-use crate::workload::SCAN_LENGTH;
+use crate::subject::{Fault, Measurable, Session, Store};
 
-/// `std::collections::BTreeMap<u64, u64>`.
-#[derive(Debug, Default)]
-pub struct Yardstick {
-    map: Mutex<BTreeMap<u64, u64>>,
+/// `std::collections::BTreeMap`.
+#[derive(Debug)]
+pub struct Yardstick<K = u64, V = u64> {
+    map: Mutex<BTreeMap<K, V>>,
+}
+
+impl<K, V> Default for Yardstick<K, V> {
+    fn default() -> Self {
+        Self { map: Mutex::new(BTreeMap::new()) }
+    }
 }
 
 impl Yardstick {
@@ -24,47 +28,75 @@ impl Yardstick {
     pub const NAME: &'static str = "btreemap";
 }
 
-impl Subject for Yardstick {
-    fn name(&self) -> &str {
-        Self::NAME
+impl<K, V> Yardstick<K, V> {
+    /// An empty one as a subject.
+    #[must_use]
+    pub fn subject() -> Measurable<Self> {
+        Measurable::new(Yardstick::NAME, Self::default())
+    }
+}
+
+/// The map, locked for a job.
+#[derive(Debug)]
+pub struct Locked<'m, K, V> {
+    map: MutexGuard<'m, BTreeMap<K, V>>,
+    found: Vec<(K, V)>,
+}
+
+impl<K: Ord + Clone + Send, V: Clone + Send> Store<K, V> for Yardstick<K, V> {
+    type Session<'s>
+        = Locked<'s, K, V>
+    where
+        Self: 's;
+
+    fn session(&self) -> Locked<'_, K, V> {
+        let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { map, found: Vec::new() }
     }
 
     fn concurrent(&self) -> bool {
         false
     }
 
-    fn run(&self, job: Job<'_>) -> Result<u64, IndexError> {
-        let map = &mut *self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(match job {
-            Job::Get(keys) | Job::GetMany(keys) => {
-                count(keys, |key| map.get(key).map(black_box).is_some())
-            }
-            Job::GetMiss(keys) => count(keys, |key| map.get(key).map(black_box).is_none()),
-            Job::Scan(keys) => {
-                let mut found: Vec<(u64, u64)> = Vec::with_capacity(SCAN_LENGTH);
-                count(keys, |key| {
-                    found.clear();
-                    found.extend(map.range(key..).take(SCAN_LENGTH).map(|(k, v)| (*k, *v)));
-                    !black_box(&found).is_empty()
-                })
-            }
-            Job::Insert(records) | Job::InsertMany(records) => {
-                count(records, |(key, value)| map.insert(*key, *value).is_none())
-            }
-            Job::Update(records) => count(records, |(key, value)| {
-                map.get_mut(key).map(|place| *place = *value).is_some()
-            }),
-            Job::Remove(keys) => count(keys, |key| map.remove(key).map(black_box).is_some()),
-        })
-    }
-
-    fn stats(&self) -> Result<Option<Stats>, IndexError> {
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
         let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Some(Stats { records: map.len() as u64, ..Stats::default() }))
     }
 }
 
-#[inline(always)]
-fn count<T>(items: &[T], mut op: impl FnMut(&T) -> bool) -> u64 {
-    items.iter().map(|item| u64::from(op(item))).sum()
+impl<K: Ord + Clone, V: Clone> Session<K, V> for Locked<'_, K, V> {
+    #[inline(always)]
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        // Cloned, as every index returns a value of its own.
+        Ok(self.map.get(key).cloned().map(black_box).is_some())
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.map.insert(key.clone(), value.clone()).is_none())
+    }
+
+    #[inline(always)]
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.map.get_mut(key).map(|place| place.clone_from(value)).is_some())
+    }
+
+    #[inline(always)]
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
+        self.map.insert(key.clone(), value.clone());
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.map.remove(key).map(black_box).is_some())
+    }
+
+    #[inline(always)]
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
+        self.found.clear();
+        let records = self.map.range(from..).take(limit);
+        self.found.extend(records.map(|(key, value)| (key.clone(), value.clone())));
+        Ok(black_box(&self.found).len())
+    }
 }

@@ -1,25 +1,66 @@
-//! The measuring itself, on the yardstick and on subjects that lie.
+//! The measuring itself, on the yardstick and on subjects that follow a script.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use pmindex_index::IndexError;
-use pmindex_pibench::{BenchError, Job, Phase, Report, Run, Subject, Workload, Yardstick, measure};
+use pmindex_pibench::{
+    BenchError, Distribution, Fault, Job, Length, Measurable, Phase, Report, Run, Sampler,
+    Session, Settings, Sizes, Step, Store, Subject, Texts, Ticks, Workload, Yardstick, measure,
+};
+
+fn steps() -> Vec<Step> {
+    Phase::ALL.into_iter().map(Step::one).collect()
+}
+
+fn settings(threads: usize) -> Settings {
+    Settings { threads, sample: Some(1.0), ..Settings::default() }
+}
 
 #[test]
 fn every_phase_of_the_yardstick_does_what_it_should() {
-    let map = Yardstick::default();
+    let map = Yardstick::subject();
     let mut work = Workload::new(5000, 1000, 1);
-    let measured = measure(&[&map], &mut work, &Phase::ALL, 1, &mut ()).expect("it works");
+    let measured =
+        measure(&[&map], &mut work, &steps(), &settings(1), &mut ()).expect("it works");
     assert_eq!(measured.len(), 1);
-    for phase in Phase::ALL {
-        let result = measured[0].phase(phase).expect("measured");
-        assert_eq!(result.ops, work.ops(phase), "{phase}");
-        assert!(result.mops() > 0.0, "{phase}");
+    for step in steps() {
+        let result = measured[0].phase(step.phase().expect("one")).expect("measured");
+        assert_eq!(result.ops, work.ops(&step), "{step}");
+        assert!(result.mops() > 0.0, "{step}");
+        assert!(!result.windows.is_empty(), "{step}");
+        let samples = result.latency.as_ref().map_or(0, |latency| latency.samples);
+        let calls = match step.phase() {
+            Some(Phase::Load) => 0,
+            Some(Phase::GetMany | Phase::InsertMany) => 5 * 200_u64.div_ceil(64),
+            _ => work.ops(&step),
+        };
+        assert_eq!(samples, calls, "{step}");
     }
     let records = map.stats().expect("it can tell").expect("it does").records;
     assert_eq!(records, work.live());
-    assert_eq!(records, 5000 + 1000 - 1000 + 1000);
+    assert_eq!(records, 5000 + 2 * (1000 - 1000 + 1000), "latencies are taken in a second round");
+}
+
+#[test]
+fn bytes_and_mixes_and_every_distribution_work_on_the_yardstick() {
+    let mixes: Vec<Step> = ["read-intensive", "scan-mostly", "write-intensive"]
+        .into_iter()
+        .map(|mix| Step::mix(mix).expect(mix))
+        .collect();
+    let steps: Vec<Step> = [Phase::Load.into()].into_iter().chain(mixes).collect();
+    for name in Distribution::NAMES {
+        let distribution = Distribution::named(name, None).expect(name);
+        let ascending = distribution == Distribution::Monotonic;
+        let (key, value) = (Length { min: 5, max: 16 }, Length { min: 1, max: 100 });
+        let sizes = Sizes { distribution, ..Sizes::new(3000, 1000, 2) };
+        let mut work = Workload::of(Box::new(Texts::new(2, ascending, b"k", key, value)), sizes);
+        let map = Yardstick::subject();
+        let measured = measure(&[&map], &mut work, &steps, &settings(2), &mut ()).expect(name);
+        assert_eq!(measured[0].steps.len(), steps.len());
+        assert_eq!(map.stats().expect("stats").map(|stats| stats.records), Some(work.live()));
+    }
 }
 
 /// Says how many operations were done without doing any; records what it was asked to do.
@@ -36,9 +77,12 @@ impl Subject for Liar {
     fn concurrent(&self) -> bool {
         self.threads
     }
-    fn run(&self, job: Job<'_>) -> Result<u64, IndexError> {
+    fn run(&self, job: Job<'_>, _: &mut Ticks) -> Result<u64, Fault> {
         self.seen.lock().expect("no panic").push(job.len());
         Ok(job.len() as u64 - self.misses)
+    }
+    fn run_sampled(&self, job: Job<'_>, _: &mut Sampler) -> Result<u64, Fault> {
+        Ok(job.len() as u64)
     }
 }
 
@@ -49,19 +93,19 @@ fn liar(misses: u64, threads: bool) -> Liar {
 #[test]
 fn operations_that_did_nothing_void_the_measurement() {
     let mut work = Workload::new(5000, 1000, 1);
-    let outcome = measure(&[&liar(1, true)], &mut work, &Phase::ALL, 1, &mut ());
-    let Err(BenchError::Wrong { phase, ops, done, .. }) = outcome else {
+    let outcome = measure(&[&liar(1, true)], &mut work, &steps(), &settings(1), &mut ());
+    let Err(BenchError::Wrong { step, ops, done, .. }) = outcome else {
         panic!("accepted: {outcome:?}");
     };
-    assert_eq!((phase, ops, done), (Phase::Load, 1000, 999));
+    assert_eq!((step.as_str(), ops, done), ("load", 1000, 999));
 }
 
 #[test]
 fn threads_share_a_chunk_and_single_threaded_subjects_run_it_alone() {
     let mut work = Workload::new(5000, 1000, 1);
     let (many, one) = (liar(0, true), liar(0, false));
-    let measured =
-        measure(&[&many, &one], &mut work, &[Phase::Load], 4, &mut ()).expect("nothing fails");
+    let measured = measure(&[&many, &one], &mut work, &steps()[..1], &settings(4), &mut ())
+        .expect("nothing fails");
     assert_eq!((measured[0].threads, measured[1].threads), (4, 1));
     for liar in [many, one] {
         let seen = liar.seen.into_inner().expect("no panic");
@@ -70,41 +114,178 @@ fn threads_share_a_chunk_and_single_threaded_subjects_run_it_alone() {
     }
 }
 
+/// A store whose every operation takes as long as a script says, by its number.
+struct Scripted {
+    calls: Mutex<u64>,
+    slow_every: u64,
+    slow: Duration,
+}
+
+struct Act<'s>(&'s Scripted);
+
+impl Store<u64, u64> for Scripted {
+    type Session<'s> = Act<'s>;
+    fn session(&self) -> Act<'_> {
+        Act(self)
+    }
+    fn can(&self, phase: Phase) -> bool {
+        phase != Phase::Scan
+    }
+}
+
+impl Act<'_> {
+    fn act(&self) -> Result<bool, Fault> {
+        let mut calls = self.0.calls.lock().expect("no panic");
+        *calls += 1;
+        if calls.is_multiple_of(self.0.slow_every) {
+            std::thread::sleep(self.0.slow);
+        }
+        Ok(true)
+    }
+}
+
+impl Session<u64, u64> for Act<'_> {
+    fn get(&mut self, _: &u64) -> Result<bool, Fault> {
+        self.act()
+    }
+    fn insert(&mut self, _: &u64, _: &u64) -> Result<bool, Fault> {
+        self.act()
+    }
+    fn update(&mut self, _: &u64, _: &u64) -> Result<bool, Fault> {
+        self.act()
+    }
+    fn upsert(&mut self, _: &u64, _: &u64) -> Result<(), Fault> {
+        self.act().map(|_| ())
+    }
+    fn remove(&mut self, _: &u64) -> Result<bool, Fault> {
+        self.act()
+    }
+    fn scan(&mut self, _: &u64, _: usize) -> Result<usize, Fault> {
+        Err("it cannot".into())
+    }
+}
+
+fn scripted(slow_every: u64, slow: Duration) -> Measurable<Scripted> {
+    Measurable::new("scripted", Scripted { calls: Mutex::new(0), slow_every, slow })
+}
+
 #[test]
-fn a_run_has_the_fields_that_tools_rely_on() {
-    let map = Yardstick::default();
+fn slow_calls_show_in_the_percentiles_they_belong_to() {
+    let slow = Duration::from_millis(5);
+    let store = scripted(500, slow);
+    let mut work = Workload::new(2000, 2000, 1);
+    let steps = [Phase::Load.into(), Phase::Get.into()];
+    let measured = measure(&[&store], &mut work, &steps, &settings(1), &mut ()).expect("it works");
+    let latency = measured[0].phase(Phase::Get).and_then(|row| row.latency.clone());
+    let latency = latency.expect("taken");
+    assert_eq!(latency.samples, 2000);
+    let nanos = slow.as_nanos() as u64;
+    // One call in 500 is slow: at most 99.8 % are not.
+    assert!(latency.p99_9.is_some_and(|p| p >= nanos * 99 / 100), "{latency:?}");
+    assert!(latency.p50 < nanos && latency.max >= nanos * 99 / 100, "{latency:?}");
+    assert!(latency.p99_99.is_none(), "2000 samples know nothing of it: {latency:?}");
+    let calls = *store.store().calls.lock().expect("no panic");
+    assert_eq!(calls, 2000 + 2000 + 2000, "load, get, get with a clock at each call");
+}
+
+#[test]
+fn windows_and_counts_are_those_of_the_script() {
+    // Every operation of ten takes a millisecond or more: 400 operations, 40 of them slow.
+    let store = scripted(10, Duration::from_millis(1));
+    let mut work = Workload::new(2000, 400, 1);
+    let run = Settings { sample: None, ..settings(1) };
+    let measured =
+        measure(&[&store], &mut work, &[Phase::Get.into()], &run, &mut ()).expect("it works");
+    let row = measured[0].phase(Phase::Get).expect("measured");
+    assert_eq!(row.ops, 400);
+    assert_eq!(row.chunks.len(), 5);
+    assert!(row.time >= Duration::from_millis(40), "{:?}", row.time);
+    assert!(row.latency.is_none());
+    // All operations are in the windows, and no window is faster than the script lets it be.
+    assert!(row.windows.iter().all(|mops| *mops > 0.0 && *mops <= 0.0101), "{:?}", row.windows);
+}
+
+#[test]
+fn what_a_subject_cannot_do_is_passed_over() {
+    let (store, map) = (scripted(1_000_000, Duration::ZERO), Yardstick::subject());
     let mut work = Workload::new(1000, 500, 1);
-    let measured = measure(&[&map], &mut work, &Phase::ALL, 1, &mut ()).expect("it works");
-    let report = Report { runs: vec![Run::new(&measured[0], work.records(), "volatile")] };
+    let mix = Step::mix("scan-mostly").expect("a mix");
+    let steps = [Phase::Load.into(), Phase::Scan.into(), mix, Phase::Get.into()];
+    let subjects: [&dyn Subject; 2] = [&store, &map];
+    let measured = measure(&subjects, &mut work, &steps, &settings(1), &mut ()).expect("it works");
+    let names = |at: usize| -> Vec<&str> {
+        measured[at].steps.iter().map(|result| result.step.name()).collect()
+    };
+    assert_eq!(names(0), ["load", "get"]);
+    assert_eq!(names(1), ["load", "scan", "scan-mostly", "get"]);
+}
+
+#[test]
+fn a_run_by_time_lasts_as_long_as_asked_and_ends_where_records_do() {
+    let map = Yardstick::subject();
+    let mut work = Workload::new(20_000, 20_000, 1);
+    let run = Settings { seconds: Some(0.25), sample: None, ..settings(1) };
+    let steps = [Phase::Load.into(), Phase::Get.into(), Phase::Delete.into()];
+    let measured = measure(&[&map], &mut work, &steps, &run, &mut ()).expect("it works");
+    let row = measured[0].phase(Phase::Get).expect("measured");
+    assert!(row.time >= Duration::from_millis(250), "{:?}", row.time);
+    assert!(row.ops > 20_000 && row.windows.len() >= 2, "{} {:?}", row.ops, row.windows);
+    let deleted = measured[0].phase(Phase::Delete).expect("measured");
+    assert_eq!((deleted.ops, work.live()), (19_999, 1));
+}
+
+/// Every field of the form, by name: who adds one adds it here and to `docs/bench-schema.md`.
+#[test]
+fn a_report_has_the_fields_that_tools_rely_on() {
+    let map = Yardstick::subject();
+    let mut work = Workload::new(1000, 500, 1);
+    let measured =
+        measure(&[&map], &mut work, &steps(), &settings(1), &mut ()).expect("it works");
+    let mut report = Report::here();
+    report.runs.push(Run::new(&measured[0], work.sizes(), "volatile"));
     let json = serde_json::to_value(&report).expect("it serializes");
+    let documented = include_str!("../../../docs/bench-schema.md");
+    let mut fields = BTreeSet::new();
+    names(&json, &mut fields);
+    for field in &fields {
+        assert!(documented.contains(&format!("`{field}`")), "{field} is not documented");
+    }
+    for field in REQUIRED.iter().chain(&ENVIRONMENT).flat_map(|line| line.split(' ')) {
+        assert!(fields.contains(field), "{field} is gone");
+    }
+    assert_eq!(json["schema"], 2);
     let run = &json["runs"][0];
     assert_eq!(run["index"], "btreemap");
-    assert_eq!(run["threads"], 1);
-    assert_eq!(run["records"], 1000);
-    assert_eq!(run["durability"], "volatile");
-    for field in ["pm_bytes_per_record", "dram_bytes_per_record", "recovery_ms"] {
-        assert!(run.get(field).is_some(), "{field}");
-    }
-    let phases = run["phases"].as_array().expect("a list");
-    let names: Vec<&str> = phases.iter().filter_map(|p| p["op"].as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "load",
-            "get",
-            "get_miss",
-            "scan",
-            "insert",
-            "update",
-            "delete",
-            "get_many",
-            "insert_many"
-        ]
-    );
-    for phase in phases {
-        for field in ["ops", "seconds", "mops", "flushed_lines_per_op", "fences_per_op"] {
-            assert!(phase.get(field).is_some(), "{field}");
+    assert_eq!(run["distribution"]["name"], "uniform");
+    let ops: Vec<&str> =
+        run["phases"].as_array().expect("a list").iter().filter_map(|p| p["op"].as_str()).collect();
+    assert_eq!(ops.join(" "), "load get get_miss scan insert update upsert delete get_many insert_many");
+    let back: Report = serde_json::from_value(json).expect("it can be read again");
+    assert_eq!(back.runs[0].phases.len(), 10);
+}
+
+const REQUIRED: [&str; 4] = [
+    "schema environment runs index threads pinned records durability durability_words phases",
+    "write_latency_ns distribution name skew key value kind min_bytes max_bytes prefix file seed",
+    "pm_bytes_per_record dram_bytes_per_record recovery_ms scan_length batch op mix ops seconds mops",
+    "chunks_mops windows_mops window_stddev latency_ns samples mean min p50 p90 p99 p99_9 p99_99 \
+     p99_999 max flushed_lines_per_op fences_per_op media_write_bytes_per_op counters",
+];
+const ENVIRONMENT: [&str; 1] = ["unix_time cpu cores memory_bytes system tmpfs_huge_pages version \
+                                 commit build hardware_counters"];
+
+/// The names of all fields, but for those of `mix`, which are operations.
+fn names(value: &serde_json::Value, into: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                into.insert(name.clone());
+                if name != "mix" {
+                    names(value, into);
+                }
+            }
         }
-        assert!(phase["ops"].as_u64().is_some_and(|ops| ops > 0));
+        serde_json::Value::Array(items) => items.iter().for_each(|item| names(item, into)),
+        _ => {}
     }
 }

@@ -3,46 +3,54 @@
 
 use std::collections::HashMap;
 
-use pmindex_pibench::{Counts, Phase, Run, Workload};
+use pmindex_pibench::{
+    Counts, Distribution, Records, Run, Sizes, Step, Ticks, Workload,
+};
 
+use crate::bench::bed::Counted;
 use crate::error::CliError;
-use crate::registry::{Counted, Entry};
+use crate::registry::Entry;
 
 /// Records that the counted index is loaded with.
 const RECORDS: u64 = 50_000;
 /// Operations of each phase that are counted.
 const OPS: u64 = 10_000;
 
-/// Counts every phase of `run` on a small copy of the index and writes the means into its rows.
+/// Counts every step on a small copy of the index and writes the means into its rows.
 ///
 /// # Errors
-/// [`CliError::Cost`] if the most frequent cost of an operation is not the golden one.
-pub(super) fn count(entry: &Entry, run: &mut Run, seed: u64) -> Result<(), CliError> {
-    let Some(make) = entry.make_counting else { return Ok(()) };
-    let counted = make()?;
-    let mut work = Workload::new(RECORDS, OPS, seed);
-    let golden = entry.golden();
-    for phase in Phase::ALL {
-        let cost = cost(&counted, &mut work, phase)?;
-        let golden = golden.iter().find(|golden| golden.0 == phase);
-        if let Some(&(_, lines, fences)) = golden
+/// [`CliError::Cost`] if the most frequent cost of an operation is not the golden one. Golden costs
+/// are those of integers chosen uniformly.
+pub(super) fn count<K, V>(
+    entry: &Entry,
+    counted: &Counted<K, V>,
+    records: Box<dyn Records<K, V>>,
+    steps: &[Step],
+    sizes: Sizes,
+    run: &mut Run,
+) -> Result<(), CliError> {
+    let small = Sizes { records: sizes.records.min(RECORDS), ops: OPS, ..sizes };
+    let mut work = Workload::of(records, small);
+    let plain = run.key.kind == "u64" && sizes.distribution == Distribution::Uniform;
+    let golden = if plain { entry.golden() } else { Vec::new() };
+    for step in steps {
+        let cost = cost(counted, &mut work, step)?;
+        let golden = golden.iter().find(|golden| step.phase() == Some(golden.0));
+        if let Some(&(phase, lines, fences)) = golden
             && cost.usual != (lines, fences)
         {
-            return Err(CliError::Cost {
-                index: entry.name,
-                phase,
-                found: cost.usual,
-                golden: (lines, fences),
-            });
+            let (index, found, golden) = (entry.name, cost.usual, (lines, fences));
+            return Err(CliError::Cost { index, phase, found, golden });
         }
-        if let Some(row) = run.phases.iter_mut().find(|row| row.op == phase) {
+        if let Some(row) = run.phases.iter_mut().find(|row| row.op == step.name()) {
             row.set_counts(cost.total, cost.ops);
         }
     }
     Ok(())
 }
 
-/// What the operations of a phase cost.
+
+/// What the operations of a step cost.
 struct Cost {
     ops: u64,
     total: Counts,
@@ -50,20 +58,34 @@ struct Cost {
     usual: (u64, u64),
 }
 
-fn cost(counted: &Counted, work: &mut Workload, phase: Phase) -> Result<Cost, CliError> {
+fn cost<K, V>(
+    counted: &Counted<K, V>,
+    work: &mut Workload<K, V>,
+    step: &Step,
+) -> Result<Cost, CliError> {
     let mut seen: HashMap<(u64, u64), u64> = HashMap::new();
+    (counted.drain)();
     let (first, mut ops) = ((counted.meter)(), 0);
-    for job in work.jobs(phase) {
-        for call in job.job().calls() {
-            let before = (counted.meter)();
-            counted.subject.run(call)?;
+    let mut before = first;
+    for owned in work.jobs(step) {
+        let Some(job) = owned.job() else { continue };
+        for call in job.calls() {
+            counted.subject.run(call, &mut Ticks::default())?;
             let after = (counted.meter)();
-            *seen.entry((after.0 - before.0, after.1 - before.1)).or_default() += 1;
+            let cost =
+                (after.flushed_lines - before.flushed_lines, after.fences - before.fences);
+            *seen.entry(cost).or_default() += 1;
             ops += call.len() as u64;
+            before = after;
         }
     }
+    (counted.drain)();
     let last = (counted.meter)();
-    let total = Counts { flushed_lines: last.0 - first.0, fences: last.1 - first.1 };
+    let total = Counts {
+        flushed_lines: last.flushed_lines - first.flushed_lines,
+        fences: last.fences - first.fences,
+        media_bytes: last.media_bytes - first.media_bytes,
+    };
     let usual = seen.into_iter().max_by_key(|&(cost, times)| (times, cost));
     Ok(Cost { ops, total, usual: usual.map(|(cost, _)| cost).unwrap_or_default() })
 }

@@ -1,49 +1,103 @@
-//! A report as tables: throughput side by side with ratios to the yardstick, then sizes.
+//! A report as tables: throughput side by side with ratios to the yardstick, latencies, sizes. One
+//! group of tables for each series of runs.
 
-use pmindex_pibench::{Phase, Report, Run, Yardstick};
+use pmindex_pibench::{PhaseRow, Report, Run, Yardstick};
 
 use crate::style;
 use crate::table::{Table, digits, thousands};
 
 /// The report.
 pub(super) fn text(report: &Report) -> String {
-    let records = report.runs.first().map_or(0, |run| run.records);
-    let title = format!("{} records, million operations a second", thousands(records));
-    let sizes_title = "Lines flushed and fences per operation, and what a record takes";
-    format!(
-        "\n{}\n\n{}\n{}\n\n{}",
-        style::bold(&title),
-        throughput(report).render(),
-        style::bold(sizes_title),
-        sizes(report).render()
-    )
+    let mut text = String::new();
+    for runs in series(&report.runs) {
+        text += &group(runs);
+    }
+    text
 }
 
-fn threads(run: &Run) -> String {
+/// Runs of one series follow each other; the next begins where an index comes again.
+fn series(runs: &[Run]) -> Vec<&[Run]> {
+    let mut series = Vec::new();
+    let mut start = 0;
+    for at in 1..=runs.len() {
+        let again = |run: &Run| runs[start..at].iter().any(|other| other.index == run.index);
+        if runs.get(at).is_none_or(again) {
+            series.push(&runs[start..at]);
+            start = at;
+        }
+    }
+    series
+}
+
+fn group(runs: &[Run]) -> String {
+    let Some(run) = runs.first() else { return String::new() };
+    let skew = run.distribution.skew.map_or(String::new(), |skew| format!(" {skew}"));
+    let records = thousands(run.records);
+    let what = format!(
+        "{records} records of {} and {} bytes, {}{skew}",
+        size(&run.key),
+        size(&run.value),
+        run.distribution.name
+    );
+    let mut text = format!(
+        "\n{}\n\n{}",
+        style::bold(&format!("{what}: million operations a second")),
+        throughput(runs).render()
+    );
+    if let Some(table) = latencies(runs) {
+        text += &format!(
+            "\n{}\n\n{}",
+            style::bold("Microseconds of a call: median, 99 %, 99.9 %"),
+            table.render()
+        );
+    }
+    let title = "Lines flushed and fences per operation, and what a record takes";
+    text + &format!("\n{}\n\n{}", style::bold(title), sizes(runs).render())
+}
+
+fn size(field: &pmindex_pibench::Field) -> String {
+    match (field.min_bytes, field.max_bytes) {
+        (min, max) if min == max => max.to_string(),
+        (min, max) => format!("{min}-{max}"),
+    }
+}
+
+fn name(run: &Run) -> String {
     match run.threads {
         1 => run.index.clone(),
         n => format!("{} x{n}", run.index),
     }
 }
 
+/// The names of all phases and mixes, in the order they ran.
+fn rows(runs: &[Run]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in runs.iter().flat_map(|run| &run.phases) {
+        if !names.contains(&row.op.as_str()) {
+            names.push(&row.op);
+        }
+    }
+    names
+}
+
 /// A row for each phase; for each index its rate and its ratio to the yardstick.
-fn throughput(report: &Report) -> Table {
-    let yardstick = report.runs.iter().find(|run| run.index == Yardstick::NAME);
+fn throughput(runs: &[Run]) -> Table {
+    let yardstick = runs.iter().find(|run| run.index == Yardstick::NAME);
     let mut heading = vec!["operation".to_owned()];
-    for run in &report.runs {
-        heading.push(threads(run));
+    for run in runs {
+        heading.push(name(run));
         if has_ratio(run, yardstick) {
             heading.push("ratio".into());
         }
     }
     let mut table = Table::new(heading);
-    for phase in phases(report) {
-        let base = yardstick.and_then(|run| run.phase(phase)).map(|row| row.mops);
-        let mut cells = vec![phase.name().to_owned()];
-        for run in &report.runs {
-            let mops = run.phase(phase).map(|row| row.mops);
+    for op in rows(runs) {
+        let base = yardstick.and_then(|run| run.row(op)).map(|row| row.mops);
+        let mut cells = vec![op.to_owned()];
+        for run in runs {
+            let mops = run.row(op).map(|row| row.mops);
             cells.push(mops.map_or("-".into(), |mops| {
-                if phase == Phase::Scan { format!("{mops:.3}") } else { digits(mops) }
+                if mops < 1.0 { format!("{mops:.3}") } else { digits(mops) }
             }));
             if has_ratio(run, yardstick) {
                 let ratio = mops.zip(base).map(|(mops, base)| mops / base);
@@ -59,43 +113,67 @@ fn has_ratio(run: &Run, yardstick: Option<&Run>) -> bool {
     yardstick.is_some_and(|base| base.index != run.index)
 }
 
-fn phases(report: &Report) -> Vec<Phase> {
-    let all = Phase::ALL.into_iter();
-    all.filter(|phase| report.runs.iter().any(|run| run.phase(*phase).is_some())).collect()
+/// A row for each phase whose calls were timed; `None` if there is none.
+fn latencies(runs: &[Run]) -> Option<Table> {
+    let timed = |row: &&PhaseRow| row.latency_ns.is_some();
+    runs.iter().flat_map(|run| &run.phases).find(timed)?;
+    let heading = ["operation".to_owned()].into_iter().chain(runs.iter().map(name));
+    let mut table = Table::new(heading);
+    for op in rows(runs) {
+        let cell = |run: &Run| {
+            let latency = run.row(op)?.latency_ns.as_ref()?;
+            let micros = |nanos: Option<u64>| {
+                nanos.map_or("-".into(), |ns| digits(std::time::Duration::from_nanos(ns).as_secs_f64() * 1e6))
+            };
+            let (p50, p99) = (micros(Some(latency.p50)), micros(latency.p99));
+            Some(format!("{p50} {p99} {}", micros(latency.p99_9)))
+        };
+        let cells: Vec<Option<String>> = runs.iter().map(cell).collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or("-".into()));
+            table.row([op.to_owned()].into_iter().chain(cells));
+        }
+    }
+    Some(table)
 }
 
 /// A row for each index: costs of writes, bytes of a record, recovery.
-fn sizes(report: &Report) -> Table {
-    let mut table = Table::new([
-        "index",
-        "durability",
-        "insert",
-        "update",
-        "delete",
-        "insert_many",
-        "PM",
-        "DRAM",
-        "recovery",
-    ]);
-    for run in &report.runs {
-        let cost = |phase| {
-            let row = run.phase(phase)?;
+fn sizes(runs: &[Run]) -> Table {
+    let counted = |op: &&str| {
+        let costs = runs.iter().filter_map(|run| run.row(op)?.fences_per_op);
+        *op != "load" && costs.fold(0.0, f64::max) > 0.0
+    };
+    let ops: Vec<&str> = rows(runs).into_iter().filter(counted).collect();
+    let fixed = ["PM", "DRAM", "recovery"];
+    let heading = ["index", "durability"].into_iter().chain(ops.iter().copied()).chain(fixed);
+    let mut table = Table::new(heading);
+    for run in runs {
+        let cost = |op: &&str| {
+            let row = run.row(op)?;
             let (lines, fences) = (row.flushed_lines_per_op?, row.fences_per_op?);
             Some(format!("{} / {}", digits(lines), digits(fences)))
         };
-        let cost = |phase| cost(phase).unwrap_or("-".into());
         let bytes = |b: Option<f64>| b.map_or("-".into(), |b| format!("{} B", digits(b)));
-        table.row([
-            run.index.clone(),
-            run.durability.clone(),
-            cost(Phase::Insert),
-            cost(Phase::Update),
-            cost(Phase::Delete),
-            cost(Phase::InsertMany),
-            bytes(run.pm_bytes_per_record),
-            bytes(run.dram_bytes_per_record),
-            run.recovery_ms.map_or("gone".into(), |ms| format!("{} ms", digits(ms))),
-        ]);
+        let mut cells = vec![run.index.clone(), run.durability.clone()];
+        cells.extend(ops.iter().map(|op| cost(op).unwrap_or("-".into())));
+        cells.push(bytes(run.pm_bytes_per_record));
+        cells.push(bytes(run.dram_bytes_per_record));
+        cells.push(run.recovery_ms.map_or("gone".into(), |ms| format!("{} ms", digits(ms))));
+        table.row(cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_ends_where_an_index_comes_again() {
+        let run = |index: &str| Run { index: index.into(), ..Run::default() };
+        let runs = [run("a"), run("b"), run("a"), run("b"), run("a")];
+        let lengths: Vec<usize> = series(&runs).iter().map(|runs| runs.len()).collect();
+        assert_eq!(lengths, [2, 2, 1]);
+        assert!(series(&[]).is_empty());
+    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::bench::bed::Ground;
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::registry;
@@ -24,6 +25,10 @@ pub(crate) struct Args {
     /// Its pool
     pool: PathBuf,
 
+    /// Whether its keys are byte strings
+    #[arg(long)]
+    bytes: bool,
+
     #[command(flatten)]
     medium: MediumArgs,
 }
@@ -31,23 +36,43 @@ pub(crate) struct Args {
 /// Writes until it is killed.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let entry = registry::find(&args.index)?;
-    let Some(write) = entry.write_for_ever else {
+    let write = if args.bytes {
+        entry.bytes.as_ref().and_then(|makers| makers.write_for_ever)
+    } else {
+        entry.integers.write_for_ever
+    };
+    let Some(write) = write else {
         return Err(CliError::UnknownIndex { name: args.index.clone() });
     };
-    write(&args.pool, args.medium, &|| {
+    let (path, medium) = (args.pool.as_path(), args.medium);
+    let ground = Ground { name: entry.name, path, medium, write_latency: Duration::ZERO, room: 0 };
+    write(ground, &|| {
         let mut out = std::io::stdout();
         out.write_all(b"!").and_then(|()| out.flush()).map_err(CliError::Pipe)
     })
 }
 
-/// Starts the process on a pool that nobody has open, and kills it while it writes. It leaves the
-/// records as they were, or one more.
-pub(crate) fn write_and_kill(index: &str, pool: &Path, medium: MediumArgs) -> Result<(), CliError> {
+/// A pool that nobody has open.
+pub(crate) struct Target<'a> {
+    /// The index in it.
+    pub(crate) index: &'a str,
+    /// Its file.
+    pub(crate) pool: &'a Path,
+    /// Whether its keys are byte strings.
+    pub(crate) bytes: bool,
+    /// How to open it.
+    pub(crate) medium: MediumArgs,
+}
+
+/// Starts the process on a pool, and kills it while it writes. It leaves the records as they were,
+/// or one more.
+pub(crate) fn write_and_kill(target: &Target<'_>) -> Result<(), CliError> {
     let program = std::env::current_exe().map_err(CliError::Child)?;
     let mut child = Command::new(program)
-        .args([NAME, index])
-        .arg(pool)
-        .args(medium.to_arguments())
+        .args([NAME, target.index])
+        .arg(target.pool)
+        .args(target.bytes.then_some("--bytes"))
+        .args(target.medium.to_arguments())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,0 +1,321 @@
+//! What an index stands on while it is measured: a pool in a file, a pool that counts, memory.
+
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmindex::core::{Counting, Mapped, Medium, Pool, PoolOptions};
+use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmIndex, Value};
+use pmindex_pibench::{Counts, Indexed, KeySpace, Measurable, Subject, Yardstick};
+
+use crate::bench::victim;
+use crate::error::CliError;
+use crate::medium::{MediumArgs, Promise};
+
+/// The name of the index in a benchmark's pool.
+const INDEX: &str = "bench";
+
+/// Where and how an index is to stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground<'a> {
+    /// The index's name.
+    pub(crate) name: &'static str,
+    /// The pool's file.
+    pub(crate) path: &'a Path,
+    /// How writes become durable.
+    pub(crate) medium: MediumArgs,
+    /// What each flushed line takes longer.
+    pub(crate) write_latency: Duration,
+    /// Bytes that will be enough for all records.
+    pub(crate) room: u64,
+}
+
+/// An index at work in a benchmark.
+pub(crate) trait Bench<K, V> {
+    /// As what it is measured.
+    fn subject(&self) -> &dyn Subject<K, V>;
+
+    /// Its durability in a word and in a sentence.
+    fn durability(&self) -> (String, String);
+
+    /// Bytes of its pool in use, the allocator's own included; `None` without a pool.
+    fn stored_bytes(&self) -> Option<u64>;
+
+    /// Lets another process open the pool and write, kills it, opens again, and verifies the
+    /// structure: the time until the index was usable (verification not included) and the records
+    /// found, of which one more may have been under way. `None` if nothing survives.
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError>;
+}
+
+/// An index whose medium counts.
+pub(crate) struct Counted<K, V> {
+    /// The index.
+    pub(crate) subject: Box<dyn Subject<K, V>>,
+    /// What the medium did so far.
+    pub(crate) meter: Box<dyn Fn() -> Counts>,
+    /// Writes out what the model of the medium still buffers.
+    pub(crate) drain: Box<dyn Fn()>,
+}
+
+type Make<K, V> = fn(Ground<'_>) -> Result<Box<dyn Bench<K, V>>, CliError>;
+type WriteForEver = fn(Ground<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
+
+/// The ways to make an index with keys and values of certain types.
+pub(crate) struct Makers<K, V> {
+    /// An empty one to be measured.
+    pub(crate) make: Make<K, V>,
+    /// An empty one in memory, on a medium that counts.
+    pub(crate) counting: Option<fn(&'static str) -> Result<Counted<K, V>, CliError>>,
+    /// Opens the one in a pool file and writes until the process ends; calls back when it has begun.
+    pub(crate) write_for_ever: Option<WriteForEver>,
+}
+
+/// A type of which a benchmark writes keys and values of its own.
+pub(crate) trait Datum: Key + Value {
+    /// One that no workload has.
+    fn foreign(random: u64) -> Self;
+}
+
+impl Datum for u64 {
+    fn foreign(random: u64) -> Self {
+        random
+    }
+}
+
+impl Datum for Vec<u8> {
+    fn foreign(random: u64) -> Self {
+        [&[0xff][..], &random.to_be_bytes()].concat()
+    }
+}
+
+/// How an index comes to be in a pool.
+pub(crate) trait Maker<K, V, M: Medium>: 'static {
+    /// Its type.
+    type Index: Index<K, V> + 'static
+    where
+        K: Key,
+        V: Value;
+    /// Creates the one of this name.
+    fn create(kind: &str, pool: &Arc<Pool<M>>) -> Result<Self::Index, CliError>
+    where
+        K: Key,
+        V: Value;
+    /// Opens it.
+    fn open(pool: &Arc<Pool<M>>) -> Result<Self::Index, IndexError>
+    where
+        K: Key,
+        V: Value;
+}
+
+/// An index whose type is known, so that every call of it can be inlined.
+pub(crate) struct Typed<I>(PhantomData<I>);
+
+impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static> Maker<K, V, M> for Typed<I> {
+    type Index = I;
+
+    fn create(_: &str, pool: &Arc<Pool<M>>) -> Result<I, CliError> {
+        Ok(I::create(pool, INDEX)?)
+    }
+
+    fn open(pool: &Arc<Pool<M>>) -> Result<I, IndexError> {
+        I::open(pool, INDEX)
+    }
+}
+
+/// An index chosen by name: a call through a table, little against a byte string.
+pub(crate) struct AnyKind;
+
+impl<K: Key, V: Value, M: Medium> Maker<K, V, M> for AnyKind {
+    type Index = AnyIndex<K, V>;
+
+    fn create(kind: &str, pool: &Arc<Pool<M>>) -> Result<AnyIndex<K, V>, CliError> {
+        let kind: Kind =
+            kind.parse().map_err(|_| CliError::UnknownIndex { name: kind.to_owned() })?;
+        Ok(AnyIndex::create(pool, INDEX, kind)?)
+    }
+
+    fn open(pool: &Arc<Pool<M>>) -> Result<AnyIndex<K, V>, IndexError> {
+        AnyIndex::open(pool, INDEX)
+    }
+}
+
+/// The makers of an index that lives in a pool: `T` makes it on the real medium, `C` on one that
+/// counts.
+pub(crate) const fn pool_makers<K, V, T, C>() -> Makers<K, V>
+where
+    K: Datum,
+    V: Datum,
+    T: Maker<K, V, Mapped>,
+    C: Maker<K, V, Counting>,
+{
+    Makers {
+        make: |ground| {
+            if ground.write_latency.is_zero() {
+                Ok(Box::new(InPool::<K, V, Mapped, T>::create(ground, plain)?))
+            } else {
+                Ok(Box::new(InPool::<K, V, Counting, C>::create(ground, slowed)?))
+            }
+        },
+        counting: Some(counting::<K, V, C>),
+        write_for_ever: Some(write_for_ever::<K, V, T>),
+    }
+}
+
+/// The makers of an index in volatile memory.
+pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V, Mapped>>() -> Makers<K, V> {
+    Makers {
+        make: |ground| {
+            let options = PoolOptions::new().max_size(ground.room);
+            let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?);
+            let index = Measurable::new(ground.name, Indexed(T::create(ground.name, &pool)?));
+            Ok(Box::new(InMemory(index)))
+        },
+        counting: None,
+        write_for_ever: None,
+    }
+}
+
+/// The makers of the yardstick.
+pub(crate) const fn yardstick_makers<K: Datum + Ord, V: Datum>() -> Makers<K, V> {
+    Makers {
+        make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
+        counting: None,
+        write_for_ever: None,
+    }
+}
+
+fn counting<K: Key, V: Value, C: Maker<K, V, Counting>>(
+    name: &'static str,
+) -> Result<Counted<K, V>, CliError> {
+    let options = PoolOptions::new().emulate_pm(true).max_size(COUNTED_ROOM);
+    let pool = Arc::new(Pool::create_in_memory(&options, Counting::new)?);
+    let index = C::create(name, &pool)?;
+    let drained = Arc::clone(&pool);
+    let meter = move || {
+        let counts = pool.pm().counts();
+        Counts {
+            flushed_lines: counts.lines,
+            fences: counts.fences,
+            media_bytes: counts.media_written,
+        }
+    };
+    Ok(Counted {
+        subject: Box::new(Measurable::new(name, Indexed(index))),
+        meter: Box::new(meter),
+        drain: Box::new(move || drained.pm().drain()),
+    })
+}
+
+/// Addresses, not memory, for the small copy of an index that is counted.
+const COUNTED_ROOM: u64 = 8 << 30;
+
+fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
+    ground: Ground<'_>,
+    begun: &dyn Fn() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let options = ground.medium.apply(PoolOptions::new());
+    let pool = Arc::new(Pool::open(ground.path, &options)?);
+    let index = T::open(&pool)?;
+    let mut keys = KeySpace::new(0);
+    for round in 0u64.. {
+        let (key, value) = (K::foreign(keys.miss()), V::foreign(round));
+        if index.insert(key.borrowed(), value.borrowed())? {
+            index.remove(key.borrowed())?;
+        }
+        if round == 0 {
+            begun()?;
+        }
+    }
+    Ok(())
+}
+
+fn plain(mapped: Mapped, _: Duration) -> Mapped {
+    mapped
+}
+
+fn slowed(mapped: Mapped, latency: Duration) -> Counting {
+    Counting::new(mapped).with_delay(latency)
+}
+
+/// Makes the medium of a mapping.
+type Wrap<M> = fn(Mapped, Duration) -> M;
+
+/// An index in a pool of its own.
+struct InPool<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> {
+    pool: Arc<Pool<M>>,
+    index: Measurable<Indexed<T::Index>>,
+    name: &'static str,
+    path: PathBuf,
+    medium: MediumArgs,
+    write_latency: Duration,
+    wrap: Wrap<M>,
+}
+
+impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
+    fn create(ground: Ground<'_>, wrap: Wrap<M>) -> Result<Self, CliError> {
+        let Ground { name, path, medium, write_latency, .. } = ground;
+        let options = medium.apply(PoolOptions::new());
+        let pool = Pool::create_with(path, &options, |mapped| wrap(mapped, write_latency))?;
+        let pool = Arc::new(pool);
+        let index = Measurable::new(name, Indexed(T::create(name, &pool)?));
+        let path = pool.path().to_path_buf();
+        Ok(Self { pool, index, name, path, medium, write_latency, wrap })
+    }
+}
+
+impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
+    for InPool<K, V, M, T>
+{
+    fn subject(&self) -> &dyn Subject<K, V> {
+        &self.index
+    }
+
+    fn durability(&self) -> (String, String) {
+        let promise = Promise::of(&*self.pool);
+        (promise.mode, promise.words)
+    }
+
+    fn stored_bytes(&self) -> Option<u64> {
+        Some(self.pool.used_bytes())
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        let Self { pool, index, name, path, medium, write_latency, wrap } = *self;
+        drop(index);
+        match Arc::into_inner(pool) {
+            Some(pool) => pool.kill(),
+            None => return Err(CliError::StillOpen { path }),
+        }
+        let bytes = K::SHAPE.is_bytes();
+        victim::write_and_kill(&victim::Target { index: name, pool: &path, bytes, medium })?;
+        let options = medium.apply(PoolOptions::new());
+        let started = Instant::now();
+        let pool = Pool::open_with(&path, &options, |mapped| wrap(mapped, write_latency))?;
+        let pool = Arc::new(pool);
+        let index = T::open(&pool)?;
+        let time = started.elapsed();
+        Ok(Some((time, index.check()?)))
+    }
+}
+
+/// A store in volatile memory.
+struct InMemory<S>(S);
+
+impl<K, V, S: Subject<K, V>> Bench<K, V> for InMemory<S> {
+    fn subject(&self) -> &dyn Subject<K, V> {
+        &self.0
+    }
+
+    fn durability(&self) -> (String, String) {
+        ("volatile".into(), "in memory; nothing survives the process".into())
+    }
+
+    fn stored_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,229 @@
+//! What the options of `pmindex bench` come to.
+
+use std::path::Path;
+use std::time::Duration;
+
+use pmindex_pibench::{
+    Distribution, Field, Integers, Length, Lines, Phase, Records, Settings, Sizes, Step, Texts,
+    Workload,
+};
+
+use crate::bench::Args;
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::registry::{self, Entry};
+
+/// Parses a phase.
+pub(super) fn phase(name: &str) -> Result<Phase, String> {
+    Phase::named(name).ok_or_else(|| {
+        let all: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
+        format!("the phases are {}", all.join(", "))
+    })
+}
+
+/// A measurement, all options checked.
+pub(super) struct Plan<'a> {
+    /// The indexes.
+    pub(super) entries: Vec<&'static Entry>,
+    /// The first is the load.
+    pub(super) steps: Vec<Step>,
+    pub(super) threads: Vec<usize>,
+    pub(super) distributions: Vec<Distribution>,
+    pub(super) data: Data,
+    pub(super) dir: Option<&'a Path>,
+    pub(super) medium: MediumArgs,
+    pub(super) write_latency: Duration,
+    records: u64,
+    ops: u64,
+    scan_length: usize,
+    batch: usize,
+    seed: u64,
+    pin: bool,
+    seconds: Option<f64>,
+    sample: Option<f64>,
+}
+
+/// What keys and values are.
+pub(super) enum Data {
+    /// 8-byte integers.
+    Integers,
+    /// Byte strings.
+    Bytes(Bytes),
+}
+
+/// What byte strings are.
+pub(super) struct Bytes {
+    key: Length,
+    value: Length,
+    prefix: String,
+    /// A file of keys: its name and its text.
+    file: Option<(String, Vec<u8>)>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(args: &'a Args) -> Result<Self, CliError> {
+        let option = |what: String| CliError::Option { what };
+        let entries = args.index.iter().map(|name| registry::find(name));
+        let named = |name: &String| {
+            let skewed = matches!(name.as_str(), "zipfian" | "self-similar");
+            Distribution::named(name, args.skew.filter(|_| skewed))
+        };
+        let distributions: Result<Vec<_>, String> = args.distribution.iter().map(named).collect();
+        if args.threads.iter().any(|threads| !(1..=1024).contains(threads)) {
+            return Err(option("--threads is a number from 1 to 1024".into()));
+        }
+        if args.seconds.is_some_and(|seconds| !(0.0..=86_400.0).contains(&seconds)) {
+            return Err(option("--seconds is a number up to a day's".into()));
+        }
+        if !(0.0..=1.0).contains(&args.latency_sample) {
+            return Err(option("--latency-sample is a part of 1".into()));
+        }
+        if args.batch == 0 || args.scan_length == 0 {
+            return Err(option("--batch and --scan-length are 1 or more".into()));
+        }
+        let data = Data::new(args)?;
+        let records = match &data {
+            Data::Bytes(Bytes { file: Some(_), .. }) => args.records,
+            _ => args.records.max((args.batch * pmindex_pibench::CHUNKS) as u64),
+        };
+        Ok(Self {
+            entries: entries.collect::<Result<_, _>>()?,
+            steps: steps(args).map_err(option)?,
+            threads: args.threads.clone(),
+            distributions: distributions.map_err(option)?,
+            data,
+            dir: args.dir.as_deref(),
+            medium: args.medium,
+            write_latency: Duration::from_nanos(args.write_latency),
+            records,
+            ops: args.ops.unwrap_or_else(|| Workload::default_ops(args.records)),
+            scan_length: args.scan_length,
+            batch: args.batch,
+            seed: args.seed,
+            pin: args.pin,
+            seconds: args.seconds,
+            sample: (args.latency_sample > 0.0).then_some(args.latency_sample),
+        })
+    }
+
+    /// The sizes of a run; numbers are brought into bounds by [`Workload::of`].
+    pub(super) fn sizes(&self, distribution: Distribution) -> Sizes {
+        let Self { scan_length, batch, .. } = *self;
+        let sizes = Sizes::new(self.records, self.ops, self.seed);
+        Sizes { scan_length, batch, distribution, ..sizes }
+    }
+
+    /// How to measure with so many threads.
+    pub(super) fn settings(&self, threads: usize) -> Settings {
+        Settings { threads, pin: self.pin, seconds: self.seconds, sample: self.sample }
+    }
+
+    /// Bytes that are enough for an index with the most records there can be.
+    pub(super) fn room(&self) -> u64 {
+        let (key, value) = self.data.fields();
+        let record = (key.max_bytes + key.prefix.len() + value.max_bytes) as u64;
+        // A hungry index takes about 112 bytes besides; each round of each phase may add records.
+        let rounds = if self.seconds.is_some() { 16 } else { 4 };
+        (112 + record) * (self.records + rounds * self.ops)
+    }
+}
+
+/// The load, the phases, the mixes.
+fn steps(args: &Args) -> Result<Vec<Step>, String> {
+    let mut mixes = Vec::new();
+    for text in &args.mix {
+        if text.contains(':') {
+            mixes.push(Step::mix(text)?);
+        } else {
+            for name in text.split(',') {
+                mixes.push(Step::mix(name)?);
+            }
+        }
+    }
+    let usual = args.phases.is_empty() && mixes.is_empty();
+    let wanted = |phase: &Phase| {
+        *phase == Phase::Load
+            || args.phases.contains(phase)
+            || usual && Phase::USUAL.contains(phase)
+    };
+    Ok(Phase::ALL.into_iter().filter(wanted).map(Step::one).chain(mixes).collect())
+}
+
+impl Data {
+    fn new(args: &Args) -> Result<Self, CliError> {
+        let length = |name: &str, text: &str| {
+            Length::parse(text).map_err(|what| CliError::Option { what: format!("{name}: {what}") })
+        };
+        let key = length("--key-size", &args.key_size)?;
+        let value = length("--value-size", &args.value_size)?;
+        let word = Length { min: 8, max: 8 };
+        let prefix = args.key_prefix.clone();
+        let file = match &args.key_file {
+            None => None,
+            Some(path) => Some((path.display().to_string(), super::read(path)?)),
+        };
+        if key == word && value == word && prefix.is_empty() && file.is_none() {
+            return Ok(Self::Integers);
+        }
+        let longest = pmindex::MAX_KEY_BYTES.saturating_sub(prefix.len() + 1);
+        if key.max > longest || value.max > pmindex::MAX_VALUE_BYTES {
+            let (key, value) = (pmindex::MAX_KEY_BYTES, pmindex::MAX_VALUE_BYTES);
+            let what = format!("keys have up to {key} bytes, values up to {value}");
+            return Err(CliError::Option { what });
+        }
+        let bytes = Bytes { key, value, prefix, file };
+        bytes.records(0, true)?; // the file has keys
+        Ok(Self::Bytes(bytes))
+    }
+
+    /// What a report says of keys and values.
+    pub(super) fn fields(&self) -> (Field, Field) {
+        match self {
+            Self::Integers => (Field::integer(), Field::integer()),
+            Self::Bytes(bytes) => bytes.fields(),
+        }
+    }
+}
+
+impl Bytes {
+    /// The records of a seed.
+    pub(super) fn records(
+        &self,
+        seed: u64,
+        ascending: bool,
+    ) -> Result<Box<dyn Records<Vec<u8>, Vec<u8>>>, CliError> {
+        let prefix = self.prefix.as_bytes();
+        Ok(match &self.file {
+            None => Box::new(Texts::new(seed, ascending, prefix, self.key, self.value)),
+            Some((name, text)) => {
+                let lines = Lines::new(text, seed, ascending, prefix, self.value);
+                let no_use = |what| CliError::Keys { path: name.into(), what };
+                Box::new(lines.map_err(no_use)?)
+            }
+        })
+    }
+
+    fn fields(&self) -> (Field, Field) {
+        let field = |length: Length| Field {
+            kind: "bytes".into(),
+            min_bytes: length.min,
+            max_bytes: length.max,
+            ..Field::default()
+        };
+        let mut key = field(self.key);
+        if let Some((name, text)) = &self.file {
+            let lengths = text.split(|byte| *byte == b'\n').map(|line| line.trim_ascii().len());
+            let lengths: Vec<usize> = lengths.filter(|len| *len > 0).collect();
+            key.min_bytes = lengths.iter().min().copied().unwrap_or_default();
+            key.max_bytes = lengths.iter().max().copied().unwrap_or_default();
+            key.file = Some(name.clone());
+        }
+        key.prefix.clone_from(&self.prefix);
+        (key, field(self.value))
+    }
+}
+
+/// 8-byte integers of a seed.
+pub(super) fn integers(seed: u64, ascending: bool) -> Box<dyn Records<u64, u64>> {
+    Box::new(Integers::new(seed, ascending))
+}

@@ -1,0 +1,199 @@
+//! One series: all indexes in turns, with one number of threads and one distribution.
+
+use indicatif::ProgressBar;
+use pmindex_pibench::{
+    CHUNKS, Distribution, Measured, Phase, Records, Run, Settings, Step, Subject, Workload, measure,
+};
+
+use crate::bench::bed::{Bench, Datum, Ground, Makers};
+use crate::bench::costs;
+use crate::bench::options::{Data, Plan, integers};
+use crate::error::CliError;
+use crate::place::Place;
+use crate::registry::Entry;
+use crate::{memory, progress};
+
+/// Measures every index of the plan.
+pub(super) fn run(
+    plan: &Plan<'_>,
+    distribution: Distribution,
+    threads: usize,
+) -> Result<Vec<Run>, CliError> {
+    let ascending = distribution == Distribution::Monotonic;
+    let seed = plan.sizes(distribution).seed;
+    match &plan.data {
+        Data::Integers => {
+            let records = || Ok(integers(seed, ascending));
+            let types = Types { makers: |entry| Some(&entry.integers), records: &records };
+            of(plan, distribution, threads, &types)
+        }
+        Data::Bytes(bytes) => {
+            let records = || bytes.records(seed, ascending);
+            let types = Types { makers: |entry| entry.bytes.as_ref(), records: &records };
+            of(plan, distribution, threads, &types)
+        }
+    }
+}
+
+/// How indexes and records of certain types are made.
+struct Types<'r, K: 'static, V: 'static> {
+    makers: fn(&'static Entry) -> Option<&'static Makers<K, V>>,
+    records: &'r dyn Fn() -> Result<Box<dyn Records<K, V>>, CliError>,
+}
+
+fn of<K: Datum, V: Datum>(
+    plan: &Plan<'_>,
+    distribution: Distribution,
+    threads: usize,
+    types: &Types<'_, K, V>,
+) -> Result<Vec<Run>, CliError> {
+    let mut work = Workload::of((types.records)()?, plan.sizes(distribution));
+    let mut places = Vec::new();
+    let mut benches: Vec<Box<dyn Bench<K, V>>> = Vec::new();
+    let room = plan.room();
+    for &entry in &plan.entries {
+        let name = format!("bench-{}", entry.name);
+        let place = Place::new(plan.dir, &name, room * plan.entries.len() as u64, false)?;
+        let (name, path, medium) = (entry.name, place.path(), plan.medium);
+        let ground = Ground { name, path, medium, write_latency: plan.write_latency, room };
+        benches.push((makers(types, entry)?.make)(ground)?);
+        places.push(place);
+    }
+    let settings = plan.settings(threads);
+    let (measured, sizes) = throughput(plan, &settings, &benches, &mut work)?;
+    let mut runs = Vec::new();
+    for (((entry, bench), measured), size) in
+        plan.entries.iter().zip(benches).zip(&measured).zip(sizes)
+    {
+        let mut run = describe(plan, &settings, bench.as_ref(), measured, &work);
+        run.pm_bytes_per_record = size.pm;
+        run.dram_bytes_per_record = size.dram;
+        if let Some(counting) = makers(types, entry)?.counting {
+            let (counted, records) = (counting(entry.name)?, (types.records)()?);
+            costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run)?;
+        }
+        run.recovery_ms = recovery(entry, bench, &work)?;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn makers<K, V>(
+    types: &Types<'_, K, V>,
+    entry: &'static Entry,
+) -> Result<&'static Makers<K, V>, CliError> {
+    (types.makers)(entry).ok_or_else(|| CliError::Option {
+        what: format!("{} is measured with 8-byte keys and values only", entry.name),
+    })
+}
+
+fn describe<K: Datum, V: Datum>(
+    plan: &Plan<'_>,
+    settings: &Settings,
+    bench: &dyn Bench<K, V>,
+    measured: &Measured,
+    work: &Workload<K, V>,
+) -> Run {
+    let (durability, words) = bench.durability();
+    let mut run = Run::new(measured, work.sizes(), &durability);
+    run.durability_words = words;
+    run.pinned = settings.pin;
+    run.write_latency_ns = plan.write_latency.as_nanos() as u64;
+    (run.key, run.value) = plan.data.fields();
+    run
+}
+
+/// Milliseconds until an index is usable after its process was killed.
+fn recovery<K, V>(
+    entry: &Entry,
+    bench: Box<dyn Bench<K, V>>,
+    work: &Workload<K, V>,
+) -> Result<Option<f64>, CliError> {
+    let Some((time, records)) = bench.crash_and_open()? else { return Ok(None) };
+    // The process that was killed may have been at its one record more.
+    if !(work.live()..=work.live() + 1).contains(&records) {
+        let (index, expected) = (entry.name, work.live());
+        return Err(CliError::Recovered { index, records, expected });
+    }
+    Ok(Some(time.as_secs_f64() * 1e3))
+}
+
+/// What a record takes right after loading, in bytes.
+struct Size {
+    pm: Option<f64>,
+    dram: Option<f64>,
+}
+
+/// Runs the steps: loads, looks at sizes, then runs the rest.
+fn throughput<K: Datum, V: Datum>(
+    plan: &Plan<'_>,
+    settings: &Settings,
+    benches: &[Box<dyn Bench<K, V>>],
+    work: &mut Workload<K, V>,
+) -> Result<(Vec<Measured>, Vec<Size>), CliError> {
+    if settings.pin && settings.threads == 1 {
+        pmindex_pibench::pin_to_core(0);
+    }
+    let subjects: Vec<&dyn Subject<K, V>> = benches.iter().map(|bench| bench.subject()).collect();
+    let (load, rest) = plan.steps.split_at(1);
+    let mut watch = Watch::new(&subjects, settings, rest.len());
+    let mut measured = measure(&subjects, work, load, settings, &mut watch)?;
+    let sizes = benches
+        .iter()
+        .zip(&watch.grown)
+        .map(|(bench, grown)| size(bench.as_ref(), *grown, work.records()))
+        .collect::<Result<_, _>>()?;
+    let more = measure(&subjects, work, rest, settings, &mut watch)?;
+    watch.bar.finish_and_clear();
+    for (all, more) in measured.iter_mut().zip(more) {
+        all.steps.extend(more.steps);
+    }
+    Ok((measured, sizes))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+fn size<K, V>(bench: &dyn Bench<K, V>, grown: u64, records: u64) -> Result<Size, CliError> {
+    let per_record = |bytes: u64| bytes as f64 / records as f64;
+    let pm = Some(bench.stored_bytes().map_or(0.0, per_record));
+    // A store in memory cannot tell, the operating system can: what its chunks of `load` added.
+    let stats = bench.subject().stats()?.filter(|_| bench.stored_bytes().is_some());
+    let dram = stats.map_or_else(|| per_record(grown), |stats| per_record(stats.dram_bytes));
+    Ok(Size { pm, dram: Some(dram) })
+}
+
+/// Draws progress and notes what memory the loading of each subject takes.
+struct Watch {
+    bar: ProgressBar,
+    names: Vec<String>,
+    before: u64,
+    grown: Vec<u64>,
+}
+
+impl Watch {
+    fn new<K, V>(subjects: &[&dyn Subject<K, V>], settings: &Settings, steps: usize) -> Self {
+        let rounds = 1 + steps * (1 + usize::from(settings.sample.is_some()));
+        Self {
+            bar: progress::bar((subjects.len() * rounds * CHUNKS) as u64),
+            names: subjects.iter().map(|subject| subject.name().to_owned()).collect(),
+            before: 0,
+            grown: vec![0; subjects.len()],
+        }
+    }
+}
+
+impl pmindex_pibench::Watch for Watch {
+    fn chunk(&mut self, step: &Step, subject: usize, _: usize) {
+        self.bar.set_message(format!("{} {step}", self.names[subject]));
+        if step.phase() == Some(Phase::Load) {
+            self.before = memory::resident_anonymous().unwrap_or_default();
+        }
+    }
+
+    fn chunk_done(&mut self, step: &Step, subject: usize, _: usize) {
+        if step.phase() == Some(Phase::Load) {
+            let now = memory::resident_anonymous().unwrap_or_default();
+            self.grown[subject] += now.saturating_sub(self.before);
+        }
+        self.bar.inc(1);
+    }
+}

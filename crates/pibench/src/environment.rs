@@ -1,0 +1,95 @@
+//! The machine and the build a measurement was made on, as far as they can be found out.
+
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters;
+
+/// What a figure depends on besides the index.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// When it was measured, in seconds since 1970.
+    pub unix_time: u64,
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that threads can run on.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The operating system and its version.
+    pub system: String,
+    /// Whether files on tmpfs get huge pages by default: `never`, `advise`, ...
+    pub tmpfs_huge_pages: String,
+    /// The version of the program that measured.
+    pub version: String,
+    /// The commit it was built from, with `+` if files differed; empty outside a checkout.
+    pub commit: String,
+    /// `release`, or `debug` for a build with debug assertions, whose figures are no measurements.
+    pub build: String,
+    /// `granted`, or a word that says why hardware counters are missing.
+    pub hardware_counters: String,
+}
+
+impl Environment {
+    /// This machine, now.
+    #[must_use]
+    pub fn here() -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            let value = line.and_then(|line| line.split_once(':'));
+            value.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+        };
+        let kib: u64 = field(&file("/proc/meminfo"), "MemTotal")
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap_or_default();
+        let huge = file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        let chosen = huge.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        Self {
+            unix_time: now.map(|time| time.as_secs()).unwrap_or_default(),
+            cpu: field(&file("/proc/cpuinfo"), "model name"),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            memory_bytes: kib * 1024,
+            system: format!(
+                "{} {}",
+                std::env::consts::OS,
+                file("/proc/sys/kernel/osrelease").trim()
+            ),
+            tmpfs_huge_pages: chosen.map(|(word, _)| word.to_owned()).unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: commit(),
+            build: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
+            hardware_counters: counters::refusal().unwrap_or_else(|| "granted".into()),
+        }
+    }
+}
+
+/// The commit of the sources this program was built from, if they are still there.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let sources = env!("CARGO_MANIFEST_DIR");
+        let output = Command::new("git").arg("-C").arg(sources).args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
+    let changed = git(&["status", "--porcelain", "-uno"]).is_some_and(|files| !files.is_empty());
+    format!("{commit}{}", if changed { "+" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let here = Environment::here();
+        assert!(here.cores > 0 && here.unix_time > 1_700_000_000, "{here:?}");
+        assert!(here.memory_bytes > 1 << 20, "{here:?}");
+        assert_eq!(here.build == "debug", cfg!(debug_assertions));
+        assert!(!here.hardware_counters.is_empty());
+    }
+}
