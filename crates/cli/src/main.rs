@@ -48,7 +48,9 @@ enum Command {
     #[command(name = bench::victim::NAME, hide = true)]
     BenchVictim(bench::victim::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
+    /// Draw measurements of `bench --json` on one page of charts
+    Report(bench::ReportArgs),
     /// Say what a pool is, what it survives, and what is in it
     Info(pool::InfoArgs),
     /// Verify every index of a pool
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Torture(args) => torture::run(&args),
         Command::BenchVictim(args) => bench::victim::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Report(args) => bench::report(&args),
         Command::Info(args) => pool::info(&args),
         Command::Check(args) => pool::check(&args),
         Command::Get(args) => pool::get(&args),

@@ -237,8 +237,8 @@ fn bench_measures_and_its_json_keeps_its_form() {
 fn bench_mixes_byte_strings_threads_and_distributions() {
     let dir = tempfile::tempdir().expect("a folder");
     let words = dir.path().join("words.txt");
-    let text: String = (0..9000).map(|i| format!("word-{i}\n")).collect();
-    std::fs::write(&words, text).expect("written");
+    let lines: Vec<String> = (0..9000).map(|i| format!("word-{i}")).collect();
+    std::fs::write(&words, lines.join("\n")).expect("written");
     let report = json(&works([
         "bench",
         "--index",
@@ -274,14 +274,33 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
     assert!(series.contains(&"\"hart\" 2 \"monotonic\"".to_owned()), "{series:?}");
     assert!(series.contains(&"\"btreemap\" 1 \"zipfian\"".to_owned()), "{series:?}");
     for run in runs {
-        let ops: Vec<&str> =
-            run["phases"].as_array().expect("phases").iter().filter_map(|p| p["op"].as_str()).collect();
+        let ops: Vec<&str> = run["phases"]
+            .as_array()
+            .expect("phases")
+            .iter()
+            .filter_map(|p| p["op"].as_str())
+            .collect();
         assert_eq!(ops, ["load", "read-intensive", "balanced", "get:1,upsert:3"]);
         assert_eq!(run["write_latency_ns"], 300);
-        assert_eq!((&run["key"]["kind"], &run["value"]["max_bytes"]), (&"bytes".into(), &40.into()));
+        assert_eq!(
+            (&run["key"]["kind"], &run["value"]["max_bytes"]),
+            (&"bytes".into(), &40.into())
+        );
         assert_eq!(run["recovery_ms"].is_null(), run["index"] == "btreemap");
     }
-    let rows = works(["bench", "--records", "3000", "--ops", "400", "--phases", "get", "--csv"]);
+    let out = dir.path().join("report");
+    let folder = out.to_str().expect("text");
+    let quick = ["bench", "--records", "3000", "--ops", "400", "--phases", "get"];
+    works([&quick[..], &["--report", folder]].concat());
+    let page = std::fs::read_to_string(out.join("index.html")).expect("a page");
+    assert!(page.starts_with("<!doctype html>") && page.contains("data-of=\"fptree\""));
+    let again = dir.path().join("again");
+    let measured = out.join("report.json");
+    let (measured, into) = (measured.to_str().expect("text"), again.to_str().expect("text"));
+    works(["report", measured, "--out", into]);
+    assert_eq!(std::fs::read_to_string(again.join("index.html")).expect("a page"), page);
+
+    let rows = works([&quick[..], &["--csv"]].concat());
     let lines: Vec<&str> = rows.lines().collect();
     assert_eq!(lines.len(), 5, "a heading, and two phases of two indexes:\n{rows}");
     assert!(lines[0].starts_with("index,threads,") && lines[1].starts_with("fptree,1,"), "{rows}");

@@ -35,9 +35,10 @@ pub(crate) fn around<R>(job: impl FnOnce() -> R) -> (R, Option<Counters>) {
 /// Why the system grants no counters; `None` if it does.
 #[must_use]
 pub fn refusal() -> Option<String> {
-    granted::Group::open().and_then(|mut group| group.read()).err().map(|error| {
-        format!("not counted: the system grants no hardware counters here ({error})")
-    })
+    granted::Group::open()
+        .and_then(|mut group| group.read())
+        .err()
+        .map(|error| format!("not counted: the system grants no hardware counters here ({error})"))
 }
 
 #[cfg(target_os = "linux")]

@@ -39,7 +39,8 @@ impl Distribution {
     pub fn named(name: &str, skew: Option<f64>) -> Result<Self, String> {
         let within = |value: f64, most: f64| {
             let fits = value > 0.0 && value < 1.0 && value <= most;
-            let wrong = || format!("the skew of {name} lies above 0 and up to {most}, not at {value}");
+            let wrong =
+                || format!("the skew of {name} lies above 0 and up to {most}, not at {value}");
             fits.then_some(value).ok_or_else(wrong)
         };
         match (name, skew) {

@@ -11,7 +11,7 @@
 //!   and the subjects take turns, so that a slow second of the machine slows all of them; a
 //!   figure is the median of its chunks. Latencies are taken in a round of their own, for a look
 //!   at the clock around a call keeps it from overlapping with the next one.
-//! * [`Report`]: the figures as JSON, [`csv`].
+//! * [`Report`]: the figures as JSON, [`csv`], and [`page`]: one HTML page with charts.
 //!
 //! The loop that is timed is compiled for the index it runs: a [`Subject`] is called once per
 //! chunk and thread, not once per operation. Every chunk checks what its operations returned, so
@@ -26,6 +26,7 @@ mod error;
 mod job;
 mod keys;
 mod measure;
+mod page;
 mod phase;
 mod probe;
 mod records;
@@ -42,10 +43,11 @@ pub use error::BenchError;
 pub use job::{Job, Op, Ops};
 pub use keys::KeySpace;
 pub use measure::{Measured, Settings, StepResult, WINDOW, Watch, measure, pin_to_core};
+pub use page::page;
 pub use phase::{MIXES, Phase, Step};
 pub use probe::{Latency, Sampler, Ticks};
 pub use records::{Integers, Length, Lines, Records, Texts};
-pub use report::{Chosen, Field, PhaseRow, Report, Run, SCHEMA};
+pub use report::{Chosen, Field, PhaseRow, Report, Run, SCHEMA, series};
 pub use subject::{Counts, Fault, IndexSession, Indexed, Measurable, Session, Store, Subject};
 pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Sizes, Workload};
 pub use yardstick::Yardstick;

@@ -314,20 +314,21 @@ fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(
                 let (start, job) = (&start, &job);
                 threads.spawn(move || {
                     if pin {
-                        pin_to_core(number);
+                        let _ = pin_to_core(number);
                     }
                     start.wait();
                     timed(|| job(part))
                 })
             })
             .collect();
-        let joined = handles.into_iter().map(|handle| handle.join());
+        let joined = handles.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined.map(|outcome| outcome.expect("the subject does not panic")).collect()
     })
 }
 
 /// Keeps the calling thread on one core, counted round the cores it may run on. Returns whether the
 /// system lets it.
+#[must_use]
 pub fn pin_to_core(number: usize) -> bool {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let Some(core) = cores.get(number % cores.len().max(1)) else { return false };

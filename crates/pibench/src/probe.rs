@@ -80,6 +80,9 @@ const LONGEST: Duration = Duration::from_secs(100);
 
 impl Sampler {
     /// Takes each call with probability `rate`.
+    ///
+    /// # Panics
+    /// Never: the histogram's range is a valid one.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,

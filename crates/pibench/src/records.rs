@@ -179,7 +179,7 @@ fn value(length: Length, salt: u64) -> Vec<u8> {
 /// Keys that are the lines of a file, in an order of their own, or ascending.
 #[derive(Debug)]
 pub struct Lines {
-    lines: Vec<Vec<u8>>,
+    keys: Vec<Vec<u8>>,
     prefix: Vec<u8>,
     value: Length,
 }
@@ -213,18 +213,18 @@ impl Lines {
                 lines.swap(i, j);
             }
         }
-        Ok(Self { lines, prefix: prefix.to_vec(), value })
+        Ok(Self { keys: lines, prefix: prefix.to_vec(), value })
     }
 
     fn line(&self, number: u64) -> Vec<u8> {
-        let at = usize::try_from(number % self.lines.len() as u64).unwrap_or_default();
-        [&self.prefix[..], &self.lines[at]].concat()
+        let at = usize::try_from(number % self.keys.len() as u64).unwrap_or_default();
+        [&self.prefix[..], &self.keys[at]].concat()
     }
 }
 
 impl Records<Vec<u8>, Vec<u8>> for Lines {
     fn capacity(&self) -> u64 {
-        self.lines.len() as u64
+        self.keys.len() as u64
     }
 
     fn key(&self, number: u64) -> Vec<u8> {
@@ -259,9 +259,12 @@ mod tests {
 
     #[test]
     fn texts_are_distinct_and_as_long_as_asked() {
-        for (key, ascending) in
-            [(length(20, 20), false), (length(5, 16), false), (length(3, 3), false), (length(8, 8), true)]
-        {
+        for (key, ascending) in [
+            (length(20, 20), false),
+            (length(5, 16), false),
+            (length(3, 3), false),
+            (length(8, 8), true),
+        ] {
             let texts = Texts::new(7, ascending, b"user", key, length(10, 30));
             let numbers = texts.capacity().min(20_000);
             distinct(&texts, numbers);

@@ -35,6 +35,9 @@ pub const SCHEMA: u32 = 2;
 pub struct Run {
     /// Its name.
     pub index: String,
+    /// Whether it is no index of this workspace, measured for comparison.
+    #[serde(default)]
+    pub peer: bool,
     /// Threads that ran its operations.
     pub threads: usize,
     /// Whether each thread stayed on a core of its own.
@@ -105,6 +108,15 @@ impl Field {
     pub fn integer() -> Self {
         Self { kind: "u64".into(), min_bytes: 8, max_bytes: 8, ..Self::default() }
     }
+
+    /// Its length, or the range of its lengths.
+    #[must_use]
+    pub fn bytes(&self) -> String {
+        match (self.min_bytes, self.max_bytes) {
+            (min, max) if min == max => max.to_string(),
+            (min, max) => format!("{min}-{max}"),
+        }
+    }
 }
 
 /// One phase or mix of one index.
@@ -136,6 +148,22 @@ pub struct PhaseRow {
     pub media_write_bytes_per_op: Option<f64>,
     /// What the CPU counted; null where the system grants no counters.
     pub counters: Option<Counters>,
+}
+
+/// The runs that differ in nothing but the index: they follow each other, and the next series
+/// begins where an index comes again.
+#[must_use]
+pub fn series(runs: &[Run]) -> Vec<&[Run]> {
+    let mut series = Vec::new();
+    let mut start = 0;
+    for at in 1..=runs.len() {
+        let again = |run: &Run| runs[start..at].iter().any(|other| other.index == run.index);
+        if runs.get(at).is_none_or(again) {
+            series.push(&runs[start..at]);
+            start = at;
+        }
+    }
+    series
 }
 
 impl Report {
@@ -204,5 +232,19 @@ impl PhaseRow {
         self.flushed_lines_per_op = per_op(counts.flushed_lines);
         self.fences_per_op = per_op(counts.fences);
         self.media_write_bytes_per_op = per_op(counts.media_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_ends_where_an_index_comes_again() {
+        let run = |index: &str| Run { index: index.into(), ..Run::default() };
+        let runs = [run("a"), run("b"), run("a"), run("b"), run("a")];
+        let lengths: Vec<usize> = series(&runs).iter().map(|runs| runs.len()).collect();
+        assert_eq!(lengths, [2, 2, 1]);
+        assert!(series(&[]).is_empty());
     }
 }

@@ -72,9 +72,9 @@ pub trait Session<K, V> {
 
     /// How many of the keys were new.
     fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
-        records.iter().try_fold(0, |done, (key, value)| {
-            Ok(done + u64::from(self.insert(key, value)?))
-        })
+        records
+            .iter()
+            .try_fold(0, |done, (key, value)| Ok(done + u64::from(self.insert(key, value)?)))
     }
 }
 

@@ -178,17 +178,18 @@ impl<K, V> Workload<K, V> {
 
     /// All operations of a step for one thread, to be run by hand.
     pub fn jobs(&mut self, step: &Step) -> Vec<OwnedJob<K, V>> {
-        let chunks: Vec<Chunk<K, V>> = (0..CHUNKS).map(|chunk| self.chunk(step, chunk, 1)).collect();
+        let chunks: Vec<Chunk<K, V>> =
+            (0..CHUNKS).map(|chunk| self.chunk(step, chunk, 1)).collect();
         chunks.into_iter().map(OwnedJob).collect()
     }
 
     /// How many operations of a step there can be at most, one record and one key left over.
     fn possible(&self, step: &Step) -> u64 {
-        let removes = step.share(Phase::Delete) > 0.0;
-        let adds = step.shares().iter().any(|(phase, _)| phase.adds());
-        let removable = if removes { self.live().saturating_sub(1) } else { u64::MAX };
-        let addable = if adds { self.make.capacity().saturating_sub(self.next) } else { u64::MAX };
-        removable.min(addable)
+        let takes = step.share(Phase::Delete) > 0.0;
+        let adding = step.shares().iter().any(|(phase, _)| phase.adds());
+        let removable = if takes { self.live().saturating_sub(1) } else { u64::MAX };
+        let fresh = if adding { self.make.capacity().saturating_sub(self.next) } else { u64::MAX };
+        removable.min(fresh)
     }
 
     fn batch(&mut self, phase: Phase, count: u64) -> Batch<K, V> {
@@ -227,8 +228,8 @@ impl<K, V> Workload<K, V> {
     /// Operations of these kinds for each thread. Records to remove go first, so that nobody else
     /// of the chunk chooses them.
     fn mixed(&mut self, kinds: &[Vec<Phase>]) -> Vec<Batch<K, V>> {
-        let removes = kinds.iter().flatten().filter(|kind| **kind == Phase::Delete).count();
-        let mut removed: Vec<K> = (0..removes).map(|_| self.take()).collect();
+        let count = kinds.iter().flatten().filter(|kind| **kind == Phase::Delete).count();
+        let mut removed: Vec<K> = (0..count).map(|_| self.take()).collect();
         let mut op = |kind: &Phase| match kind {
             Phase::GetMiss => Op::GetMiss(self.miss()),
             Phase::Scan => Op::Scan(self.pick()),
@@ -358,26 +359,35 @@ mod tests {
             }
         };
         for job in chunk.jobs() {
-            match job.ops {
+            let (kind, keys): (Phase, Vec<&K>) = match job.ops {
                 Ops::Get(keys) | Ops::Scan(keys) | Ops::GetMany(keys) => {
-                    keys.iter().for_each(|key| check(Phase::Get, key));
+                    (Phase::Get, keys.iter().collect())
                 }
-                Ops::GetMiss(keys) => keys.iter().for_each(|key| check(Phase::GetMiss, key)),
-                Ops::Remove(keys) => keys.iter().for_each(|key| check(Phase::Delete, key)),
+                Ops::GetMiss(keys) => (Phase::GetMiss, keys.iter().collect()),
+                Ops::Remove(keys) => (Phase::Delete, keys.iter().collect()),
                 Ops::Insert(records) | Ops::InsertMany(records) => {
-                    records.iter().for_each(|(key, _)| check(Phase::Insert, key));
+                    (Phase::Insert, records.iter().map(|record| &record.0).collect())
                 }
                 Ops::Update(records) | Ops::Upsert(records) => {
-                    records.iter().for_each(|(key, _)| check(Phase::Update, key));
+                    (Phase::Update, records.iter().map(|record| &record.0).collect())
                 }
-                Ops::Mix(ops) => ops.iter().for_each(|op| match op {
-                    Op::Insert(key, _) => check(Phase::Insert, key),
-                    Op::Remove(key) => check(Phase::Delete, key),
-                    Op::GetMiss(key) => check(Phase::GetMiss, key),
-                    Op::Get(key) | Op::Scan(key) | Op::Update(key, _) | Op::Upsert(key, _) => {
-                        check(Phase::Get, key);
+                Ops::Mix(ops) => {
+                    for op in ops {
+                        match op {
+                            Op::Insert(key, _) => check(Phase::Insert, key),
+                            Op::Remove(key) => check(Phase::Delete, key),
+                            Op::GetMiss(key) => check(Phase::GetMiss, key),
+                            Op::Get(key)
+                            | Op::Scan(key)
+                            | Op::Update(key, _)
+                            | Op::Upsert(key, _) => check(Phase::Get, key),
+                        }
                     }
-                }),
+                    continue;
+                }
+            };
+            for key in keys {
+                check(kind, key);
             }
         }
         for job in chunk.jobs() {
@@ -446,7 +456,8 @@ mod tests {
         let ops: u64 = (0..3 * CHUNKS).map(|chunk| work.chunk(&delete, chunk, 2).ops()).sum();
         assert_eq!((ops, work.live()), (999, 1));
 
-        let text: String = (0..1000).map(|i| format!("word{i}\n")).collect();
+        let words: Vec<String> = (0..1000).map(|i| format!("word{i}")).collect();
+        let text = words.join("\n");
         let length = Length { min: 8, max: 8 };
         let lines = Lines::new(text.as_bytes(), 1, false, b"", length).expect("keys");
         let mut work = Workload::of(Box::new(lines), Sizes::new(900, 400, 1));

@@ -59,6 +59,7 @@ pub(crate) struct Counted<K, V> {
 }
 
 type Make<K, V> = fn(Ground<'_>) -> Result<Box<dyn Bench<K, V>>, CliError>;
+type MakeCounting<K, V> = fn(&'static str) -> Result<Counted<K, V>, CliError>;
 type WriteForEver = fn(Ground<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
 
 /// The ways to make an index with keys and values of certain types.
@@ -66,7 +67,7 @@ pub(crate) struct Makers<K, V> {
     /// An empty one to be measured.
     pub(crate) make: Make<K, V>,
     /// An empty one in memory, on a medium that counts.
-    pub(crate) counting: Option<fn(&'static str) -> Result<Counted<K, V>, CliError>>,
+    pub(crate) counting: Option<MakeCounting<K, V>>,
     /// Opens the one in a pool file and writes until the process ends; calls back when it has begun.
     pub(crate) write_for_ever: Option<WriteForEver>,
 }

@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use pmindex_pibench::{
-    Counts, Distribution, Records, Run, Sizes, Step, Ticks, Workload,
-};
+use pmindex_pibench::{Counts, Distribution, Records, Run, Sizes, Step, Ticks, Workload};
 
 use crate::bench::bed::Counted;
 use crate::error::CliError;
@@ -49,7 +47,6 @@ pub(super) fn count<K, V>(
     Ok(())
 }
 
-
 /// What the operations of a step cost.
 struct Cost {
     ops: u64,
@@ -72,8 +69,7 @@ fn cost<K, V>(
         for call in job.calls() {
             counted.subject.run(call, &mut Ticks::default())?;
             let after = (counted.meter)();
-            let cost =
-                (after.flushed_lines - before.flushed_lines, after.fences - before.fences);
+            let cost = (after.flushed_lines - before.flushed_lines, after.fences - before.fences);
             *seen.entry(cost).or_default() += 1;
             ops += call.len() as u64;
             before = after;

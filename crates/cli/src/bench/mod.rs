@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use pmindex_pibench::{BATCH, Report, SCAN_LENGTH};
+use pmindex_pibench::{BATCH, Report, SCAN_LENGTH, SCHEMA, page};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
@@ -111,6 +111,56 @@ pub(crate) struct Args {
     /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
+
+    /// Also write one page with charts, `index.html`, and the JSON behind it into a folder
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+}
+
+/// What to draw.
+#[derive(clap::Args)]
+pub(crate) struct ReportArgs {
+    /// What `pmindex bench --json` printed, one measurement or several
+    #[arg(required = true)]
+    measurements: Vec<PathBuf>,
+
+    /// The folder to write `index.html` and `report.json` into
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Draws measurements that were made before on one page.
+pub(crate) fn report(args: &ReportArgs) -> Result<(), CliError> {
+    let mut all = Report::default();
+    for path in &args.measurements {
+        let measured: Report = serde_json::from_slice(&read(path)?)?;
+        if measured.schema != SCHEMA {
+            let (path, form) = (path.display(), measured.schema);
+            let what = format!("{path}: of form {form}, this program reads form {SCHEMA}");
+            return Err(CliError::Option { what });
+        }
+        if all.runs.is_empty() {
+            all = measured;
+        } else {
+            all.runs.extend(measured.runs);
+        }
+    }
+    write(&all, &args.out)
+}
+
+/// Writes the page and the JSON behind it.
+fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| CliError::File { path, source }
+    };
+    std::fs::create_dir_all(dir).map_err(failed(dir))?;
+    let json = format!("{:#}\n", serde_json::to_value(report)?);
+    for (name, text) in [("report.json", json), ("index.html", page(report))] {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(failed(&path))?;
+    }
+    Ok(())
 }
 
 const EXAMPLES: &str = "Examples:
@@ -128,6 +178,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         for &threads in &plan.threads {
             report.runs.extend(series::run(&plan, distribution, threads)?);
         }
+    }
+    if let Some(dir) = &args.report {
+        write(&report, dir)?;
     }
     if args.json {
         output::print_json(&serde_json::to_value(&report)?)

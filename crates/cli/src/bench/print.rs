@@ -1,7 +1,7 @@
 //! A report as tables: throughput side by side with ratios to the yardstick, latencies, sizes. One
 //! group of tables for each series of runs.
 
-use pmindex_pibench::{PhaseRow, Report, Run, Yardstick};
+use pmindex_pibench::{PhaseRow, Report, Run, Yardstick, series};
 
 use crate::style;
 use crate::table::{Table, digits, thousands};
@@ -15,28 +15,14 @@ pub(super) fn text(report: &Report) -> String {
     text
 }
 
-/// Runs of one series follow each other; the next begins where an index comes again.
-fn series(runs: &[Run]) -> Vec<&[Run]> {
-    let mut series = Vec::new();
-    let mut start = 0;
-    for at in 1..=runs.len() {
-        let again = |run: &Run| runs[start..at].iter().any(|other| other.index == run.index);
-        if runs.get(at).is_none_or(again) {
-            series.push(&runs[start..at]);
-            start = at;
-        }
-    }
-    series
-}
-
 fn group(runs: &[Run]) -> String {
     let Some(run) = runs.first() else { return String::new() };
     let skew = run.distribution.skew.map_or(String::new(), |skew| format!(" {skew}"));
     let records = thousands(run.records);
     let what = format!(
         "{records} records of {} and {} bytes, {}{skew}",
-        size(&run.key),
-        size(&run.value),
+        run.key.bytes(),
+        run.value.bytes(),
         run.distribution.name
     );
     let mut text = format!(
@@ -45,21 +31,11 @@ fn group(runs: &[Run]) -> String {
         throughput(runs).render()
     );
     if let Some(table) = latencies(runs) {
-        text += &format!(
-            "\n{}\n\n{}",
-            style::bold("Microseconds of a call: median, 99 %, 99.9 %"),
-            table.render()
-        );
+        let title = style::bold("Microseconds of a call: median, 99 %, 99.9 %");
+        text = format!("{text}\n{title}\n\n{}", table.render());
     }
     let title = "Lines flushed and fences per operation, and what a record takes";
-    text + &format!("\n{}\n\n{}", style::bold(title), sizes(runs).render())
-}
-
-fn size(field: &pmindex_pibench::Field) -> String {
-    match (field.min_bytes, field.max_bytes) {
-        (min, max) if min == max => max.to_string(),
-        (min, max) => format!("{min}-{max}"),
-    }
+    format!("{text}\n{}\n\n{}", style::bold(title), sizes(runs).render())
 }
 
 fn name(run: &Run) -> String {
@@ -123,7 +99,9 @@ fn latencies(runs: &[Run]) -> Option<Table> {
         let cell = |run: &Run| {
             let latency = run.row(op)?.latency_ns.as_ref()?;
             let micros = |nanos: Option<u64>| {
-                nanos.map_or("-".into(), |ns| digits(std::time::Duration::from_nanos(ns).as_secs_f64() * 1e6))
+                nanos.map_or("-".into(), |ns| {
+                    digits(std::time::Duration::from_nanos(ns).as_secs_f64() * 1e6)
+                })
             };
             let (p50, p99) = (micros(Some(latency.p50)), micros(latency.p99));
             Some(format!("{p50} {p99} {}", micros(latency.p99_9)))
@@ -162,18 +140,4 @@ fn sizes(runs: &[Run]) -> Table {
         table.row(cells);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_ends_where_an_index_comes_again() {
-        let run = |index: &str| Run { index: index.into(), ..Run::default() };
-        let runs = [run("a"), run("b"), run("a"), run("b"), run("a")];
-        let lengths: Vec<usize> = series(&runs).iter().map(|runs| runs.len()).collect();
-        assert_eq!(lengths, [2, 2, 1]);
-        assert!(series(&[]).is_empty());
-    }
 }

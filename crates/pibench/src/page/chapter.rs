@@ -1,0 +1,102 @@
+//! Chapters: runs that can be compared, with the same keys, values, records and medium.
+
+use super::scale::thousands;
+use crate::report::{Chosen, Field, Run, series};
+
+/// Runs of the same records on the same medium.
+pub(super) struct Chapter<'r> {
+    /// With different threads or distributions; the first is the simplest.
+    pub(super) series: Vec<Series<'r>>,
+}
+
+/// Runs that differ in nothing but the index.
+pub(super) struct Series<'r> {
+    /// Threads that were asked for.
+    pub(super) threads: usize,
+    pub(super) distribution: &'r Chosen,
+    pub(super) runs: Vec<&'r Run>,
+}
+
+/// What all runs of a chapter share.
+#[derive(PartialEq)]
+struct Common<'r> {
+    key: &'r Field,
+    value: &'r Field,
+    records: u64,
+    write_latency_ns: u64,
+    durability: &'r str,
+}
+
+/// All chapters, in the order in which the report has them.
+pub(super) fn chapters(runs: &[Run]) -> Vec<Chapter<'_>> {
+    let mut chapters: Vec<(Common<'_>, Chapter<'_>)> = Vec::new();
+    for runs in series(runs) {
+        let Some(first) = runs.first() else { continue };
+        let durable = runs.iter().find(|run| super::is_persistent(run));
+        let common = Common {
+            key: &first.key,
+            value: &first.value,
+            records: first.records,
+            write_latency_ns: first.write_latency_ns,
+            durability: durable.map_or("volatile", |run| run.durability.as_str()),
+        };
+        let threads = runs.iter().map(|run| run.threads).max().unwrap_or(1);
+        let distribution = &first.distribution;
+        let known = chapters.iter().position(|(other, _)| *other == common);
+        let at = known.unwrap_or(chapters.len());
+        if known.is_none() {
+            chapters.push((common, Chapter { series: Vec::new() }));
+        }
+        let chapter = &mut chapters[at].1;
+        let same = |s: &Series<'_>| s.threads == threads && s.distribution == distribution;
+        let known = chapter.series.iter().position(same);
+        let at = known.unwrap_or(chapter.series.len());
+        if known.is_none() {
+            chapter.series.push(Series { threads, distribution, runs: Vec::new() });
+        }
+        let series = &mut chapter.series[at];
+        for run in runs {
+            if series.runs.iter().all(|other| other.index != run.index) {
+                series.runs.push(run);
+            }
+        }
+    }
+    chapters.into_iter().map(|(_, chapter)| chapter).collect()
+}
+
+impl Chapter<'_> {
+    /// What its records are.
+    pub(super) fn title(&self) -> String {
+        let Some(run) = self.first() else { return String::new() };
+        let what = match &run.key.file {
+            Some(_) => "words".to_owned(),
+            None => format!(
+                "records of {}- and {}-byte keys and values",
+                run.key.bytes(),
+                run.value.bytes()
+            ),
+        };
+        let latency = match run.write_latency_ns {
+            0 => String::new(),
+            ns => format!(", {ns} ns a flushed line"),
+        };
+        format!("{} {what}{latency}", thousands(run.records))
+    }
+
+    /// On what they stand.
+    pub(super) fn note(&self) -> String {
+        let runs = self.series.iter().flat_map(|series| &series.runs);
+        let durable = runs.copied().find(|run| super::is_persistent(run));
+        let Some(run) = durable.or_else(|| self.first()) else { return String::new() };
+        let mut note = format!("Durability {}: {}", run.durability, run.durability_words);
+        if let Some(file) = &run.key.file {
+            let bytes = run.value.bytes();
+            note = format!("Keys from {file}, values of {bytes} bytes. {note}");
+        }
+        note
+    }
+
+    fn first(&self) -> Option<&Run> {
+        self.series.first().and_then(|series| series.runs.first().copied())
+    }
+}

@@ -1,0 +1,202 @@
+//! The charts: bars, slopes and curves, each of one operation and many indexes.
+
+use super::scale::{Linear, Log, rate};
+use super::svg::{Anchor, Svg};
+
+/// One bar: parts one after the other, in the colours given.
+pub(super) struct Bar {
+    pub(super) index: String,
+    pub(super) label: String,
+    pub(super) parts: Vec<(f64, String)>,
+    /// Half the length of its whisker.
+    pub(super) spread: f64,
+    /// What stands behind it.
+    pub(super) value: String,
+    /// What the mouse shows.
+    pub(super) title: String,
+}
+
+/// A line through several places of an axis.
+pub(super) struct Curve {
+    pub(super) index: String,
+    pub(super) label: String,
+    pub(super) colour: String,
+    /// Places on the axis and values.
+    pub(super) points: Vec<(usize, f64)>,
+}
+
+const WIDTH: f64 = 380.0;
+const ROW: f64 = 21.0;
+const LABELS: f64 = 112.0;
+const VALUES: f64 = 104.0;
+
+/// Horizontal bars. `mark`: where a line says "as fast as this". `log`: lengths are logarithms.
+pub(super) fn bars(name: &str, bars: &[Bar], mark: Option<f64>, log: bool) -> String {
+    let total = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
+    let most = bars.iter().map(|bar| total(bar) + bar.spread).fold(0.0, f64::max);
+    let least = bars.iter().map(total).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+    let width = WIDTH - LABELS - VALUES;
+    let length = |value: f64| {
+        if log {
+            Log::new(least / 2.0, most * 1.2).place(value) * width
+        } else {
+            Linear::new(0.0, most).place(value) * width
+        }
+    };
+    #[allow(clippy::cast_precision_loss, reason = "few rows")]
+    let height = bars.len() as f64 * ROW + 8.0;
+    let mut svg = Svg::new(WIDTH, height);
+    if let Some(mark) = mark {
+        let x = LABELS + length(mark);
+        svg.line((x, 0.0), (x, height - 4.0), "mark");
+    }
+    let mut y = 4.0;
+    for bar in bars {
+        svg.of(&bar.index, &bar.title, |svg| {
+            svg.text((LABELS - 8.0, y + 13.0), Anchor::End, "label", &bar.label);
+            let mut start = 0.0;
+            for (value, colour) in &bar.parts {
+                let (from, to) = (length(start), length(start + value));
+                svg.bar((LABELS + from, y + 3.0), (to - from, ROW - 7.0), colour);
+                start += value;
+            }
+            let end = LABELS + length(start);
+            let mut clear = end;
+            if bar.spread > 0.0 {
+                let (from, to) =
+                    (length((start - bar.spread).max(0.0)), length(start + bar.spread));
+                svg.line((LABELS + from, y + 10.0), (LABELS + to, y + 10.0), "whisker");
+                clear = clear.max(LABELS + to);
+            }
+            svg.text((clear + 6.0, y + 13.5), Anchor::Start, "value", &bar.value);
+        });
+        y += ROW;
+    }
+    svg.finish(name)
+}
+
+/// What a chart of lines looks like.
+pub(super) struct Axes<'a> {
+    pub(super) name: &'a str,
+    /// The places of the axis, from left to right.
+    pub(super) places: &'a [String],
+    /// Whether the height is a logarithm.
+    pub(super) log: bool,
+    /// How a value is written.
+    pub(super) unit: fn(f64) -> String,
+}
+
+const HEIGHT: f64 = 250.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 26.0;
+const LEFT: f64 = 54.0;
+const RIGHT: f64 = 96.0;
+
+/// Lines over the places of an axis, labelled at their right ends.
+pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
+    let values = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+    let most = values().fold(0.0, f64::max);
+    let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+    let (linear, log) = (Linear::new(0.0, most * 1.06), Log::new(least / 1.25, most * 1.25));
+    let span = HEIGHT - TOP - BOTTOM;
+    let y = |value: f64| {
+        let place = if axes.log { log.place(value) } else { linear.place(value) };
+        HEIGHT - BOTTOM - place * span
+    };
+    #[allow(clippy::cast_precision_loss, reason = "few places")]
+    let x = |place: usize| {
+        let steps = axes.places.len().saturating_sub(1).max(1) as f64;
+        LEFT + 10.0 + place as f64 / steps * (WIDTH - LEFT - RIGHT - 16.0)
+    };
+    let mut svg = Svg::new(WIDTH, HEIGHT);
+    for mark in if axes.log { log.ticks() } else { linear.ticks() } {
+        svg.line((LEFT, y(mark)), (WIDTH - RIGHT, y(mark)), "grid");
+        svg.text((LEFT - 6.0, y(mark) + 3.5), Anchor::End, "tick", &(axes.unit)(mark));
+    }
+    for (at, place) in axes.places.iter().enumerate() {
+        svg.line((x(at), TOP), (x(at), HEIGHT - BOTTOM), "grid");
+        svg.text((x(at), HEIGHT - 9.0), Anchor::Middle, "tick", place);
+    }
+    let ends: Vec<f64> =
+        lines.iter().map(|c| c.points.last().map_or(0.0, |point| y(point.1))).collect();
+    let labels = apart(&ends, 12.0, TOP + 4.0, HEIGHT - BOTTOM + 6.0);
+    for (line, label) in lines.iter().zip(labels) {
+        let Some(end) = line.points.last() else { continue };
+        let points: Vec<(f64, f64)> = line.points.iter().map(|(at, v)| (x(*at), y(*v))).collect();
+        let values: Vec<String> = line
+            .points
+            .iter()
+            .map(|(at, value)| {
+                let place = axes.places.get(*at).map_or("", String::as_str);
+                format!("{place}: {}", (axes.unit)(*value))
+            })
+            .collect();
+        let title = format!("{}\n{}", line.label, values.join("\n"));
+        svg.of(&line.index, &title, |svg| {
+            svg.path(&points, &line.colour);
+            for point in &points {
+                svg.dot(*point, 2.6, &line.colour);
+            }
+            let from = (x(end.0) + 4.0, y(end.1));
+            svg.line(from, (WIDTH - RIGHT + 4.0, label), "leader");
+            svg.text((WIDTH - RIGHT + 7.0, label + 3.5), Anchor::Start, "end", &line.label);
+        });
+    }
+    svg.finish(axes.name)
+}
+
+/// Heights near the wanted ones, at least `gap` apart where there is room.
+fn apart(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    #[allow(clippy::cast_precision_loss, reason = "few labels")]
+    let gap = gap.min((bottom - top) / wanted.len().max(1) as f64);
+    let mut places = wanted.to_vec();
+    let mut least = top;
+    for at in &order {
+        places[*at] = places[*at].max(least);
+        least = places[*at] + gap;
+    }
+    let mut most = bottom;
+    for at in order.iter().rev() {
+        places[*at] = places[*at].min(most);
+        most = places[*at] - gap;
+    }
+    places
+}
+
+/// Operations a second, from millions.
+pub(super) fn mops(value: f64) -> String {
+    rate(value * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_do_not_overlap_and_stay_inside() {
+        let places = apart(&[50.0, 51.0, 52.0, 100.0, 99.0], 10.0, 0.0, 100.0);
+        let mut sorted = places.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 9.99), "{places:?}");
+        assert!(sorted[0] >= 0.0 && sorted[4] <= 100.0, "{places:?}");
+        assert!(places[0] < places[1] && places[1] < places[2], "in the order of the ends");
+    }
+
+    #[test]
+    fn the_longest_bar_fills_its_room_and_the_others_are_in_proportion() {
+        let bar = |value: f64| Bar {
+            index: "a".into(),
+            label: "a".into(),
+            parts: vec![(value, "red".into())],
+            spread: 0.0,
+            value: String::new(),
+            title: String::new(),
+        };
+        let chart = bars("x", &[bar(4.0), bar(1.0)], None, false);
+        let room = WIDTH - LABELS - VALUES;
+        assert!(chart.contains(&format!("width=\"{room:.1}\"")), "{chart}");
+        assert!(chart.contains(&format!("width=\"{:.1}\"", room / 4.0)), "{chart}");
+    }
+}

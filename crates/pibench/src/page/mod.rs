@@ -1,0 +1,192 @@
+//! One self-contained HTML page of a report: charts in SVG, no network, light and dark.
+
+mod chapter;
+mod charts;
+mod palette;
+mod scale;
+mod sections;
+mod svg;
+
+use std::fmt::Write;
+
+use crate::report::{Report, Run};
+use chapter::Chapter;
+use palette::Palette;
+use scale::{thousands, three};
+use svg::escape;
+
+/// The page's style sheet.
+const STYLE: &str = include_str!("page.css");
+/// Picks out one index in all charts.
+const SCRIPT: &str = include_str!("page.js");
+
+/// The page.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let palette = Palette::new(&report.runs);
+    let chapters = chapter::chapters(&report.runs);
+    let mut body = header(report);
+    body += &legend(&palette);
+    let _ = write!(body, "<main>{}", highlights(report, &chapters));
+    for (number, chapter) in chapters.iter().enumerate() {
+        let (title, note) = (escape(&chapter.title()), escape(&chapter.note()));
+        let _ = write!(
+            body,
+            r#"<section id="c{number}"><h2>{title}</h2><p class="note">{note}</p>{}</section>"#,
+            sections::all(chapter, &palette)
+        );
+    }
+    body += "</main>";
+    body += &footer(report);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>pmindex, measured</title><style>{STYLE}</style></head>\n\
+         <body>{body}<script>{SCRIPT}</script></body></html>\n"
+    )
+}
+
+fn header(report: &Report) -> String {
+    let here = &report.environment;
+    let mut facts = Vec::new();
+    if !here.cpu.is_empty() {
+        facts.push(format!("{}, {} cores", here.cpu, here.cores));
+    }
+    facts.push(format!("{} GiB", here.memory_bytes >> 30));
+    facts.push(here.system.clone());
+    if !here.tmpfs_huge_pages.is_empty() {
+        facts.push(format!("huge pages on tmpfs: {}", here.tmpfs_huge_pages));
+    }
+    facts.push(format!("pmindex {} {} ({})", here.version, here.commit, here.build));
+    let facts: Vec<String> =
+        facts.iter().map(|fact| format!("<li>{}</li>", escape(fact.trim()))).collect();
+    format!(
+        "<header><h1>pmindex, measured</h1><p>Ordered indexes in persistent memory, in turns on one \
+         machine. Figures carry over to other machines as ratios, not as numbers.</p>\
+         <ul class=\"facts\">{}</ul></header>",
+        facts.concat()
+    )
+}
+
+/// The indexes with their colours; each can be picked out.
+fn legend(palette: &Palette) -> String {
+    let mut chips = String::new();
+    for (index, colour) in palette.all() {
+        let index = escape(index);
+        let _ = write!(
+            chips,
+            r#"<button data-of="{index}"><i style="background:{colour}"></i>{index}</button>"#
+        );
+    }
+    format!("<nav aria-label=\"Indexes\">{chips}</nav>")
+}
+
+/// The figures that people ask for first, of the first chapter: the best persistent index at each.
+fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
+    let Some(base) = chapters.first().and_then(|chapter| chapter.series.first()) else {
+        return String::new();
+    };
+    let ours: Vec<&Run> = base.runs.iter().copied().filter(|run| is_persistent(run)).collect();
+    let yardstick = base.runs.iter().find(|run| run.index == crate::yardstick::Yardstick::NAME);
+    let mut cards = String::new();
+    for (op, what) in [
+        ("get", "lookups"),
+        ("insert", "durable inserts"),
+        ("scan", "range scans"),
+        ("get_many", "batched lookups"),
+        ("insert_many", "batched inserts"),
+    ] {
+        let rate = |run: &&Run| run.row(op).map_or(0.0, |row| row.mops);
+        let best = ours.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let (Some(best), Some(base)) = (best, yardstick.map(rate)) else { continue };
+        let found = rate(&best);
+        if found > 0.0 && base > 0.0 {
+            let (ratio, index) = (three(found / base), escape(&best.index));
+            let _ = write!(
+                cards,
+                "<div class=\"card\"><b>{ratio}×</b><span>{what} of BTreeMap, by {index}</span></div>"
+            );
+        }
+    }
+    let recovery = ours.iter().filter_map(|run| Some((run.recovery_ms?, run)));
+    if let Some((ms, run)) = recovery.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        let (index, records) = (escape(&run.index), thousands(run.records));
+        let _ = write!(
+            cards,
+            "<div class=\"card\"><b>{} ms</b><span>from SIGKILL to a usable {index} of {records} \
+             records</span></div>",
+            three(ms)
+        );
+    }
+    let debug = report.environment.build == "debug";
+    let warning = if debug {
+        "<p class=\"warning\">This was a debug build: the page shows what it looks like, not how \
+         fast anything is.</p>"
+    } else {
+        ""
+    };
+    format!("{warning}<div class=\"cards\">{cards}</div>")
+}
+
+/// Whether an index of a run survives its process, and is none of the peers.
+fn is_persistent(run: &Run) -> bool {
+    !run.peer && run.durability != "volatile"
+}
+
+fn footer(report: &Report) -> String {
+    let runs = report.runs.len();
+    let counters = &report.environment.hardware_counters;
+    let counters = if counters == "granted" { "" } else { counters.as_str() };
+    format!(
+        "<footer><p>{runs} runs. Indexes take turns, chunk by chunk; a bar is the median of its \
+         chunks, its whisker the standard deviation between windows of 100 ms. Keys are made \
+         outside the timing. Latencies are taken in a round of their own. Lines, fences and media \
+         bytes are counted on a medium that counts, not while the clock runs. {}</p></footer>",
+        escape(counters)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Chosen, PhaseRow};
+
+    fn run(index: &str, threads: usize, distribution: &str, mops: f64) -> Run {
+        let row = |op: &str| PhaseRow { op: op.into(), mops, ..PhaseRow::default() };
+        Run {
+            index: index.into(),
+            threads,
+            distribution: Chosen { name: distribution.into(), skew: None },
+            durability: if index == "btreemap" { "volatile" } else { "flush" }.into(),
+            phases: ["load", "get", "insert"].map(row).into(),
+            recovery_ms: Some(3.0),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn a_page_shows_every_index_and_asks_nothing_of_the_network() {
+        let runs = vec![
+            run("fptree", 1, "uniform", 4.0),
+            run("<b>", 1, "uniform", 3.0),
+            run("btreemap", 1, "uniform", 2.0),
+            run("fptree", 2, "uniform", 7.6),
+            run("<b>", 2, "uniform", 3.0),
+            run("btreemap", 1, "uniform", 2.0),
+        ];
+        let html = page(&Report { runs, ..Report::default() });
+        assert!(html.contains("data-of=\"fptree\"") && html.contains("&lt;b&gt;"));
+        assert!(!html.contains("<b>\"") && !html.contains("data-of=\"<b>"));
+        for outside in ["http:", "https:", "url(", "import ", "src="] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+        assert!(html.contains("2.00×"), "the best against the yardstick");
+        assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
+        assert!(!html.contains("NaN") && !html.contains("inf"));
+    }
+
+    #[test]
+    fn a_report_of_nothing_is_a_page_of_nothing() {
+        assert!(page(&Report::default()).contains("pmindex"));
+    }
+}
