@@ -50,6 +50,27 @@ impl<T: PmType> Arena<T> {
         )
     }
 
+    /// Takes `count` elements in a row that were never handed out; returns the first. They are zero.
+    pub fn alloc_fresh(&self, count: u32) -> Result<u32, PmError> {
+        let more = |n: u32| n.checked_add(count).filter(|&n| n <= self.capacity);
+        self.used.fetch_update(AcqRel, Acquire, more).map_err(|_| PmError::Full {
+            wanted: u64::from(count) * size_of::<T>() as u64,
+            capacity: self.region.len() as u64,
+        })
+    }
+
+    /// Elements that were ever handed out: all indices below this.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.used.load(Acquire)
+    }
+
+    /// The indices that were given back, in no order. Of a quiescent arena.
+    #[must_use]
+    pub fn free_indices(&self) -> Vec<u32> {
+        self.free.lock().clone()
+    }
+
     /// Gives an element back. The caller has made every path to it fail validation.
     pub fn free(&self, index: u32) {
         self.free.lock().push(index);
@@ -91,5 +112,23 @@ impl<T: PmType> Arena<T> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.used.load(Acquire) as usize * size_of::<T>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::PmU64;
+
+    #[test]
+    fn fresh_elements_are_in_a_row_and_end_with_the_capacity() {
+        let arena: Arena<PmU64> = Arena::new(10).unwrap();
+        let one = arena.alloc().unwrap();
+        arena.free(one);
+        assert_eq!(arena.alloc_fresh(6).unwrap(), 1);
+        assert_eq!((arena.used(), arena.free_indices()), (7, vec![0]));
+        assert!(matches!(arena.alloc_fresh(4), Err(PmError::Full { .. })));
+        assert!(matches!(arena.alloc_fresh(u32::MAX), Err(PmError::Full { .. })));
+        assert_eq!((arena.alloc_fresh(3).unwrap(), arena.len()), (7, 9));
     }
 }
