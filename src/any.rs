@@ -158,6 +158,8 @@ kinds! {
     BzTree: "bztree", BzTree;
     /// DRAM inner nodes, append-only leaves in PM: one flush and one fence for every write.
     NvTree: "nvtree", NvTree;
+    /// Radix tree and key ranges in DRAM, leaves in PM: fast misses, reads at once after a crash.
+    SpTree: "sptree", SpTree;
     /// All in PM: opens at once whatever the size, the fastest scans; one writer at a time.
     WbTree: "wbtree", SharedWbTree;
 }

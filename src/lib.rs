@@ -18,5 +18,6 @@ pub use pmindex_core::{
 pub use pmindex_fastfair::FastFair;
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
+pub use pmindex_sptree::SpTree;
 pub use pmindex_trees::{BzTree, FpTree, NvTree, SharedWbTree, WbTree};
 pub use salvage::{Gap, Salvage, salvage};

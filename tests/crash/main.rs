@@ -14,6 +14,7 @@ mod pmwcas;
 mod pools;
 mod registry;
 mod shared_pool;
+mod sptree;
 #[path = "../../crates/sptree/tests/subjects/log.rs"]
 mod sptree_log;
 mod trees;

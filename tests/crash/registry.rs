@@ -11,6 +11,7 @@ use super::{
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
     pools::Pools,
     shared_pool::SharedPool,
+    sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_log::SpTreeLog,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
@@ -57,5 +58,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<WbTreeWords>>(),
         entry::<Indexed<WbTreeBytes>>(),
         entry::<Indexed<WbTreeValues>>(),
+        entry::<Indexed<SpTreeWords>>(),
+        entry::<Indexed<SpTreeBytes>>(),
+        entry::<Indexed<SpTreeWide>>(),
     ]
 }

@@ -1,7 +1,7 @@
 //! Indexes by name: who adds an index adds one line to [`ENTRIES`].
 
 use pmindex::core::{Counting, Mapped};
-use pmindex::{BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree};
+use pmindex::{BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree};
 use pmindex_pibench::{Phase, Yardstick};
 
 use crate::bench::bed::{AnyKind, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers};
@@ -16,6 +16,7 @@ const ENTRIES: &[Entry] = &[
     in_memory::<BzTree<u64, u64>>(VOLATILE_BZTREE),
     in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(&NVTREE),
     in_pool::<SharedWbTree<u64, u64>, SharedWbTree<u64, u64, Counting>>(&WBTREE),
+    in_pool::<SpTree<u64, u64>, SpTree<u64, u64, Counting>>(&[]),
     YARDSTICK,
 ];
 
@@ -23,6 +24,7 @@ const ENTRIES: &[Entry] = &[
 const GOLDEN_FILES: &[(&str, &str)] = &[
     ("fptree", include_str!("../../../tests/golden/fptree.txt")),
     ("fastfair", include_str!("../../../tests/golden/fastfair.txt")),
+    ("sptree", include_str!("../../../tests/golden/sptree.txt")),
 ];
 
 /// Lines flushed and fences of an operation that neither splits nor merges a node.

@@ -147,8 +147,12 @@ impl<M: Medium> Backup<M> {
         })
     }
 
-    /// Puts the entries of all Bnodes into an empty tree; if it is not empty, one by one.
+    /// Puts the entries of all Bnodes into an empty tree; if it is not empty, one by one. Those of an
+    /// unfinished bulk load are not among them: its mark is gone, durably.
     pub(crate) fn fill(&self, pm: &M, entries: Vec<(Vec<u8>, u64)>) {
+        if entries.is_empty() {
+            return;
+        }
         let loaded = match &self.tree {
             None => false,
             Some(Tree::Words(tree)) => {

@@ -259,6 +259,17 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         pm.store_word(self.next_cell(), next.into_word());
     }
 
+    /// Stores bitmap and link so that every prefix says the truth (see [`crate::split`],
+    /// [`crate::merge`]): `via` with the ghosts bit, the bitmap, the link. One line keeps the order.
+    #[track_caller]
+    pub(crate) fn relink(&self, pm: &impl Medium, via: Next, taken: Taken, next: Next) {
+        self.put_next(pm, via.with_ghosts());
+        in_order();
+        self.put_taken(pm, taken);
+        in_order();
+        self.put_next(pm, next);
+    }
+
     /// Flushes the line of bitmap and next.
     #[inline(always)]
     #[track_caller]
@@ -414,6 +425,14 @@ impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
         // P2: the bit.
         self.put_taken(pm, taken.without(i));
         finish(pool, op, || self.flush_header(pm)) // DUR
+    }
+}
+
+/// Between two stores to one line: elsewhere than on x86-64, that they persist in order takes this.
+#[inline(always)]
+pub(crate) fn in_order() {
+    if cfg!(not(target_arch = "x86_64")) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
     }
 }
 

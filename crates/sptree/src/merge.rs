@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The persistent part.
     fn merge_bnodes(&self, pair: &Pair<'_, K, V, LEAF>) -> Result<Went, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        let Pair { left, right, kept, moved } = pair;
+        let Pair { left, right, moved, .. } = pair;
         let mut op = pool.op()?;
         // P1: the records and the tickets.
         let (taken, moves, copied) = self.copy_records(pair)?;
@@ -123,12 +123,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         op.prepare(copied)?;
         // P2: the mark, the bitmap, the link: one line.
-        let next = right.next(pm);
-        if taken != *kept {
-            left.put_next(pm, Next::to(right.offset()).with_ghosts());
-            left.put_taken(pm, taken);
-        }
-        left.put_next(pm, Next::to(next.offset()));
+        let next = Next::to(right.next(pm).offset());
+        left.relink(pm, Next::to(right.offset()), taken, next);
         finish(pool, op, || left.flush_header(pm))?; // DUR
         Ok(moves)
     }

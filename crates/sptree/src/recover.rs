@@ -25,7 +25,7 @@ use crate::backup::Backup;
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
 use crate::layout::{Geometry, KIND, MAX_LEAF, Next, Root, Taken};
-use crate::leaf::{Bnode, finish};
+use crate::leaf::{Bnode, finish, in_order};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
 use crate::tree::SpTree;
@@ -314,6 +314,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         bnode.put_taken(pm, kept);
+        in_order();
         bnode.put_next(pm, Next::to(next.offset()));
         let cleared = bnode.flush_header(pm);
         pm.fence(cleared)?;

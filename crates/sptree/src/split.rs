@@ -140,9 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         op.prepare(filled.and(filled_low))?;
         // P2: the link with the mark, the bitmap, the link without: one line.
-        left.put_next(pm, Next::to(offset).with_ghosts());
-        left.put_taken(pm, kept);
-        left.put_next(pm, Next::to(offset));
+        left.relink(pm, Next::to(offset), kept, Next::to(offset));
         finish(pool, op, || left.flush_header(pm))?; // DUR
         Ok(Right { offset, tags: image.tags() })
     }

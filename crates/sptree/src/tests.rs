@@ -4,9 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Pool};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_record::{Probe, Slot};
 
 use crate::SpTree;
+use crate::layout::{Next, bits};
+use crate::middle::NONE;
 
 type Tree = SpTree<u64, u64, Mapped, 4>;
 
@@ -62,4 +67,184 @@ fn behaves_as_a_map_through_splits_merges_and_openings() {
             assert_holds(&tree, model.keys().copied());
         }
     }
+}
+
+/// What a crash in the middle of a split or a merge leaves: the first Bnode says that it may have
+/// ghosts, and holds copies of records of the next one, here with old values.
+fn leave_ghosts(tree: &Tree, old: u64) -> usize {
+    let pm = tree.pm();
+    let head = tree.middle.get(tree.head);
+    let left = tree.bnode_of(head).expect("a Bnode");
+    let right = tree.bnode(left.next(pm).offset()).expect("a Bnode");
+    let mut taken = left.taken(pm);
+    let mut words = [0; 2];
+    let mut ghosts = 0;
+    for from in bits(right.taken(pm).slots()) {
+        let Some(to) = taken.free_slot(4) else { break };
+        pm.read_words(right.slot(from), &mut words);
+        let _ = left.copy_in(pm, to, &[words[0], old], right.tag(pm, from));
+        taken = taken.with(to);
+        ghosts += 1;
+    }
+    left.put_next(pm, Next::to(right.offset()).with_ghosts());
+    left.put_taken(pm, taken);
+    ghosts
+}
+
+#[test]
+fn pitfall_ghosts_are_not_served_and_do_not_outlive_recovery() {
+    let (pool, tree) = tree_of(0..40);
+    assert!(leave_ghosts(&tree, 666) > 0);
+    drop(tree);
+    let tree = Tree::open_serving(&pool, "t").expect("intact");
+    for key in 0..40 {
+        // Whether the first Bnode has been repaired by now or not.
+        assert_eq!(tree.get(&key).expect("intact"), Some(key * 10));
+    }
+    while tree.step().expect("intact") {}
+    assert_eq!(tree.recovery_report().repaired, 1);
+    assert_holds(&tree, 0..40);
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.recovery_report().repaired, 0, "repaired durably, once");
+    assert_holds(&tree, 0..40);
+}
+
+#[test]
+fn pitfall_ghosts_do_not_come_back_when_a_range_widens() {
+    let (pool, tree) = tree_of(0..40);
+    leave_ghosts(&tree, 666);
+    let tree = reopen(&pool, tree);
+    // Everything but the first Bnode's records goes, so that it takes over their range.
+    for key in 1..40 {
+        assert_eq!(tree.remove(&key).expect("room"), Some(key * 10));
+    }
+    assert_eq!(tree.middle.next(tree.middle.get(tree.head)), NONE, "all merged");
+    assert_holds(&tree, 0..1);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+}
+
+#[test]
+fn reads_are_served_before_the_layers_are_rebuilt_with_any_part_of_the_backup_missing() {
+    for lost in 0..60 {
+        let (pool, tree) = tree_of((0..300).map(|key| 2 * key));
+        // Entries that a crash came before.
+        let lows: Vec<_> = std::iter::successors(Some(tree.head), |&index| {
+            Some(tree.middle.next(tree.middle.get(index))).filter(|&next| next != NONE)
+        })
+        .skip(1)
+        .map(|index| tree.middle.low_route(tree.middle.get(index)))
+        .collect();
+        for low in lows.iter().skip(lost).take(7) {
+            tree.backup.forget::<u64>(tree.pm(), &low.route::<u64>()).expect("room");
+        }
+        drop(tree);
+        let tree = Tree::open_serving(&pool, "t").expect("intact");
+        assert_eq!(tree.recovery_report().leaves, 0, "nothing was read");
+        assert_eq!(tree.get(&300).expect("intact"), Some(3000));
+        assert!(!tree.is_ready(), "and not all of it now");
+        for key in 0..600 {
+            let want = (key % 2 == 0).then_some(key * 10);
+            assert_eq!(tree.get(&key).expect("intact"), want);
+        }
+        while tree.step().expect("intact") {}
+        assert_holds(&tree, (0..300).map(|key| 2 * key));
+    }
+}
+
+#[test]
+fn the_first_write_after_a_crash_waits_for_the_layers_and_the_backup_is_completed() {
+    let (pool, tree) = tree_of(0..300);
+    drop(tree);
+    let tree = Tree::open_serving(&pool, "t").expect("intact");
+    assert!(tree.insert(&300, &3000).expect("room"));
+    assert!(tree.is_ready());
+    assert_holds(&tree, 0..301);
+}
+
+#[test]
+fn the_filter_is_exact_after_any_amount_of_churn() {
+    let (_pool, tree) = tree_of(0..3);
+    for key in 3..5000 {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.remove(&key).expect("room").is_some());
+    }
+    let head = tree.middle.get(tree.head);
+    let tags = (1..=255u8).map(|tag| tree.middle.matches(head, tag, 4).count_ones());
+    assert_eq!(tags.sum::<u32>(), 3, "a Bloom filter would have let all through long ago");
+    assert_holds(&tree, 0..3);
+}
+
+#[test]
+fn pitfall_locks_of_a_dead_process_are_void() {
+    let (pool, tree) = tree_of(0..20);
+    {
+        let probe = Probe::new(&3).expect("a key");
+        let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+        std::mem::forget(held.guard); // its process dies with it
+    }
+    let tree = reopen(&pool, tree);
+    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert_holds(&tree, 0..20);
+}
+
+#[test]
+fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
+    let (_pool, tree) = tree_of(0..20);
+    let probe = Probe::new(&7).expect("a key");
+    let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+    let cell = &held.bnode.slot(held.slot.expect("present"))[Slot::<u64, u64>::KEY_WORDS];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The new value is visible and not durable; then it is as if it had never been.
+        tree.pm().store(cell, 666);
+        let reader = scope.spawn(|| {
+            let value = tree.get(&7);
+            done.store(true, Ordering::Release);
+            value
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!done.load(Ordering::Acquire), "a reader that did not wait");
+        tree.pm().store(cell, 70);
+        drop(held.guard);
+        assert_eq!(reader.join().expect("no panic").expect("intact"), Some(70));
+    });
+}
+
+#[test]
+fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
+    let (_, tree) = tree_of((1..=24).map(|n| 10 * n));
+    let key = |record: Result<(u64, u64), _>| record.expect("intact").0;
+    let cases =
+        (1..=24).flat_map(|late| (1..12).map(move |from_the_back| (10 * late, from_the_back)));
+    for (late, from_the_back) in cases {
+        tree.remove(&late).expect("room");
+        for from_the_front in 1..=23 - from_the_back {
+            let mut scan = tree.range(..);
+            let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
+            let front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
+            tree.insert(&late, &0).expect("room");
+            back.extend(scan.rev().map(key));
+            assert!(back.iter().rev().is_sorted(), "{late}: {front:?} {back:?}");
+            assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
+            tree.remove(&late).expect("room");
+        }
+        tree.insert(&late, &0).expect("room");
+    }
+}
+
+#[test]
+fn a_full_pool_costs_the_backup_entries_and_nothing_else() {
+    let (pool, tree) = tree_of(0..50);
+    let mut held: u64 = 50;
+    for left in 0..200 {
+        pool.fail_allocation_after(Some(left % 4));
+        if tree.insert(&held, &(held * 10)).is_ok() {
+            held += 1;
+        }
+        pool.fail_allocation_after(None);
+    }
+    assert_holds(&tree, 0..held);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+    let tree = reopen(&pool, tree);
+    assert_holds(&tree, 0..held);
 }

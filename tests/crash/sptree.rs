@@ -1,0 +1,85 @@
+//! SPTree: which types, and where its persistence steps are.
+
+use std::panic::Location;
+
+use pmindex::SpTree;
+use pmindex::core::Traced;
+use pmindex_testkit::crash::CrashIndex;
+
+/// The steps of the backup are FAST&FAIR's, which is explored by itself.
+fn owns(site: &Location<'static>) -> bool {
+    site.file().contains("sptree/src/")
+}
+
+/// SPTree with 8-byte keys and values, four to a Bnode.
+pub(crate) struct SpTreeWords;
+
+impl CrashIndex for SpTreeWords {
+    type Key = u64;
+    type Value = u64;
+    type Index = SpTree<u64, u64, Traced, 4>;
+    const NAME: &'static str = "sptree";
+    // Few, so that Bnodes merge.
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn value(n: u64) -> u64 {
+        n
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        owns(site)
+    }
+}
+
+/// SPTree with byte-string keys and values: every record has a block, and every low key.
+pub(crate) struct SpTreeBytes;
+
+impl CrashIndex for SpTreeBytes {
+    type Key = Vec<u8>;
+    type Value = Vec<u8>;
+    type Index = SpTree<Vec<u8>, Vec<u8>, Traced, 4>;
+    const NAME: &'static str = "sptree-bytes";
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> Vec<u8> {
+        // A common prefix longer than a word, so that low keys have tails.
+        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+    }
+
+    fn value(n: u64) -> Vec<u8> {
+        vec![n as u8; n as usize % 40]
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        owns(site) || site.file().contains("pm-record/src/")
+    }
+}
+
+/// SPTree with keys and values of two words: low keys have tails, an update takes a new slot.
+pub(crate) struct SpTreeWide;
+
+impl CrashIndex for SpTreeWide {
+    type Key = [u8; 16];
+    type Value = (u64, u64);
+    type Index = SpTree<[u8; 16], (u64, u64), Traced, 4>;
+    const NAME: &'static str = "sptree-wide";
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> [u8; 16] {
+        let mut key = *b"the same 8 bytes";
+        key[8..].copy_from_slice(&n.to_be_bytes());
+        key
+    }
+
+    fn value(n: u64) -> (u64, u64) {
+        (n, !n) // a value of which one word is old is not among these
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        owns(site)
+    }
+}
