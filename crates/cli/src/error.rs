@@ -177,14 +177,6 @@ pub(crate) enum CliError {
         /// What does not go.
         what: String,
     },
-    /// A file could not be written or read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// An index failed outside a measurement.
     #[error(transparent)]
     Index(#[from] IndexError),

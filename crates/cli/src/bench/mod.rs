@@ -152,7 +152,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), CliError> {
 fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();
-        move |source| CliError::File { path, source }
+        move |error| CliError::File { path, error }
     };
     std::fs::create_dir_all(dir).map_err(failed(dir))?;
     let json = format!("{:#}\n", serde_json::to_value(report)?);
@@ -194,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 /// The whole of a file, which is not larger than any sensible list of keys.
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
     const LIMIT: u64 = 4 << 30;
-    let failed = |source| CliError::File { path: path.to_path_buf(), source };
+    let failed = |error| CliError::File { path: path.to_path_buf(), error };
     let mut text = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(LIMIT).read_to_end(&mut text).map_err(failed)?;
