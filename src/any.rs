@@ -102,25 +102,25 @@ fn erase<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static>(
     Ok(Box::new(On { index: index?, medium: std::marker::PhantomData }))
 }
 
-/// The kinds of index: one line each.
+/// The kinds of index: one line each; each is there with the feature of its name.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident: $name:literal, $index:ident;)+) => {
+    ($($(#[$doc:meta])* $kind:ident: $name:tt, $index:ident;)+) => {
         /// A kind of index; its name is what tools and the pool's directory call it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
-            $($(#[$doc])* $kind,)+
+            $($(#[$doc])* #[cfg(feature = $name)] $kind,)+
         }
 
         impl Kind {
-            /// All kinds.
-            pub const ALL: &[Self] = &[$(Self::$kind,)+];
+            /// All kinds that this build has.
+            pub const ALL: &[Self] = &[$(#[cfg(feature = $name)] Self::$kind,)+];
 
             /// Its name: `fptree`, ...
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$kind => $name,)+
+                    $(#[cfg(feature = $name)] Self::$kind => $name,)+
                 }
             }
 
@@ -130,7 +130,8 @@ macro_rules! kinds {
                 name: &str,
             ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
                 match self {
-                    $(Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::create(pool, name)),)+
+                    $(#[cfg(feature = $name)]
+                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::create(pool, name)),)+
                 }
             }
 
@@ -140,7 +141,8 @@ macro_rules! kinds {
                 name: &str,
             ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
                 match self {
-                    $(Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::open(pool, name)),)+
+                    $(#[cfg(feature = $name)]
+                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::open(pool, name)),)+
                 }
             }
         }
@@ -279,14 +281,20 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
         Ok(match Kind::of(&entry) {
+            #[cfg(feature = "fptree")]
             Some(Kind::FpTree) => {
                 Some(crate::FpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
             }
+            #[cfg(feature = "nvtree")]
             Some(Kind::NvTree) => {
                 Some(crate::NvTree::<K, V, M>::salvage(pool, name, foreign, each)?)
             }
+            #[cfg(feature = "hart")]
             Some(Kind::Hart) => Some(crate::Hart::<K, V, M>::salvage(pool, name, foreign, each)?),
-            _ => None,
+            _ => {
+                let _ = (foreign, each); // a build may have no other kinds
+                None
+            }
         })
     }
 

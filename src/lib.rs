@@ -15,9 +15,19 @@ pub use pmindex_core as core;
 pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
 };
+#[cfg(feature = "fastfair")]
 pub use pmindex_fastfair::FastFair;
+#[cfg(feature = "hart")]
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
+#[cfg(feature = "sptree")]
 pub use pmindex_sptree::SpTree;
-pub use pmindex_trees::{BzTree, FpTree, NvTree, SharedWbTree, WbTree};
+#[cfg(feature = "bztree")]
+pub use pmindex_trees::BzTree;
+#[cfg(feature = "fptree")]
+pub use pmindex_trees::FpTree;
+#[cfg(feature = "nvtree")]
+pub use pmindex_trees::NvTree;
+#[cfg(feature = "wbtree")]
+pub use pmindex_trees::{SharedWbTree, WbTree};
 pub use salvage::{Gap, Salvage, salvage};

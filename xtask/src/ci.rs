@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cross;
 use crate::dax_vm;
-use crate::shell::run_cargo;
+use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
 
 /// What to run.
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("format", run_cargo(FMT, &[])?));
     tidy::run()?;
     times.push(("lint", run_cargo(CLIPPY, &[])?));
+    times.push(("features", features()?));
     times.push(("aarch64", cross::run()?));
     times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
     times.push(("tests", run_cargo(TEST, &[])?));
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     dax_vm::run(&dax_vm::Args::short())?;
     times.push(("real DAX", started.elapsed()));
     if args.long {
+        times.push(("deny", deny()?));
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
     }
@@ -61,4 +63,25 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         println!("  {step:<12} {:>5} s", time.as_secs());
     }
     Ok(())
+}
+
+/// Each index alone: what a program with few features builds.
+fn features() -> Result<Duration, String> {
+    let started = Instant::now();
+    for index in ["bztree", "fastfair", "fptree", "hart", "nvtree", "sptree", "wbtree"] {
+        let facade = ["clippy", "--package", "pmindex", "--lib", "--no-default-features"];
+        let arguments = [&facade[..], &["--features", index, "--", "-D", "warnings"]].concat();
+        run_cargo(&arguments, &[])?;
+    }
+    Ok(started.elapsed())
+}
+
+/// Vulnerabilities, licences and sources of the dependencies, by cargo-deny where it is installed.
+/// (Licences and sources are a rule of `tidy` too.)
+fn deny() -> Result<Duration, String> {
+    if output(&cargo(), &["deny", "--version"]).is_err() {
+        eprintln!("\n== cargo deny: SKIPPED, it is not installed (`cargo install cargo-deny`)");
+        return Ok(Duration::ZERO);
+    }
+    run_cargo(&["deny", "check"], &[])
 }

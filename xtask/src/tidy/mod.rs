@@ -9,6 +9,7 @@ mod guarantees;
 mod links;
 mod macros;
 mod source;
+mod supply;
 mod wording;
 
 use crate::shell;
@@ -52,6 +53,9 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(guarantees::check(&files));
     complaints.extend(wording::check(&files));
     complaints.extend(edges::check(&edges::read()?));
+    let rules = files.iter().find(|file| file.path == "deny.toml");
+    let rules = rules.map_or("", |file| file.text.as_str());
+    complaints.extend(supply::check(&supply::read()?, rules));
     for complaint in &complaints {
         println!("{complaint}");
     }

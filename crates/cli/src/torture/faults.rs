@@ -50,6 +50,8 @@ pub(super) fn all(
         ("file removed", removed(kind, &options, &at("removed")?)?),
         ("file cut short", cut_short(kind, medium, &options, &at("cut")?)?),
         ("a thread panics", panics(kind, &options, &at("panic")?)?),
+        ("read-only disk", read_only_disk(kind, &options, &at("read-only")?)?),
+        ("a child outlives the pool", outlived(kind, &options, &at("outlived")?)?),
     ])
 }
 
@@ -100,6 +102,17 @@ struct Disk {
 }
 
 impl Disk {
+    /// Makes it read-only from now on.
+    fn protect(&self) -> Result<(), String> {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "remount,ro"]).arg(&self.dir);
+        match mount.output() {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
     fn mount(dir: PathBuf) -> Result<Self, String> {
         std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
         let size = format!("size={SMALL_DISK}");
@@ -246,4 +259,59 @@ fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, C
         differs(index, all_below(20_000))?.or((!panicked).then(|| "it did not panic".into()));
     store.close()?;
     Ok(judge(wrong, "the others went on".into()))
+}
+
+/// A disk that is read-only when the pool of a killed process is opened: writing is refused by name,
+/// and reading recovers in memory.
+fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+    let disk = match Disk::mount(place.path().with_extension("disk")) {
+        Ok(disk) => disk,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    let path = disk.dir.join("pool");
+    let store = Store::create(&path, options, kind)?;
+    for key in 0..5000 {
+        store.integers.insert(&key, &!key)?;
+    }
+    store.abandon();
+    if let Err(why) = disk.protect() {
+        return Ok(Outcome::Skipped(why));
+    }
+    let refused = match Store::open_with(&path, options) {
+        Err(CliError::Open(error)) => error.to_string(),
+        Err(error) => return Ok(Outcome::Failed(format!("opening it said: {error}"))),
+        Ok(_) => return Ok(Outcome::Failed("it opened for writing".into())),
+    };
+    let store = Store::open_with(&path, &options.clone().read_only(true))?;
+    let wrong = differs(&store.integers, all_below(5000))?;
+    let written = match store.integers.insert(&5000, &0) {
+        Err(IndexError::Pool(PmError::ReadOnly)) => None,
+        other => Some(format!("writing said: {other:?}")),
+    };
+    let why = refused.split(": ").last().unwrap_or_default().to_owned();
+    Ok(judge(wrong.or(written), format!("\"{why}\", and readable all the same")))
+}
+
+/// A child process that was started while the pool was open, and lives on when it is closed: it holds
+/// neither the pool nor its lock.
+fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+    let store = Store::create(place.path(), options, kind)?;
+    store.integers.insert(&0, &!0)?;
+    let mut child = match Command::new("sleep").arg("60").spawn() {
+        Ok(child) => child,
+        Err(e) => return Ok(Outcome::Skipped(format!("there is no sleep command: {e}"))),
+    };
+    store.integers.insert(&1, &!1)?;
+    let closed = store.close();
+    let reopened = closed.and_then(|()| Store::open_with(place.path(), options));
+    let lives = matches!(child.try_wait(), Ok(None));
+    child.kill().and_then(|()| child.wait()).map_err(CliError::Child)?;
+    let store = match reopened {
+        Ok(store) => store,
+        Err(error) => return Ok(Outcome::Failed(format!("opening it again said: {error}"))),
+    };
+    let wrong = differs(&store.integers, all_below(2))?;
+    store.close()?;
+    let gone = (!lives).then(|| "the child had ended".to_owned());
+    Ok(judge(wrong.or(gone), "opened again while it lived".into()))
 }

@@ -6,7 +6,8 @@
 //! acknowledgements are counted in this process, outside the pool. A pool begins small, so that it
 //! grows under the kills, and now and then a new one begins.
 //!
-//! After the kills, [`faults`]: a full disk, a file removed or cut short underneath, a panic.
+//! After the kills, [`faults`]: a full disk, a file removed or cut short underneath, a panic, a disk
+//! that is read-only, a child process that outlives the pool.
 
 mod campaign;
 mod faults;
