@@ -163,25 +163,62 @@ fn all<K: pmindex::Key, V: pmindex::Value>(
     index.range_bounds(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded).collect()
 }
 
-macro_rules! fixtures {
-    ($($closed:ident, $killed:ident: $kind:literal;)+) => { $(
-        #[test]
-        fn $closed() {
-            opens($kind, true);
-        }
-
-        #[test]
-        fn $killed() {
-            opens($kind, false);
-        }
-    )+ };
+#[test]
+fn fptree_v1_closed_opens() {
+    opens("fptree", true);
 }
 
-fixtures! {
-    fptree_v1_closed_opens, fptree_v1_killed_opens: "fptree";
-    fastfair_v1_closed_opens, fastfair_v1_killed_opens: "fastfair";
-    hart_v1_closed_opens, hart_v1_killed_opens: "hart";
-    bztree_v1_closed_opens, bztree_v1_killed_opens: "bztree";
-    nvtree_v1_closed_opens, nvtree_v1_killed_opens: "nvtree";
-    wbtree_v1_closed_opens, wbtree_v1_killed_opens: "wbtree";
+#[test]
+fn fptree_v1_killed_opens() {
+    opens("fptree", false);
+}
+
+#[test]
+fn fastfair_v1_closed_opens() {
+    opens("fastfair", true);
+}
+
+#[test]
+fn fastfair_v1_killed_opens() {
+    opens("fastfair", false);
+}
+
+#[test]
+fn hart_v1_closed_opens() {
+    opens("hart", true);
+}
+
+#[test]
+fn hart_v1_killed_opens() {
+    opens("hart", false);
+}
+
+#[test]
+fn bztree_v1_closed_opens() {
+    opens("bztree", true);
+}
+
+#[test]
+fn bztree_v1_killed_opens() {
+    opens("bztree", false);
+}
+
+#[test]
+fn nvtree_v1_closed_opens() {
+    opens("nvtree", true);
+}
+
+#[test]
+fn nvtree_v1_killed_opens() {
+    opens("nvtree", false);
+}
+
+#[test]
+fn wbtree_v1_closed_opens() {
+    opens("wbtree", true);
+}
+
+#[test]
+fn wbtree_v1_killed_opens() {
+    opens("wbtree", false);
 }
