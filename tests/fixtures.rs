@@ -86,7 +86,7 @@ fn expected<K: Ord, V>(key: impl Fn(u64) -> K, value: impl Fn(u64) -> V) -> Vec<
 fn make(kind: Kind, closed: bool, path: &Path) -> Result<(), IndexError> {
     let pool = Arc::new(Pool::create(path, &options()).expect("created"));
     let numbers = AnyIndex::<u64, i64>::create(&pool, "numbers", kind)?;
-    let number = |n| -(n as i64);
+    let number = |n: u64| -n.cast_signed();
     change(
         |n| n << 40,
         number,
@@ -138,7 +138,7 @@ fn opens(kind: &str, closed: bool) {
         let numbers = AnyIndex::<u64, i64>::open(&pool, "numbers").expect("opened");
         let texts = AnyIndex::<String, Vec<u8>>::open(&pool, "texts").expect("opened");
         assert_eq!((numbers.kind(), texts.kind()), (kind, kind));
-        let mut wanted = expected(|n| n << 40, |n| -(n as i64));
+        let mut wanted = expected(|n| n << 40, |n: u64| -n.cast_signed());
         wanted.extend((round > 0).then_some((u64::MAX, 1)));
         assert_eq!(numbers.check(), Ok(wanted.len() as u64));
         assert_eq!(all(&numbers), Ok(wanted), "{kind}");
