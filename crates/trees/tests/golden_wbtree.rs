@@ -10,7 +10,7 @@ use pmindex_trees::SharedWbTree;
 type Counted<K, V> = SharedWbTree<K, V, Counting>;
 
 fn pool() -> Arc<Pool<Counting>> {
-    Arc::new(Pool::counting(8 << 20).expect("memory"))
+    Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
 /// Records in one leaf: no operation of these rows splits or removes one.
@@ -34,22 +34,62 @@ fn one_leaf() -> Vec<Row> {
     ]
 }
 
-/// The mean over many inserts at random, splits included.
-fn many() -> Row {
-    const INSERTS: u64 = 100_000;
+fn scattered(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The means over many operations at random, splits and removals of leaves included.
+fn many() -> Vec<Row> {
+    const RECORDS: u64 = 100_000;
     let pool = pool();
     let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
-    golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
-        for i in 0..INSERTS {
-            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert!(tree.insert(&key, &i).expect("room"), "distinct keys");
+    let row = |name: &str, run: &dyn Fn(u64)| {
+        golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
+    };
+    let inserts = row("insert, splits included", &|i| {
+        assert!(tree.insert(&scattered(i), &i).expect("room"), "distinct keys");
+    });
+    let batches: Vec<Vec<(u64, u64)>> = (RECORDS..2 * RECORDS)
+        .map(|i| (scattered(i), i))
+        .collect::<Vec<_>>()
+        .chunks(64)
+        .map(<[_]>::to_vec)
+        .collect();
+    let batched = golden::measure(pool.pm(), "insert_many of 64, splits included", RECORDS, || {
+        for batch in &batches {
+            assert!(tree.insert_many(batch).stopped.is_none());
         }
-    })
+    });
+    let removals = golden::measure(pool.pm(), "remove until nothing is left", 2 * RECORDS, || {
+        for i in 0..2 * RECORDS {
+            assert_eq!(tree.remove(&scattered(i)).expect("sound"), Some(i));
+        }
+    });
+    vec![inserts, batched, removals]
+}
+
+/// Records of other widths: two words of value.
+fn wide() -> Vec<Row> {
+    let pool = pool();
+    let tree = Counted::<u64, u128>::create(&pool, "golden").expect("room");
+    let row = |name: &str, run: &dyn Fn(u64)| {
+        golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
+    };
+    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    vec![
+        row("insert, values of 16 bytes", &|key| {
+            assert!(tree.insert(&key, &1).expect("room"));
+        }),
+        row("update, values of 16 bytes", &|key| {
+            assert!(tree.update(&key, &2).expect("room"));
+        }),
+    ]
 }
 
 #[test]
 fn golden_wbtree() {
     let mut rows = one_leaf();
-    rows.push(many());
+    rows.extend(wide());
+    rows.extend(many());
     golden::check("wbtree", &rows);
 }

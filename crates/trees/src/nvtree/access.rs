@@ -81,7 +81,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (8 * Geometry::<K, V, LEAF>::slot(slot) / LINE * LINE) as u64
     }
 
-    /// The value of `key`. No flush, no fence; two cache misses below the inner nodes.
+    /// The value of `key`.
+    ///
+    /// # Cost
+    /// No flush, no fence, no lock. Two cache misses below the inner nodes: the leaf's header, and the
+    /// record that it points out.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
@@ -94,7 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Whether `key` is present.
+    /// Whether `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let probe = Probe::new(key)?;

@@ -36,6 +36,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
     ///
+    /// # Cost
+    /// No flush, no fence. 64 keys go down together, level by level: about one cache miss a level
+    /// for all of them.
+    ///
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
@@ -119,6 +123,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    ///
+    /// # Cost
+    /// For up to 64 records 1 fence, with byte strings 2; 1 more where a leaf gets so many that they
+    /// lie on several lines. 1 line for each record of a leaf of its own. Full leaves make room
+    /// first, one by one.
+    ///
+    /// # Durability
+    /// The results that are returned are durable, whether the batch was stopped or not.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());

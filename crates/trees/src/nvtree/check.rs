@@ -18,6 +18,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// the fence and than every key before; the inner nodes lead each key to its leaf and agree on
     /// the order of the leaves; records as many as counted.
     ///
+    /// # Cost
+    /// Reads every node, and every record's block. No flush, no fence.
+    ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first leaf that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {

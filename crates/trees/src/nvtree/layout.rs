@@ -51,7 +51,7 @@ pm_struct! {
     ///
     /// ```text
     /// 0       8           16       24
-    /// | head  | bulk load | image  | reserved |
+    /// | head  | bulk load | image  | 5 waypoints |
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
@@ -61,8 +61,9 @@ pm_struct! {
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
         pub image @ 16: PmPtr<Piece>,
-        /// Zero.
-        pub reserved: [PmU64; 5],
+        /// Leaves spread along the list, or 0: hints, never flushed. See
+        /// [`waypoints`](super::waypoints).
+        pub waypoints @ 24: [PmU64; 5],
     }
 
     /// The header of a piece of the clean-shutdown image; pairs of fence and leaf follow.

@@ -49,6 +49,7 @@ mod split;
 mod traits;
 mod tree;
 mod unlink;
+mod waypoints;
 mod write;
 
 #[cfg(test)]

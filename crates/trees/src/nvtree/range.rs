@@ -72,6 +72,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// The records with keys in `bounds`, in order, from both ends.
     ///
+    /// # Cost
+    /// No flush, no fence; a leaf's keys are sorted. A way down for each end, then one leaf after the other, copied
+    /// whole.
+    ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
@@ -104,6 +108,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    ///
+    /// # Cost
+    /// No flush, no fence. The way down, then the leaves, each fetched while the one before is copied
+    /// and its keys are sorted.
     pub fn scan(
         &self,
         from: &K::Ref,
@@ -113,17 +121,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.range(K::owned(from)..).append_to(limit, out)
     }
 
-    /// The least record.
+    /// The least record. Costs a way down and a leaf's copy.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().next().transpose()
     }
 
-    /// The greatest record.
+    /// The greatest record. Costs a way down and a leaf's copy.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().next_back().transpose()
     }
 
-    /// Whether there are no records.
+    /// Whether there are no records. Costs what [`first`](Self::first) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first()?.is_none())
     }

@@ -1,7 +1,8 @@
 //! Creating and opening: repairs, then inner nodes from the leaves.
 //!
 //! After a clean shutdown there is an image of what follows ([`shutdown`](super::shutdown)).
-//! Otherwise opening walks the list of leaves. Each says itself what a crash left undone:
+//! Otherwise opening reads the leaves along their list, from several places at once
+//! ([`waypoints`]). Each says itself what a crash left undone:
 //!
 //! * a removal under way: it is empty, and is unlinked;
 //! * a hint behind the counters: the slot it takes for free is not, or it says so itself. It is
@@ -23,11 +24,12 @@ use pmindex_record::separator_between;
 use super::bulk::discard_unfinished;
 use super::image::LeafImage;
 use super::inner::{InnerTree, LeafRef, Route};
-use super::layout::{Geometry, Hint, KIND, LeafPtr, Root};
+use super::layout::{Geometry, KIND, Root};
 use super::leaf::{Leaf, link};
 use super::shutdown;
 use super::tree::NvTree;
 use super::unlink::unlink_behind;
+use super::waypoints::{self, Seen, Stretch};
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
@@ -36,7 +38,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("nvtree<{}, {}, {LEAF}>", K::type_name(), V::type_name())
     }
 
-    /// Creates the index `name`.
+    /// Creates the index `name`. Durable, and empty, when this returns; a crash before leaves none.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
@@ -50,7 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
             pm.store(&root.image, PPtr::NULL);
-            for word in &root.reserved {
+            for word in &root.waypoints {
                 pm.store(word, 0);
             }
             pm.flush(root)
@@ -65,6 +67,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Opens the index `name`, and recovers it.
+    ///
+    /// # Cost
+    /// After a clean shutdown, keys of one word: reads 16 bytes of each leaf, and as many inner nodes
+    /// are made as there are. Else reads three lines of each leaf (of byte-string keys, its keys),
+    /// from up to six places of the list at once, on several threads.
     ///
     /// # Errors
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
@@ -112,18 +119,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             report.records = saved.records;
             saved.leaves
         } else {
-            let value = std::marker::PhantomData;
-            let leaves = Vec::new();
-            let mut walk = Walk::<K, V, M, LEAF, INNER> {
+            let survey = waypoints::survey::<K, V, M, LEAF>(pool, root, head, limit)?;
+            report.threads = survey.threads;
+            let mut gather = Gather::<K, V, M, LEAF, INNER> {
                 pool,
                 inner: &inner,
-                leaves,
+                leaves: Vec::with_capacity(survey.leaves()),
                 report: &mut report,
                 last_key: None,
-                value,
+                value: std::marker::PhantomData,
             };
-            walk.run(head, limit)?;
-            walk.leaves
+            gather.run(survey.stretches)?;
+            gather.leaves
         };
         let prepared = inner.prepare(&leaves)?;
         inner.install(pool.pm(), &prepared);
@@ -132,17 +139,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let counts: Box<[AtomicU64]> = (0..locks.len()).map(|_| AtomicU64::new(0)).collect();
         counts[0].store(report.records, std::sync::atomic::Ordering::Relaxed);
         report.elapsed = started.elapsed();
-        let value = std::marker::PhantomData;
-        Ok(Self {
+        let tree = Self {
             pool: Arc::clone(pool),
             entry,
             inner,
             locks,
             head_lock: VersionLock::new(),
             counts,
+            spread: AtomicU64::new(u64::MAX),
             report,
-            value,
-        })
+            value: std::marker::PhantomData,
+        };
+        tree.spread_waypoints();
+        Ok(tree)
     }
 
     /// The first leaf; makes it where a crash in `create` left none.
@@ -166,9 +175,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The walk along the leaves.
-struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
-    pool: &'p Arc<Pool<M>>,
+/// The leaves on their way into the inner nodes, in order.
+struct Gather<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    pool: &'p Pool<M>,
     inner: &'p InnerTree<K, INNER>,
     leaves: Vec<LeafRef>,
     report: &'p mut RecoveryReport,
@@ -178,98 +187,70 @@ struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Walk<'_, K, V, M, LEAF, INNER>
+    Gather<'_, K, V, M, LEAF, INNER>
 {
-    fn run(&mut self, head: u64, limit: u64) -> Result<(), PmError> {
-        let pm = self.pool.pm();
-        let mut left = Leaf::<K, V, LEAF>::at(self.pool, head)?;
-        self.take(&left, true)?;
-        for _ in 0..limit {
-            let next = left.next(pm);
-            if next == 0 {
-                return Ok(());
+    /// Repairs the leaves that need it and notes the others.
+    fn run(&mut self, stretches: impl IntoIterator<Item = Stretch<K>>) -> Result<(), PmError> {
+        let mut left: Option<Leaf<'_, K, V, LEAF>> = None;
+        for seen in stretches.into_iter().flat_map(|stretch| stretch.leaves) {
+            let leaf = Leaf::<K, V, LEAF>::at(self.pool, seen.leaf)?;
+            match &left {
+                Some(left) if seen.hint.len() == 0 => {
+                    unlink_behind(self.pool, left.next_cell(), &leaf)?;
+                    self.report.repaired += 1;
+                }
+                _ => {
+                    if seen.stale {
+                        leaf.refresh(self.pool)?;
+                    }
+                    self.take(seen, left.is_none())?;
+                    left = Some(leaf);
+                }
             }
-            let leaf = Leaf::at(self.pool, next)?;
-            if self.hint_of(&leaf)?.len() == 0 {
-                unlink_behind(self.pool, left.next_cell(), &leaf)?;
-                self.report.repaired += 1;
-            } else {
-                self.take(&leaf, false)?;
-                left = leaf;
-            }
         }
-        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: left.offset() })
-    }
-
-    /// The hint of a leaf, made right.
-    fn hint_of(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Hint, PmError> {
-        let pm = self.pool.pm();
-        let hint = leaf.hint(pm);
-        if !hint.is_valid(LEAF) {
-            return Err(PmError::Corrupt { what: "a leaf's hint", offset: leaf.offset() });
-        }
-        if hint.is_distrusted() || leaf.is_behind(pm, hint) {
-            return leaf.refresh(self.pool);
-        }
-        Ok(hint)
-    }
-
-    /// Notes a leaf.
-    fn take(&mut self, leaf: &Leaf<'_, K, V, LEAF>, first: bool) -> Result<(), PmError> {
-        // The next leaf comes while this one is read.
-        let next = leaf.next(self.pool.pm());
-        self.pool.prefetch(LeafPtr::new(next));
-        self.pool.prefetch(LeafPtr::new(next + 8 * Geometry::<K, V, LEAF>::FENCE as u64));
-        let hint = self.hint_of(leaf)?;
-        let reference = match K::SHAPE {
-            Shape::Inline(_) => self.low_of_inline(leaf, first)?,
-            Shape::Bytes => self.low_of_bytes(leaf, hint)?,
-        };
-        self.leaves.push(reference);
-        self.report.leaves += 1;
-        self.report.records += hint.len() as u64;
         Ok(())
     }
 
-    fn low_of_inline(
-        &mut self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        first: bool,
-    ) -> Result<LeafRef, PmError> {
-        let mut words = [0; 4];
-        let cells = leaf.fence_cells();
-        self.pool.pm().read_words(cells, &mut words[..cells.len()]);
-        if !first {
-            let fence = K::from_words(&words[..cells.len()]);
-            if self.last_key.as_ref().is_some_and(|last| *last >= fence) {
-                let what = "the fences of the leaves are out of order";
-                return Err(PmError::Corrupt { what, offset: leaf.offset() });
-            }
-            self.last_key = Some(fence);
-        }
-        self.inner.leaf_ref(&Route::to_words(words), leaf.offset())
+    /// Notes a leaf.
+    fn take(&mut self, seen: Seen<K>, first: bool) -> Result<(), PmError> {
+        self.report.leaves += 1;
+        self.report.records += seen.hint.len() as u64;
+        let reference = match K::SHAPE {
+            Shape::Inline(_) => self.low_of_inline(seen, first)?,
+            Shape::Bytes => self.low_of_bytes(seen)?,
+        };
+        self.leaves.push(reference);
+        Ok(())
     }
 
-    fn low_of_bytes(
-        &mut self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        hint: Hint,
-    ) -> Result<LeafRef, PmError> {
-        let keys = leaf.sorted(self.pool, hint)?;
-        let separator = match (&self.last_key, keys.first()) {
-            (Some(greatest), Some((least, _))) => {
+    fn low_of_inline(&mut self, seen: Seen<K>, first: bool) -> Result<LeafRef, PmError> {
+        let Some(fence) = seen.low.filter(|_| !first) else {
+            return self.inner.leaf_ref(&Route::LEAST, seen.leaf);
+        };
+        if self.last_key.as_ref().is_some_and(|last| *last >= fence) {
+            let what = "the fences of the leaves are out of order";
+            return Err(PmError::Corrupt { what, offset: seen.leaf });
+        }
+        let words = K::to_words(fence.borrowed());
+        self.last_key = Some(fence);
+        self.inner.leaf_ref(&Route::to_words(words), seen.leaf)
+    }
+
+    fn low_of_bytes(&mut self, seen: Seen<K>) -> Result<LeafRef, PmError> {
+        let separator = match (&self.last_key, &seen.low) {
+            (Some(greatest), Some(least)) => {
                 if greatest >= least {
                     let what = "the keys of the leaves are out of order";
-                    return Err(PmError::Corrupt { what, offset: leaf.offset() });
+                    return Err(PmError::Corrupt { what, offset: seen.leaf });
                 }
                 let left = K::to_bytes(greatest.borrowed());
                 separator_between(&left, &K::to_bytes(least.borrowed())).into_owned()
             }
             _ => Vec::new(),
         };
-        if let Some((greatest, _)) = keys.into_iter().next_back() {
-            self.last_key = Some(greatest);
+        if seen.high.is_some() {
+            self.last_key = seen.high;
         }
-        self.inner.leaf_ref(&Route::to_bytes(&separator), leaf.offset())
+        self.inner.leaf_ref(&Route::to_bytes(&separator), seen.leaf)
     }
 }

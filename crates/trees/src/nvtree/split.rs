@@ -164,8 +164,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.split(&linked, &sorted)?;
         }
         drop(linked);
-        self.inner.go_on(pm);
+        self.go_on();
         Ok(())
+    }
+
+    /// A step of the rebuild of the inner nodes, if one is under way or due.
+    pub(super) fn go_on(&self) {
+        self.inner.go_on(self.pm());
+        self.spread_waypoints();
     }
 
     /// The records, in a leaf of their own.
@@ -210,6 +216,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         });
         link(pool, op, cell, new)?;
         follow.end();
+        self.move_waypoint(old, new);
         Ok(())
     }
 
@@ -257,6 +264,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         blocks.set((left, right));
         link(pool, op, cell, left)?;
         follow.end();
+        self.move_waypoint(old, left);
         Ok(())
     }
 

@@ -234,3 +234,109 @@ fn damaged_shutdown_image_is_ignored() {
     assert!(!tree.recovery_report().from_image);
     assert_holds(&pool, &tree, 0..100);
 }
+
+fn waypoints(tree: &Tree) -> Vec<u64> {
+    let root = tree.root().expect("a root");
+    root.waypoints.iter().map(|cell| tree.pm().load(cell)).collect()
+}
+
+fn set_waypoints(tree: &Tree, offsets: &[u64]) {
+    let root = tree.root().expect("a root");
+    for (cell, offset) in root.waypoints.iter().zip(offsets) {
+        tree.pm().store(cell, *offset);
+    }
+}
+
+/// The places of the waypoints along the list.
+fn places(tree: &Tree) -> Vec<usize> {
+    let mut leaves = Vec::new();
+    tree.walk(|leaf, _| {
+        leaves.push(leaf.offset());
+        Ok(())
+    })
+    .expect("intact");
+    let place = |waypoint| leaves.iter().position(|leaf| *leaf == waypoint);
+    waypoints(tree).into_iter().filter_map(place).collect()
+}
+
+#[test]
+fn waypoints_part_the_list_and_follow_its_leaves() {
+    let (pool, tree) = tree_of((0..3001).map(|i| i * 7 % 3001));
+    while tree.maintain().expect("memory") {}
+    let leaves = tree.stats().expect("intact").leaves as usize;
+    let parted = places(&tree);
+    assert_eq!(parted.len(), 5);
+    for (part, place) in parted.iter().enumerate() {
+        let ideal = (part + 1) * leaves / 6;
+        assert!(place.abs_diff(ideal) < leaves / 20, "{parted:?} of {leaves}");
+    }
+    // Every leaf gives way to another one, and some vanish.
+    for round in 0..9 {
+        for key in 0..3001 {
+            tree.update(&key, &(key * round)).expect("room");
+        }
+    }
+    for key in (0..3001).filter(|key| key / 20 % 2 == 0) {
+        tree.remove(&key).expect("intact");
+    }
+    for key in (0..3001).filter(|key| key / 20 % 2 == 1) {
+        tree.upsert(&key, &(key * 10)).expect("room");
+    }
+    assert!(places(&tree).len() >= 4, "{:?}", places(&tree));
+    let tree = reopen(&pool, tree);
+    assert_holds(&pool, &tree, (0..3001).filter(|key| key / 20 % 2 == 1));
+}
+
+#[test]
+fn waypoints_that_lead_nowhere_harm_nobody() {
+    let (pool, mut tree) = tree_of(0..300);
+    let mut leaves = Vec::new();
+    tree.walk(|leaf, _| {
+        leaves.push(leaf.offset());
+        Ok(())
+    })
+    .expect("intact");
+    let (first, last) = (leaves[0], leaves[leaves.len() - 1]);
+    let root = tree.entry.root::<super::Root>().offset();
+    // A leaf that is gone: its link leads into the list, or beside it.
+    let gone = leaves[leaves.len() / 2];
+    for key in 0..300 {
+        tree.update(&key, &(key * 10)).expect("room");
+        tree.update(&key, &(key * 10)).expect("room");
+    }
+    for bad in [
+        [u64::MAX; 5],
+        [root; 5],
+        [8, 64, 4 << 20, (4 << 20) - 8, 1],
+        [first, last, last, first, first],
+        [last, gone, 0, first, gone],
+        [gone, gone + 8, gone + 64, 0, last],
+    ] {
+        set_waypoints(&tree, &bad);
+        tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().leaves, tree.stats().expect("intact").leaves);
+        assert_holds(&pool, &tree, 0..300);
+    }
+}
+
+#[test]
+fn list_without_end_is_noticed_from_every_waypoint() {
+    let (pool, tree) = tree_of(0..300);
+    while tree.maintain().expect("memory") {}
+    let mut leaves = Vec::new();
+    tree.walk(|leaf, _| {
+        leaves.push(leaf.offset());
+        Ok(())
+    })
+    .expect("intact");
+    drop(tree);
+    let next_of = |offset| &pool.words(offset, 8).expect("a leaf")[7];
+    for (place, &leaf) in leaves.iter().enumerate() {
+        for &to in &leaves[..=place] {
+            let before = pool.pm().load_word(next_of(leaf));
+            pool.pm().store_word(next_of(leaf), to);
+            assert!(Tree::open(&pool, "t").is_err(), "{leaf} leads to {to}");
+            pool.pm().store_word(next_of(leaf), before);
+        }
+    }
+}

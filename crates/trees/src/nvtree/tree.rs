@@ -22,6 +22,35 @@ use super::leaf::Leaf;
 /// Flushed lines and fences per operation, for records without byte strings and of up to 7 words,
 /// with room in the leaf: insert, update and remove 1 and 1, reads none. (Slots of 8 words: 3 lines
 /// and 2 fences.)
+///
+/// # Durability
+///
+/// When a write returns, its record is durable; no reader sees it before.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_core::Pool;
+/// use pmindex_trees::NvTree;
+///
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let tree = NvTree::<u64, u64>::create(&pool, "numbers")?;
+/// std::thread::scope(|threads| {
+///     for n in 0..4 {
+///         let tree = &tree;
+///         threads.spawn(move || tree.insert(&n, &(10 * n)));
+///     }
+/// });
+/// assert!(tree.update(&3, &31)?);
+/// assert_eq!(tree.remove(&0)?, Some(0));
+/// let all: Vec<_> = tree.iter().collect::<Result<_, _>>()?;
+/// assert_eq!(all, [(1, 10), (2, 20), (3, 31)]);
+/// drop(tree); // as if the process had died
+/// let tree = NvTree::<u64, u64>::open(&pool, "numbers")?;
+/// assert_eq!(tree.get(&3)?, Some(31));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER: usize = 29> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) entry: IndexEntry,
@@ -31,6 +60,8 @@ pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER:
     pub(super) head_lock: VersionLock,
     /// Records per leaf lock, changed under it, modulo 2^64.
     pub(super) counts: Box<[AtomicU64]>,
+    /// The version of the inner nodes' top for which waypoints were spread.
+    pub(super) spread: AtomicU64,
     pub(super) report: RecoveryReport,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
 }
@@ -98,7 +129,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`PmError::Full`]: no memory is reserved for more inner nodes. Nothing is lost.
     pub fn maintain(&self) -> Result<bool, IndexError> {
-        Ok(self.inner.maintain(self.pm())?)
+        let did = self.inner.maintain(self.pm())?;
+        self.spread_waypoints();
+        Ok(did)
     }
 
     /// What opening did.

@@ -38,10 +38,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             (false, false) => self.inner.remove(pm, &promise, route, empty),
             (false, true) => self.inner.remove(self.inner.medium(), &promise, route, empty),
         });
+        let next = leaf.next(pm);
         unlink_behind(&self.pool, cell, leaf)?;
         follow.end();
+        self.move_waypoint(empty, next);
         drop(linked);
-        self.inner.go_on(pm);
+        self.go_on();
         Ok(())
     }
 }

@@ -119,7 +119,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.read(key, Slot::<K, V>::value)
     }
 
-    /// Whether `key` is present.
+    /// Whether `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.read(key, |_, _| Ok(()))?.is_some())

@@ -32,6 +32,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
     ///
+    /// # Cost
+    /// No flush, no fence. 64 keys go down together, level by level: about one cache miss a level
+    /// for all of them.
+    ///
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
@@ -90,6 +94,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    ///
+    /// # Cost
+    /// 2 fences for up to 64 records, byte strings or not; for each the lines of its record, for each
+    /// leaf two. A record whose leaf is full ends the phase and goes in alone.
+    ///
+    /// # Durability
+    /// The results that are returned are durable, whether the batch was stopped or not.
     pub fn insert_many(&mut self, records: &[(K, V)]) -> InsertMany {
         self.do_insert_many(records)
     }

@@ -31,6 +31,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// within the separators, fingerprints match, the way down leads each key here. No structural
     /// change or load under way; records as many as counted, if anybody has.
     ///
+    /// # Cost
+    /// Reads every node, and every record's block. No flush, no fence.
+    ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first node that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {

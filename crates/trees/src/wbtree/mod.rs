@@ -51,6 +51,9 @@ mod unlink;
 mod walk;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use layout::{Log, Root};
 pub use range::Range;
 pub use shared::SharedWbTree;

@@ -104,6 +104,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// The records with keys in `bounds`, in order, from both ends.
     ///
+    /// # Cost
+    /// No flush, no fence, no sort. A way down for each end, then one leaf after the other, copied
+    /// whole.
+    ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
@@ -177,17 +181,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The least record.
+    /// The least record. Costs a way down and a leaf's copy.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().next().transpose()
     }
 
-    /// The greatest record.
+    /// The greatest record. Costs a way down and a leaf's copy.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().next_back().transpose()
     }
 
-    /// Whether there are no records.
+    /// Whether there are no records. Costs what [`first`](Self::first) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first()?.is_none())
     }

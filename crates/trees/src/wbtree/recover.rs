@@ -24,7 +24,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("wbtree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
-    /// Creates the index `name`.
+    /// Creates the index `name`. Durable, and empty, when this returns; a crash before leaves none.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
@@ -89,13 +89,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             types: std::marker::PhantomData,
         };
         let root = tree.root()?;
-        if pool.pm().load(&root.top) == 0 {
+        let new = pool.pm().load(&root.top) == 0;
+        if new {
             tree.make_first_leaf(root)?;
         }
         let finished = Self::finish_change(pool, root)?;
         let discarded = tree.discard_loading()?;
         let count = tree.take_count(root)?;
-        tree.count = AtomicU64::new(count.unwrap_or(UNKNOWN));
+        tree.count = AtomicU64::new(count.unwrap_or(if new { 0 } else { UNKNOWN }));
         tree.report.repaired = u64::from(finished) + u64::from(discarded);
         tree.report.records = count.unwrap_or(0);
         tree.report.elapsed = started.elapsed();
@@ -133,7 +134,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((count != UNKNOWN).then_some(count))
     }
 
-    /// Saves the number of records, if it is known, and ends.
+    /// Saves the number of records, if it is known, and ends. A few lines; everything else is durable
+    /// already.
     ///
     /// # Errors
     /// [`DurabilityLost`](pmindex_core::DurabilityLost).

@@ -258,13 +258,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.items = Default::default();
             return Some(Err(error));
         }
-        let [front_items, back_items] = &mut self.items;
-        let item = if back {
-            back_items.pop_back().or_else(|| front_items.pop_back())
-        } else {
-            front_items.pop_front().or_else(|| back_items.pop_front())
-        };
-        item.map(Ok)
+        let end = usize::from(back);
+        let pop = |items: &mut VecDeque<_>| if back { items.pop_back() } else { items.pop_front() };
+        if let Some(item) = pop(&mut self.items[end]) {
+            return Some(Ok(item));
+        }
+        // Nothing is left between the ends but what the other one has copied. What this end gives
+        // out bounds what the other may yet copy.
+        let item = pop(&mut self.items[1 - end])?;
+        let bound = if back { &mut self.upper } else { &mut self.lower };
+        *bound = Bound::Excluded(item.0.clone());
+        Some(Ok(item))
     }
 }
 

@@ -189,6 +189,28 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
+    /// Which top is in use: another number after every rebuild.
+    pub(in crate::nvtree) fn generation(&self, pm: &impl Medium) -> u64 {
+        self.top.lock.begin_read(pm)
+    }
+
+    /// Up to `most` leaves that part the list evenly, the first leaf excepted. A hint: nothing is
+    /// validated.
+    pub(in crate::nvtree) fn spread(
+        &self,
+        pm: &impl Medium,
+        most: u64,
+    ) -> impl Iterator<Item = u64> {
+        let version = self.top.lock.begin_read(pm);
+        let parents = self.top.len(version);
+        let most = most.min(parents.saturating_sub(1));
+        (1..=most).map(move |part| {
+            let at = part * parents / (most + 1);
+            let parent = self.top.parent_at(&self.dram, version, at);
+            self.leaf(self.parents.get(parent), 0)
+        })
+    }
+
     /// Levels of inner nodes.
     pub(in crate::nvtree) fn height(&self, pm: &impl Medium) -> u32 {
         let mut nodes = self.top.len(self.top.lock.begin_read(pm));

@@ -112,6 +112,12 @@ impl Top {
         dram.load_word(&self.buffers[found.buffer].parents.get(node)[at]) as u32
     }
 
+    /// The parent at place `at` of those named at `version`. Racing: validate the version.
+    pub(super) fn parent_at(&self, dram: &Mapped, version: u64, at: u64) -> u32 {
+        let len = self.len(version);
+        self.parent(dram, Found { buffer: in_use(version), at: at.min(len.saturating_sub(1)), len })
+    }
+
     /// The tail of the key at place `at`. Racing: validate the version.
     pub(super) fn tail(&self, dram: &Mapped, found: Found, at: u64) -> Tail {
         let (node, at) = place(at);
