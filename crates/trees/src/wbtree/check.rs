@@ -39,7 +39,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub fn check(&self) -> Result<u64, IndexError> {
         let (pm, root) = (self.pm(), self.root()?);
         let offset = self.entry.root::<Root>().offset();
-        if pm.load(&root.loading) != 0 || pm.load(&root.log.armed) * pm.load(&root.log.node) != 0 {
+        if pm.load(&root.loading) != 0 || pm.load(&root.log.armed) != 0 {
             let what = "a structural change or a load that nobody finished";
             return Err(PmError::Corrupt { what, offset }.into());
         }

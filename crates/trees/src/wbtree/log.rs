@@ -12,9 +12,8 @@
 //! | P4 | the log, idle | return |
 //!
 //! Recovery orders the parent's entries if P2 was cut short, does P3 if P2 was reached, and P4. It
-//! does the same to what a panic leaves. A change without P3 leaves the log armed: it says nothing
-//! but whose order may be invalid, and the next change arms it anew before anything that it names
-//! can go.
+//! does the same to what a panic leaves. A change without P3 (a removal) ends with P4 all the same: an
+//! idle log names no node that may be gone, and reused by another index of the pool.
 
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Value};
@@ -79,10 +78,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             did |= order(pool, &inner)?;
             inner.state(pm).into_word() & mask == expect
         };
-        if node.is_null() {
-            return Ok(did);
-        }
-        if committed {
+        if committed && !node.is_null() {
             let kept = pm.load(&log.kept);
             did = true;
             Self::shrink(pool, node, kept)?; // P3

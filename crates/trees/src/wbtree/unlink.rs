@@ -3,13 +3,14 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | tickets: all of these live while the entry that leads to them does; the micro-log, armed | P2 |
-//! | P2 | the state, and order, of the lowest node that has other entries (LIN); allocation bits | return (DUR) |
+//! | P2 | the state, and order, of the lowest node that has other entries (LIN); allocation bits | P3 (DUR) |
+//! | P3 | the micro-log, idle | return |
 //!
-//! One word decides, and nothing is left to do after it. The left neighbour inherits the range of
+//! One word decides, and no node is left to be changed after it. The left neighbour inherits the range of
 //! keys; if there is none, the right one does, because the separator of a first entry has no meaning.
 //! A top node left with one child is replaced by it.
 
-use pmindex_core::{Medium, Op, Owner, PPtr, PmError, PmU64, Word};
+use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{Key, Value};
 
 use super::access::{Path, Step};
@@ -67,7 +68,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(armed)?;
         // P2.
         let state = InnerState::new(before.entries() & !(1 << i), usize::from(order[0]));
-        parent.finish(pool, op, state, &order)
+        parent.finish(pool, op, state, &order)?;
+        log::clear(pm, &self.root()?.log) // P3
     }
 
     /// Stages the end of an inner node with one entry, and of that entry's block.
@@ -101,8 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let cell = root.top.as_word();
             let owner = Owner { word: cell, mask: u64::MAX, expect: top.into_word() };
             let child = self.free_lonely(&mut op, top, owner)?;
-            let armed = log::arm(pm, &root.log, &Note::default());
-            op.prepare(armed)?;
+            op.prepare(Flushed::nothing())?;
             // P2.
             super::leaf::link(pool, op, cell, child.into_word())?;
         }
