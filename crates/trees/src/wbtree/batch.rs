@@ -49,19 +49,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             let leaves =
                 self.descend_many(&probes, |leaf, probe| self.prefetch_slot(leaf, probe))?;
-            let mut candidates = [(LeafState::default(), 0u64); BATCH];
+            let mut candidates = [0u64; BATCH];
             for ((candidates, probe), &leaf) in candidates.iter_mut().zip(&probes).zip(&leaves) {
                 let leaf = self.leaf(leaf)?;
                 let state = leaf.state(pm);
-                *candidates = (state, leaf.matches(pm, state, probe));
-                if let Some(i) = bits(candidates.1).next().filter(|&i| i < LEAF) {
+                *candidates = leaf.matches(pm, state, probe);
+                if let Some(i) = bits(*candidates).next().filter(|&i| i < LEAF) {
                     pm.prefetch(&leaf.slot(i)[0]);
                 }
             }
             for (i, out) in out.iter_mut().enumerate() {
                 let leaf = self.leaf(leaves[i])?;
-                let (state, candidates) = candidates[i];
-                *out = match leaf.find_among(pool, state, candidates, &probes[i])? {
+                *out = match leaf.find_among(pool, candidates[i], &probes[i])? {
                     Some(slot) => Some(Slot::<K, V>::value(pool, leaf.slot(slot))?),
                     None => None,
                 };

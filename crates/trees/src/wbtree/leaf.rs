@@ -134,6 +134,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         }
     }
 
+    /// Whether slot `i`, whose bit is set, is that of an insert which a crash cut short. Reads the slot
+    /// only if it is the last insert's.
+    #[inline(always)]
+    fn is_missing(&self, pm: &impl Medium, i: usize) -> bool {
+        let pending = self.pending(pm);
+        pending.slot() == Some(i) && !pending.is_there(pm.load_word(&self.slot(i)[0]))
+    }
+
     /// The slots that hold records, as bits.
     #[inline(always)]
     pub(super) fn live(&self, pm: &impl Medium, state: LeafState) -> u64 {
@@ -155,7 +163,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         state: LeafState,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
-        self.find_among(pool, state, self.matches(pool.pm(), state, probe), probe)
+        self.find_among(pool, self.matches(pool.pm(), state, probe), probe)
     }
 
     /// The slot of the probe's key, among these.
@@ -163,13 +171,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     pub(super) fn find_among<M: Medium>(
         &self,
         pool: &Pool<M>,
-        state: LeafState,
         candidates: u64,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         let slot = self.find_stored(pool, candidates, probe)?;
-        // Rarely the slot of the last insert: then a look at its first word.
-        Ok(slot.filter(|&i| self.missing(pool.pm(), state) >> i & 1 == 0))
+        Ok(slot.filter(|&i| !self.is_missing(pool.pm(), i)))
     }
 
     /// The slot of the probe's key, among these, which hold records whatever is pending.
@@ -260,10 +266,9 @@ impl<K, V> Copy for Incoming<'_, K, V> {}
 /// A leaf as a writer found it.
 pub(super) struct Found<'p, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'p, K, V, LEAF>,
-    /// Its state, without the slot of an insert that a crash cut short.
+    /// Its state, with the slot of an insert that a crash cut short, if there is one: that slot is
+    /// not used before another state is durable.
     pub(super) state: LeafState,
-    /// That slot, as a bit. It is not used before another state is durable.
-    pub(super) missing: u64,
     /// The slot of the key.
     pub(super) slot: Option<usize>,
 }
@@ -273,10 +278,23 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         self.state.slots()
     }
 
+    /// Whether nothing, or nothing but what is pending, is left when the record in slot `i` is gone.
+    #[inline(always)]
+    pub(super) fn may_be_last(&self, pm: &impl Medium, i: usize) -> bool {
+        let pending = self.leaf.pending(pm).slot().map_or(0, |pending| 1 << pending);
+        self.slots() & !(1 << i) & !pending == 0
+    }
+
     /// A slot for a record with the probe's key.
     #[inline(always)]
     fn free_slot(&self, probe: &Probe<'_, K>) -> Option<usize> {
-        free_slot(self.slots() | self.missing, probe.preferred_slot(LEAF), LEAF)
+        free_slot(self.slots(), probe.preferred_slot(LEAF), LEAF)
+    }
+
+    /// The state without the slot of an insert that a crash cut short.
+    #[inline(always)]
+    fn settled(&self, pm: &impl Medium) -> LeafState {
+        self.state.with_slots(self.slots() & !self.leaf.missing(pm, self.state))
     }
 
     /// Inserts a record, whose key is not there; `false`, and nothing done, without a free slot.
@@ -288,7 +306,9 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
     ) -> Result<bool, PmError> {
         let (pm, leaf) = (pool.pm(), &self.leaf);
         let Some(i) = self.free_slot(record.probe) else { return Ok(false) };
-        let order = Order::with(pool, leaf, self.state, i, record.probe)?;
+        let state = self.settled(pm);
+        let slots = state.slots() | 1 << i;
+        let order = Order::with(pool, leaf, state, i, record.probe)?;
         if Slot::<K, V>::HAS_BLOCK {
             self.insert_block(pool, i, record, &order)?;
             return Ok(true);
@@ -301,7 +321,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
             // P1, LIN: in any order.
             let written = write_key_last::<K, V>(pm, slot, record);
             leaf.put_fingerprint(pm, i, record.probe.fingerprint());
-            leaf.publish(pm, self.state, self.slots() | 1 << i, &order, pending);
+            leaf.publish(pm, state, slots, &order, pending);
             let published = leaf.flush_lines(pm);
             pm.fence(written.and(published))?; // DUR
             return Ok(true);
@@ -311,7 +331,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         pm.fence(written)?;
         // P2, LIN.
         leaf.put_fingerprint(pm, i, record.probe.fingerprint());
-        leaf.publish(pm, self.state, self.slots() | 1 << i, &order, Pending::NONE);
+        leaf.publish(pm, state, slots, &order, Pending::NONE);
         let published = leaf.flush_lines(pm);
         pm.fence(published)?; // DUR
         Ok(true)
@@ -329,7 +349,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         // P1: block, slot, ticket.
         let written = write_record(pool, &mut op, leaf, i, record)?;
         op.prepare(written)?;
-        // P2, LIN.
+        // P2, LIN. Records with blocks are never pending: the state is settled.
         leaf.put_fingerprint(pm, i, record.probe.fingerprint());
         leaf.publish(pm, self.state, self.slots() | 1 << i, order, Pending::NONE);
         let sealed = op.seal();
@@ -362,7 +382,8 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
             return Ok(true);
         }
         let Some(free) = self.free_slot(record.probe) else { return Ok(false) };
-        let mut order = Order::of(pool, leaf, self.state, self.slots())?;
+        let state = self.settled(pm);
+        let mut order = Order::of(pool, leaf, state, state.slots())?;
         order.replace(i, free);
         if Slot::<K, V>::HAS_BLOCK {
             // The block of the key stays; slot and owner change.
@@ -374,8 +395,8 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         pm.fence(written)?;
         // P2, LIN: one store sets the new bit and clears the old.
         leaf.put_fingerprint(pm, free, record.probe.fingerprint());
-        let slots = (self.slots() | 1 << free) & !(1 << i);
-        leaf.publish(pm, self.state, slots, &order, Pending::NONE);
+        let slots = (state.slots() | 1 << free) & !(1 << i);
+        leaf.publish(pm, state, slots, &order, Pending::NONE);
         let published = leaf.flush_lines(pm);
         pm.fence(published)?; // DUR
         Ok(true)
@@ -403,7 +424,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         link(pool, op, cell, new)
     }
 
-    /// Removes the record in slot `i`.
+    /// Removes the record in slot `i`. What is pending stays so: its line says what it is.
     #[inline(always)]
     pub(super) fn remove<M: Medium>(&self, pool: &Pool<M>, i: usize) -> Result<(), PmError> {
         let (pm, leaf) = (pool.pm(), &self.leaf);

@@ -11,7 +11,6 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::layout::bits;
 use super::leaf::{Found, Incoming};
 use super::separator::Route;
 use super::tree::{STRUCTURE, WbTree};
@@ -106,12 +105,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let leaf = self.descend(&Route::to(probe), arriving)?;
         let state = leaf.state(self.pm());
         let slot = leaf.find(&self.pool, state, probe)?;
-        let missing = leaf.missing(self.pm(), state);
         if !state.is_valid(LEAF) {
             return Err(leaf.corrupt("a leaf's state"));
         }
-        let state = state.with_slots(state.slots() & !missing);
-        Ok(Found { leaf, state, missing, slot })
+        Ok(Found { leaf, state, slot })
     }
 
     #[inline(always)]
@@ -205,7 +202,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found.remove(&self.pool, slot)?;
         self.doubt(0);
         self.count(u64::MAX);
-        if bits(found.state.slots()).count() == 1 {
+        if found.may_be_last(self.pm(), slot) {
             // The record is gone, durably. A leaf that cannot be given back now stays, empty, until
             // it empties again.
             let _ = self.unlink(&Route::to(&probe));
