@@ -55,7 +55,7 @@ fn many() -> Vec<Row> {
         .chunks(64)
         .map(<[_]>::to_vec)
         .collect();
-    let batched = golden::measure(pool.pm(), "insert_many of 64, splits included", RECORDS, || {
+    let many = golden::measure(pool.pm(), "insert_many of 64, splits included", RECORDS, || {
         for batch in &batches {
             assert!(tree.insert_many(batch).stopped.is_none());
         }
@@ -65,7 +65,7 @@ fn many() -> Vec<Row> {
             assert_eq!(tree.remove(&scattered(i)).expect("sound"), Some(i));
         }
     });
-    vec![inserts, batched, removals]
+    vec![inserts, many, removals]
 }
 
 /// Records of other widths: two words of value.

@@ -97,12 +97,13 @@ fn pitfall_order_that_a_crash_left_behind_or_ahead_of_the_bitmap_is_made_anew() 
                 }
                 let tree = reopen(&pool, tree);
                 let there = keep & 1 == 1;
-                let held = |n: &u64| (n % 2 == 0 && Some(*n) != removed) || (*n == key && there);
+                let held =
+                    |n: &u64| (n.is_multiple_of(2) && Some(*n) != removed) || (*n == key && there);
                 assert_holds(&pool, &tree, (0..=40).filter(held));
                 // And goes on being used.
                 let mut tree = tree;
                 tree.upsert(&key, &(key * 10)).expect("room");
-                let held = |n: &u64| (n % 2 == 0 && Some(*n) != removed) || *n == key;
+                let held = |n: &u64| (n.is_multiple_of(2) && Some(*n) != removed) || *n == key;
                 assert_holds(&pool, &tree, (0..=40).filter(held));
             }
         }
@@ -144,7 +145,7 @@ fn record_that_did_not_become_durable_is_not_there_though_the_state_names_it() {
         assert!(!tree.update(&key, &0).expect("intact"));
         assert_eq!(tree.remove(&key).expect("intact"), None);
         assert!(tree.insert(&key, &(key * 10)).expect("room"));
-        let held = |n: &u64| n % 2 == 0 || *n == key;
+        let held = |n: &u64| n.is_multiple_of(2) || *n == key;
         assert_holds(&pool, &tree, (0..=40).filter(held));
     }
 }
