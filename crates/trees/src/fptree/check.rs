@@ -55,7 +55,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if leaf.fingerprint(pm, i) != probe.fingerprint() {
                 return Err(corrupt("a fingerprint does not match its key", offset));
             }
-            if self.inner.find(pm, &Route::to(&probe)).leaf != offset {
+            if self.inner.leaf_for(pm, &Route::to(&probe)) != offset {
                 return Err(corrupt("the inner nodes lead a key to another leaf", offset));
             }
             keys.push(key);

@@ -27,16 +27,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {
         let pm = self.pm();
         loop {
-            let empty = self.locate(route).leaf;
+            let empty = self.inner.leaf_for(pm, route);
             let Some(low) = self.inner.find_low(pm, route) else { return Ok(()) };
-            let left = self.inner.find(pm, &low.route::<K>()).leaf;
+            let left = self.inner.leaf_for(pm, &low.route::<K>());
             let guards = self.lock_both(left, empty);
             // The ways to a leaf change only under its lock: what holds now stays so.
-            let settled = self.inner.find(pm, route).leaf == empty
+            let settled = self.inner.leaf_for(pm, route) == empty
                 && self
                     .inner
                     .find_low(pm, route)
-                    .is_some_and(|low| self.inner.find(pm, &low.route::<K>()).leaf == left);
+                    .is_some_and(|low| self.inner.leaf_for(pm, &low.route::<K>()) == left);
             if !settled {
                 drop(guards);
                 pm.spin();

@@ -45,7 +45,7 @@ impl Place<'_> {
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// The leaf for `route`.
+    /// The leaf for `route`, to be validated.
     #[inline(always)]
     pub(in crate::fptree) fn find(&self, pm: &impl Medium, route: &Route<'_>) -> Place<'_> {
         'restart: loop {
@@ -68,6 +68,16 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                         (index, node, version) = (child, next, next_version);
                     }
                 }
+            }
+        }
+    }
+
+    /// The leaf that was the one for `route` at some moment of this call.
+    pub(in crate::fptree) fn leaf_for(&self, pm: &impl Medium, route: &Route<'_>) -> u64 {
+        loop {
+            let place = self.find(pm, route);
+            if place.validate(pm) {
+                return place.leaf;
             }
         }
     }

@@ -42,29 +42,41 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                 if !first && !self.step(pm, cursor) {
                     continue;
                 }
-                let node = self.nodes.get(cursor.node);
-                let at = self.child_index(cursor.node, node, &Route::to(probe));
-                match self.child(node, at).target() {
-                    Target::Leaf(leaf) => {
-                        cursor.leaf = leaf;
-                        cursor.next = None;
-                        found(probe, leaf);
-                    }
-                    Target::Node(next) => {
-                        self.dram.prefetch(keys_of(self.nodes.get(next)));
-                        cursor.next = Some(next);
-                        unfinished = true;
-                    }
-                }
+                unfinished |= !self.look(&Route::to(probe), cursor, |leaf| found(probe, leaf));
             }
             first = false;
+        }
+    }
+
+    /// What a cursor sees where it stands: its leaf (`true`), or the node to go to.
+    #[inline(always)]
+    pub(super) fn look(
+        &self,
+        route: &Route<'_>,
+        cursor: &mut Cursor,
+        found: impl FnOnce(u64),
+    ) -> bool {
+        let node = self.nodes.get(cursor.node);
+        let at = self.child_index(cursor.node, node, route);
+        match self.child(node, at).target() {
+            Target::Leaf(leaf) => {
+                cursor.leaf = leaf;
+                cursor.next = None;
+                found(leaf);
+                true
+            }
+            Target::Node(next) => {
+                self.dram.prefetch(keys_of(self.nodes.get(next)));
+                cursor.next = Some(next);
+                false
+            }
         }
     }
 
     /// Moves a cursor to its next node, or back to the root if the node it stood in has changed;
     /// `false` if it has arrived.
     #[inline(always)]
-    fn step(&self, pm: &impl Medium, cursor: &mut Cursor) -> bool {
+    pub(super) fn step(&self, pm: &impl Medium, cursor: &mut Cursor) -> bool {
         let Some(next) = cursor.next else { return false };
         let version = self.nodes.get(next).lock.begin_read(pm);
         if self.is_valid(pm, cursor) {
@@ -76,7 +88,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         true
     }
 
-    fn start(&self, pm: &impl Medium) -> Cursor {
+    pub(super) fn start(&self, pm: &impl Medium) -> Cursor {
         let version = self.nodes.get(ROOT).lock.begin_read(pm);
         Cursor { leaf: 0, node: ROOT, version, next: None }
     }

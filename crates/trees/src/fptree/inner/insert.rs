@@ -37,8 +37,8 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         pm: &impl Medium,
         separator: &Route<'_>,
     ) -> Result<Promise, PmError> {
-        let levels = self.height() as usize;
         let mut writer = pm.lock(&self.writer);
+        let levels = self.height() as usize;
         // Every level may split, and the root into two new nodes.
         while writer.spare.len() < (writer.promised + 1) * (levels + 3) {
             writer.spare.push(self.nodes.alloc()?);
