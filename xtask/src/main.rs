@@ -7,6 +7,7 @@ mod ci;
 mod crash;
 mod cross;
 mod dax_vm;
+mod format;
 mod fuzz;
 mod peers;
 mod shell;
@@ -37,6 +38,8 @@ enum Command {
     Crash(crash::Args),
     /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
     DaxVm(dax_vm::Args),
+    /// Writes docs/format.md from the sources that define the on-media format
+    Format,
     /// Damages pool files as an enemy would, guided by coverage
     Fuzz(fuzz::Args),
     /// Measures the allocator beside PMDK's, if that is installed
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
+        Command::Format => format::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Torture(args) => torture::run(&args),

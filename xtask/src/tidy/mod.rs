@@ -5,6 +5,7 @@
 
 mod edges;
 mod files;
+mod format;
 mod guarantees;
 mod links;
 mod macros;
@@ -52,6 +53,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(links::check(&files));
     complaints.extend(guarantees::check(&files));
     complaints.extend(wording::check(&files));
+    complaints.extend(format::check(&files));
     complaints.extend(edges::check(&edges::read()?));
     let rules = files.iter().find(|file| file.path == "deny.toml");
     let rules = rules.map_or("", |file| file.text.as_str());
