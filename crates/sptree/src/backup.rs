@@ -9,6 +9,7 @@
 //!
 //! Lock order: Mnodes, then the queue.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,6 +54,10 @@ fn word_of(key: &[u8]) -> u64 {
     let n = key.len().min(8);
     bytes[..n].copy_from_slice(&key[..n]);
     u64::from_be_bytes(bytes)
+}
+
+fn as_bytes(item: Result<(u64, u64), IndexError>) -> Result<(Vec<u8>, u64), IndexError> {
+    item.map(|(key, bnode)| (key.to_be_bytes().to_vec(), bnode))
 }
 
 impl<M: Medium> Backup<M> {
@@ -170,30 +175,48 @@ impl<M: Medium> Backup<M> {
         while self.step(pm) {}
     }
 
-    /// Queues those of the entries that the tree does not have. What it has otherwise is replaced.
-    pub(crate) fn confirm(&self, pm: &M, entries: Vec<(Vec<u8>, u64)>) -> Result<(), IndexError> {
-        let mut found = vec![None; entries.len()];
+    /// Up to `limit` entries of the tree in order, those after the key.
+    pub(crate) fn entries_after(
+        &self,
+        key: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, u64)>, IndexError> {
         match &self.tree {
-            None => {}
+            None => Ok(Vec::new()),
             Some(Tree::Words(tree)) => {
-                let keys: Vec<u64> = entries.iter().map(|(key, _)| word_of(key)).collect();
-                tree.get_many(&keys, &mut found)?;
+                let after = key.map_or(Bound::Unbounded, |key| Bound::Excluded(word_of(key)));
+                tree.range((after, Bound::Unbounded)).take(limit).map(as_bytes).collect()
             }
             Some(Tree::Bytes(tree)) => {
-                let keys: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key.clone()).collect();
-                tree.get_many(&keys, &mut found)?;
+                let after = key.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+                tree.range((after, Bound::Unbounded)).take(limit).collect()
             }
         }
+    }
+
+    /// Queues those entries that are not among the known ones; both ascend.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: a known entry, not beyond the last of the others, that is not among them.
+    pub(crate) fn confirm(
+        &self,
+        pm: &M,
+        entries: Vec<(Vec<u8>, u64)>,
+        known: &[(Vec<u8>, u64)],
+    ) -> Result<(), IndexError> {
+        let mut known = known.iter().peekable();
         let mut queue = pm.lock(&self.queue);
-        for ((key, bnode), found) in entries.into_iter().zip(found) {
-            match (&self.tree, found) {
-                (None, _) => queue.lost += 1,
-                (_, Some(there)) if there == bnode => {}
-                (_, Some(there)) => {
-                    let what = "a backup that leads to another Bnode";
-                    return Err(PmError::Corrupt { what, offset: there }.into());
+        for entry in entries {
+            match known.peek() {
+                Some(&next) if *next == entry => {
+                    known.next();
                 }
-                (_, None) => queue.waiting.push((key, bnode)),
+                Some((key, bnode)) if *key <= entry.0 => {
+                    let what = "a backup that leads to what is no Bnode";
+                    return Err(PmError::Corrupt { what, offset: *bnode }.into());
+                }
+                _ if self.tree.is_none() => queue.lost += 1,
+                _ => queue.waiting.push(entry),
             }
         }
         self.waiting.store(queue.waiting.len(), Relaxed);
@@ -208,10 +231,7 @@ impl<M: Medium> Backup<M> {
             None => Vec::new(),
             Some(Tree::Words(tree)) => {
                 tree.check()?;
-                let item = |item: Result<(u64, u64), IndexError>| {
-                    item.map(|(key, bnode)| (key.to_be_bytes().to_vec(), bnode))
-                };
-                tree.iter().map(item).collect::<Result<Vec<_>, _>>()?
+                tree.iter().map(as_bytes).collect::<Result<Vec<_>, _>>()?
             }
             Some(Tree::Bytes(tree)) => {
                 tree.check()?;

@@ -26,6 +26,7 @@ use pmindex_record::{Datum, Probe, Route, Slot};
 use crate::access::At;
 use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
+use crate::mend::Mending;
 use crate::middle::Mnode;
 use crate::tree::SpTree;
 use crate::write::Held;
@@ -195,6 +196,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);
         self.make_room(&probes, &mut ways);
+        for at in &ways[..probes.len()] {
+            self.prefetch_to_insert(at);
+        }
         let mut next = 0;
         while next < probes.len() {
             let mut stage = Stage::new(self, &probes, records);
@@ -217,7 +221,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 /// A Bnode with staged records.
-struct Staged<'t, K, V, const LEAF: usize> {
+struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     index: u32,
     node: &'t Mnode,
     bnode: Bnode<'t, K, V, LEAF>,
@@ -225,6 +229,8 @@ struct Staged<'t, K, V, const LEAF: usize> {
     taken: Taken,
     /// Staged records.
     records: u64,
+    /// Before the lock.
+    mending: Mending<'t, K, V, M, LEAF, BUFFER>,
     /// Held until all is durable.
     guard: VersionGuard<'t>,
 }
@@ -248,7 +254,7 @@ struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFE
     probes: &'r [Probe<'r, K>],
     records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
-    bnodes: Vec<Staged<'t, K, V, LEAF>>,
+    bnodes: Vec<Staged<'t, K, V, M, LEAF, BUFFER>>,
     planned: Vec<Planned>,
 }
 
@@ -309,7 +315,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let (tree, pm) = (self.tree, self.tree.pm());
         let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else {
             // Perhaps it is this stage that holds the lock, since this very version.
-            let same = |s: &Staged<'_, K, V, LEAF>| {
+            let same = |s: &Staged<'_, K, V, M, LEAF, BUFFER>| {
                 s.index == at.index && s.guard.next_version() == at.version + 2
             };
             return self.bnodes.iter().position(same);
@@ -317,7 +323,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let bnode = tree.bnode(at.bnode).ok()?;
         let taken = tree.middle.taken(at.node, LEAF);
         let (index, node) = (at.index, at.node);
-        self.bnodes.push(Staged { index, node, bnode, taken, records: 0, guard });
+        let mending = tree.mending(index, node);
+        self.bnodes.push(Staged { index, node, bnode, taken, records: 0, mending, guard });
         Some(self.bnodes.len() - 1)
     }
 
@@ -346,6 +353,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
             return Ok(());
         }
         let flushed = self.write()?;
+        for staged in self.bnodes.iter_mut().filter(|staged| staged.records > 0) {
+            staged.mending.arm();
+        }
         let op = self.op.take();
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
         let changed = || self.bnodes.iter().filter(|staged| staged.records > 0);
@@ -367,7 +377,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         for &Planned { record, bnode, slot, .. } in &self.planned {
             middle.put_tag(self.bnodes[bnode].node, slot, tag_of(&self.probes[record]));
         }
-        for staged in changed() {
+        for staged in self.bnodes.iter_mut().filter(|staged| staged.records > 0) {
+            staged.mending.disarm();
             self.tree.count(staged.index, staged.records);
         }
         Ok(()) // LIN: the guards

@@ -58,6 +58,7 @@ mod layout;
 mod leaf;
 pub mod log;
 mod low;
+mod mend;
 mod merge;
 mod middle;
 mod range;

@@ -2,7 +2,8 @@
 //!
 //! Opening reads the root and opens the backup, whatever the size; from then on point reads are
 //! [served](crate::serve). The layers above the Bnodes are rebuilt by steps, each along a few Bnodes
-//! of the list: an Mnode, an entry of the radix tree, and the backup's entry if it is missing. A Bnode
+//! of the list, which the backup has named ahead: an Mnode, an entry of the radix tree, and the backup's
+//! entry if it is missing. A Bnode
 //! says itself what a crash left undone: if its `next` has the ghosts bit, it may hold records of the
 //! next one, and they are cleared. That may be interrupted and done again. Nothing else changes, and
 //! nothing is freed, while readers are served from the list.
@@ -17,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
-use pmindex_core::{IndexEntry, Medium, Owner, PPtr, PmError, Pool};
+use pmindex_core::{IndexEntry, LINE, Medium, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
-use crate::layout::{Geometry, KIND, MAX_LEAF, Next, Root, Taken};
+use crate::layout::{BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
 use crate::leaf::{Bnode, finish, in_order};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
@@ -204,13 +205,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let started = Instant::now();
         let mut entries = Vec::with_capacity(STEP);
+        let known = self.backup.entries_after(rebuild.low.as_deref(), STEP)?;
+        for &(_, bnode) in &known {
+            // All at once: the list would name them one after the other.
+            self.pool.prefetch(BnodePtr::new(bnode));
+            self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(LINE as u64)));
+        }
         for _ in 0..STEP {
             if rebuild.next == 0 {
                 break;
             }
             self.take(rebuild, &mut entries)?;
         }
-        self.backup.confirm(self.pm(), entries)?;
+        self.backup.confirm(self.pm(), entries, &known)?;
         let done = rebuild.next == 0;
         rebuild.report.elapsed += started.elapsed();
         if done {
@@ -236,9 +243,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (mut taken, next) = (bnode.taken(pm), bnode.next(pm));
         if !taken.is_valid(LEAF) || !next.is_valid() {
             return Err(corrupt("a Bnode's bitmap or link", offset).into());
-        }
-        if next.offset() != 0 {
-            pool.prefetch(crate::layout::BnodePtr::new(next.offset()));
         }
         if next.ghosts() {
             taken = self.clear_ghosts(&bnode, taken, next)?;

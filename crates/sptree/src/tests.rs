@@ -12,6 +12,7 @@ use pmindex_record::{Probe, Slot};
 use crate::SpTree;
 use crate::layout::{Next, bits};
 use crate::middle::NONE;
+use crate::write::Writes;
 
 type Tree = SpTree<u64, u64, Mapped, 4>;
 
@@ -179,7 +180,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
     let (pool, tree) = tree_of(0..20);
     {
         let probe = Probe::new(&3).expect("a key");
-        let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+        let held = tree.hold(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
         std::mem::forget(held.guard); // its process dies with it
     }
     let tree = reopen(&pool, tree);
@@ -191,7 +192,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
 fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
     let (_pool, tree) = tree_of(0..20);
     let probe = Probe::new(&7).expect("a key");
-    let held = tree.hold(&probe, |_| true).expect("intact").expect("wanted");
+    let held = tree.hold(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
     let cell = &held.bnode.slot(held.slot.expect("present"))[Slot::<u64, u64>::KEY_WORDS];
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

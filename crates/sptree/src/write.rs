@@ -1,15 +1,26 @@
 //! Single writes: insert, update, upsert, remove.
 
-use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
+use pmindex_core::{LINE, Medium};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
-use crate::layout::{Taken, tag_of};
+use crate::layout::{BnodePtr, Taken, tag_of};
 use crate::leaf::{Bnode, Incoming};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
+
+/// What a write will write, if all goes well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// A record in a free slot, its tag, the bitmap.
+    Record,
+    /// The bitmap.
+    Bitmap,
+    /// A value in its place.
+    Value,
+}
 
 /// The Mnode of a key, locked, and what its Bnode holds of the key.
 pub(crate) struct Held<'t, K, V, const LEAF: usize> {
@@ -25,22 +36,39 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     /// Finds the key's Mnode and locks it, if `wanted` says so of whether the key is present; else
-    /// returns `None`, having written nothing.
+    /// returns `None`, having written nothing. The lines that `writes` names are on their way then.
     #[inline(always)]
     pub(crate) fn hold(
         &self,
         probe: &Probe<'_, K>,
+        writes: Writes,
         wanted: impl Fn(bool) -> bool,
     ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
         self.pool.check_writable()?;
         self.make_ready()?;
         loop {
             let at = self.locate(&Route::to(probe));
-            match self.hold_at(&at, probe, &wanted) {
+            match self.hold_at(&at, probe, writes, &wanted) {
                 Some(held) => return held,
                 None => self.pm().spin(),
             }
         }
+    }
+
+    /// Fetches the lines of a record and its tag, where they will be. A hint.
+    #[inline(always)]
+    fn prefetch_record(&self, at: &At<'_>, taken: Taken) {
+        if let Some(free) = taken.free_slot(LEAF) {
+            self.pool.prefetch(BnodePtr::new(at.bnode.wrapping_add(LINE as u64)));
+            self.prefetch_slot(at.bnode, free);
+        }
+    }
+
+    /// Fetches what an insert writes. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_insert(&self, at: &At<'_>) {
+        self.pool.prefetch(BnodePtr::new(at.bnode));
+        self.prefetch_record(at, self.middle.taken(at.node, LEAF));
     }
 
     /// As [`hold`](Self::hold); `None` if the Mnode has changed since it was located.
@@ -49,13 +77,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &'t self,
         at: &At<'t>,
         probe: &Probe<'_, K>,
+        writes: Writes,
         wanted: &impl Fn(bool) -> bool,
     ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
         let pm = self.pm();
         let taken = self.middle.taken(at.node, LEAF);
-        if let Some(free) = taken.free_slot(LEAF) {
-            // Where the record will be, most likely: time to fetch it while the search goes on.
-            self.prefetch_slot(at.bnode, free);
+        if writes != Writes::Value {
+            self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
+        }
+        if writes == Writes::Record {
+            self.prefetch_record(at, taken);
         }
         let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
         let found = self
@@ -81,7 +112,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
-        while let Some(held) = self.hold(&probe, |present| !present)? {
+        while let Some(held) = self.hold(&probe, Writes::Record, |present| !present)? {
             if self.insert_held(held, &record)? {
                 return Ok(true);
             }
@@ -101,10 +132,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Ok(false);
         };
         let Held { index, node, bnode, taken, guard, .. } = held;
+        let mut mending = self.mending(index, node);
+        mending.arm();
         bnode.insert(&self.pool, taken, slot, record)?;
         self.middle.put_tag(node, slot, tag_of(record.probe));
-        drop(guard); // LIN
+        mending.disarm();
         self.count(index, 1);
+        drop(guard); // LIN
         Ok(true)
     }
 
@@ -116,7 +150,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
-        while let Some(held) = self.hold(&probe, |present| present)? {
+        let writes = if Slot::<K, V>::ONE_WORD_UPDATE { Writes::Value } else { Writes::Record };
+        while let Some(held) = self.hold(&probe, writes, |present| present)? {
             if self.update_held(held, &record)? {
                 return Ok(true);
             }
@@ -132,13 +167,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
         let Some(slot) = held.slot else { return Ok(false) };
-        let Some(now) = held.bnode.update(&self.pool, held.taken, slot, record)? else {
-            self.split(held, None)?;
-            return Ok(false);
-        };
-        if now != slot {
+        let mut mending = self.mending(held.index, held.node);
+        mending.arm();
+        let updated = held.bnode.update(&self.pool, held.taken, slot, record)?;
+        if let Some(now) = updated.filter(|&now| now != slot) {
             self.middle.put_tag(held.node, slot, 0);
             self.middle.put_tag(held.node, now, tag_of(record.probe));
+        }
+        mending.disarm();
+        if updated.is_none() {
+            self.split(held, None)?;
+            return Ok(false);
         }
         drop(held.guard); // LIN
         Ok(true)
@@ -152,7 +191,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
-            let Some(held) = self.hold(&probe, |_| true)? else { continue };
+            let Some(held) = self.hold(&probe, Writes::Record, |_| true)? else { continue };
             let new = held.slot.is_none();
             let done = if new {
                 self.insert_held(held, &record)?
@@ -173,14 +212,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
-        let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
+        let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {
+            return Ok(None);
+        };
         let Held { index, node, bnode, taken, slot, guard } = held;
         let Some(slot) = slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, bnode.slot(slot))?;
+        let mut mending = self.mending(index, node);
+        mending.arm();
         bnode.remove(&self.pool, taken, slot)?;
         self.middle.put_tag(node, slot, 0);
-        drop(guard); // LIN
+        mending.disarm();
         self.count(index, u64::MAX);
+        drop(guard); // LIN
         if Self::may_merge(taken.len() - 1) {
             self.merge_beside(&Route::to(&probe));
         }

@@ -1,0 +1,72 @@
+//! An operation that ends in the middle, by an error or a panic: its Mnode's tags follow the Bnode.
+//!
+//! The bitmap decides what happened. Tags change after it, under the same lock; whoever cannot get
+//! that far reads them again from the Bnode before the lock is released.
+
+use pmindex_core::Medium;
+use pmindex_index::{Key, Value};
+
+use crate::layout::MAX_LEAF;
+use crate::middle::{Mnode, exact};
+use crate::tree::SpTree;
+
+/// Brings a locked Mnode's tags into line with its Bnode when dropped armed. To be dropped before the
+/// lock.
+pub(crate) struct Mending<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    index: u32,
+    node: &'t Mnode,
+    armed: bool,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Nothing is to be mended yet.
+    #[inline(always)]
+    pub(crate) fn mending<'t>(
+        &'t self,
+        index: u32,
+        node: &'t Mnode,
+    ) -> Mending<'t, K, V, M, LEAF, BUFFER> {
+        Mending { tree: self, index, node, armed: false }
+    }
+
+    /// Reads the tags of a locked Mnode again.
+    #[cold]
+    fn mend(&self, index: u32, node: &Mnode) {
+        let Ok(bnode) = self.bnode_of(node) else { return };
+        let (before, taken) = (self.middle.taken(node, LEAF), bnode.taken(self.pm()));
+        let mut tags = [0; MAX_LEAF / 8];
+        self.pm().read_words(bnode.tag_cells(), &mut tags);
+        self.middle.dram.write_words(&node.tags, &exact(tags, taken));
+        self.count(index, (taken.len() as u64).wrapping_sub(before.len() as u64));
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Mending<'_, K, V, M, LEAF, BUFFER>
+{
+    /// The Bnode is about to change.
+    #[inline(always)]
+    pub(crate) fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    /// The tags follow the Bnode.
+    #[inline(always)]
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Mending<'_, K, V, M, LEAF, BUFFER>
+{
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.armed {
+            self.tree.mend(self.index, self.node);
+        }
+    }
+}
