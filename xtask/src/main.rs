@@ -13,6 +13,7 @@ mod peers;
 mod shell;
 mod tidy;
 mod torture;
+mod which_index;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ enum Command {
     Peers(peers::Args),
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
+    /// Fills the measured table of docs/which-index.md from a report of `pmindex bench --json`
+    WhichIndex(which_index::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
     Tidy,
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Torture(args) => torture::run(&args),
+        Command::WhichIndex(args) => which_index::run(&args),
         Command::Tidy => tidy::run(),
     };
     match outcome {
