@@ -8,6 +8,8 @@ pub mod bztree;
 pub mod fptree;
 #[cfg(feature = "nvtree")]
 pub mod nvtree;
+#[cfg(feature = "fptree")]
+mod threads;
 #[cfg(feature = "wbtree")]
 pub mod wbtree;
 

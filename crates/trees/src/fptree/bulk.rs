@@ -329,7 +329,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Step P3.
     fn finish(mut self) -> Result<u64, IndexError> {
         let tree = self.tree;
-        let inner = tree.inner.prepare(std::mem::take(&mut self.leaves))?;
+        let inner = tree.inner.prepare(1, &[std::mem::take(&mut self.leaves)])?;
         self.finished = true; // what follows decides
         unmark(&tree.pool, self.root)?; // LIN, DUR
         tree.inner.install(tree.pm(), &inner);

@@ -56,26 +56,30 @@ pm_struct! {
         pub reserved: [PmU64; 5],
     }
 
-    /// The header of a piece of the clean-shutdown image; pairs of fence and leaf follow.
+    /// The header of a piece of the clean-shutdown image. For each leaf there follow its offset and
+    /// the separator on its left: the words of an inline key, or of a byte string its length and its
+    /// bytes, the first one in the most significant byte of the first word.
     ///
     /// ```text
-    /// 0       8        16        24         32
-    /// | next  | leaves | records | checksum | reserved |
+    /// 0       8        16      24        32         40      48
+    /// | next  | leaves | total | records | checksum | words | reserved |
     /// ```
     #[align(64)]
     pub struct Piece: size 64 {
         /// The next piece, or null.
         pub next @ 0: PmPtr<Piece>,
-        /// Pairs in this piece.
+        /// Leaves in this piece.
         pub leaves @ 8: PmU64,
-        /// Pairs in this piece and those after it.
+        /// Leaves in this piece and those after it.
         pub total @ 16: PmU64,
         /// Records in all leaves of the image (first piece only).
         pub records @ 24: PmU64,
-        /// A checksum of the pairs.
+        /// A checksum of these numbers and of what follows.
         pub checksum @ 32: PmU64,
+        /// How many words follow.
+        pub words @ 40: PmU64,
         /// Zero.
-        pub reserved: [PmU64; 3],
+        pub reserved: [PmU64; 2],
     }
 }
 

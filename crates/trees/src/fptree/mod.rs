@@ -39,6 +39,7 @@ mod leaf;
 mod range;
 mod recover;
 mod salvage;
+mod segments;
 mod shutdown;
 mod split;
 mod traits;
@@ -46,6 +47,8 @@ mod tree;
 mod unlink;
 mod write;
 
+#[cfg(test)]
+mod recover_tests;
 #[cfg(test)]
 mod tests;
 

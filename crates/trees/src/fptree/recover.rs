@@ -1,7 +1,8 @@
 //! Creating and opening: repairs, then inner nodes from the leaves.
 //!
 //! After a clean shutdown there is an image of what follows ([`shutdown`](super::shutdown)).
-//! Otherwise opening walks the list of leaves. Each says itself what a crash left undone:
+//! Otherwise opening walks the list of leaves, from many places at once where there are many
+//! ([`segments`](super::segments)). Each says itself what a crash left undone:
 //!
 //! * a split under way (a bit of its state): the records that are in the next leaf too are cleared;
 //! * a removal under way: it is empty, and is unlinked.
@@ -16,16 +17,19 @@ use std::time::Instant;
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Shape, Value};
-use pmindex_record::separator_between;
 
 use super::bulk::discard_unfinished;
 use super::image::LeafImage;
-use super::inner::{InnerTree, LeafRef, Route};
+use super::inner::{InnerTree, LeafRef};
 use super::layout::{Geometry, KIND, LeafState, Root};
 use super::leaf::{Leaf, link};
+use super::segments::{Borders, Reader, Segment};
 use super::shutdown;
 use super::tree::FpTree;
 use super::unlink::unlink_between;
+
+/// Leaves in a part, at least, for which a thread fills nodes.
+const PART: usize = 1024;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
@@ -104,26 +108,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             ..RecoveryReport::default()
         };
         let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
-        let leaves = if let Some(saved) = saved {
+        let parts = if let Some(saved) = saved {
             report.from_image = true;
-            report.leaves = saved.leaves.len() as u64;
+            report.leaves = saved.parts.iter().map(|part| part.len() as u64).sum();
             report.records = saved.records;
-            saved.leaves
+            report.threads = saved.threads;
+            saved.parts
         } else {
             let value = std::marker::PhantomData;
-            let leaves = Vec::new();
-            let mut walk = Walk::<K, V, M, LEAF, INNER> {
-                pool,
-                inner: &inner,
-                leaves,
-                report: &mut report,
-                last_key: None,
-                value,
-            };
+            let reader = Reader::<K, V, M, LEAF, INNER> { pool, inner: &inner, value };
+            let parts = Vec::new();
+            let mut walk = Walk { reader, report: &mut report, high: None, parts };
             walk.run(head, limit)?;
-            walk.leaves
+            walk.parts
         };
-        let prepared = inner.prepare(leaves)?;
+        let prepared = inner.prepare(report.threads, &parts)?;
         inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let locks = VersionTable::new(limit.ilog2().clamp(4, 13));
@@ -155,32 +154,41 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The walk along the leaves.
+/// The walk along the leaves, which repairs and believes; it takes segments as a whole.
 struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
-    pool: &'p Arc<Pool<M>>,
-    inner: &'p InnerTree<K, INNER>,
-    leaves: Vec<LeafRef>,
+    reader: Reader<'p, K, V, M, LEAF, INNER>,
     report: &'p mut RecoveryReport,
-    /// The greatest key so far of byte-string keys, the last fence of inline keys.
-    last_key: Option<K>,
-    value: std::marker::PhantomData<fn() -> V>,
+    /// The high border of the last leaf that had one.
+    high: Option<K>,
+    /// The leaves so far, in parts for several threads.
+    parts: Vec<Vec<LeafRef>>,
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Walk<'_, K, V, M, LEAF, INNER>
+impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Walk<'p, K, V, M, LEAF, INNER>
 {
     fn run(&mut self, head: u64, limit: u64) -> Result<(), PmError> {
-        let pm = self.pool.pm();
-        let mut left = Leaf::<K, V, LEAF>::at(self.pool, head)?;
+        let (pool, pm) = (self.reader.pool, self.reader.pool.pm());
+        let mut left = Leaf::<K, V, LEAF>::at(pool, head)?;
+        let (mut segments, threads) = self.reader.segments(&left, limit);
+        self.report.threads = threads;
         self.take(&left, true)?;
         for _ in 0..limit {
             let next = left.next(pm);
             if next == 0 {
+                for segment in segments.into_values() {
+                    self.reader.inner.forget(segment.leaves);
+                }
                 return Ok(());
             }
-            let leaf = Leaf::at(self.pool, next)?;
+            if let Some(segment) = segments.remove(&next) {
+                left = Leaf::at(pool, segment.last)?;
+                self.append(next, segment)?;
+                continue;
+            }
+            let leaf = Leaf::at(pool, next)?;
             if leaf.state(pm).len() == 0 {
-                unlink_between(self.pool, &left, &leaf)?;
+                unlink_between(pool, &left, &leaf)?;
                 self.report.repaired += 1;
             } else {
                 self.take(&leaf, false)?;
@@ -191,66 +199,74 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Repairs a leaf and notes it.
-    fn take(&mut self, leaf: &Leaf<'_, K, V, LEAF>, first: bool) -> Result<(), PmError> {
-        let pm = self.pool.pm();
-        let mut state = leaf.state(pm);
+    fn take(&mut self, leaf: &Leaf<'p, K, V, LEAF>, head: bool) -> Result<(), PmError> {
+        let pool = self.reader.pool;
+        let mut state = leaf.state(pool.pm());
         if !state.is_valid(LEAF) {
             return Err(PmError::Corrupt { what: "a leaf's state", offset: leaf.offset() });
         }
         if state.is_splitting() {
-            state = finish_split(self.pool, leaf, state)?;
+            state = finish_split(pool, leaf, state)?;
             self.report.repaired += 1;
         }
-        let reference = match K::SHAPE {
-            Shape::Inline(_) => self.low_of_inline(leaf, first)?,
-            Shape::Bytes => self.low_of_bytes(leaf, state)?,
+        let offset = leaf.offset();
+        let borders = self.reader.borders(leaf, state)?;
+        let reference = match &borders {
+            Some(borders) if !head => {
+                self.check_order(borders, offset)?;
+                Reader::<K, V, M, LEAF, INNER>::with_separator(
+                    self.high.as_ref(),
+                    borders,
+                    |low| self.reader.inner.leaf_ref(low, offset),
+                )?
+            }
+            _ => LeafRef::first(offset),
         };
-        self.leaves.push(reference);
+        // The head's fence has no meaning.
+        if let (Some(borders), false) = (borders, head && K::SHAPE != Shape::Bytes) {
+            self.high = Some(borders.high);
+        }
+        self.part().push(reference);
         self.report.leaves += 1;
         self.report.records += state.len() as u64;
         Ok(())
     }
 
-    fn low_of_inline(
-        &mut self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        first: bool,
-    ) -> Result<LeafRef, PmError> {
-        let mut words = [0; 4];
-        let cells = leaf.fence_cells();
-        self.pool.pm().read_words(cells, &mut words[..cells.len()]);
-        if !first {
-            let fence = K::from_words(&words[..cells.len()]);
-            if self.last_key.as_ref().is_some_and(|last| *last >= fence) {
-                let what = "the fences of the leaves are out of order";
-                return Err(PmError::Corrupt { what, offset: leaf.offset() });
-            }
-            self.last_key = Some(fence);
+    /// Takes a segment, which starts with the leaf at `first`.
+    fn append(&mut self, first: u64, mut segment: Segment<K>) -> Result<(), PmError> {
+        self.check_order(&segment.borders, first)?;
+        let (inner, high) = (self.reader.inner, self.high.as_ref());
+        if let Some(leaf) = segment.leaves.first_mut() {
+            Reader::<K, V, M, LEAF, INNER>::with_separator(high, &segment.borders, |low| {
+                inner.set_low(leaf, low)
+            })?;
         }
-        self.inner.leaf_ref(&Route::to_words(words), leaf.offset())
+        self.high = Some(segment.borders.high);
+        self.report.leaves += segment.leaves.len() as u64;
+        self.report.records += segment.records;
+        self.part().append(&mut segment.leaves);
+        Ok(())
     }
 
-    fn low_of_bytes(
-        &mut self,
-        leaf: &Leaf<'_, K, V, LEAF>,
-        state: LeafState,
-    ) -> Result<LeafRef, PmError> {
-        let keys = leaf.sorted(self.pool, state)?;
-        let separator = match (&self.last_key, keys.first()) {
-            (Some(greatest), Some((least, _))) => {
-                if greatest >= least {
-                    let what = "the keys of the leaves are out of order";
-                    return Err(PmError::Corrupt { what, offset: leaf.offset() });
-                }
-                let left = K::to_bytes(greatest.borrowed());
-                separator_between(&left, &K::to_bytes(least.borrowed())).into_owned()
-            }
-            _ => Vec::new(),
-        };
-        if let Some((greatest, _)) = keys.into_iter().next_back() {
-            self.last_key = Some(greatest);
+    fn check_order(&self, borders: &Borders<K>, offset: u64) -> Result<(), PmError> {
+        let follows = |high| Reader::<K, V, M, LEAF, INNER>::follows(high, borders);
+        if self.high.as_ref().is_none_or(follows) {
+            return Ok(());
         }
-        self.inner.leaf_ref(&Route::to_bytes(&separator), leaf.offset())
+        let what = match K::SHAPE {
+            Shape::Inline(_) => "the fences of the leaves are out of order",
+            Shape::Bytes => "the keys of the leaves are out of order",
+        };
+        Err(PmError::Corrupt { what, offset })
+    }
+
+    /// The part that the next leaf belongs to.
+    fn part(&mut self) -> &mut Vec<LeafRef> {
+        if self.parts.last().is_none_or(|part| part.len() >= PART) {
+            self.parts.push(Vec::with_capacity(PART.min(64)));
+        }
+        let last = self.parts.len() - 1;
+        &mut self.parts[last]
     }
 }
 

@@ -1,5 +1,5 @@
-//! The clean-shutdown image: the leaves in order, each with its fence, so that the next opening
-//! need not read them. One-word keys only; others are read.
+//! The clean-shutdown image: the leaves in order, each with the separator on its left, so that the
+//! next opening need not read them.
 //!
 //! The image is a list of pieces, each allocated into the pointer before it, the first into the
 //! root's `image`. Each says how many leaves it and those after it name, so an image counts when it
@@ -8,26 +8,90 @@
 //! index, whoever was killed when. A damaged one is ignored.
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_index::{IndexError, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Value};
 use pmindex_record::hash_words;
 
-use super::inner::{InnerTree, LeafRef, Route};
+use super::inner::{InnerTree, LeafRef, OwnedRoute, Route};
 use super::layout::{Piece, Root};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
+use crate::threads::{on_threads, threads_for};
 
-/// Pairs in a piece: 32 KiB.
-const PAIRS: usize = 2044;
+/// The most words of a piece, which is 32 KiB with its header.
+const PIECE_WORDS: usize = 4096 - HEADER_WORDS;
 const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+/// Pieces that a thread reads at a time.
+const GROUP: usize = 4;
 
 /// What an image says.
 pub(super) struct Saved {
-    pub(super) leaves: Vec<LeafRef>,
+    /// The leaves, in order.
+    pub(super) parts: Vec<Vec<LeafRef>>,
     pub(super) records: u64,
+    pub(super) threads: usize,
 }
 
-fn has_image<K: Key>() -> bool {
-    K::SHAPE == Shape::Inline(1)
+/// A piece in the making: how many leaves, and the words.
+type Body = (u64, Vec<u64>);
+
+/// The checksum of a piece: of its numbers of leaves and records, and of what follows.
+fn checksum_of([leaves, total, records]: [u64; 3], body: &[u64]) -> u64 {
+    hash_words(&[leaves, total, records, hash_words(body)])
+}
+
+/// Appends a leaf and the separator on its left.
+fn append<K: Key>(words: &mut Vec<u64>, leaf: u64, low: &OwnedRoute) {
+    let (route, mut room) = (low.route::<K>(), [0; 8 * MAX_INLINE_WORDS]);
+    let bytes = route.encoded::<K>(&mut room);
+    words.push(leaf);
+    if K::SHAPE == Shape::Bytes {
+        words.push(bytes.len() as u64);
+    }
+    words.extend(bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_be_bytes(word)
+    }));
+}
+
+/// A leaf and its separator at the beginning of `words`, and how many words that are.
+fn leaf_at<K: Key>(words: &[u64]) -> Option<(u64, Low<'_>, usize)> {
+    let (&leaf, rest) = words.split_first()?;
+    match K::SHAPE {
+        Shape::Inline(n) => Some((leaf, Low { words: rest.get(..n)?, bytes: 0 }, n + 1)),
+        Shape::Bytes => {
+            let (&length, rest) = rest.split_first()?;
+            let bytes = usize::try_from(length).ok().filter(|bytes| *bytes <= MAX_KEY_BYTES)?;
+            let n = bytes.div_ceil(8);
+            Some((leaf, Low { words: rest.get(..n)?, bytes }, n + 2))
+        }
+    }
+}
+
+/// A separator in an image. They are ordered as these are: the padding of a byte string is zero.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Low<'w> {
+    words: &'w [u64],
+    bytes: usize,
+}
+
+impl Low<'_> {
+    /// Calls `then` with the route; `bytes` is room.
+    fn with_route<K: Key, T>(&self, bytes: &mut Vec<u8>, then: impl FnOnce(&Route<'_>) -> T) -> T {
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let mut words = [0; 4];
+                words[..n].copy_from_slice(self.words);
+                then(&Route::to_words(words))
+            }
+            Shape::Bytes => {
+                bytes.clear();
+                bytes.extend(self.words.iter().flat_map(|word| word.to_be_bytes()));
+                bytes.truncate(self.bytes);
+                then(&Route::to_bytes(bytes))
+            }
+        }
+    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -40,7 +104,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// reads the leaves.
     pub fn close(self) -> Result<(), IndexError> {
         let pool = &*self.pool;
-        if !has_image::<K>() || pool.is_read_only() {
+        if pool.is_read_only() {
             return Ok(());
         }
         let root = self.root()?;
@@ -51,19 +115,37 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
+    /// What the pieces say.
+    fn bodies(&self) -> Vec<Body> {
+        let mut bodies: Vec<Body> = Vec::new();
+        let mut words = Vec::new();
+        self.inner.for_each_leaf(|low, leaf| {
+            words.clear();
+            append::<K>(&mut words, leaf, low);
+            if let Some((leaves, body)) = bodies.last_mut()
+                && body.len() + words.len() <= PIECE_WORDS
+            {
+                *leaves += 1;
+                body.extend_from_slice(&words);
+            } else {
+                bodies.push((1, words.clone()));
+            }
+        });
+        bodies
+    }
+
     fn save(&self, root: &Root) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        let pairs = self.inner.pairs();
+        let bodies = self.bodies();
         let mut records = self.counts.iter().fold(0u64, |sum, count| {
             sum.wrapping_add(count.load(std::sync::atomic::Ordering::Relaxed))
         });
         let mut cell = root.image.as_word();
-        let mut total = pairs.len() as u64;
-        for part in pairs.chunks(PAIRS) {
-            let leaves = part.len() as u64;
-            let checksum = hash_words(part.as_flattened());
-            let mut words = vec![0, leaves, total, records, checksum, 0, 0, 0];
-            words.extend_from_slice(part.as_flattened());
+        let mut total: u64 = bodies.iter().map(|(leaves, _)| leaves).sum();
+        for (leaves, body) in bodies {
+            let checksum = checksum_of([leaves, total, records], &body);
+            let mut words = vec![0, leaves, total, records, checksum, body.len() as u64, 0, 0];
+            words.extend_from_slice(&body);
             (total, records) = (total - leaves, 0);
             let mut op = pool.op()?;
             let block = op.reserve_bytes(8 * words.len() as u64, 64)?;
@@ -86,7 +168,7 @@ pub(super) fn take<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: 
     inner: &InnerTree<K, INNER>,
     limit: u64,
 ) -> Result<Option<Saved>, PmError> {
-    if !has_image::<K>() || pool.pm().load(&root.image).is_null() {
+    if pool.pm().load(&root.image).is_null() {
         return Ok(None);
     }
     let saved = read::<K, V, M, LEAF, INNER>(pool, root, inner, limit);
@@ -120,37 +202,102 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     limit: u64,
 ) -> Option<Saved> {
     let pm = pool.pm();
-    let mut saved = Saved { leaves: Vec::new(), records: 0 };
     let mut next = pm.load(&root.image);
     let total = pm.load(&pool.get(next).ok()?.total);
-    let mut last = None;
-    let mut words = Vec::new();
+    let (mut pieces, mut leaves, mut records) = (Vec::new(), 0, 0u64);
     while !next.is_null() {
         let piece = pool.get(next).ok()?;
-        let leaves = pm.load(&piece.leaves);
-        if leaves == 0 || leaves > PAIRS as u64 || saved.leaves.len() as u64 + leaves > limit {
+        let body = pool.words(next.offset() + 8 * HEADER_WORDS as u64, body_words(pm, piece)?);
+        pieces.push((piece, body.ok()?));
+        // Each piece has a leaf at least: so the list ends.
+        leaves += pm.load(&piece.leaves).clamp(1, limit);
+        if leaves > limit {
             return None;
         }
-        let pairs: &[PmU64] =
-            pool.words(next.offset() + 8 * HEADER_WORDS as u64, 2 * leaves as usize).ok()?;
-        words.resize(pairs.len(), 0);
-        pm.read_words(pairs, &mut words);
-        if hash_words(&words) != pm.load(&piece.checksum) {
-            return None;
-        }
-        for &[fence, leaf] in words.as_chunks::<2>().0 {
-            if last.is_some_and(|last| saved.leaves.len() > 1 && last >= fence) {
-                return None;
-            }
-            last = Some(fence);
-            Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
-            saved.leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
-        }
-        saved.records = saved.records.wrapping_add(pm.load(&piece.records));
+        records = records.wrapping_add(pm.load(&piece.records));
         next = pm.load(&piece.next);
     }
-    let starts = saved.leaves.first()?.leaf() == pm.load(&root.head).offset();
-    (starts && saved.leaves.len() as u64 == total).then_some(saved)
+    let threads = threads_for(pieces.len());
+    let groups: Vec<_> = pieces.chunks(GROUP).collect();
+    let groups = on_threads(threads, groups.len(), |at| {
+        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], at == 0)
+    });
+    let ordered = |left: &Group, right: &Group| left.greatest < right.least;
+    let whole = groups.iter().all(|group| group.whole) && groups.is_sorted_by(ordered);
+    let parts: Vec<Vec<LeafRef>> = groups.into_iter().map(|group| group.leaves).collect();
+    let found: usize = parts.iter().map(Vec::len).sum();
+    let head = parts.first().and_then(|part| part.first()).map(LeafRef::leaf);
+    if whole && found as u64 == total && head == Some(pm.load(&root.head).offset()) {
+        return Some(Saved { parts, records, threads });
+    }
+    inner.forget(parts.into_iter().flatten());
+    None
+}
+
+/// The words of a piece's body, if it may have so many.
+fn body_words(pm: &impl Medium, piece: &Piece) -> Option<usize> {
+    usize::try_from(pm.load(&piece.words)).ok().filter(|words| *words <= PIECE_WORDS)
+}
+
+/// What a group of pieces says.
+#[derive(Default)]
+struct Group {
+    leaves: Vec<LeafRef>,
+    /// The separators before the first leaf (not the head) and before the last, as words and length.
+    least: Option<(Vec<u64>, usize)>,
+    greatest: Option<(Vec<u64>, usize)>,
+    /// It says what it was made to say.
+    whole: bool,
+}
+
+/// Reads and verifies some pieces, the first ones (`head`) or others.
+fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    pool: &Pool<M>,
+    inner: &InnerTree<K, INNER>,
+    pieces: &[(&Piece, &[PmU64])],
+    head: bool,
+) -> Group {
+    let pm = pool.pm();
+    let mut words = Vec::with_capacity(pieces.iter().map(|(_, body)| body.len()).sum());
+    let mut leaves = 0;
+    for &(piece, body) in pieces {
+        let start = words.len();
+        words.resize(start + body.len(), 0);
+        pm.read_words(body, &mut words[start..]);
+        leaves = pm.load(&piece.leaves).wrapping_add(leaves);
+        let numbers = [&piece.leaves, &piece.total, &piece.records].map(|number| pm.load(number));
+        if checksum_of(numbers, &words[start..]) != pm.load(&piece.checksum) {
+            return Group::default();
+        }
+    }
+    let mut group = Group::default();
+    let (mut rest, mut room) = (words.as_slice(), Vec::new());
+    let (mut least, mut before) = (None, None);
+    while let Some((leaf, low, taken)) = leaf_at::<K>(rest) {
+        if before.as_ref().is_some_and(|before| *before >= low)
+            || !is_leaf::<K, V, M, LEAF>(pool, leaf)
+        {
+            return group;
+        }
+        let reference = low.with_route::<K, _>(&mut room, |low| inner.leaf_ref(low, leaf));
+        let Ok(reference) = reference else { return group };
+        let is_head = head && group.leaves.is_empty();
+        group.leaves.push(reference);
+        if !is_head {
+            least = least.or(Some(low.clone()));
+            before = Some(low);
+        }
+        rest = &rest[taken..];
+    }
+    let owned = |low: Low<'_>| (low.words.to_vec(), low.bytes);
+    (group.least, group.greatest) = (least.map(owned), before.map(owned));
+    group.whole = rest.is_empty() && group.leaves.len() as u64 == leaves;
+    group
+}
+
+/// Whether there may be a leaf at `offset`.
+fn is_leaf<K: Key, V: Value, M: Medium, const LEAF: usize>(pool: &Pool<M>, offset: u64) -> bool {
+    Leaf::<K, V, LEAF>::at(pool, offset).is_ok()
 }
 
 const _: () = assert!(HEADER_WORDS == 8);

@@ -2,9 +2,10 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
+use pmindex_record::{OwnedRoute, Route, Separator, Tail};
 
 use super::node::{Child, Contents, InnerTree, ROOT, Target};
-use pmindex_record::{Route, Separator};
+use crate::threads::on_threads;
 
 /// A leaf and the separator on its left (of no meaning for the first).
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,12 @@ pub(in crate::fptree) struct LeafRef {
 }
 
 impl LeafRef {
+    /// A leaf whose separator is of no meaning, or yet missing.
+    pub(in crate::fptree) fn first(leaf: u64) -> Self {
+        let low = Separator { prefix: 0, tail: Tail::default() };
+        Self { low, child: Child::leaf(leaf) }
+    }
+
     /// The leaf's offset.
     pub(in crate::fptree) fn leaf(&self) -> u64 {
         match self.child.target() {
@@ -39,6 +46,16 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(LeafRef { low, child: Child::leaf(leaf) })
     }
 
+    /// Sets the separator on the left of a leaf.
+    pub(in crate::fptree) fn set_low(
+        &self,
+        leaf: &mut LeafRef,
+        low: &Route<'_>,
+    ) -> Result<(), PmError> {
+        leaf.low = self.tails.store::<K>(&self.dram, low)?;
+        Ok(())
+    }
+
     /// Gives references back that will not be used.
     pub(in crate::fptree) fn forget(&self, leaves: impl IntoIterator<Item = LeafRef>) {
         for leaf in leaves {
@@ -46,39 +63,60 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Fills nodes over `leaves`, in order, each nearly full; all but the root.
-    pub(in crate::fptree) fn prepare(&self, mut leaves: Vec<LeafRef>) -> Result<Built, PmError> {
-        let fill = F + 1 - F / 8;
-        while leaves.len() > F + 1 {
-            let nodes = leaves.len().div_ceil(fill);
-            let mut level = Vec::with_capacity(nodes);
-            let mut rest = leaves.as_slice();
-            for left in (1..=nodes).rev() {
-                let (part, others) = rest.split_at(rest.len().div_ceil(left));
-                rest = others;
-                let index = self.nodes.alloc()?;
-                self.write(index, &contents(part));
-                level.push(LeafRef { low: part[0].low, child: Child::node(index) });
-            }
-            leaves = level;
+    /// Fills nodes over the leaves of all parts, in order, each nearly full; all but the root. The
+    /// lowest nodes are shared out among `threads`, part by part.
+    pub(in crate::fptree) fn prepare(
+        &self,
+        threads: usize,
+        parts: &[Vec<LeafRef>],
+    ) -> Result<Built, PmError> {
+        let leaves: usize = parts.iter().map(Vec::len).sum();
+        if leaves <= F + 1 {
+            return Ok(Built(contents(&parts.concat())));
         }
-        Ok(Built(contents(&leaves)))
+        let nodes = on_threads(threads, parts.len(), |at| self.level_above(&parts[at]));
+        let mut level = nodes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+        while level.len() > F + 1 {
+            level = self.level_above(&level)?;
+        }
+        Ok(Built(contents(&level)))
     }
 
-    /// The leaves of a quiescent index in order, each with the word of the separator on its left.
-    pub(in crate::fptree) fn pairs(&self) -> Vec<[u64; 2]> {
-        let mut pairs = Vec::new();
-        self.append_pairs(ROOT, 0, &mut pairs);
-        pairs
+    /// Fills the nodes over a part of a level.
+    fn level_above(&self, part: &[LeafRef]) -> Result<Vec<LeafRef>, PmError> {
+        let nodes = part.len().div_ceil(F + 1 - F / 8);
+        let count = u32::try_from(nodes).unwrap_or(u32::MAX);
+        let first = self.nodes.alloc_fresh(count)?;
+        let start = |node: usize| node * part.len() / nodes;
+        let fill = |(index, node): (u32, usize)| {
+            let part = &part[start(node)..start(node + 1)];
+            self.write(index, &contents(part));
+            LeafRef { low: part[0].low, child: Child::node(index) }
+        };
+        Ok((first..).zip(0..nodes).map(fill).collect())
     }
 
-    fn append_pairs(&self, index: u32, low: u64, pairs: &mut Vec<[u64; 2]>) {
+    /// Visits the leaves of a quiescent index in order, each with the separator on its left (none
+    /// before the first).
+    pub(in crate::fptree) fn for_each_leaf(&self, mut visit: impl FnMut(&OwnedRoute, u64)) {
+        self.visit_leaves(ROOT, None, &mut visit);
+    }
+
+    fn visit_leaves(
+        &self,
+        index: u32,
+        low: Option<Separator>,
+        visit: &mut impl FnMut(&OwnedRoute, u64),
+    ) {
         let Contents { separators, children } = self.read(index);
-        let lows = std::iter::once(low).chain(separators.iter().map(|s| s.prefix));
+        let lows = std::iter::once(low).chain(separators.into_iter().map(Some));
         for (low, child) in lows.zip(children) {
             match child.target() {
-                Target::Leaf(leaf) => pairs.push([low, leaf]),
-                Target::Node(child) => self.append_pairs(child, low, pairs),
+                Target::Leaf(leaf) => {
+                    let low = low.map(|low| self.tails.load::<K>(&self.dram, low));
+                    visit(&low.unwrap_or_else(|| Route::LEAST.to_owned_route()), leaf);
+                }
+                Target::Node(child) => self.visit_leaves(child, low, visit),
             }
         }
     }
