@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
 use pmindex_index::{Key, Shape};
 
 use super::layout::LeafState;
@@ -195,4 +195,68 @@ fn damaged_images_are_ignored() {
     ignores_damage::<u64>();
     ignores_damage::<[u8; 16]>();
     ignores_damage::<Vec<u8>>();
+}
+
+/// The next of a sequence of numbers without pattern.
+fn scramble(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state as usize
+}
+
+/// Opens a pool file in which some words are others, and uses the index if it opens.
+fn survives_damage<K: Numbered>() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (whole, damaged) = (dir.path().join("whole"), dir.path().join("damaged"));
+    let options = PoolOptions::new().size(4 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&whole, &options).expect("room"));
+    let tree = Tree::<K>::create(&pool, "t").expect("room");
+    for n in (0..9000).map(|n| n * 7919 % 9000) {
+        tree.insert(K::nth(n).borrowed(), &n).expect("room");
+    }
+    let leaves = leaves(&tree);
+    assert!(leaves.len() > 1024, "enough for walks from many places");
+    drop((tree, pool));
+    let bytes = std::fs::read(&whole).expect("readable");
+    let words: Vec<u64> = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+    let (mut rng, mut opened) = (0x9e37_79b9_7f4a_7c15, 0);
+    for _ in 0..120 {
+        let mut words = words.clone();
+        for _ in 0..1 + scramble(&mut rng) % 5 {
+            // Some word of some leaf, mostly its first or one near its end.
+            let leaf = leaves[scramble(&mut rng) % leaves.len()] as usize / 8;
+            let at = leaf + [0, 0, 3, 24, 24, 25, 26, 9][scramble(&mut rng) % 8];
+            words[at] = match scramble(&mut rng) % 6 {
+                0 => 0,
+                1 => words[scramble(&mut rng) % words.len()],
+                2 => words[at] ^ 1 << (scramble(&mut rng) % 64),
+                3 => words[at] | 1 << 63, // a split under way
+                _ => leaves[scramble(&mut rng) % leaves.len()],
+            };
+        }
+        let image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(&damaged, image).expect("room");
+        let Ok(pool) = Pool::open(&damaged, &options) else { continue };
+        let pool = Arc::new(pool);
+        let Ok(tree) = Tree::<K>::open(&pool, "t") else { continue };
+        opened += 1;
+        let _ = tree.check();
+        let _ = tree.iter().take(20_000).filter(Result::is_ok).count();
+        let _ = tree.iter().rev().take(20_000).filter(Result::is_ok).count();
+        for n in (0..8000).step_by(97) {
+            let _ = tree.get(K::nth(n).borrowed());
+            let _ = tree.remove(K::nth(n).borrowed());
+            let _ = tree.upsert(K::nth(n + 1).borrowed(), &n);
+        }
+        let _ = tree.close();
+    }
+    assert!(opened > 10, "only {opened} opened");
+}
+
+#[test]
+fn damaged_leaves_are_an_error_or_an_answer_wherever_walks_start() {
+    survives_damage::<u64>();
+    survives_damage::<[u8; 16]>();
+    survives_damage::<Vec<u8>>();
 }
