@@ -14,6 +14,12 @@
 //!   the allocator's ticket ([`unlink`]). A leaf says itself that it needs repair.
 //! * **A fence key** in each leaf lets recovery read two lines per leaf ([`recover`]).
 //!
+//! * **Leaves are not merged.** One that empties is given back; an underfull one stays, and takes
+//!   the next keys of its range. A merge would have to move records, with fences and a second lock,
+//!   on a removal that now takes one line and one fence; and what is half empty now is where the
+//!   next split does not happen. The price: records removed at random leave up to one leaf for each
+//!   record that stays.
+//!
 //! # Reading and writing concurrently
 //!
 //! A reader descends through node versions, takes the leaf's version, validates the last node,

@@ -198,3 +198,27 @@ fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
         tree.insert(&late, &0).expect("room");
     }
 }
+
+#[test]
+fn underfull_leaves_stay_until_they_empty_and_take_the_keys_that_come_back() {
+    let (pool, tree) = tree_of(0..400);
+    let leaves = || tree.stats().expect("intact").leaves;
+    for stays in [2, 5, 16, 3] {
+        let goes = |key: &u64| !key.is_multiple_of(stays);
+        for key in (0..400).filter(goes) {
+            assert_eq!(tree.remove(&key).expect("room"), Some(key * 10));
+        }
+        assert_holds(&tree, (0..400).filter(|key| !goes(key)));
+        assert!(leaves() <= 400u64.div_ceil(stays) + 1, "an empty leaf stayed");
+        for key in (0..400).filter(goes) {
+            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        }
+        assert_holds(&tree, 0..400);
+        assert!(leaves() <= 400 / 4 + 1, "{} leaves, half full at least on average", leaves());
+    }
+    for key in 0..400 {
+        tree.remove(&key).expect("room");
+    }
+    assert_eq!(leaves(), 1);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+}
