@@ -289,6 +289,10 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
             Some(Kind::NvTree) => {
                 Some(crate::NvTree::<K, V, M>::salvage(pool, name, foreign, each)?)
             }
+            #[cfg(feature = "sptree")]
+            Some(Kind::SpTree) => {
+                Some(crate::SpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
+            }
             #[cfg(feature = "hart")]
             Some(Kind::Hart) => Some(crate::Hart::<K, V, M>::salvage(pool, name, foreign, each)?),
             _ => {

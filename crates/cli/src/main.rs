@@ -29,11 +29,23 @@ use crate::error::CliError;
 
 /// Crash-consistent ordered indexes in persistent memory, or in any file that can be mapped
 #[derive(Parser)]
-#[command(name = "pmindex", version, arg_required_else_help = true)]
+#[command(name = "pmindex", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "Examples:
+  pmindex quickstart                    load, kill, recover, verify: see it work
+  pmindex put my.pool apple red         make a pool with one record in it
+  pmindex scan my.pool
+  pmindex info my.pool                  what it survives, and what is in it
+  pmindex check my.pool --repair new.pool
+  pmindex dump my.pool | pmindex restore - other.pool --type wbtree
+
+Exit codes: 0 it worked; 1 it did not, or there is no such key, or something is damaged (standard error
+says what to do next); 2 the command line is wrong. Progress is drawn on terminals only; NO_COLOR is
+honoured.";
 
 #[derive(Subcommand)]
 enum Command {

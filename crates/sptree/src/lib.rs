@@ -63,6 +63,7 @@ mod merge;
 mod middle;
 mod range;
 mod recover;
+mod salvage;
 mod serve;
 mod split;
 mod top;

@@ -116,6 +116,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// Whatever the size: some lines, one fence.
     pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let entry = Self::entry(pool, name)?;
+        Self::start(pool, entry)
+    }
+
+    /// The index in the directory, if it has these types.
+    pub(crate) fn entry(pool: &Pool<M>, name: &str) -> Result<IndexEntry, IndexError> {
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
@@ -127,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if entry.layout != Geometry::<K, V, LEAF>::id(BUFFER) {
             return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
         }
-        Self::start(pool, entry)
+        Ok(entry)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {

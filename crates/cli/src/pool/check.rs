@@ -19,7 +19,7 @@ use super::{handle, open, repair};
     pmindex check damaged.pool --repair saved.pool\n\n\
     The pool is never changed; the exit code is 0 only if every index is whole.\n\n\
     --repair copies every record that can be reached, from both ends of each index and by lookups\n\
-    between them or, where an index does not open (fptree, nvtree, hart), from its nodes one by one, and\n\
+    between them or, where an index does not open (fptree, nvtree, hart, sptree), from its nodes one by one, and\n\
     says what could not be read. What a damaged node held is lost. A value that changed without damage\n\
     to the structure is not noticed: values have no checksums. An index whose types are unknown, or a\n\
     pool whose header is lost, is not saved. A backup is better.")]

@@ -1,0 +1,140 @@
+//! Reading the Bnodes of an index that may be too damaged to be opened.
+
+use std::collections::HashSet;
+
+use pmindex_core::{Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Probe, Route, Slot};
+
+use crate::layout::{Geometry, Root, bits, tag_of};
+use crate::leaf::Bnode;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Hands every record in Bnodes that can be told to be Bnodes to `each`, in no order, until that
+    /// says `false`; returns what is wrong. Nothing is opened, recovered or written, so this works
+    /// where [`open`](Self::open) fails. Of a Bnode with ghosts, what
+    /// belongs to the next one is left out; in the list, given last if that one cannot be read.
+    ///
+    /// First the list of Bnodes, as far as it leads; then, if `foreign` can say of a block whether
+    /// another index owns it, all other live blocks that could be Bnodes. A Bnode is believed if its
+    /// records have the tags of their keys: half of them in the list, all of them (two at
+    /// least) elsewhere. Records whose tags differ are left out.
+    ///
+    /// # Cost
+    /// Reads every Bnode once, and the allocator's tables.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the root
+    /// cannot be read.
+    pub fn salvage(
+        pool: &Pool<M>,
+        name: &str,
+        foreign: Option<&dyn Fn(u64) -> bool>,
+        each: &mut dyn FnMut(K, V) -> bool,
+    ) -> Result<Vec<PmError>, IndexError> {
+        let entry = Self::entry(pool, name)?;
+        let head = pool.pm().load(&pool.get(entry.root::<Root>())?.head).offset();
+        let mut damage = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = head;
+        let mut doubtful = Vec::new();
+        while next != 0 && seen.insert(next) {
+            let bnode = match Bnode::<K, V, LEAF>::at(pool, next) {
+                Ok(bnode) => bnode,
+                Err(error) => {
+                    damage.push(error);
+                    break;
+                }
+            };
+            let (mut good, bad) = read(pool, &bnode);
+            let link = bnode.next(pool.pm());
+            if link.ghosts() {
+                let after = Bnode::<K, V, LEAF>::at(pool, link.offset());
+                match after.and_then(|after| after.low(pool)) {
+                    Ok(low) => good.retain(|(key, _)| is_below(key, &low)),
+                    Err(_) => doubtful.append(&mut good),
+                }
+            }
+            if bad > 0 {
+                damage.push(PmError::Corrupt { what: "a Bnode", offset: next });
+            }
+            if good.len() >= bad && !good.into_iter().all(|(key, value)| each(key, value)) {
+                return Ok(damage);
+            }
+            next = link.offset();
+        }
+        let give_doubtful = |each: &mut dyn FnMut(K, V) -> bool| {
+            doubtful.into_iter().all(|(key, value)| each(key, value))
+        };
+        let Some(foreign) = foreign else {
+            give_doubtful(each);
+            return Ok(damage);
+        };
+        let blocks = match pool.live_blocks() {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                damage.push(error);
+                give_doubtful(each);
+                return Ok(damage);
+            }
+        };
+        let bytes = Geometry::<K, V, LEAF>::BYTES;
+        let sized = |&&(_, size): &&(u64, u64)| (bytes..bytes * 5 / 4).contains(&size);
+        for &(offset, _) in blocks.iter().filter(sized) {
+            if seen.contains(&offset) || foreign(offset) {
+                continue;
+            }
+            let bnode = Bnode::<K, V, LEAF>::at(pool, offset)?;
+            let (mut good, bad) = read(pool, &bnode);
+            if good.len() < 2 || bad > 0 {
+                continue;
+            }
+            let link = bnode.next(pool.pm());
+            if link.ghosts() {
+                let after = Bnode::<K, V, LEAF>::at(pool, link.offset());
+                let low = after.and_then(|after| after.low(pool));
+                good.retain(|(key, _)| low.as_ref().is_ok_and(|low| is_below(key, low)));
+            }
+            let what = "the list of Bnodes does not lead to a Bnode";
+            damage.push(PmError::Corrupt { what, offset });
+            if !good.into_iter().all(|(key, value)| each(key, value)) {
+                return Ok(damage);
+            }
+        }
+        give_doubtful(each);
+        Ok(damage)
+    }
+}
+
+/// Whether a key is less than a Bnode's low key.
+fn is_below<K: Key>(key: &K, low: &[u8]) -> bool {
+    let probe = Probe::of_stored(key);
+    Route::to(&probe).encoded::<K>(&mut [0; 32]) < low
+}
+
+/// The records with the right tags, and how many there are without; a Bnode whose bitmap or link makes
+/// no sense counts as one without.
+fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    bnode: &Bnode<'_, K, V, LEAF>,
+) -> (Vec<(K, V)>, usize) {
+    let pm = pool.pm();
+    let taken = bnode.taken(pm);
+    if !taken.is_valid(LEAF) || !bnode.next(pm).is_valid() {
+        return (Vec::new(), 1);
+    }
+    let (mut good, mut bad) = (Vec::new(), 0);
+    for i in bits(taken.slots()) {
+        let key = Slot::<K, V>::key(pool, bnode.slot(i));
+        let tag = pm.load_word(&bnode.tag_cells()[i / 8]).to_le_bytes()[i % 8];
+        let right = |key: &K| tag_of(&Probe::of_stored(key)) == tag;
+        match (key, Slot::<K, V>::value(pool, bnode.slot(i))) {
+            (Ok(key), Ok(value)) if right(&key) => good.push((key, value)),
+            _ => bad += 1,
+        }
+    }
+    (good, bad)
+}
