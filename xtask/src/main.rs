@@ -7,6 +7,7 @@ mod ci;
 mod crash;
 mod cross;
 mod dax_vm;
+mod evidence;
 mod format;
 mod fuzz;
 mod peers;
@@ -39,10 +40,14 @@ enum Command {
     Crash(crash::Args),
     /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
     DaxVm(dax_vm::Args),
+    /// Measures every index and peer here, and writes tables and a page of charts
+    Evidence(evidence::Args),
     /// Writes docs/format.md from the sources that define the on-media format
     Format,
     /// Damages pool files as an enemy would, guided by coverage
     Fuzz(fuzz::Args),
+    /// Writes what a paper claims and what is measured here side by side
+    Paper(evidence::PaperArgs),
     /// Measures the allocator beside PMDK's, if that is installed
     Peers(peers::Args),
     /// Kills writing processes for a long time, and shows that nothing is lost
@@ -60,6 +65,8 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
+        Command::Paper(args) => evidence::paper(&args),
         Command::Format => format::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),

@@ -106,15 +106,19 @@ impl Entry {
     }
 }
 
+/// All entries, the peers last.
+fn all() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().chain(peers::entries())
+}
+
 /// All names.
 pub(crate) fn names() -> Vec<&'static str> {
-    ENTRIES.iter().map(|entry| entry.name).collect()
+    all().map(|entry| entry.name).collect()
 }
 
 /// The entry of this name.
 pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
-    ENTRIES
-        .iter()
+    all()
         .find(|entry| entry.name == name)
         .ok_or_else(|| CliError::UnknownIndex { name: name.into() })
 }
@@ -145,6 +149,26 @@ const YARDSTICK: Entry = Entry {
     bytes: Some(yardstick_makers()),
 };
 
+/// Other stores, where the program was built with them.
+mod peers {
+    use super::Entry;
+
+    #[cfg(not(feature = "peers"))]
+    pub(super) fn entries() -> &'static [Entry] {
+        &[]
+    }
+
+    #[cfg(feature = "peers")]
+    pub(super) fn entries() -> &'static [Entry] {
+        use crate::bench::peer;
+        static ENTRIES: std::sync::LazyLock<Vec<Entry>> = std::sync::LazyLock::new(|| {
+            let entry = |name| Entry { name, golden: &[], integers: peer::makers(), bytes: None };
+            peer::names().map(entry).collect()
+        });
+        &ENTRIES
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +178,7 @@ mod tests {
         let golden = find("fptree").expect("registered").golden();
         assert!(golden.contains(&(Phase::Insert, 2, 2)), "{golden:?}");
         assert!(golden.contains(&(Phase::GetMiss, 0, 0)), "{golden:?}");
-        for name in names() {
+        for name in ENTRIES.iter().map(|entry| entry.name) {
             if [Yardstick::NAME, VOLATILE_BZTREE].contains(&name) {
                 continue; // nothing is flushed
             }

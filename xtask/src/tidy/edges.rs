@@ -14,8 +14,8 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-record"],
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &["pmindex-trees", "pmindex-hart", "pmindex-sptree", "pmindex-pibench", "pmindex-testkit"],
-    &["pmindex"],
-    &["pmindex-cli", "pmindex-capi", "pmindex-peers", "pmindex-kv-server", "xtask"],
+    &["pmindex", "pmindex-peers"],
+    &["pmindex-cli", "pmindex-capi", "pmindex-kv-server", "xtask"],
 ];
 
 /// A dependency of one crate of the workspace on another.

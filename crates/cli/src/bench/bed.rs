@@ -39,6 +39,11 @@ pub(crate) trait Bench<K, V> {
     /// Its durability in a word and in a sentence.
     fn durability(&self) -> (String, String);
 
+    /// Whether it is no index of this workspace.
+    fn is_peer(&self) -> bool {
+        false
+    }
+
     /// Bytes of its pool in use, the allocator's own included; `None` without a pool.
     fn stored_bytes(&self) -> Option<u64>;
 

@@ -47,6 +47,21 @@ pub(super) fn count<K, V>(
     Ok(())
 }
 
+/// Takes the costs from an earlier run of the same index with the same distribution; `false` if
+/// there is none.
+pub(super) fn copy(earlier: &[Run], run: &mut Run) -> bool {
+    let same = |other: &&Run| other.index == run.index && other.distribution == run.distribution;
+    let Some(other) = earlier.iter().find(same) else { return false };
+    for row in &mut run.phases {
+        if let Some(counted) = other.row(&row.op) {
+            row.flushed_lines_per_op = counted.flushed_lines_per_op;
+            row.fences_per_op = counted.fences_per_op;
+            row.media_write_bytes_per_op = counted.media_write_bytes_per_op;
+        }
+    }
+    true
+}
+
 /// What the operations of a step cost.
 struct Cost {
     ops: u64,

@@ -3,6 +3,8 @@
 pub(crate) mod bed;
 mod costs;
 mod options;
+#[cfg(feature = "peers")]
+pub(crate) mod peer;
 mod print;
 mod series;
 pub(crate) mod victim;
@@ -176,7 +178,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let mut report = Report::here();
     for &distribution in &plan.distributions {
         for &threads in &plan.threads {
-            report.runs.extend(series::run(&plan, distribution, threads)?);
+            let runs = series::run(&plan, distribution, threads, &report.runs)?;
+            report.runs.extend(runs);
         }
     }
     if let Some(dir) = &args.report {

@@ -13,11 +13,12 @@ use crate::place::Place;
 use crate::registry::Entry;
 use crate::{memory, progress};
 
-/// Measures every index of the plan.
+/// Measures every index of the plan. Costs that `earlier` runs counted are not counted again.
 pub(super) fn run(
     plan: &Plan<'_>,
     distribution: Distribution,
     threads: usize,
+    earlier: &[Run],
 ) -> Result<Vec<Run>, CliError> {
     let ascending = distribution == Distribution::Monotonic;
     let seed = plan.sizes(distribution).seed;
@@ -25,12 +26,12 @@ pub(super) fn run(
         Data::Integers => {
             let records = || Ok(integers(seed, ascending));
             let types = Types { makers: |entry| Some(&entry.integers), records: &records };
-            of(plan, distribution, threads, &types)
+            of(plan, distribution, threads, &types, earlier)
         }
         Data::Bytes(bytes) => {
             let records = || bytes.records(seed, ascending);
             let types = Types { makers: |entry| entry.bytes.as_ref(), records: &records };
-            of(plan, distribution, threads, &types)
+            of(plan, distribution, threads, &types, earlier)
         }
     }
 }
@@ -46,6 +47,7 @@ fn of<K: Datum, V: Datum>(
     distribution: Distribution,
     threads: usize,
     types: &Types<'_, K, V>,
+    earlier: &[Run],
 ) -> Result<Vec<Run>, CliError> {
     let mut work = Workload::of((types.records)()?, plan.sizes(distribution));
     let mut places = Vec::new();
@@ -68,7 +70,9 @@ fn of<K: Datum, V: Datum>(
         let mut run = describe(plan, &settings, bench.as_ref(), measured, &work);
         run.pm_bytes_per_record = size.pm;
         run.dram_bytes_per_record = size.dram;
-        if let Some(counting) = makers(types, entry)?.counting {
+        if costs::copy(earlier, &mut run) {
+            // What is counted does not depend on the number of threads.
+        } else if let Some(counting) = makers(types, entry)?.counting {
             let (counted, records) = (counting(entry.name)?, (types.records)()?);
             costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run)?;
         }
@@ -97,6 +101,7 @@ fn describe<K: Datum, V: Datum>(
     let (durability, words) = bench.durability();
     let mut run = Run::new(measured, work.sizes(), &durability);
     run.durability_words = words;
+    run.peer = bench.is_peer();
     run.pinned = settings.pin;
     run.write_latency_ns = plan.write_latency.as_nanos() as u64;
     (run.key, run.value) = plan.data.fields();
@@ -156,8 +161,9 @@ fn throughput<K: Datum, V: Datum>(
 fn size<K, V>(bench: &dyn Bench<K, V>, grown: u64, records: u64) -> Result<Size, CliError> {
     let per_record = |bytes: u64| bytes as f64 / records as f64;
     let pm = Some(bench.stored_bytes().map_or(0.0, per_record));
-    // A store in memory cannot tell, the operating system can: what its chunks of `load` added.
-    let stats = bench.subject().stats()?.filter(|_| bench.stored_bytes().is_some());
+    // Stores in memory and peers cannot tell, the operating system can: what `load` added.
+    let own = bench.stored_bytes().is_some() && !bench.is_peer();
+    let stats = bench.subject().stats()?.filter(|_| own);
     let dram = stats.map_or_else(|| per_record(grown), |stats| per_record(stats.dram_bytes));
     Ok(Size { pm, dram: Some(dram) })
 }

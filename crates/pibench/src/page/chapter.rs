@@ -70,17 +70,23 @@ impl Chapter<'_> {
         let Some(run) = self.first() else { return String::new() };
         let what = match &run.key.file {
             Some(_) => "words".to_owned(),
-            None => format!(
-                "records of {}- and {}-byte keys and values",
-                run.key.bytes(),
-                run.value.bytes()
-            ),
+            None if run.key.bytes() == run.value.bytes() => {
+                format!("records of {}-byte keys and values", run.key.bytes())
+            }
+            None => {
+                let (key, value) = (run.key.bytes(), run.value.bytes());
+                format!("records of {key}-byte keys and {value}-byte values")
+            }
         };
         let latency = match run.write_latency_ns {
             0 => String::new(),
             ns => format!(", {ns} ns a flushed line"),
         };
-        format!("{} {what}{latency}", thousands(run.records))
+        let mode = match run.durability.as_str() {
+            "process" => ", without flushes",
+            _ => "",
+        };
+        format!("{} {what}{latency}{mode}", thousands(run.records))
     }
 
     /// On what they stand.

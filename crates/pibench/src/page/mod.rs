@@ -104,7 +104,7 @@ fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
             let (ratio, index) = (three(found / base), escape(&best.index));
             let _ = write!(
                 cards,
-                "<div class=\"card\"><b>{ratio}×</b><span>{what} of BTreeMap, by {index}</span></div>"
+                "<div class=\"card\"><b>{ratio}×</b><span>BTreeMap’s {what}, by {index}</span></div>"
             );
         }
     }

@@ -1,0 +1,91 @@
+//! Other stores, measured beside the indexes: each in a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pmindex_peers::{PEERS, Peer};
+use pmindex_pibench::Subject;
+
+use crate::bench::bed::{Bench, Ground, Makers};
+use crate::error::CliError;
+
+/// The names of all peers.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    PEERS.iter().map(|peer| peer.name)
+}
+
+/// The makers of any peer.
+pub(crate) const fn makers() -> Makers<u64, u64> {
+    Makers {
+        make: |ground| Ok(Box::new(Store::create(ground)?)),
+        counting: None,
+        write_for_ever: None,
+    }
+}
+
+/// A peer at work, and its folder.
+struct Store {
+    peer: &'static Peer,
+    /// Ends before its folder is removed.
+    subject: Option<Box<dyn Subject>>,
+    dir: PathBuf,
+}
+
+impl Store {
+    fn create(ground: Ground<'_>) -> Result<Self, CliError> {
+        let unknown = || CliError::UnknownIndex { name: ground.name.into() };
+        let peer = PEERS.iter().find(|peer| peer.name == ground.name).ok_or_else(unknown)?;
+        let dir = ground.path.with_extension("peer");
+        let failed = |error| CliError::File { path: dir.clone(), error };
+        if peer.files {
+            std::fs::create_dir(&dir).map_err(failed)?;
+        }
+        let mut store = Self { peer, subject: None, dir };
+        store.subject = Some((peer.make)(&store.dir)?);
+        Ok(store)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.subject = None;
+        if self.peer.files {
+            // What is left over is in a temporary place.
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+impl Bench<u64, u64> for Store {
+    fn subject(&self) -> &dyn Subject {
+        self.subject.as_deref().expect("it is there until the end")
+    }
+
+    fn durability(&self) -> (String, String) {
+        (self.peer.durability.into(), self.peer.words.into())
+    }
+
+    fn is_peer(&self) -> bool {
+        true
+    }
+
+    fn stored_bytes(&self) -> Option<u64> {
+        self.peer.files.then(|| size_of(&self.dir))
+    }
+
+    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+        Ok(None)
+    }
+}
+
+/// Bytes on the medium of all files below a folder, holes left out.
+fn size_of(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(file) if file.is_dir() => size_of(&entry.path()),
+        Ok(file) => file.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}

@@ -1,0 +1,75 @@
+//! Other ordered maps and stores as subjects of `pmindex_pibench`, to be measured in the same run as
+//! `pmindex`'s indexes: 8-byte integers as keys and values, on as many threads as they allow.
+//!
+//! Each is used as its own documentation shows, in the setting that its entry says in words. What
+//! lives in memory is gone after a crash; what lives in files is asked for no synchronisation beyond
+//! its default where that can be had, so that its figures are its best ones.
+#![forbid(unsafe_code)]
+
+mod files;
+mod memory;
+
+use std::path::Path;
+
+use pmindex_pibench::{Fault, Measurable, Subject};
+
+/// A store to compare with.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    /// Its name.
+    pub name: &'static str,
+    /// What survives what, in a word.
+    pub durability: &'static str,
+    /// The same in a sentence.
+    pub words: &'static str,
+    /// Whether it keeps its records in the folder it is given.
+    pub files: bool,
+    /// Makes an empty one in a folder.
+    pub make: fn(&Path) -> Result<Box<dyn Subject>, Fault>,
+}
+
+const MEMORY: &str = "in memory; nothing survives the process";
+
+const fn in_memory(name: &'static str, make: fn(&Path) -> Result<Box<dyn Subject>, Fault>) -> Peer {
+    Peer { name, durability: "volatile", words: MEMORY, files: false, make }
+}
+
+/// All peers.
+pub const PEERS: &[Peer] = &[
+    in_memory("ferntree", |_| Ok(Box::new(Measurable::new("ferntree", memory::Fern::default())))),
+    in_memory("masstree", |_| Ok(Box::new(Measurable::new("masstree", memory::Mass::default())))),
+    in_memory("scc", |_| Ok(Box::new(Measurable::new("scc", memory::Scc::default())))),
+    in_memory("congee", |_| Ok(Box::new(Measurable::new("congee", memory::Congee::default())))),
+    in_memory("skipmap", |_| Ok(Box::new(Measurable::new("skipmap", memory::Skip::default())))),
+    in_memory("dashmap", |_| Ok(Box::new(Measurable::new("dashmap", memory::Dash::default())))),
+    Peer {
+        name: "lmdb",
+        durability: "synced",
+        words: "one operation a transaction, each commit synchronised, which costs nothing on tmpfs",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("lmdb", files::Lmdb::create(dir)?))),
+    },
+    Peer {
+        name: "redb",
+        durability: "unsynced",
+        words: "one operation a transaction, Durability::None; every 4096th commit synchronises, or \
+                its file would grow for ever",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("redb", files::Redb::create(dir)?))),
+    },
+    Peer {
+        name: "fjall",
+        durability: "unsynced",
+        words: "its default: the journal is in the page cache, so it survives the process only; \
+                writes are blind, they do not say whether the key was there",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("fjall", files::Fjall::create(dir)?))),
+    },
+    Peer {
+        name: "sled",
+        durability: "unsynced",
+        words: "its default: the log is written out every 500 ms, what came later is lost",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("sled", files::Sled::create(dir)?))),
+    },
+];

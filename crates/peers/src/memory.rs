@@ -1,0 +1,258 @@
+//! Concurrent maps in memory.
+
+use std::hint::black_box;
+use std::ops::Bound;
+
+use pmindex_pibench::{Fault, Phase, Session, Store};
+
+/// A session is the map itself.
+macro_rules! sessions {
+    ($($store:ident: $($can:expr)?;)+) => {$(
+        impl Store<u64, u64> for $store {
+            type Session<'s> = &'s $store;
+
+            fn session(&self) -> &$store {
+                self
+            }
+
+            $(fn can(&self, phase: Phase) -> bool {
+                let can: fn(Phase) -> bool = $can;
+                can(phase)
+            })?
+        }
+    )+};
+}
+
+sessions! {
+    Fern: ;
+    Mass: ;
+    Scc: ;
+    Congee: ;
+    Skip: ;
+    Dash: |phase| phase != Phase::Scan;
+}
+
+/// `ferntree`: an optimistic B+-tree.
+#[derive(Default)]
+pub(crate) struct Fern(ferntree::Tree<u64, u64>);
+
+impl Session<u64, u64> for &Fern {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.lookup(key, |value| black_box(*value)).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(self.0.insert(*key, *value).is_none())
+    }
+
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(self.0.insert(*key, *value).is_some())
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.0.insert(*key, *value);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.remove(key).is_some())
+    }
+
+    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+        let mut records = self.0.raw_iter();
+        records.seek(from);
+        let mut read = 0;
+        while read < limit
+            && let Some(record) = records.next()
+        {
+            black_box(record);
+            read += 1;
+        }
+        Ok(read)
+    }
+}
+
+/// `masstree`: a trie of B+-trees.
+#[derive(Default)]
+pub(crate) struct Mass(masstree::MassTree<u64>);
+
+impl Session<u64, u64> for &Mass {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        let guard = self.0.guard();
+        Ok(self.0.get_with_guard(&key.to_be_bytes(), &guard).map(black_box).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        let guard = self.0.guard();
+        Ok(self.0.insert_with_guard(&key.to_be_bytes(), *value, &guard).is_none())
+    }
+
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        let guard = self.0.guard();
+        Ok(self.0.insert_with_guard(&key.to_be_bytes(), *value, &guard).is_some())
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.insert(key, value).map(|_| ())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        let guard = self.0.guard();
+        let removed = self.0.remove_with_guard(&key.to_be_bytes(), &guard);
+        Ok(removed.map_err(|error| format!("{error:?}"))?.is_some())
+    }
+
+    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+        let (guard, from) = (self.0.guard(), from.to_be_bytes());
+        let (start, end) = (masstree::RangeBound::Included(&from), masstree::RangeBound::Unbounded);
+        let mut read = 0;
+        let visit = |key: &[u8], value| {
+            black_box((key, value));
+            read += 1;
+            read < limit
+        };
+        self.0.scan(start, end, visit, &guard);
+        Ok(read)
+    }
+}
+
+/// `scc::TreeIndex`: a B+-tree for readers; it replaces a value by removing and inserting.
+#[derive(Default)]
+pub(crate) struct Scc(scc::TreeIndex<u64, u64>);
+
+impl Session<u64, u64> for &Scc {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.peek_with(key, |_, value| black_box(*value)).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(self.0.insert_sync(*key, *value).is_ok())
+    }
+
+    /// Whether the key was there: of two threads that replace the same record, one may find it
+    /// away, and then its write is the one that came first.
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        let _ = self.0.remove_sync(key);
+        let _ = self.0.insert_sync(*key, *value);
+        Ok(true)
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.update(key, value).map(|_| ())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.remove_sync(key))
+    }
+
+    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+        let guard = scc::Guard::new();
+        Ok(self.0.range(*from.., &guard).take(limit).map(black_box).count())
+    }
+}
+
+/// `congee`: an adaptive radix tree.
+#[derive(Default)]
+pub(crate) struct Congee(congee::Congee<usize, usize>);
+
+fn word(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+impl Session<u64, u64> for &Congee {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        let guard = self.0.pin();
+        Ok(self.0.get(&word(*key), &guard).map(black_box).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        let guard = self.0.pin();
+        let before = self.0.insert(word(*key), word(*value), &guard);
+        Ok(before.map_err(|_| "congee is out of memory")?.is_none())
+    }
+
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(!self.insert(key, value)?)
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.insert(key, value).map(|_| ())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        let guard = self.0.pin();
+        Ok(self.0.remove(&word(*key), &guard).is_some())
+    }
+
+    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+        let guard = self.0.pin();
+        let mut found = vec![(0, 0); limit];
+        let read = self.0.range(&word(*from), &usize::MAX, &mut found, &guard);
+        black_box(&found);
+        Ok(read)
+    }
+}
+
+/// `crossbeam_skiplist::SkipMap`: its insert replaces and does not say whether the key was there.
+#[derive(Default)]
+pub(crate) struct Skip(crossbeam_skiplist::SkipMap<u64, u64>);
+
+impl Session<u64, u64> for &Skip {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.get(key).map(|entry| black_box(*entry.value())).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        self.0.insert(*key, *value);
+        Ok(true)
+    }
+
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        self.insert(key, value)
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.insert(key, value).map(|_| ())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.remove(key).is_some())
+    }
+
+    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+        let bounds = (Bound::Included(*from), Bound::<u64>::Unbounded);
+        let records = self.0.range(bounds).take(limit);
+        Ok(records.map(|entry| black_box((*entry.key(), *entry.value()))).count())
+    }
+}
+
+/// `dashmap`: a hash map, for comparison with what no order costs.
+#[derive(Default)]
+pub(crate) struct Dash(dashmap::DashMap<u64, u64>);
+
+impl Session<u64, u64> for &Dash {
+    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.get(key).map(|value| black_box(*value)).is_some())
+    }
+
+    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(self.0.insert(*key, *value).is_none())
+    }
+
+    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+        Ok(self.0.get_mut(key).map(|mut place| *place = *value).is_some())
+    }
+
+    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+        self.0.insert(*key, *value);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+        Ok(self.0.remove(key).is_some())
+    }
+
+    fn scan(&mut self, _: &u64, _: usize) -> Result<usize, Fault> {
+        Err("a hash map has no order".into())
+    }
+}

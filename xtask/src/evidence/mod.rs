@@ -1,0 +1,162 @@
+//! `cargo xtask evidence`: measures every index and peer on this machine and writes what came of it;
+//! `cargo xtask paper`: what the papers claim beside it.
+//!
+//! Figures go to `docs/evidence/`: `index.html`, one page of charts, `report.json` behind it, and a
+//! page of tables for each paper. The measurements themselves stay in the build's folder, so that
+//! `paper` can write its pages anew.
+
+mod figures;
+mod markdown;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::shell::{root, run_cargo};
+use figures::PAPERS;
+use plan::{Measurement, PLAN};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Few records: shows that everything works, in a minute or two, and measures nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these measurements, separated by commas; the others stay as they were
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<String>,
+
+    /// Where to write
+    #[arg(long, default_value = "docs/evidence", value_name = "DIR")]
+    out: PathBuf,
+
+    /// A program `pmindex` to measure with, built with the feature `peers` [default: a release build]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// Which paper.
+#[derive(clap::Args)]
+pub(crate) struct PaperArgs {
+    /// evaluation, bztree, hart, sptree, or all
+    #[arg(default_value = "all")]
+    name: String,
+
+    /// Measure with few records
+    #[arg(long)]
+    quick: bool,
+
+    /// Where to write
+    #[arg(long, default_value = "docs/evidence", value_name = "DIR")]
+    out: PathBuf,
+
+    /// A program `pmindex` to measure with [default: a release build]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// Measures, draws, writes.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let known = |name: &&String| PLAN.iter().any(|measurement| measurement.name == name.as_str());
+    if let Some(name) = args.only.iter().find(|name| !known(name)) {
+        let names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
+        return Err(format!("there is no measurement {name}: {}", names.join(", ")));
+    }
+    let wanted = |m: &&Measurement| args.only.is_empty() || args.only.iter().any(|n| n == m.name);
+    let program = program(args.program.as_deref())?;
+    for measurement in PLAN.iter().filter(wanted) {
+        measure(&program, measurement, args.quick)?;
+    }
+    let out = root().join(&args.out);
+    draw(&program, &out, args.quick)?;
+    for paper in PAPERS {
+        markdown::write(paper, &folder(args.quick), &out)?;
+    }
+    println!("{}", out.join("index.html").display());
+    Ok(())
+}
+
+/// Writes the page of a paper, or of all; measures what is missing for it.
+pub(crate) fn paper(args: &PaperArgs) -> Result<(), String> {
+    let wanted: Vec<_> =
+        PAPERS.iter().filter(|paper| args.name == "all" || args.name == paper.name).collect();
+    if wanted.is_empty() {
+        let names: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
+        return Err(format!("the papers are {}", names.join(", ")));
+    }
+    let folder = folder(args.quick);
+    let needed = |m: &&Measurement| wanted.iter().any(|paper| paper.needs(m.name));
+    let missing = |m: &&Measurement| !folder.join(format!("{}.json", m.name)).is_file();
+    let missing: Vec<&Measurement> = PLAN.iter().filter(needed).filter(missing).collect();
+    if !missing.is_empty() {
+        let program = program(args.program.as_deref())?;
+        for measurement in missing {
+            measure(&program, measurement, args.quick)?;
+        }
+    }
+    for paper in wanted {
+        markdown::write(paper, &folder, &root().join(&args.out))?;
+    }
+    Ok(())
+}
+
+/// Where measurements are kept.
+fn folder(quick: bool) -> PathBuf {
+    target().join(if quick { "evidence-quick" } else { "evidence" })
+}
+
+/// The build's folder.
+fn target() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(named.unwrap_or_else(|| "target".into()))
+}
+
+/// The program to measure with, built if none is given.
+fn program(given: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(program) = given {
+        return Ok(program.to_path_buf());
+    }
+    let line = ["build", "--release", "--package", "pmindex-cli", "--features", "peers"];
+    run_cargo(&line, &[])?;
+    Ok(target().join("release").join("pmindex"))
+}
+
+fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {
+    let folder = folder(quick);
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    // Sizes stay different where they are, so that chapters of the page stay apart.
+    let (records, ops) = measurement.size;
+    let (records, ops) = if quick { (records / 100 + 2000, 1000) } else { (records, ops) };
+    let started = Instant::now();
+    eprintln!("\n== {}: {} of {records} records", measurement.name, measurement.index);
+    let mut command = Command::new(program);
+    command
+        .args(["bench", "--json", "--index", measurement.index])
+        .args(["--records", &records.to_string(), "--ops", &ops.to_string()])
+        .args(measurement.options)
+        .current_dir(root());
+    if !measurement.options.contains(&"--durability") {
+        command.args(["--durability", "flush"]);
+    }
+    let out = command.stderr(std::process::Stdio::inherit()).output();
+    let out = out.map_err(|e| format!("{}: {e}", program.display()))?;
+    if !out.status.success() {
+        return Err(format!("measuring {} failed ({})", measurement.name, out.status));
+    }
+    let file = folder.join(format!("{}.json", measurement.name));
+    std::fs::write(&file, out.stdout).map_err(|e| format!("{}: {e}", file.display()))?;
+    eprintln!("   {} s", started.elapsed().as_secs());
+    Ok(())
+}
+
+/// Draws all measurements that there are on one page.
+fn draw(program: &Path, out: &Path, quick: bool) -> Result<(), String> {
+    let folder = folder(quick);
+    let files = PLAN.iter().map(|m| folder.join(format!("{}.json", m.name)));
+    let files: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
+    let status = Command::new(program).arg("report").args(files).arg("--out").arg(out).status();
+    let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
+    if status.success() { Ok(()) } else { Err(format!("drawing failed ({status})")) }
+}
