@@ -172,7 +172,8 @@ where
 pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V, Mapped>>() -> Makers<K, V> {
     Makers {
         make: |ground| {
-            let options = PoolOptions::new().max_size(ground.room);
+            // Addresses, not memory: an index that copies its nodes holds old ones for a while.
+            let options = PoolOptions::new().max_size(ground.room.saturating_mul(4));
             let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?);
             let index = Measurable::new(ground.name, Indexed(T::create(ground.name, &pool)?));
             Ok(Box::new(InMemory(index)))

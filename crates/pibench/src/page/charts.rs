@@ -139,7 +139,8 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
             }
             let from = (x(end.0) + 4.0, y(end.1));
             svg.line(from, (WIDTH - RIGHT + 4.0, label), "leader");
-            svg.text((WIDTH - RIGHT + 7.0, label + 3.5), Anchor::Start, "end", &line.label);
+            svg.dot((WIDTH - RIGHT + 7.0, label), 2.6, &line.colour);
+            svg.text((WIDTH - RIGHT + 13.0, label + 3.5), Anchor::Start, "end", &line.label);
         });
     }
     svg.finish(axes.name)

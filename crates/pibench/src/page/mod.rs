@@ -27,7 +27,7 @@ pub fn page(report: &Report) -> String {
     let chapters = chapter::chapters(&report.runs);
     let mut body = header(report);
     body += &legend(&palette);
-    let _ = write!(body, "<main>{}", highlights(report, &chapters));
+    let _ = write!(body, "<main>{}{}", highlights(report, &chapters), contents(&chapters));
     for (number, chapter) in chapters.iter().enumerate() {
         let (title, note) = (escape(&chapter.title()), escape(&chapter.note()));
         let _ = write!(
@@ -79,6 +79,18 @@ fn legend(palette: &Palette) -> String {
         );
     }
     format!("<nav aria-label=\"Indexes\">{chips}</nav>")
+}
+
+/// Where the chapters are, if there are several.
+fn contents(chapters: &[Chapter<'_>]) -> String {
+    if chapters.len() < 2 {
+        return String::new();
+    }
+    let link = |(number, chapter): (usize, &Chapter<'_>)| {
+        format!("<a href=\"#c{number}\">{}</a>", escape(&chapter.title()))
+    };
+    let links: Vec<String> = chapters.iter().enumerate().map(link).collect();
+    format!("<p class=\"contents\">{}</p>", links.join(""))
 }
 
 /// The figures that people ask for first, of the first chapter: the best persistent index at each.

@@ -37,8 +37,9 @@ pub(super) fn all(chapter: &Chapter<'_>, palette: &Palette) -> String {
     html += &section("Latency", words, latency);
     html += &section(
         "Memory and recovery",
-        "Bytes of a 16-byte or larger record after loading, in persistent memory or files (full \
-         colour) and in DRAM (pale); time from SIGKILL of a writing process to a usable index.",
+        "Bytes that a record takes after loading, key and value included: in persistent memory or \
+         files (full colour) and in DRAM (pale). Time from SIGKILL of a writing process to a usable \
+         index.",
         [memory(base, palette), recovery(base, palette)].into_iter().flatten(),
     );
     html + &costs(base, palette)
