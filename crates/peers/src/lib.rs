@@ -4,6 +4,8 @@
 //! Each is used as its own documentation shows, in the setting that its entry says in words. What
 //! lives in memory is gone after a crash; what lives in files is asked for no synchronisation beyond
 //! its default where that can be had, so that its figures are its best ones.
+//!
+//! No member of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
 #![forbid(unsafe_code)]
 
 mod files;
