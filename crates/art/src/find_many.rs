@@ -77,7 +77,7 @@ impl Nodes {
 
     /// Fetches what the next step reads, as far as it is known before the node is read.
     #[inline(always)]
-    fn prefetch_child(&self, child: Child, key: &[u8], depth: usize) {
+    pub(crate) fn prefetch_child(&self, child: Child, key: &[u8], depth: usize) {
         if let Target::Node(kind, index) = child.target() {
             self.prefetch(kind, index, key.get(depth).copied());
         }

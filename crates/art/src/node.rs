@@ -157,10 +157,10 @@ impl<'n> Node<'n> {
 #[derive(Debug)]
 pub struct Nodes {
     pub(crate) dram: Mapped,
-    n4: Arena<Node4>,
-    n16: Arena<Node16>,
-    n48: Arena<Node48>,
-    n256: Arena<Node256>,
+    pub(crate) n4: Arena<Node4>,
+    pub(crate) n16: Arena<Node16>,
+    pub(crate) n48: Arena<Node48>,
+    pub(crate) n256: Arena<Node256>,
 }
 
 impl Nodes {

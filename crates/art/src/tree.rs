@@ -156,6 +156,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
     #[inline(always)]
     fn try_find(&self, pm: &impl Medium, key: &[u8]) -> Result<Option<Place<'t>>, Changed> {
         let (mut at, mut child) = self.start(pm);
+        self.nodes.prefetch_child(child, key, 0);
         loop {
             let (kind, index) = match child.target() {
                 Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
@@ -183,6 +184,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
             };
             at.depth += 1;
             child = cell.map_or(Child::NOTHING, |cell| self.nodes.dram.load(cell));
+            // A large node's header and child lie on different lines: both at once.
+            self.nodes.prefetch_child(child, key, at.depth);
         }
     }
 

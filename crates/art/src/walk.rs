@@ -22,12 +22,17 @@ pub enum Direction {
     Descending,
 }
 
+/// How many children of a node a walk fetches at a time.
+const AHEAD: u8 = 8;
+
 /// A node that a walk stands in.
 struct Frame<'t> {
     at: At<'t>,
     node: Node<'t>,
     /// The next byte to look at; `None`: the children are done.
     from: Option<u8>,
+    /// So many children from there on are being fetched.
+    ahead: u8,
     /// Whether the leaf that ends here is still to come.
     end: bool,
     /// Whether the way from the root to this node is the bound's own.
@@ -204,7 +209,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         let len = meta.prefix_len().min(PREFIX_MAX);
         let all = |at: At<'t>, edge: bool| {
             let from = Some(if self.up { 0 } else { 255 });
-            Frame { at, node, from, end: true, edge }
+            Frame { at, node, from, ahead: 0, end: true, edge }
         };
         let at = At { depth: here.depth + len, ..here };
         let (Bound::Included(bound) | Bound::Excluded(bound), true) = (self.bound, edge) else {
@@ -220,7 +225,14 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         }
         Some(match bound.get(at.depth) {
             // The leaf that ends here is less than the bound, and so are the children before.
-            Some(&byte) => Frame { at, node, from: Some(byte), end: !self.up, edge: true },
+            Some(&byte) => Frame {
+                at,
+                node,
+                from: Some(byte),
+                ahead: 0,
+                end: !self.up,
+                edge: true,
+            },
             // The bound ends here, and so does a leaf that is it; all children are greater.
             None if self.up => {
                 let end = matches!(self.bound, Bound::Included(_));
@@ -228,9 +240,22 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             }
             None => {
                 let end = matches!(self.bound, Bound::Included(_));
-                Frame { at, node, from: None, end, edge: false }
+                Frame { at, node, from: None, ahead: 0, end, edge: false }
             }
         })
+    }
+
+    /// Fetches the nodes among the next children, so that their misses overlap.
+    fn fetch_children(&self, node: Node<'t>, from: u8) {
+        let nodes = self.tree.nodes;
+        let mut from = Some(from);
+        for _ in 0..AHEAD {
+            let Some((byte, child)) = from.and_then(|from| nodes.next(node, from, self.up)) else {
+                return;
+            };
+            nodes.prefetch_child(child, &[], 0);
+            from = if self.up { byte.checked_add(1) } else { byte.checked_sub(1) };
+        }
     }
 
     /// The next child of the last frame that has one; `None` if that has changed, `Some(None)` if
@@ -255,6 +280,11 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 return frame.at.holds(pm).then_some(Some((at, child, false)));
             }
             if let Some(from) = frame.from {
+                if frame.ahead == 0 {
+                    self.fetch_children(frame.node, from);
+                    frame.ahead = AHEAD;
+                }
+                frame.ahead -= 1;
                 let next = nodes.next(frame.node, from, self.up);
                 if !frame.at.holds(pm) {
                     return None;

@@ -1,4 +1,5 @@
-//! Several threads in one tree: what each call returned is explained by an order of all.
+//! Several threads in one tree: what each call returned is explained by an order of all; with threads
+//! of the system, and with every wait and every look at a version scheduled as a seed says.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -6,11 +7,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use pmindex_art::{Direction, KeyBuf, Nodes, Root, Tree};
-use pmindex_core::{Arena, Mapped, PmError, Pool};
+use pmindex_core::trace::Space;
+use pmindex_core::{Arena, Medium, PmError, Pool};
+use pmindex_testkit::crash::interleave;
 use pmindex_testkit::history::{Call, Clock, History, Log, Outcome};
 
 const THREADS: u64 = 4;
-const KEYS: u64 = 96;
+const KEYS: u64 = 240;
 
 /// Key number `n`: in nodes of all sizes, some the beginning of others, some with long common parts.
 fn key(n: u64) -> Vec<u8> {
@@ -43,8 +46,14 @@ impl Rng {
 
 type Loader = fn(u64, &mut KeyBuf) -> Result<(), PmError>;
 
-fn one_call(tree: &Tree<'_, Loader>, pm: &Mapped, log: &mut Log<'_>, rng: &mut Rng, tag: u64) {
-    let n = rng.next(KEYS);
+/// A call on key number `n`, or a scan.
+fn one_call(
+    tree: &Tree<'_, Loader>,
+    pm: &impl Medium,
+    log: &mut Log<'_>,
+    rng: &mut Rng,
+    (n, tag): (u64, u64),
+) {
     let bytes = key(n);
     let leaf = tag * KEYS + n;
     let value = |leaf: Option<u64>| Outcome::Value(leaf.map(|leaf| leaf / KEYS));
@@ -78,7 +87,7 @@ fn one_call(tree: &Tree<'_, Loader>, pm: &Mapped, log: &mut Log<'_>, rng: &mut R
 /// All leaves, a few at a time: ordered, each once.
 fn scan(
     tree: &Tree<'_, Loader>,
-    pm: &Mapped,
+    pm: &impl Medium,
     direction: Direction,
 ) -> Result<BTreeMap<u64, u64>, PmError> {
     let mut seen = BTreeMap::new();
@@ -121,7 +130,9 @@ fn round(seed: u64, calls: u64) {
                         Rng((seed * THREADS + thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     for i in 0..calls {
                         let tag = (seed * calls + i) * THREADS + thread;
-                        one_call(tree, pool.pm(), &mut log, &mut rng, tag);
+                        // Half of the calls meet on few keys.
+                        let n = if rng.next(2) == 0 { rng.next(24) } else { rng.next(KEYS) };
+                        one_call(tree, pool.pm(), &mut log, &mut rng, (n, tag));
                     }
                     log.into_events()
                 })
@@ -148,5 +159,63 @@ fn round(seed: u64, calls: u64) {
 fn concurrent_calls_are_linearizable() {
     for seed in 0..30 {
         round(seed, 2_000);
+    }
+}
+
+/// A short program of two or three threads beside a node that is about to grow or to shrink.
+fn scheduled(seed: u64) {
+    let mut rng = Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let space = Space::new(4096, 4096);
+    let pm = space.medium();
+    let roots: Arena<Root> = Arena::new(1).unwrap();
+    let nodes = Nodes::new(1000).unwrap();
+    let leaves: Loader = load;
+    let tree = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &leaves);
+    // Children of the node behind `k`, about as many as a size has room for or is replaced at.
+    let children: Vec<u64> = (0..KEYS).filter(|n| n % 6 < 2).collect();
+    let fanout = [0, 1, 2, 3, 4, 5, 12, 13, 16, 17, 37, 38, 48, 49][rng.next(14) as usize];
+    let near = &children[fanout.saturating_sub(2)..fanout + 2];
+    let others: Vec<u64> = (0..KEYS).filter(|n| n % 6 >= 2 && rng.next(40) == 0).collect();
+    let mut before = BTreeMap::new();
+    for &n in children[..fanout].iter().chain(&others) {
+        assert_eq!(tree.insert(&pm, &key(n), n).unwrap(), None);
+        before.insert(n, 0);
+    }
+    let clock = Clock::default();
+    let events = parking_lot::Mutex::new(Vec::new());
+    space.limit_steps(1_000_000);
+    let panics = interleave(2 + rng.next(2) as usize, seed, |thread| {
+        let mut rng = Rng((seed * 3 + thread as u64 + 1).wrapping_mul(0xd605_1f7a_2d8c_5e11));
+        let mut log = Log::new(&clock, thread as u32);
+        for i in 0..2 + rng.next(3) {
+            let n = match rng.next(8) {
+                0 => rng.next(KEYS),
+                1 if !others.is_empty() => others[rng.next(others.len() as u64) as usize],
+                _ => near[rng.next(near.len() as u64) as usize],
+            };
+            one_call(&tree, &pm, &mut log, &mut rng, (n, 100 * (thread as u64 + 1) + i));
+        }
+        events.lock().extend(log.into_events());
+    });
+    assert!(panics.iter().all(Option::is_none), "seed {seed}: {panics:?}");
+    space.limit_steps(u64::MAX);
+    let mut history = History::new(before);
+    history.add(events.into_inner());
+    let left = scan(&tree, &pm, Direction::Ascending).unwrap();
+    assert_eq!(tree.check().unwrap(), left.len() as u64, "seed {seed}");
+    history.ends_with(0..KEYS, &left);
+    if let Err(violation) = history.check() {
+        panic!("seed {seed}: {violation}");
+    }
+    for n in left.keys() {
+        assert!(tree.remove(&pm, &key(*n)).unwrap().is_some());
+    }
+    assert_eq!(nodes.counts(), [0; 4], "seed {seed}: every node was given back, once");
+}
+
+#[test]
+fn every_schedule_is_linearizable() {
+    for seed in 0..6_000 {
+        scheduled(seed);
     }
 }

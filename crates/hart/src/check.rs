@@ -61,7 +61,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Notes the slots of a record.
     fn check_record(&self, key: &K, live: &mut Slots, taken: &mut Slots) -> Result<(), PmError> {
         let probe = Probe::of_stored(key);
-        let Some(place) = self.find(&probe, &KeyBytes::of(&probe))? else {
+        let Some(place) = self.find(&probe, &KeyBytes::of(&probe), |_| ())? else {
             return Err(corrupt("a key that a search does not find", 0));
         };
         let at = SlotRef::from_number(place.leaf);

@@ -57,8 +57,8 @@ pm_struct! {
     /// The root block.
     ///
     /// ```text
-    /// 0       8           16
-    /// | table | bulk load | reserved |
+    /// 0       8           16      24
+    /// | table | bulk load | image | reserved |
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
@@ -66,8 +66,36 @@ pm_struct! {
         pub table @ 0: PmPtr<Segment>,
         /// Not 0 while a bulk load is under way: no chunk is in the index.
         pub bulk_load @ 8: PmU64,
+        /// What a clean shutdown saved, or null.
+        pub image @ 16: PmPtr<Piece>,
         /// Zero.
-        pub reserved: [PmU64; 6],
+        pub reserved: [PmU64; 5],
+    }
+
+    /// A part of the clean-shutdown image; its words follow.
+    ///
+    /// ```text
+    /// 0      8          16      24     32      40      48      56
+    /// | next | position | total | what | first | count | words | checksum |
+    /// ```
+    #[align(64)]
+    pub struct Piece: size 64 {
+        /// The next piece, or null.
+        pub next @ 0: PmPtr<Piece>,
+        /// Pieces before this one.
+        pub position @ 8: PmU64,
+        /// Pieces of the image.
+        pub total @ 16: PmU64,
+        /// What the words are: 0 to 3 nodes of a size, 4 the head, 5 trees, 6 objects.
+        pub what @ 24: PmU64,
+        /// The first node; 0.
+        pub first @ 32: PmU64,
+        /// Nodes; 0.
+        pub count @ 40: PmU64,
+        /// Words that follow.
+        pub words @ 48: PmU64,
+        /// Of the fields before it but `next`, and of the words.
+        pub checksum @ 56: PmU64,
     }
 
     /// A part of the table of chunks.

@@ -73,6 +73,7 @@ mod range;
 mod record;
 mod recover;
 mod salvage;
+mod shutdown;
 mod sorted;
 mod traits;
 mod tree;

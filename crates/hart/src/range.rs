@@ -22,7 +22,7 @@ use crate::record::KeyBytes;
 use crate::tree::Hart;
 
 /// The most records that are read at a time.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 
 /// Items of a range scan, from both ends.
 pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
@@ -202,6 +202,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 break;
             };
             let (key, value) = record?;
+            // What is not beyond what this end has read is no tree's: nothing would end it.
+            if if up { below(&key, &self.lower) } else { above(&key, &self.upper) } {
+                let offset = SlotRef::from_number(place.leaf).offset();
+                return Err(PmError::Corrupt { what: "a record out of order", offset }.into());
+            }
             let outside = if up { above(&key, &self.upper) } else { below(&key, &self.lower) };
             if outside {
                 self.moved(up, last);
@@ -283,6 +288,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Itera
         if let Err(error) = self.fill_front() {
             return Some(self.fail(error));
         }
+        if self.front_items.is_empty() {
+            // Nothing was left between the ends: what comes there now is not part of this scan.
+            self.back.next = None;
+        }
         self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
     }
 }
@@ -297,6 +306,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Doubl
         }
         if let Err(error) = self.fill_back() {
             return Some(self.fail(error));
+        }
+        if self.back_items.is_empty() {
+            self.front.next = None;
         }
         self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
     }

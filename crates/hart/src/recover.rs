@@ -1,5 +1,8 @@
 //! Creating and opening: the trees are built from the chunks.
 //!
+//! After a clean shutdown there is an image of them ([`shutdown`](crate::shutdown)), and phases 2 to 4
+//! are spared. Otherwise:
+//!
 //! | phase | what | by |
 //! |-------|------|----|
 //! | 1 | the table: where the chunks are; what a bulk load left unfinished is discarded | one thread |
@@ -29,6 +32,7 @@ use crate::layout::{
     ChunkHead, ChunkPtr, ChunkShape, KIND, Root, Segment, SlotRef, layout_id, record_words,
 };
 use crate::record::Records;
+use crate::shutdown::free_pieces;
 use crate::sorted::{Entry, Item};
 use crate::tree::Hart;
 
@@ -55,6 +59,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let pm = pool.pm();
             pm.store(&root.table, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
+            pm.store(&root.image, PPtr::NULL);
             root.reserved.iter().for_each(|word| pm.store(word, 0));
             pm.flush(root)
         })?;
@@ -88,14 +93,6 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(entry)
     }
 
-    /// Ends. There is nothing to save: what opening needs is in the chunks.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn close(self) -> Result<(), IndexError> {
-        Ok(())
-    }
-
     fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
@@ -109,14 +106,12 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             repaired: discarded,
             ..RecoveryReport::default()
         };
-        // A record takes two words at least.
-        let most = pool.max_size() / 16;
         let mut tree = Self {
             pool: Arc::clone(pool),
             entry,
             records: Records::new(pool),
             directory: Directory::new()?,
-            nodes: pmindex_art::Nodes::new(most)?,
+            nodes: pmindex_art::Nodes::new(Self::most_records(pool))?,
             chunks: Chunks::new(pool.max_size(), Self::RECORDS)?,
             locks,
             counts,
@@ -143,6 +138,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             .filter(|(_, _, shape)| !shape.is_objects())
             .map(|(number, chunk, _)| (number, chunk))
             .collect();
+        if self.take_image(root, &of_records, &chunks)? {
+            let freed = self.chunks.sort_out(&self.pool, root)?;
+            self.report.leaves = of_records.len() as u64;
+            self.report.repaired += freed;
+            self.report.from_image = true;
+            return Ok(());
+        }
         let threads = match std::thread::available_parallelism() {
             Ok(threads) if of_records.len() >= FEW => threads.get().min(8),
             _ => 1,
@@ -159,6 +161,54 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.report.repaired += freed;
         self.report.threads = threads;
         Ok(())
+    }
+
+    /// Restores the trees from the image of a clean shutdown, if there is one that counts: whether
+    /// there is. Afterwards there is none, and without it the trees are empty.
+    fn take_image(
+        &mut self,
+        root: &Root,
+        of_records: &[(u32, ChunkPtr)],
+        chunks: &[Option<(ChunkPtr, ChunkShape)>],
+    ) -> Result<bool, PmError> {
+        let pm = self.pool.pm();
+        if pm.load(&root.image).is_null() {
+            return Ok(false);
+        }
+        let mut records = 0;
+        for &(number, chunk) in of_records {
+            let live = self.live_of(chunk)?;
+            self.chunks.set_live(number, live);
+            records += u64::from(live.count_ones());
+        }
+        let objects = (0..).zip(chunks).filter_map(|(number, chunk)| {
+            chunk.filter(|(_, shape)| shape.is_objects()).map(|(_, shape)| (number, shape))
+        });
+        let objects: Vec<(u32, ChunkShape)> = objects.collect();
+        let restored = self.restore(root, &objects, records);
+        free_pieces(&self.pool, root)?; // durable before: any change of the index
+        if restored {
+            self.counts[0].store(records, Relaxed);
+            self.report.records = records;
+        } else {
+            self.nodes = pmindex_art::Nodes::new(Self::most_records(&self.pool))?;
+            self.directory = Directory::new()?;
+        }
+        Ok(restored)
+    }
+
+    /// Which slots of a chunk hold records.
+    fn live_of(&self, chunk: ChunkPtr) -> Result<u64, PmError> {
+        let live = self.pool.pm().load(&self.pool.get(chunk)?.live);
+        if live & !Self::RECORDS.all() != 0 {
+            return Err(corrupt("the live bits of a chunk", chunk.offset()));
+        }
+        Ok(live)
+    }
+
+    /// A record takes two words at least.
+    fn most_records(pool: &Pool<M>) -> u64 {
+        pool.max_size() / 16
     }
 
     /// What the header of a chunk says, if it may.
@@ -191,13 +241,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Phase 2: the live records of some chunks.
     fn read_chunks(&self, chunks: &[(u32, ChunkPtr)]) -> Result<Vec<Item>, PmError> {
-        let pm = self.pool.pm();
         let mut items = Vec::with_capacity(chunks.len() * CHUNK);
         for &(number, chunk) in chunks {
-            let live = pm.load(&self.pool.get(chunk)?.live);
-            if live & !Self::RECORDS.all() != 0 {
-                return Err(corrupt("the live bits of a chunk", chunk.offset()));
-            }
+            let live = self.live_of(chunk)?;
             self.chunks.set_live(number, live);
             let mut left = live;
             while left != 0 {
@@ -324,7 +370,7 @@ pub(crate) fn read_table<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<Table
 }
 
 /// Runs a job for each part, on so many threads; results in the order of the parts.
-fn on_threads<P: Send, R: Send>(
+pub(crate) fn on_threads<P: Send, R: Send>(
     threads: usize,
     parts: impl IntoIterator<Item = P>,
     job: impl Fn(P) -> Result<R, PmError> + Sync,

@@ -46,13 +46,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         probe: &Probe<'_, K>,
         key: &KeyBytes<'_>,
         wanted: impl Fn(bool) -> bool,
+        found: impl Fn(SlotRef),
     ) -> Result<Option<Held<'_>>, IndexError> {
         self.pool.check_writable()?;
         let pm = self.pm();
         let lock = self.lock_of(probe.hash());
         loop {
             let version = lock.begin_read(pm);
-            let slot = self.find(probe, key)?.map(|place| SlotRef::from_number(place.leaf));
+            let slot = self.find(probe, key, &found)?.map(|place| SlotRef::from_number(place.leaf));
             if !wanted(slot.is_some()) {
                 return Ok(None);
             }
@@ -72,7 +73,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |present| !present, |_| ())? else { return Ok(false) };
         self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
         Ok(true)
     }
@@ -86,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |present| present, |_| ())? else { return Ok(false) };
         let Some(slot) = held.slot else { return Ok(false) };
         self.update_held(slot, &datum)?;
         Ok(true)
@@ -99,7 +100,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |_| true, |_| ())? else { return Ok(false) };
         if let Some(slot) = held.slot {
             self.update_held(slot, &datum)?;
             return Ok(false);
@@ -116,12 +117,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(None) };
+        let header = |slot: SlotRef| {
+            self.pool.prefetch(ChunkPtr::new(slot.chunk(record_words::<K>())));
+        };
+        let Some(held) = self.hold(&probe, &key, |present| present, header)? else {
+            return Ok(None);
+        };
         let Some(slot) = held.slot else { return Ok(None) };
         let value = self.records.value(slot)?;
         let objects = self.objects_of(slot)?;
         let restore = Restore { tree: self, slot };
         let cleared = self.change_live(slot, Rmw::And(!(1 << slot.slot())))?;
+        self.chunks.prefetch_state(self.pm(), self.chunk_head(slot)?);
         self.pm().fence(cleared)?; // durable before: reuse
         let home = Self::home(key.bytes());
         self.tree(home.entry).remove(self.pm(), home.rest)?; // LIN
@@ -194,8 +201,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// The commit word of a record's chunk.
     #[inline(always)]
     pub(crate) fn live_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
-        let head: &ChunkHead = self.pool.get(ChunkPtr::new(slot.chunk(record_words::<K>())))?;
-        Ok(&head.live)
+        Ok(&self.chunk_head(slot)?.live)
+    }
+
+    /// The header of a record's chunk.
+    #[inline(always)]
+    fn chunk_head(&self, slot: SlotRef) -> Result<&ChunkHead, PmError> {
+        self.pool.get(ChunkPtr::new(slot.chunk(record_words::<K>())))
     }
 
     /// Replaces the value of a record whose key's lock is held.

@@ -1,7 +1,11 @@
 //! Handing slots out and taking them back.
 
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use parking_lot::{Mutex, MutexGuard};
-use pmindex_core::{Arena, Mapped, Medium, PPtr, PmError, Pool};
+use pmindex_core::{Arena, Mapped, Medium, PPtr, PmError, PmU64, Pool, Rmw};
 
 use crate::layout::{
     CLASSES, ChunkHead, ChunkPtr, ChunkShape, PLACES, Root, SlotRef, objects_per_chunk, size_class,
@@ -12,6 +16,21 @@ use super::table::{Table, free_chunk, free_segments, make_chunk};
 
 /// Hands: more than threads that write at once without waiting.
 const HANDS: usize = 16;
+
+/// How far ahead of the slot it hands out a hand fetches the line of another.
+const AHEAD: usize = 8;
+
+/// A hand on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct HandPlace(Mutex<Hand>);
+
+static INSTANCES: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Whose hands this thread used last, and which one.
+    static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
 
 /// A chunk of records whose free slots one writer hands out.
 #[derive(Debug, Default)]
@@ -30,8 +49,9 @@ pub(crate) struct Chunks {
     table: Mutex<Table>,
     /// That of records, then those of objects by size class.
     shelves: Box<[Mutex<Shelf>]>,
-    hands: [Mutex<Hand>; HANDS],
+    hands: [HandPlace; HANDS],
     records: ChunkShape,
+    instance: u64,
 }
 
 fn corrupt(what: &'static str, offset: u64) -> PmError {
@@ -49,6 +69,7 @@ impl Chunks {
             shelves: (0..=CLASSES).map(|_| Mutex::default()).collect(),
             hands: Default::default(),
             records,
+            instance: INSTANCES.fetch_add(1, Relaxed),
         })
     }
 
@@ -61,12 +82,17 @@ impl Chunks {
         }
     }
 
-    /// A hand that nobody else has.
+    /// A hand that nobody else has, preferably the one this thread had last.
     pub(crate) fn hand(&self, pm: &impl Medium) -> MutexGuard<'_, Hand> {
+        let (instance, last) = LAST.get();
+        let first = if instance == self.instance { last } else { 0 };
         loop {
             pm.yield_point();
-            if let Some(hand) = self.hands.iter().find_map(Mutex::try_lock) {
-                return hand;
+            for i in (first..HANDS).chain(0..first) {
+                if let Some(hand) = self.hands[i].0.try_lock() {
+                    LAST.set((self.instance, i));
+                    return hand;
+                }
             }
             pm.spin();
         }
@@ -88,8 +114,13 @@ impl Chunks {
         }
         let slot = hand.free.trailing_zeros() as usize;
         hand.free &= hand.free - 1;
-        let within = size_of::<ChunkHead>() + 8 * self.records.slot_words() * slot;
-        Ok(SlotRef::new(hand.base + within as u64, slot))
+        let slot_bytes = 8 * self.records.slot_words();
+        let at = hand.base + (size_of::<ChunkHead>() + slot_bytes * slot) as u64;
+        if slot + AHEAD < self.records.slots() {
+            // So that the store of a later record does not wait for its line.
+            pool.prefetch(PPtr::<PmU64>::new(at + (slot_bytes * AHEAD) as u64));
+        }
+        Ok(SlotRef::new(at, slot))
     }
 
     #[cold]
@@ -104,10 +135,14 @@ impl Chunks {
         let mut rack = pool.pm().lock(&self.shelves[0]);
         if let Some(number) = hand.chunk.checked_sub(1) {
             // What came back meanwhile; else the chunk is full, and leaves the hand.
-            hand.free = all & !states.taken(number);
-            states.set_taken(number, all | if hand.free == 0 { 0 } else { IN_HAND });
-            if hand.free != 0 {
-                return Ok(());
+            loop {
+                hand.free = all & !states.swap_taken(number, all | IN_HAND);
+                if hand.free != 0 {
+                    return Ok(());
+                }
+                if states.cas_taken(number, all | IN_HAND, all) {
+                    break;
+                }
             }
             hand.chunk = 0;
         }
@@ -122,8 +157,7 @@ impl Chunks {
         };
         hand.chunk = number + 1;
         hand.base = states.dram.load(&states.get(number).base);
-        hand.free = all & !states.taken(number);
-        states.set_taken(number, all | IN_HAND);
+        hand.free = all & !states.swap_taken(number, all | IN_HAND);
         drop(rack);
         Ok(())
     }
@@ -153,11 +187,14 @@ impl Chunks {
             rack.put(states, number);
             number
         };
-        let taken = states.taken(number);
-        let slot = (!taken).trailing_zeros() as usize;
-        states.set_taken(number, taken | 1 << slot);
-        if (taken | 1 << slot) & shape.all() == shape.all() {
+        // Others may set slots free meanwhile, nobody else takes one.
+        let slot = (!states.taken(number)).trailing_zeros() as usize;
+        let taken = states.change_taken(number, Rmw::Or(1 << slot)) | 1 << slot;
+        if taken & shape.all() == shape.all() {
             rack.take_off(states, number);
+            if states.taken(number) & shape.all() != shape.all() {
+                rack.put(states, number); // one has become free meanwhile
+            }
         }
         Ok(self.slot(number, slot))
     }
@@ -221,6 +258,13 @@ impl Chunks {
         Err(corrupt("a slot that is in no chunk", at.offset()))
     }
 
+    /// Fetches what [`release`](Self::release) reads of a record's chunk behind its header. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_state(&self, pm: &impl Medium, head: &ChunkHead) {
+        let number = pm.load(&head.number);
+        self.states.all.prefetch(u32::try_from(number).unwrap_or(0));
+    }
+
     /// Takes a slot back. Nothing durable leads to it any more. A chunk without slots in use is
     /// given back to the pool.
     ///
@@ -236,9 +280,18 @@ impl Chunks {
         let states = &self.states;
         let shape = states.shape(number);
         if let Some(rack) = self.room_for(shape) {
+            let bit = 1 << at.slot();
+            // A chunk that stays where it is needs no lock.
+            let mut taken = states.taken(number);
+            while taken & IN_HAND != 0 || taken & ON_SHELF != 0 && taken & !bit & shape.all() != 0 {
+                pool.pm().yield_point();
+                if states.cas_taken(number, taken, taken & !bit) {
+                    return Ok(());
+                }
+                taken = states.taken(number);
+            }
             let mut rack = pool.pm().lock(rack);
-            let taken = states.taken(number) & !(1 << at.slot());
-            states.set_taken(number, taken);
+            let taken = states.change_taken(number, Rmw::And(!bit)) & !bit;
             if taken & IN_HAND != 0 {
                 return Ok(());
             }
@@ -300,7 +353,7 @@ impl Chunks {
 
     /// Forgets all chunks, which have been given back. No writer is under way.
     pub(crate) fn forget_all(&self, pm: &impl Medium) {
-        for hand in &self.hands {
+        for HandPlace(hand) in &self.hands {
             *pm.lock(hand) = Hand::default();
         }
         for rack in &self.shelves {
@@ -376,7 +429,7 @@ impl Chunks {
     ) -> Result<(), PmError> {
         let known = pm.lock(&self.table).next;
         let mut idle = vec![0; known as usize];
-        for hand in &self.hands {
+        for HandPlace(hand) in &self.hands {
             let hand = pm.lock(hand);
             if let Some(number) = hand.chunk.checked_sub(1) {
                 idle[number as usize] = hand.free;

@@ -29,8 +29,9 @@ pub(super) const IN_HAND: u64 = 1 << 63;
 /// The chunk is on its shelf.
 pub(super) const ON_SHELF: u64 = 1 << 62;
 
-/// The chunks of one shape that have free slots and are in no hand. Its lock guards the states of
-/// all chunks of the shape.
+/// The chunks of one shape that have free slots and are in no hand. Its lock guards the places of
+/// all chunks of the shape: which are on it, and in hands. A slot of a chunk that stays where it is
+/// becomes free without it.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     chunks: Vec<u32>,
@@ -58,6 +59,21 @@ impl States {
         self.dram.store(&self.get(number).taken, taken);
     }
 
+    /// Changes the bits of a chunk; what they were.
+    pub(super) fn change_taken(&self, number: u32, change: Rmw) -> u64 {
+        self.dram.rmw_word(&self.get(number).taken, change)
+    }
+
+    /// Replaces the bits of a chunk; what they were.
+    pub(super) fn swap_taken(&self, number: u32, taken: u64) -> u64 {
+        self.change_taken(number, Rmw::Swap(taken))
+    }
+
+    /// Replaces the bits of a chunk if they are `current`; whether they were.
+    pub(super) fn cas_taken(&self, number: u32, current: u64, taken: u64) -> bool {
+        self.dram.cas_word(&self.get(number).taken, current, taken).is_ok()
+    }
+
     pub(super) fn shape(&self, number: u32) -> ChunkShape {
         self.dram.load(&self.get(number).shape)
     }
@@ -73,7 +89,7 @@ impl Shelf {
         let state = states.get(number);
         states.dram.store(&state.shelf_place, self.chunks.len() as u64);
         self.chunks.push(number);
-        states.set_taken(number, states.taken(number) | ON_SHELF);
+        states.change_taken(number, Rmw::Or(ON_SHELF));
     }
 
     pub(super) fn last(&self) -> Option<u32> {
@@ -87,7 +103,7 @@ impl Shelf {
         if let Some(&moved) = self.chunks.get(place) {
             states.dram.store(&states.get(moved).shelf_place, place as u64);
         }
-        states.set_taken(number, states.taken(number) & !ON_SHELF);
+        states.change_taken(number, Rmw::And(!ON_SHELF));
     }
 
     pub(super) fn chunks(&self) -> &[u32] {

@@ -1,0 +1,340 @@
+//! The clean-shutdown image: the nodes of the trees as they are in DRAM, so that the next opening
+//! reads no record and sorts nothing.
+//!
+//! The image is a list of pieces, each allocated into the pointer before it, the first into the
+//! root's `image`. Each says how many there are and which one it is, so an image counts when it is
+//! complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first and
+//! each durably, before the index can change; so an image that counts is never older than the index,
+//! whoever was killed when. A damaged one is ignored, and so is that of an index that is opened with
+//! another `PREFIX`.
+//!
+//! | piece | its words |
+//! |-------|-----------|
+//! | head, the first | `PREFIX`, records, nodes of each size that were ever in use |
+//! | nodes | see [`pmindex_art::Restore`] |
+//! | trees | pairs: the entry of a tree that is not empty, and its root |
+//! | objects | pairs: the number of a chunk of objects, and its slots that are taken |
+//!
+//! The image takes about as much of the pool as the nodes do of DRAM, from closing to opening.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_art::{Part, Restore};
+use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::hash_words;
+
+use crate::directory::Directory;
+use crate::layout::{ChunkShape, Piece, Root};
+use crate::recover::on_threads;
+use crate::tree::Hart;
+
+/// Words of a piece, about: 64 KiB.
+const WORDS: usize = 8192;
+const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+/// Pieces below which one thread does everything.
+const FEW: usize = 64;
+
+const HEAD: u64 = 4;
+const TREES: u64 = 5;
+const OBJECTS: u64 = 6;
+
+/// What a piece is, without its words.
+#[derive(Clone, Copy)]
+struct Title {
+    what: u64,
+    first: u64,
+    count: u64,
+}
+
+impl Title {
+    const fn of(what: u64) -> Self {
+        Self { what, first: 0, count: 0 }
+    }
+}
+
+/// The checksum of a piece: of its position, the number of pieces, its title and its words. Several
+/// chains, so that the CPU overlaps them.
+fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut lanes = [position, total, title.what, title.first, title.count, 5, 6, 7];
+    let (chunks, rest) = words.as_chunks::<8>();
+    for chunk in chunks {
+        for (lane, word) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane ^ word).wrapping_mul(ODD).rotate_left(29);
+        }
+    }
+    hash_words(&[hash_words(&lanes), hash_words(rest), words.len() as u64])
+}
+
+/// Writes pieces, one after the other.
+struct Writer<'p, M: Medium> {
+    pool: &'p Pool<M>,
+    /// What the next one goes into.
+    cell: &'p PmU64,
+    position: u64,
+    total: u64,
+}
+
+impl<M: Medium> Writer<'_, M> {
+    /// | step | store | durable before |
+    /// |------|-------|----------------|
+    /// | P1 | the piece; its ticket | P2 |
+    /// | P2 | the pointer to it | the next one |
+    fn add(&mut self, title: Title, words: &[u64]) -> Result<(), PmError> {
+        let (pool, pm) = (self.pool, self.pool.pm());
+        let sum = checksum(self.position, self.total, title, words);
+        let Title { what, first, count } = title;
+        let mut all =
+            vec![0, self.position, self.total, what, first, count, words.len() as u64, sum];
+        all.extend_from_slice(words);
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(8 * all.len() as u64, 64)?;
+        let offset = block.ptr().offset();
+        let piece = pool.words(offset, all.len())?;
+        let filled = pm.stream_words(piece, &all);
+        op.allocate(&block, Owner { word: self.cell, mask: u64::MAX, expect: offset })?;
+        op.prepare(filled)?; // durable before: the pointer
+        pm.store_word(self.cell, offset);
+        let sealed = op.seal();
+        let linked = pm.flush_words(std::slice::from_ref(self.cell));
+        let durable = pm.fence(linked.and(sealed))?;
+        op.finish(durable);
+        self.cell = &piece[0];
+        self.position += 1;
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    Hart<K, V, M, CHUNK, PREFIX>
+{
+    /// Saves the image that makes the next opening fast, and ends.
+    ///
+    /// # Errors
+    /// [`PmError::DurabilityLost`]. A pool without room for the image has none: the next opening
+    /// reads the records.
+    pub fn close(self) -> Result<(), IndexError> {
+        let pool = &*self.pool;
+        if pool.is_read_only() {
+            return Ok(());
+        }
+        let root = self.root()?;
+        match self.save(root) {
+            Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
+            Err(_) => Ok(free_pieces(pool, root)?),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn save(&self, root: &Root) -> Result<(), PmError> {
+        let pm = self.pm();
+        let nodes = self.nodes.save(WORDS);
+        let mut trees = Vec::new();
+        let mut next = self.directory.next(0, true);
+        while let Some(entry) = next {
+            let word = self.nodes.save_root(self.directory.root(entry));
+            if word != 0 {
+                trees.push([entry as u64, word]);
+            }
+            next = Directory::<PREFIX>::step(entry, true)
+                .and_then(|entry| self.directory.next(entry, true));
+        }
+        let mut objects = Vec::new();
+        self.chunks.each(pm, |number, _, shape, taken| {
+            if shape.is_objects() {
+                objects.push([u64::from(number), taken]);
+            }
+            Ok(())
+        })?;
+        let records = self.counts.iter().fold(0u64, |sum, n| sum.wrapping_add(n.load(Relaxed)));
+        let pairs = |pairs: &[[u64; 2]]| pairs.len().div_ceil(WORDS / 2);
+        let total = (1 + nodes.parts().len() + pairs(&trees) + pairs(&objects)) as u64;
+        let mut to =
+            Writer { pool: &self.pool, cell: root.image.as_word(), position: 0, total };
+        let [n4, n16, n48, n256] = self.nodes.used().map(u64::from);
+        to.add(Title::of(HEAD), &[PREFIX as u64, records, n4, n16, n48, n256])?;
+        let mut words = Vec::new();
+        for part in nodes.parts() {
+            words.clear();
+            nodes.words(part, &mut words);
+            let (what, first) = (u64::from(part.kind), u64::from(part.first));
+            to.add(Title { what, first, count: u64::from(part.count) }, &words)?;
+        }
+        for (what, pairs) in [(TREES, trees), (OBJECTS, objects)] {
+            for part in pairs.chunks(WORDS / 2) {
+                to.add(Title::of(what), part.as_flattened())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores the trees and what is taken of chunks of objects from the image, if there is one
+    /// that counts: whether there is. If not, trees may be anything. Nothing is written.
+    pub(crate) fn restore(
+        &self,
+        root: &Root,
+        objects: &[(u32, ChunkShape)],
+        records: u64,
+    ) -> bool {
+        let Some(pieces) = list(&self.pool, root) else { return false };
+        let restored = self.restore_pieces(&pieces, objects, records);
+        restored.is_ok_and(|whole| whole.is_some())
+    }
+
+    fn restore_pieces(
+        &self,
+        pieces: &[PPtr<Piece>],
+        objects: &[(u32, ChunkShape)],
+        records: u64,
+    ) -> Result<Option<()>, PmError> {
+        let mut words = Vec::new();
+        let Some(title) = read(&self.pool, pieces, 0, &mut words)? else { return Ok(None) };
+        let Ok([prefix, counted, used @ ..]) = <[u64; 6]>::try_from(words.as_slice()) else {
+            return Ok(None);
+        };
+        if title.what != HEAD || prefix != PREFIX as u64 || counted != records {
+            return Ok(None);
+        }
+        let Some(used) = small(used) else { return Ok(None) };
+        let restore = Restore::new(&self.nodes, used)?;
+        let threads = match std::thread::available_parallelism() {
+            Ok(threads) if pieces.len() >= FEW => threads.get().min(8),
+            _ => 1,
+        };
+        let shares = (0..threads).map(|share| (1 + share..pieces.len()).step_by(threads));
+        let taken = on_threads(threads, shares, |share| {
+            let (mut words, mut taken) = (Vec::new(), Vec::new());
+            for at in share {
+                let Some(title) = read(&self.pool, pieces, at, &mut words)? else {
+                    return Ok(None);
+                };
+                if title.what == OBJECTS {
+                    taken.extend_from_slice(words.as_chunks::<2>().0);
+                } else if self.restore_piece(&restore, title, &words)?.is_none() {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(taken))
+        })?;
+        restore.finish()?;
+        let Some(taken) = taken.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        Ok(self.take_objects(objects, taken.concat()))
+    }
+
+    /// Restores nodes, or roots of trees.
+    fn restore_piece(
+        &self,
+        restore: &Restore<'_>,
+        title: Title,
+        words: &[u64],
+    ) -> Result<Option<()>, PmError> {
+        if title.what == TREES {
+            for &[entry, word] in words.as_chunks::<2>().0 {
+                if entry >= Directory::<PREFIX>::ENTRIES as u64 {
+                    return Ok(None);
+                }
+                self.directory.mark(entry as usize);
+                restore.root(self.directory.root(entry as usize), word)?;
+            }
+            return Ok(Some(()));
+        }
+        let Some([kind, first, count]) = small([title.what, title.first, title.count]) else {
+            return Ok(None);
+        };
+        restore.part(&Part { kind, first, count }, words)?;
+        Ok(Some(()))
+    }
+
+    /// Notes the slots that are taken of chunks of objects; `None` if these are not those chunks.
+    fn take_objects(
+        &self,
+        objects: &[(u32, ChunkShape)],
+        mut taken: Vec<[u64; 2]>,
+    ) -> Option<()> {
+        taken.sort_unstable();
+        let fits = |(&(number, shape), &[at, bits]): (&(u32, ChunkShape), &[u64; 2])| {
+            u64::from(number) == at && bits & !shape.all() == 0
+        };
+        if objects.len() != taken.len() || !objects.iter().zip(&taken).all(fits) {
+            return None;
+        }
+        for (&(number, _), [_, bits]) in objects.iter().zip(taken) {
+            self.chunks.set_live(number, bits);
+        }
+        Some(())
+    }
+}
+
+/// Numbers that fit 32 bits.
+fn small<const N: usize>(numbers: [u64; N]) -> Option<[u32; N]> {
+    let mut small = [0; N];
+    for (small, number) in small.iter_mut().zip(numbers) {
+        *small = u32::try_from(number).ok()?;
+    }
+    Some(small)
+}
+
+/// The pieces of an image that is complete.
+fn list<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Vec<PPtr<Piece>>> {
+    let pm = pool.pm();
+    let mut pieces = Vec::new();
+    let mut next = pm.load(&root.image);
+    let total = pm.load(&pool.get(next).ok()?.total);
+    while !next.is_null() {
+        let piece = pool.get(next).ok()?;
+        if pieces.len() as u64 >= total || pieces.len() as u64 > pool.len() / 64 {
+            return None;
+        }
+        pieces.push(next);
+        next = pm.load(&piece.next);
+    }
+    (pieces.len() as u64 == total).then_some(pieces)
+}
+
+/// Reads a piece, its words into `words`; `None` if it is not whole, or not the one at this place.
+fn read<M: Medium>(
+    pool: &Pool<M>,
+    pieces: &[PPtr<Piece>],
+    at: usize,
+    words: &mut Vec<u64>,
+) -> Result<Option<Title>, PmError> {
+    let pm = pool.pm();
+    let piece = pool.get(pieces[at])?;
+    let len = pm.load(&piece.words);
+    if len > pool.len() / 8 {
+        return Ok(None);
+    }
+    let cells = pool.words(pieces[at].offset() + 8 * HEADER_WORDS as u64, len as usize)?;
+    words.resize(cells.len(), 0);
+    pm.read_words(cells, words);
+    let (what, first, count) =
+        (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
+    let title = Title { what, first, count };
+    let whole = checksum(at as u64, pieces.len() as u64, title, words) == pm.load(&piece.checksum);
+    Ok((whole && pm.load(&piece.position) == at as u64).then_some(title))
+}
+
+/// Frees the pieces one by one.
+pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+    let pm = pool.pm();
+    loop {
+        let first = pm.load(&root.image);
+        if first.is_null() {
+            return Ok(());
+        }
+        let piece = pool.get(first)?;
+        let next = pm.load(&piece.next);
+        let mut op = pool.op()?;
+        op.free(first, Owner::pointer(&root.image, first))?;
+        op.changes(&piece.next);
+        op.prepare(Flushed::nothing())?; // durable before: the pointer
+        pm.store(&root.image, next);
+        let sealed = op.seal();
+        let linked = pm.flush(&root.image);
+        let durable = pm.fence(linked.and(sealed))?;
+        op.finish(durable);
+    }
+}
+
+const _: () = assert!(HEADER_WORDS == 8);
