@@ -34,7 +34,7 @@ const HART: [Golden; 6] = [
     (Phase::Get, 0, 0),
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
-    (Phase::Insert, 2, 2),
+    (Phase::Insert, 1, 1),
     (Phase::Update, 1, 1),
     (Phase::Delete, 1, 1),
 ];

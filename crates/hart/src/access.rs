@@ -12,23 +12,19 @@ use crate::tree::Hart;
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
-    /// The record of the probe's key, linked when it was found. `found` is told of each record that
-    /// may be it, before that is read.
+    /// The record of the probe's key, linked when it was found.
     #[inline(always)]
     pub(crate) fn find<'t>(
         &'t self,
         probe: &Probe<'_, K>,
         key: &KeyBytes<'_>,
-        found: impl Fn(SlotRef),
     ) -> Result<Option<Place<'t>>, PmError> {
         let pm = self.pm();
         let home = Self::home(key.bytes());
         let tree = self.tree(home.entry);
         loop {
             let Some(place) = tree.find(pm, home.rest) else { return Ok(None) };
-            let slot = SlotRef::from_number(place.leaf);
-            found(slot);
-            let same = self.records.key_is(slot, probe);
+            let same = self.records.key_is(SlotRef::from_number(place.leaf), probe);
             if place.validate(pm) {
                 return Ok(same?.then_some(place));
             }
@@ -101,6 +97,6 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let probe = Probe::new(key)?;
-        Ok(self.find(&probe, &KeyBytes::of(&probe), |_| ())?.is_some())
+        Ok(self.find(&probe, &KeyBytes::of(&probe))?.is_some())
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | all objects and records | P2 |
-//! | P2 | the `live` bits, one line per chunk (LIN of each: its place in the tree) | return (DUR) |
+//! | P1 | all objects, if there are any | P2 |
+//! | P2 | the records, and on each line its bits (LIN of each: its place in the tree) | return (DUR) |
 //!
 //! A stage ends early at a record that cannot join it (its key's lock is taken or has changed): what
 //! is staged is committed, the record goes in alone, and the next stage begins after it. So results
@@ -21,10 +21,10 @@ use pmindex_index::{IndexError, InsertMany, Key, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
-use crate::layout::{SlotRef, record_words};
+use crate::layout::SlotRef;
 use crate::record::KeyBytes;
 use crate::tree::Hart;
-use crate::write::{Incoming, Pending};
+use crate::write::{Incoming, Pending, both};
 
 /// How many keys go down together.
 const BATCH: usize = 64;
@@ -163,7 +163,8 @@ struct Staged<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PRE
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     hand: Option<MutexGuard<'t, Hand>>,
-    flushed: Flushed,
+    /// Objects.
+    flushed: Option<Flushed>,
     // In order: of two records that share a lock the first one has it.
     records: Vec<Staged<'t, 'r, K, V, M, CHUNK, PREFIX>>,
     added: usize,
@@ -173,7 +174,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
     Stage<'t, 'r, K, V, M, CHUNK, PREFIX>
 {
     fn new(tree: &'t Hart<K, V, M, CHUNK, PREFIX>) -> Self {
-        Self { tree, hand: None, flushed: Flushed::nothing(), records: Vec::new(), added: 0 }
+        Self { tree, hand: None, flushed: None, records: Vec::new(), added: 0 }
     }
 
     /// Stages a record: whether its key is new; `None` if it cannot join.
@@ -224,9 +225,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         let tree = self.tree;
         let hand = self.hand.get_or_insert_with(|| tree.chunks.hand(tree.pm()));
         let mut pending = Pending::take(tree, tree.root().ok()?, hand).ok()?;
-        let written = pending.write(record).ok()?;
-        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        self.flushed = flushed.and(written);
+        if let Some(written) = pending.write(record).ok()? {
+            self.flushed = Some(both(self.flushed.take(), written));
+        }
         self.records.push(Staged { pending, record, at: self.added, version, guard });
         Some(())
     }
@@ -236,7 +237,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
     fn commit(mut self, results: &mut Vec<bool>, inserted: &mut Vec<bool>) -> Result<(), PmError> {
         let pm = self.tree.pm();
         if !self.records.is_empty() {
-            pm.fence(std::mem::replace(&mut self.flushed, Flushed::nothing()))?;
+            if let Some(flushed) = self.flushed.take() {
+                pm.fence(flushed)?;
+            }
             let committed = self.commit_bits()?;
             pm.fence(committed)?; // DUR
         }
@@ -260,18 +263,16 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Step P2: one change of the commit word for all records of a chunk in a row.
+    /// Step P2: one change of the commit word for all records of a line.
     #[track_caller]
     fn commit_bits(&mut self) -> Result<Flushed, PmError> {
         let mut all = Flushed::nothing();
-        let chunk = |staged: &Staged<'t, 'r, K, V, M, CHUNK, PREFIX>| {
-            staged.pending.slot.chunk(record_words::<K>())
-        };
-        for part in self.records.chunk_by_mut(|a, b| chunk(a) == chunk(b)) {
+        let line = |staged: &Staged<'t, 'r, K, V, M, CHUNK, PREFIX>| staged.pending.slot.line();
+        for part in self.records.chunk_by_mut(|a, b| line(a) == line(b)) {
             let mut bits = 0;
             for staged in &mut *part {
                 staged.pending.live = true;
-                bits |= 1 << staged.pending.slot.slot();
+                bits |= Hart::<K, V, M, CHUNK, PREFIX>::bit_of(staged.pending.slot);
             }
             all = all.and(self.tree.change_live(part[0].pending.slot, Rmw::Or(bits))?);
         }

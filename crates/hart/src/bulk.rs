@@ -3,7 +3,7 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | the root's `bulk_load` mark | P2 |
-//! | P2 | chunks, objects, records, `live` bits, a chunk's worth at a time | P3 |
+//! | P2 | chunks, objects, records and their bits, a line at a time | P3 |
 //! | P3 | the mark is cleared (LIN: the trees, after it) | return (DUR) |
 //!
 //! While the mark stands no chunk is in the index: recovery gives all of them back, and a load that
@@ -17,7 +17,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::{Hand, free_chunk, free_segments};
-use crate::layout::{PLACES, Root, SlotRef, record_words};
+use crate::layout::{PLACES, Root, SlotRef};
 use crate::record::KeyBytes;
 use crate::recover::read_table;
 use crate::sorted::{Entry, Item};
@@ -88,8 +88,8 @@ struct Load<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: u
     root: &'t Root,
     hand: Option<parking_lot::MutexGuard<'t, Hand>>,
     flushed: Flushed,
-    /// Records that are written and have no `live` bit yet, in one chunk.
-    written: Vec<SlotRef>,
+    /// The line under way: a record on it, and the bits of its records, not yet set.
+    line: Option<(SlotRef, u64)>,
     /// Records of the entry under way, and the trees of those before.
     items: Vec<Item>,
     entry: usize,
@@ -108,7 +108,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             root,
             hand: Some(tree.chunks.hand(tree.pm())),
             flushed: Flushed::nothing(),
-            written: Vec::with_capacity(CHUNK),
+            line: None,
             items: Vec::new(),
             entry: 0,
             built: Vec::new(),
@@ -128,7 +128,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.last = Some(key);
             self.loaded += 1;
         }
-        self.commit_written()?;
+        self.commit_line()?;
         Ok(self.build_entry()?)
     }
 
@@ -138,15 +138,19 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let bytes = KeyBytes::of(&probe);
         let hand = self.hand.get_or_insert_with(|| tree.chunks.hand(tree.pm()));
         let mut pending = Pending::take(tree, self.root, hand)?;
-        let chunk = |slot: &SlotRef| slot.chunk(record_words::<K>());
-        if self.written.last().is_some_and(|last| chunk(last) != chunk(&pending.slot)) {
-            self.commit_written()?;
-        }
-        let written = pending.write(&Incoming { probe: &probe, key: &bytes, datum: &datum })?;
+        let objects = pending.write(&Incoming { probe: &probe, key: &bytes, datum: &datum })?;
         let slot = pending.keep(); // all or none are taken back
-        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        self.flushed = flushed.and(written);
-        self.written.push(slot);
+        if let Some(written) = objects {
+            self.flushed(written);
+        }
+        let bit = Hart::<K, V, M, CHUNK, PREFIX>::bit_of(slot);
+        match &mut self.line {
+            Some((first, bits)) if first.line() == slot.line() => *bits |= bit,
+            _ => {
+                self.commit_line()?;
+                self.line = Some((slot, bit));
+            }
+        }
         let entry = Hart::<K, V, M, CHUNK, PREFIX>::home(bytes.bytes()).entry;
         if entry != self.entry {
             self.build_entry()?;
@@ -159,14 +163,18 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Makes the records of one chunk durable, and then their bits.
-    fn commit_written(&mut self) -> Result<(), PmError> {
-        let Some(&slot) = self.written.first() else { return Ok(()) };
-        let pm = self.tree.pm();
-        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        let bits = self.written.drain(..).fold(0, |bits, slot| bits | 1 << slot.slot());
-        pm.fence(flushed)?; // durable before: the bits
-        self.flushed = self.tree.change_live(slot, Rmw::Or(bits))?; // fenced before P3
+    /// Notes what is flushed, and durable before P3.
+    fn flushed(&mut self, now: Flushed) {
+        let before = std::mem::replace(&mut self.flushed, Flushed::nothing());
+        self.flushed = before.and(now);
+    }
+
+    /// Sets the bits of the line under way, and flushes it.
+    fn commit_line(&mut self) -> Result<(), PmError> {
+        if let Some((slot, bits)) = self.line.take() {
+            let line = self.tree.change_live(slot, Rmw::Or(bits))?;
+            self.flushed(line);
+        }
         Ok(())
     }
 

@@ -61,17 +61,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Notes the slots of a record.
     fn check_record(&self, key: &K, live: &mut Slots, taken: &mut Slots) -> Result<(), PmError> {
         let probe = Probe::of_stored(key);
-        let Some(place) = self.find(&probe, &KeyBytes::of(&probe), |_| ())? else {
+        let Some(place) = self.find(&probe, &KeyBytes::of(&probe))? else {
             return Err(corrupt("a key that a search does not find", 0));
         };
         let at = SlotRef::from_number(place.leaf);
-        note(live, at, record_words::<K>())?;
-        note(taken, at, record_words::<K>())?;
+        let chunk = at.record_chunk(record_words::<K>());
+        note(live, chunk, at)?;
+        note(taken, chunk, at)?;
         let objects = self.objects_of(at)?;
         for object in [objects.key, objects.value].into_iter().flatten() {
             let words = self.records.object_slot_words(object)?;
             self.chunks.number_of(&self.pool, object, words)?;
-            note(taken, object, words)?;
+            note(taken, object.object_chunk(words), object)?;
         }
         Ok(())
     }
@@ -84,7 +85,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             if pm.load(&head.number) != u64::from(number) || pm.load(&head.shape) != shape {
                 return Err(corrupt("the header of a chunk", base));
             }
-            if pm.load(&head.live) != wanted.unwrap_or(0) {
+            let found = if shape.is_objects() { 0 } else { self.live_of(number, chunk)? };
+            if found != wanted.unwrap_or(0) {
                 return Err(corrupt("live bits that the trees do not explain", base));
             }
             if slots != taken.remove(&base).unwrap_or(0) {
@@ -111,8 +113,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 }
 
 /// Notes a slot; an error if it was noted before.
-fn note(slots: &mut Slots, at: SlotRef, words: usize) -> Result<(), PmError> {
-    let bits = slots.entry(at.chunk(words)).or_default();
+fn note(slots: &mut Slots, chunk: u64, at: SlotRef) -> Result<(), PmError> {
+    let bits = slots.entry(chunk).or_default();
     if *bits & 1 << at.slot() != 0 {
         return Err(corrupt("a slot with two owners", at.offset()));
     }

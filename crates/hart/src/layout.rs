@@ -5,16 +5,28 @@
 //! Records and objects stand in **chunks** of up to `CHUNK` (at most 56) slots of one size:
 //!
 //! ```text
-//! word  0       1        2       3 .. 7   8
-//!       | live  | number | shape | 0      | slots .. |
-//!       |<------ header line ------------>|
+//! word  0        1       2 .. 7   8
+//!       | number | shape | 0      | slots, or lines of slots .. |
+//!       |<---- header line ------>|
 //! ```
 //!
-//! * `live` is the **commit word** of a chunk of records: bit `i` says that slot `i` holds a record
-//!   of the index. In a chunk of objects it is 0: an object is live if a live record points to it, so
-//!   which slots are taken is derived when the index is opened, and never goes out of step.
-//! * `number` is the chunk's place in the table of chunks, `shape` what its slots are. Both are
-//!   written once, before the table names the chunk.
+//! `number` is the chunk's place in the table of chunks, `shape` what its slots are. Both are written
+//! once, before the table names the chunk.
+//!
+//! Slots of objects follow each other. An object is live if a live record points to it, so which
+//! slots are taken is derived when the index is opened, and never goes out of step.
+//!
+//! # Lines of records
+//!
+//! ```text
+//! word  0      1 .. 7
+//!       | line | one to three records, 0 |
+//! ```
+//!
+//! The first word of each line ([`LineWord`]) is the **commit word** of its records: a bit per slot
+//! says that it holds a record of the index. Stores to one line become durable in the order they are
+//! made, so a record and its bit take one flush and one fence. (The paper's bitmap per chunk takes
+//! two.) A record never straddles lines, so a lookup that has found its place misses once.
 //!
 //! # Record
 //!
@@ -44,7 +56,7 @@ use pmindex_record::hash_bytes;
 /// The type of an index in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"hart\0\0\0\0";
 /// Version of the layout on this page.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The most slots of a chunk.
 pub(crate) const MAX_CHUNK: usize = 56;
@@ -110,15 +122,61 @@ pm_struct! {
     /// The header of a chunk; its slots follow.
     #[align(64)]
     pub struct ChunkHead: size 64 {
-        /// Which slots hold records of the index.
-        pub live @ 0: PmU64,
         /// Which place of the table leads here.
-        pub number @ 8: PmU64,
+        pub number @ 0: PmU64,
         /// What the slots are.
-        pub shape @ 16: PmCell<ChunkShape>,
+        pub shape @ 8: PmCell<ChunkShape>,
         /// Zero.
-        pub reserved: [PmU64; 5],
+        pub reserved: [PmU64; 6],
     }
+}
+
+/// The commit word of a line of records.
+///
+/// ```text
+/// bits 0..7     which slots of the line hold records of the index
+/// bits 32..64   the chunk's number
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineWord(u64);
+
+impl LineWord {
+    /// Of a line without records.
+    #[inline(always)]
+    pub(crate) const fn empty(number: u32) -> Self {
+        Self((number as u64) << 32)
+    }
+    #[inline(always)]
+    pub(crate) const fn new(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    pub(crate) const fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    /// Which slots hold records, and all that should be 0.
+    pub(crate) const fn live(self) -> u64 {
+        self.0 & 0xffff_ffff
+    }
+}
+
+/// Words of a line that records can take.
+const LINE_ROOM: usize = LINE / 8 - 1;
+
+/// Records of so many words in a line.
+pub(crate) const fn per_line(words: usize) -> usize {
+    LINE_ROOM / words
+}
+
+/// Where slot `slot` of a chunk of records of so many words is, from the chunk's beginning.
+#[inline(always)]
+pub(crate) const fn record_at(words: usize, slot: usize) -> u64 {
+    let per_line = per_line(words);
+    (LINE * (1 + slot / per_line) + 8 * (1 + words * (slot % per_line))) as u64
 }
 
 /// What the slots of a chunk are.
@@ -162,9 +220,20 @@ impl ChunkShape {
     pub(crate) const fn all(self) -> u64 {
         (1 << self.slots()) - 1
     }
+    /// Lines of a chunk of records.
+    pub(crate) const fn lines(self) -> usize {
+        self.slots().div_ceil(per_line(self.slot_words()))
+    }
+    /// The bits of line `line` of a chunk of records.
+    pub(crate) const fn line_all(self, line: usize) -> u64 {
+        let (all, per_line) = (self.all(), per_line(self.slot_words()));
+        all >> (line * per_line) & ((1 << per_line) - 1)
+    }
     /// Bytes of a chunk.
     pub(crate) const fn bytes(self) -> u64 {
-        LINE as u64 + 8 * (self.slot_words() * self.slots()) as u64
+        let slots =
+            if self.is_objects() { 8 * self.slot_words() * self.slots() } else { LINE * self.lines() };
+        (LINE + slots) as u64
     }
 }
 
@@ -201,10 +270,25 @@ impl SlotRef {
     pub(crate) const fn slot(self) -> usize {
         (self.0 & 63) as usize
     }
-    /// Where the chunk is, if its slots have so many words. Any reference is allowed.
+    /// Where the chunk of an object is, if its slots have so many words. Any reference is allowed.
     #[inline(always)]
-    pub(crate) const fn chunk(self, slot_words: usize) -> u64 {
+    pub(crate) const fn object_chunk(self, slot_words: usize) -> u64 {
         self.offset().wrapping_sub(LINE as u64 + 8 * (self.slot() * slot_words) as u64)
+    }
+    /// Where the chunk of a record of so many words is. Any reference is allowed.
+    #[inline(always)]
+    pub(crate) const fn record_chunk(self, words: usize) -> u64 {
+        self.offset().wrapping_sub(record_at(words, self.slot()))
+    }
+    /// Where the line of a record is.
+    #[inline(always)]
+    pub(crate) const fn line(self) -> u64 {
+        self.offset() & !(LINE as u64 - 1)
+    }
+    /// The bit of a record of so many words in its line.
+    #[inline(always)]
+    pub(crate) const fn line_bit(self, words: usize) -> u64 {
+        1 << (self.slot() % per_line(words))
     }
 }
 
@@ -334,8 +418,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunk_of_8_byte_records_is_15_lines() {
-        assert_eq!(ChunkShape::records(record_words::<u64>(), 56).bytes(), 960);
+    fn records_have_lines_of_their_own() {
+        let shape = ChunkShape::records(record_words::<u64>(), 56);
+        assert_eq!((shape.lines(), shape.bytes()), (19, 1280));
+        assert_eq!((shape.line_all(0), shape.line_all(18)), (0b111, 0b11));
+        for words in 2..=5 {
+            for slot in 0..MAX_CHUNK {
+                let at = record_at(words, slot) as usize;
+                assert!(at % LINE >= 8 && at % LINE + 8 * words <= LINE, "{words} {slot}");
+                let one = SlotRef::new((1 << 40) + at as u64, slot);
+                assert_eq!(one.record_chunk(words), 1 << 40);
+                assert_eq!(one.line(), (1 << 40) + (at - at % LINE) as u64);
+                let line = ChunkShape::records(words, MAX_CHUNK).line_all(slot / per_line(words));
+                assert_ne!(one.line_bit(words) & line, 0);
+            }
+        }
     }
 
     #[test]
@@ -357,7 +454,7 @@ mod tests {
     fn words_say_what_they_were_made_of() {
         let slot = SlotRef::new((1 << 47) + 64 + 16 * 55, 55);
         assert_eq!((slot.offset(), slot.slot()), ((1 << 47) + 64 + 16 * 55, 55));
-        assert_eq!(slot.chunk(2), 1 << 47);
+        assert_eq!(slot.object_chunk(2), 1 << 47);
         assert!(slot.number() < pmindex_art::LEAF_LIMIT);
         for value in [ValueWord::Object(slot), ValueWord::short(b"").unwrap_or(ValueWord::Invalid)]
         {

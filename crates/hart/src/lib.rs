@@ -10,8 +10,8 @@
 //!   they are live if a live record leads to them. The paper's algorithms 1 to 3 and 6 keep value
 //!   bits, an update log and a recycle log, which can disagree with the leaves: they clear live values
 //!   and free twice. Here there is nothing to disagree with, and no log.
-//! * **Insert 2 lines and 2 fences, update 1 and 1** (8-byte values), remove 1 and 1; the paper: six
-//!   and more.
+//! * **One line and one fence** for every insert, update and removal of a record without objects: a
+//!   record's bit is on its own line. The paper's bitmap per chunk takes six persists and more.
 //! * **Version locks by key**, not one lock per tree: writers to one tree wait for each other only if
 //!   they write the same key (or its neighbour in a table of locks).
 //! * **The directory keeps the order of keys** ([`directory`]), so a scan walks from tree to tree.
@@ -40,12 +40,13 @@
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
-//! | insert    | P1 | objects, record | P2 |
-//! |           | P2 | the `live` bit (LIN: its place in the tree, after it) | return (DUR) |
+//! | insert    | P1 | the objects, if it has any | P2 |
+//! |           | P2 | the record, behind it on the same line its bit (LIN: its place in the tree, after the fence) | return (DUR) |
 //! | update    | P1 | the object, if the value does not fit the record | P2 |
 //! |           | P2 | the value word (LIN) | return (DUR), reuse of the old object |
-//! | remove    | P2 | the `live` bit is cleared (LIN: its place in the tree, after it) | return (DUR), reuse of the slots |
+//! | remove    | P2 | its bit is cleared (LIN: its place in the tree, after it) | return (DUR), reuse of the slots |
 //!
+//! An image of the trees is saved by [`Hart::close`], so that the next opening builds none.
 //! Chunks come and go by tickets of the pool's allocator; see [`epalloc`].
 //!
 //! # Reading and writing concurrently

@@ -88,11 +88,6 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: SlotRef) {
         self.pool.prefetch(PPtr::<PmU64>::new(slot.offset()));
-        if record_words::<K>() > 2 {
-            // It may reach into the next line.
-            let last = 8 * (record_words::<K>() as u64 - 1);
-            self.pool.prefetch(PPtr::<PmU64>::new(slot.offset() + last));
-        }
     }
 
     /// The words and length of an object.

@@ -22,14 +22,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
-use pmindex_core::{IndexEntry, Medium, PPtr, PmError, Pool};
+use pmindex_core::{IndexEntry, LINE, Medium, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 
 use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
 use crate::epalloc::Chunks;
 use crate::layout::{
-    ChunkHead, ChunkPtr, ChunkShape, KIND, Root, Segment, SlotRef, layout_id, record_words,
+    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, SlotRef, layout_id, per_line, record_at,
+    record_words,
 };
 use crate::record::Records;
 use crate::shutdown::free_pieces;
@@ -138,7 +139,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             .filter(|(_, _, shape)| !shape.is_objects())
             .map(|(number, chunk, _)| (number, chunk))
             .collect();
-        if self.take_image(root, &of_records, &chunks)? {
+        if self.take_image(root, &chunks)? {
             let freed = self.chunks.sort_out(&self.pool, root)?;
             self.report.leaves = of_records.len() as u64;
             self.report.repaired += freed;
@@ -168,40 +169,35 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn take_image(
         &mut self,
         root: &Root,
-        of_records: &[(u32, ChunkPtr)],
         chunks: &[Option<(ChunkPtr, ChunkShape)>],
     ) -> Result<bool, PmError> {
-        let pm = self.pool.pm();
-        if pm.load(&root.image).is_null() {
+        if self.pool.pm().load(&root.image).is_null() {
             return Ok(false);
         }
-        let mut records = 0;
-        for &(number, chunk) in of_records {
-            let live = self.live_of(chunk)?;
-            self.chunks.set_live(number, live);
-            records += u64::from(live.count_ones());
-        }
-        let objects = (0..).zip(chunks).filter_map(|(number, chunk)| {
-            chunk.filter(|(_, shape)| shape.is_objects()).map(|(_, shape)| (number, shape))
-        });
-        let objects: Vec<(u32, ChunkShape)> = objects.collect();
-        let restored = self.restore(root, &objects, records);
+        let shapes = (0..).zip(chunks).filter_map(|(number, chunk)| Some((number, (*chunk)?.1)));
+        let restored = self.restore(root, &shapes.collect::<Vec<(u32, ChunkShape)>>());
         free_pieces(&self.pool, root)?; // durable before: any change of the index
-        if restored {
+        if let Some(records) = restored {
             self.counts[0].store(records, Relaxed);
             self.report.records = records;
         } else {
             self.nodes = pmindex_art::Nodes::new(Self::most_records(&self.pool))?;
             self.directory = Directory::new()?;
         }
-        Ok(restored)
+        Ok(restored.is_some())
     }
 
     /// Which slots of a chunk hold records.
-    fn live_of(&self, chunk: ChunkPtr) -> Result<u64, PmError> {
-        let live = self.pool.pm().load(&self.pool.get(chunk)?.live);
-        if live & !Self::RECORDS.all() != 0 {
-            return Err(corrupt("the live bits of a chunk", chunk.offset()));
+    pub(crate) fn live_of(&self, number: u32, chunk: ChunkPtr) -> Result<u64, PmError> {
+        let shape = Self::RECORDS;
+        let words = self.pool.words(chunk.offset(), (shape.bytes() / 8) as usize)?;
+        let mut live = 0;
+        for (line, words) in words.chunks(LINE / 8).skip(1).enumerate() {
+            let word = LineWord::new(self.pool.pm().load_word(&words[0]));
+            if word.live() & !shape.line_all(line) != 0 || word.number() != number {
+                return Err(corrupt("the commit word of a line", chunk.offset()));
+            }
+            live |= word.live() << (line * per_line(shape.slot_words()));
         }
         Ok(live)
     }
@@ -243,14 +239,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn read_chunks(&self, chunks: &[(u32, ChunkPtr)]) -> Result<Vec<Item>, PmError> {
         let mut items = Vec::with_capacity(chunks.len() * CHUNK);
         for &(number, chunk) in chunks {
-            let live = self.live_of(chunk)?;
-            self.chunks.set_live(number, live);
+            let live = self.live_of(number, chunk)?;
+            self.chunks.set_taken(number, live);
             let mut left = live;
             while left != 0 {
                 let slot = left.trailing_zeros() as usize;
                 left &= left - 1;
-                let within = size_of::<ChunkHead>() + 8 * record_words::<K>() * slot;
-                let at = SlotRef::new(chunk.offset() + within as u64, slot);
+                let at = SlotRef::new(chunk.offset() + record_at(record_words::<K>(), slot), slot);
                 self.mark_objects(at)?;
                 items.push(self.records.item(at)?);
             }

@@ -13,7 +13,7 @@
 //! | head, the first | `PREFIX`, records, nodes of each size that were ever in use |
 //! | nodes | see [`pmindex_art::Restore`] |
 //! | trees | pairs: the entry of a tree that is not empty, and its root |
-//! | objects | pairs: the number of a chunk of objects, and its slots that are taken |
+//! | chunks | pairs: the number of a chunk, and its slots that are taken |
 //!
 //! The image takes about as much of the pool as the nodes do of DRAM, from closing to opening.
 
@@ -37,7 +37,7 @@ const FEW: usize = 64;
 
 const HEAD: u64 = 4;
 const TREES: u64 = 5;
-const OBJECTS: u64 = 6;
+const CHUNKS: u64 = 6;
 
 /// What a piece is, without its words.
 #[derive(Clone, Copy)]
@@ -140,16 +140,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             next = Directory::<PREFIX>::step(entry, true)
                 .and_then(|entry| self.directory.next(entry, true));
         }
-        let mut objects = Vec::new();
-        self.chunks.each(pm, |number, _, shape, taken| {
-            if shape.is_objects() {
-                objects.push([u64::from(number), taken]);
-            }
+        let mut chunks = Vec::new();
+        self.chunks.each(pm, |number, _, _, taken| {
+            chunks.push([u64::from(number), taken]);
             Ok(())
         })?;
         let records = self.counts.iter().fold(0u64, |sum, n| sum.wrapping_add(n.load(Relaxed)));
         let pairs = |pairs: &[[u64; 2]]| pairs.len().div_ceil(WORDS / 2);
-        let total = (1 + nodes.parts().len() + pairs(&trees) + pairs(&objects)) as u64;
+        let total = (1 + nodes.parts().len() + pairs(&trees) + pairs(&chunks)) as u64;
         let mut to =
             Writer { pool: &self.pool, cell: root.image.as_word(), position: 0, total };
         let [n4, n16, n48, n256] = self.nodes.used().map(u64::from);
@@ -161,7 +159,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let (what, first) = (u64::from(part.kind), u64::from(part.first));
             to.add(Title { what, first, count: u64::from(part.count) }, &words)?;
         }
-        for (what, pairs) in [(TREES, trees), (OBJECTS, objects)] {
+        for (what, pairs) in [(TREES, trees), (CHUNKS, chunks)] {
             for part in pairs.chunks(WORDS / 2) {
                 to.add(Title::of(what), part.as_flattened())?;
             }
@@ -169,31 +167,24 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Restores the trees and what is taken of chunks of objects from the image, if there is one
-    /// that counts: whether there is. If not, trees may be anything. Nothing is written.
-    pub(crate) fn restore(
-        &self,
-        root: &Root,
-        objects: &[(u32, ChunkShape)],
-        records: u64,
-    ) -> bool {
-        let Some(pieces) = list(&self.pool, root) else { return false };
-        let restored = self.restore_pieces(&pieces, objects, records);
-        restored.is_ok_and(|whole| whole.is_some())
+    /// Restores the trees and what is taken of chunks from the image, if there is one that counts;
+    /// returns how many records there are. If not, trees may be anything. Nothing is written.
+    pub(crate) fn restore(&self, root: &Root, chunks: &[(u32, ChunkShape)]) -> Option<u64> {
+        let pieces = list(&self.pool, root)?;
+        self.restore_pieces(&pieces, chunks).ok()?
     }
 
     fn restore_pieces(
         &self,
         pieces: &[PPtr<Piece>],
-        objects: &[(u32, ChunkShape)],
-        records: u64,
-    ) -> Result<Option<()>, PmError> {
+        chunks: &[(u32, ChunkShape)],
+    ) -> Result<Option<u64>, PmError> {
         let mut words = Vec::new();
         let Some(title) = read(&self.pool, pieces, 0, &mut words)? else { return Ok(None) };
-        let Ok([prefix, counted, used @ ..]) = <[u64; 6]>::try_from(words.as_slice()) else {
+        let Ok([prefix, records, used @ ..]) = <[u64; 6]>::try_from(words.as_slice()) else {
             return Ok(None);
         };
-        if title.what != HEAD || prefix != PREFIX as u64 || counted != records {
+        if title.what != HEAD || prefix != PREFIX as u64 {
             return Ok(None);
         }
         let Some(used) = small(used) else { return Ok(None) };
@@ -209,7 +200,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 let Some(title) = read(&self.pool, pieces, at, &mut words)? else {
                     return Ok(None);
                 };
-                if title.what == OBJECTS {
+                if title.what == CHUNKS {
                     taken.extend_from_slice(words.as_chunks::<2>().0);
                 } else if self.restore_piece(&restore, title, &words)?.is_none() {
                     return Ok(None);
@@ -219,7 +210,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         })?;
         restore.finish()?;
         let Some(taken) = taken.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        Ok(self.take_objects(objects, taken.concat()))
+        Ok(self.take_chunks(chunks, taken.concat()).filter(|&taken| taken == records))
     }
 
     /// Restores nodes, or roots of trees.
@@ -246,23 +237,22 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Some(()))
     }
 
-    /// Notes the slots that are taken of chunks of objects; `None` if these are not those chunks.
-    fn take_objects(
-        &self,
-        objects: &[(u32, ChunkShape)],
-        mut taken: Vec<[u64; 2]>,
-    ) -> Option<()> {
+    /// Notes the slots that are taken of chunks, returns how many of them are records; `None` if
+    /// these are not those chunks.
+    fn take_chunks(&self, chunks: &[(u32, ChunkShape)], mut taken: Vec<[u64; 2]>) -> Option<u64> {
         taken.sort_unstable();
         let fits = |(&(number, shape), &[at, bits]): (&(u32, ChunkShape), &[u64; 2])| {
             u64::from(number) == at && bits & !shape.all() == 0
         };
-        if objects.len() != taken.len() || !objects.iter().zip(&taken).all(fits) {
+        if chunks.len() != taken.len() || !chunks.iter().zip(&taken).all(fits) {
             return None;
         }
-        for (&(number, _), [_, bits]) in objects.iter().zip(taken) {
-            self.chunks.set_live(number, bits);
+        let mut records = 0;
+        for (&(number, shape), [_, bits]) in chunks.iter().zip(taken) {
+            self.chunks.set_taken(number, bits);
+            records += if shape.is_objects() { 0 } else { u64::from(bits.count_ones()) };
         }
-        Some(())
+        Some(records)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::record::Records;
 /// # Cost
 ///
 /// Flushed lines and fences per operation, for records without objects and no chunk made or given
-/// back: insert 2 and 2, update 1 and 1 (8-byte values; else 2 fences), remove 1 and 1, reads none.
+/// back: insert 1 and 1, update 1 and 1 (8-byte values; else 2 fences), remove 1 and 1, reads none.
 pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) entry: IndexEntry,

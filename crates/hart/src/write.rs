@@ -10,7 +10,7 @@ use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
 use crate::layout::{
-    ChunkHead, ChunkPtr, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words,
+    LineWord, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words,
 };
 use crate::record::{KeyBytes, Outgoing, Records};
 use crate::tree::Hart;
@@ -35,6 +35,15 @@ pub(crate) struct Objects {
     pub(crate) value: Option<SlotRef>,
 }
 
+/// What was flushed before, if anything, and now.
+#[inline(always)]
+pub(crate) fn both(before: Option<Flushed>, now: Flushed) -> Flushed {
+    match before {
+        Some(before) => before.and(now),
+        None => now,
+    }
+}
+
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
@@ -46,14 +55,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         probe: &Probe<'_, K>,
         key: &KeyBytes<'_>,
         wanted: impl Fn(bool) -> bool,
-        found: impl Fn(SlotRef),
     ) -> Result<Option<Held<'_>>, IndexError> {
         self.pool.check_writable()?;
         let pm = self.pm();
         let lock = self.lock_of(probe.hash());
         loop {
             let version = lock.begin_read(pm);
-            let slot = self.find(probe, key, &found)?.map(|place| SlotRef::from_number(place.leaf));
+            let slot = self.find(probe, key)?.map(|place| SlotRef::from_number(place.leaf));
             if !wanted(slot.is_some()) {
                 return Ok(None);
             }
@@ -68,12 +76,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Adds a record; `false` (and no change) if the key exists.
     ///
     /// # Cost
-    /// 2 lines, 2 fences; objects' lines besides. Now and then a new chunk: 2 fences more.
+    /// 1 line, 1 fence; with objects their lines and a fence besides. Now and then a new chunk: 2
+    /// fences more.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| !present, |_| ())? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
         self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
         Ok(true)
     }
@@ -87,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| present, |_| ())? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
         let Some(slot) = held.slot else { return Ok(false) };
         self.update_held(slot, &datum)?;
         Ok(true)
@@ -100,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |_| true, |_| ())? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
         if let Some(slot) = held.slot {
             self.update_held(slot, &datum)?;
             return Ok(false);
@@ -117,24 +126,20 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let key = KeyBytes::of(&probe);
-        let header = |slot: SlotRef| {
-            self.pool.prefetch(ChunkPtr::new(slot.chunk(record_words::<K>())));
-        };
-        let Some(held) = self.hold(&probe, &key, |present| present, header)? else {
-            return Ok(None);
-        };
+        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(None) };
         let Some(slot) = held.slot else { return Ok(None) };
         let value = self.records.value(slot)?;
         let objects = self.objects_of(slot)?;
         let restore = Restore { tree: self, slot };
-        let cleared = self.change_live(slot, Rmw::And(!(1 << slot.slot())))?;
-        self.chunks.prefetch_state(self.pm(), self.chunk_head(slot)?);
+        let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
+        let line = self.line_word(slot)?;
+        self.chunks.prefetch_state(line);
         self.pm().fence(cleared)?; // durable before: reuse
         let home = Self::home(key.bytes());
         self.tree(home.entry).remove(self.pm(), home.rest)?; // LIN
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
-        self.chunks.release(&self.pool, slot, record_words::<K>())?;
+        self.chunks.release_record(&self.pool, slot, line)?;
         self.release_objects(objects)?;
         drop(held.guard);
         Ok(Some(value))
@@ -149,14 +154,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     ) -> Result<(), IndexError> {
         let pm = self.pm();
         let root = self.root()?;
-        let mut hand = self.chunks.hand(pm);
-        let mut pending = Pending::take(self, root, &mut hand)?;
-        let written = pending.write(record)?;
-        pm.fence(written)?; // P1
+        let mut pending = Pending::take(self, root, &mut self.chunks.hand(pm))?;
+        if let Some(written) = pending.write(record)? {
+            pm.fence(written)?; // P1
+        }
         pending.live = true;
-        let committed = self.change_live(pending.slot, Rmw::Or(1 << pending.slot.slot()))?;
-        pm.fence(committed)?; // P2, DUR
-        drop(hand);
+        // P2: behind the record, on its line.
+        let committed = self.change_live(pending.slot, Rmw::Or(Self::bit_of(pending.slot)))?;
+        pm.fence(committed)?; // DUR
         pending.link(record)?; // LIN
         drop(guard);
         Ok(())
@@ -184,30 +189,36 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     pub(crate) fn release_objects(&self, objects: Objects) -> Result<(), PmError> {
         for at in [objects.key, objects.value].into_iter().flatten() {
             let words = self.records.object_slot_words(at)?;
-            self.chunks.release(&self.pool, at, words)?;
+            self.chunks.release_object(&self.pool, at, words)?;
         }
         Ok(())
     }
 
-    /// Changes the `live` bits of a record's chunk and flushes them.
+    /// Changes bits of a record's line and flushes it.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn change_live(&self, slot: SlotRef, change: Rmw) -> Result<Flushed, PmError> {
-        let cell = self.live_cell(slot)?;
+        let cell = self.line_cell(slot)?;
         self.pm().rmw_word(cell, change);
         Ok(self.pm().flush_words(words_of(cell)))
     }
 
-    /// The commit word of a record's chunk.
+    /// A record's bit in the commit word of its line.
     #[inline(always)]
-    pub(crate) fn live_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
-        Ok(&self.chunk_head(slot)?.live)
+    pub(crate) const fn bit_of(slot: SlotRef) -> u64 {
+        slot.line_bit(record_words::<K>())
     }
 
-    /// The header of a record's chunk.
+    /// The commit word of a record's line.
     #[inline(always)]
-    fn chunk_head(&self, slot: SlotRef) -> Result<&ChunkHead, PmError> {
-        self.pool.get(ChunkPtr::new(slot.chunk(record_words::<K>())))
+    fn line_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
+        Ok(&self.pool.words(slot.line(), 1)?[0])
+    }
+
+    /// What it says.
+    #[inline(always)]
+    fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
+        Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))
     }
 
     /// Replaces the value of a record whose key's lock is held.
@@ -259,24 +270,28 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Self { tree, slot, objects: Objects::default(), live: false })
     }
 
-    /// Writes and flushes the record and its objects (step P1).
+    /// Writes the record, and writes and flushes its objects if it has any: these must be durable
+    /// (step P1) before its bit is set. The record itself is on the bit's line.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn write(&mut self, record: &Incoming<'_, K, V>) -> Result<Flushed, PmError> {
+    pub(crate) fn write(
+        &mut self,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<Option<Flushed>, PmError> {
         let tree = self.tree;
         let outgoing = Outgoing::of(record.datum);
-        let mut flushed = Flushed::nothing();
+        let mut flushed = None;
         if K::SHAPE.is_bytes() && record.probe.bytes().len() > SHORT_KEY {
             let (at, written) = tree.write_object(record.probe.bytes())?;
             self.objects.key = Some(at);
-            flushed = flushed.and(written);
+            flushed = Some(written);
         }
         let value = if let Outgoing::Word(word) = &outgoing {
             *word
         } else {
             let (at, written) = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
             self.objects.value = Some(at);
-            flushed = flushed.and(written);
+            flushed = Some(both(flushed, written));
             ValueWord::Object(at).into_word()
         };
         let cells = tree.records.words(self.slot)?;
@@ -285,7 +300,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         for (cell, &word) in cells.iter().zip(&words) {
             tree.pm().store_word(cell, word);
         }
-        Ok(flushed.and(tree.pm().flush_words(cells)))
+        Ok(flushed)
     }
 
     /// Makes the durable record visible.
@@ -310,10 +325,11 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn take_back(&self) -> Result<(), PmError> {
         let tree = self.tree;
         if self.live {
-            let cleared = tree.change_live(self.slot, Rmw::And(!(1 << self.slot.slot())))?;
+            let bit = Hart::<K, V, M, CHUNK, PREFIX>::bit_of(self.slot);
+            let cleared = tree.change_live(self.slot, Rmw::And(!bit))?;
             tree.pm().fence(cleared)?; // durable before: reuse
         }
-        tree.chunks.release(&tree.pool, self.slot, record_words::<K>())?;
+        tree.chunks.release_record(&tree.pool, self.slot, tree.line_word(self.slot)?)?;
         tree.release_objects(self.objects)
     }
 }
@@ -340,7 +356,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
 {
     #[cold]
     fn drop(&mut self) {
-        if let Ok(set) = self.tree.change_live(self.slot, Rmw::Or(1 << self.slot.slot())) {
+        let bit = Hart::<K, V, M, CHUNK, PREFIX>::bit_of(self.slot);
+        if let Ok(set) = self.tree.change_live(self.slot, Rmw::Or(bit)) {
             // If this fails, nothing is acknowledged any more.
             let _ = self.tree.pm().fence(set);
         }

@@ -8,7 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Arena, Mapped, Medium, PPtr, PmError, PmU64, Pool, Rmw};
 
 use crate::layout::{
-    CLASSES, ChunkHead, ChunkPtr, ChunkShape, PLACES, Root, SlotRef, objects_per_chunk, size_class,
+    CLASSES, ChunkHead, ChunkPtr, ChunkShape, LineWord, PLACES, Root, SlotRef, objects_per_chunk,
+    record_at, size_class,
 };
 
 use super::shelf::{IN_HAND, ON_SHELF, Shelf, States};
@@ -18,7 +19,7 @@ use super::table::{Table, free_chunk, free_segments, make_chunk};
 const HANDS: usize = 16;
 
 /// How far ahead of the slot it hands out a hand fetches the line of another.
-const AHEAD: usize = 8;
+const AHEAD: usize = 6;
 
 /// A hand on lines of its own.
 #[derive(Debug, Default)]
@@ -52,6 +53,8 @@ pub(crate) struct Chunks {
     hands: [HandPlace; HANDS],
     records: ChunkShape,
     instance: u64,
+    /// Which hand the next thread begins with.
+    next_hand: AtomicU64,
 }
 
 fn corrupt(what: &'static str, offset: u64) -> PmError {
@@ -70,6 +73,7 @@ impl Chunks {
             hands: Default::default(),
             records,
             instance: INSTANCES.fetch_add(1, Relaxed),
+            next_hand: AtomicU64::new(0),
         })
     }
 
@@ -82,10 +86,16 @@ impl Chunks {
         }
     }
 
-    /// A hand that nobody else has, preferably the one this thread had last.
+    /// A hand that nobody else has, preferably the one this thread had last. Threads begin with
+    /// different ones.
+    #[inline]
     pub(crate) fn hand(&self, pm: &impl Medium) -> MutexGuard<'_, Hand> {
         let (instance, last) = LAST.get();
-        let first = if instance == self.instance { last } else { 0 };
+        let first = if instance == self.instance {
+            last
+        } else {
+            self.next_hand.fetch_add(1, Relaxed) as usize % HANDS
+        };
         loop {
             pm.yield_point();
             for i in (first..HANDS).chain(0..first) {
@@ -114,13 +124,12 @@ impl Chunks {
         }
         let slot = hand.free.trailing_zeros() as usize;
         hand.free &= hand.free - 1;
-        let slot_bytes = 8 * self.records.slot_words();
-        let at = hand.base + (size_of::<ChunkHead>() + slot_bytes * slot) as u64;
+        let words = self.records.slot_words();
         if slot + AHEAD < self.records.slots() {
             // So that the store of a later record does not wait for its line.
-            pool.prefetch(PPtr::<PmU64>::new(at + (slot_bytes * AHEAD) as u64));
+            pool.prefetch(PPtr::<PmU64>::new(hand.base + record_at(words, slot + AHEAD)));
         }
-        Ok(SlotRef::new(at, slot))
+        Ok(SlotRef::new(hand.base + record_at(words, slot), slot))
     }
 
     #[cold]
@@ -201,7 +210,7 @@ impl Chunks {
 
     fn slot(&self, number: u32, slot: usize) -> SlotRef {
         let state = self.states.get(number);
-        let words = self.states.shape(number).slot_words();
+        let words = self.states.shape(number).slot_words(); // of objects
         let base = self.states.dram.load(&state.base);
         SlotRef::new(base + (size_of::<ChunkHead>() + 8 * words * slot) as u64, slot)
     }
@@ -237,20 +246,37 @@ impl Chunks {
         self.states.dram.store(&state.taken, 0);
     }
 
-    /// The number of the chunk that a slot of so many words is in.
+    /// The number of the chunk that a record is in, as its line says it.
+    #[inline(always)]
+    pub(crate) fn number_of_record(&self, at: SlotRef, line: LineWord) -> Result<u32, PmError> {
+        let number = line.number();
+        if number < self.states.most {
+            let state = self.states.get(number);
+            let base = at.record_chunk(self.records.slot_words());
+            if self.states.dram.load(&state.base) == base
+                && self.states.dram.load(&state.shape) == self.records
+            {
+                return Ok(number);
+            }
+        }
+        Err(corrupt("a record that is in no chunk", at.offset()))
+    }
+
+    /// The number of the chunk that an object's slot of so many words is in.
     pub(crate) fn number_of<M: Medium>(
         &self,
         pool: &Pool<M>,
         at: SlotRef,
         slot_words: usize,
     ) -> Result<u32, PmError> {
-        let base = at.chunk(slot_words);
+        let base = at.object_chunk(slot_words);
         let head = pool.get(ChunkPtr::new(base))?;
         let number = pool.pm().load(&head.number);
         if number < u64::from(self.states.most) {
             let state = self.states.get(number as u32);
             let shape = self.states.dram.load(&state.shape);
             let fits = shape.slot_words() == slot_words && at.slot() < shape.slots();
+            let fits = fits && shape.is_objects();
             if self.states.dram.load(&state.base) == base && fits {
                 return Ok(number as u32);
             }
@@ -260,23 +286,41 @@ impl Chunks {
 
     /// Fetches what [`release`](Self::release) reads of a record's chunk behind its header. A hint.
     #[inline(always)]
-    pub(crate) fn prefetch_state(&self, pm: &impl Medium, head: &ChunkHead) {
-        let number = pm.load(&head.number);
-        self.states.all.prefetch(u32::try_from(number).unwrap_or(0));
+    pub(crate) fn prefetch_state(&self, line: LineWord) {
+        self.states.all.prefetch(line.number());
     }
 
-    /// Takes a slot back. Nothing durable leads to it any more. A chunk without slots in use is
-    /// given back to the pool.
+    /// Takes the slot of an object back. Nothing durable leads to it any more. A chunk without slots
+    /// in use is given back to the pool.
     ///
     /// # Cost
     /// Now and then 2 fences.
-    pub(crate) fn release<M: Medium>(
+    pub(crate) fn release_object<M: Medium>(
         &self,
         pool: &Pool<M>,
         at: SlotRef,
         slot_words: usize,
     ) -> Result<(), PmError> {
-        let number = self.number_of(pool, at, slot_words)?;
+        self.release(pool, at, self.number_of(pool, at, slot_words)?)
+    }
+
+    /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably.
+    #[inline]
+    pub(crate) fn release_record<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        line: LineWord,
+    ) -> Result<(), PmError> {
+        self.release(pool, at, self.number_of_record(at, line)?)
+    }
+
+    fn release<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        number: u32,
+    ) -> Result<(), PmError> {
         let states = &self.states;
         let shape = states.shape(number);
         if let Some(rack) = self.room_for(shape) {
@@ -380,9 +424,9 @@ impl Chunks {
         Err(corrupt("an object of no record, or of two", at.offset()))
     }
 
-    /// Sets which slots of a chunk of records are live.
-    pub(crate) fn set_live(&self, number: u32, live: u64) {
-        self.states.set_taken(number, live);
+    /// Sets which slots of a chunk are taken.
+    pub(crate) fn set_taken(&self, number: u32, taken: u64) {
+        self.states.set_taken(number, taken);
     }
 
     /// Gives back the chunks without slots in use and puts those with free slots on their shelves,

@@ -4,8 +4,8 @@
 //! one bit per record:
 //!
 //! * **A slot is taken in DRAM** and handed to one thread, so two threads never get the same one, and
-//!   a crash gives it back. What is durable is whether it holds a record: the chunk's `live` bit, set
-//!   when record and objects are durable, cleared before the record leaves the tree.
+//!   a crash gives it back. What is durable is whether it holds a record: its bit on the record's own
+//!   line, set behind the record when its objects are durable, cleared before it leaves the tree.
 //! * **An object has no bit of its own**: it is live if a live record points to it. So a value cannot
 //!   be freed twice, nor a stale pointer in a dead record free a live one, and replacing a value is
 //!   one 8-byte store without a log: before it the old object is live, after it the new one. A slot
@@ -16,8 +16,8 @@
 //!
 //! # Hands and shelves
 //!
-//! A writer that makes a record holds a **hand** for as long as its operation takes: a chunk of which
-//! it alone hands out slots, so writers rarely write to one line. Chunks with free slots that no hand
+//! A writer that makes a record takes its slot from a **hand**: a chunk of which nobody else hands out
+//! slots. A thread goes on with the hand it had last, so writers rarely write to one line. Chunks with free slots that no hand
 //! holds, and those of objects, are on the **shelf** of their shape.
 //!
 //! # Lock order

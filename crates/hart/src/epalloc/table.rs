@@ -1,8 +1,8 @@
 //! The table of chunks: which numbers are free, and the segments on the medium.
 
-use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmPtr, Pool};
+use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmPtr, Pool, Word};
 
-use crate::layout::{ChunkHead, ChunkPtr, ChunkShape, PLACES, Root, Segment};
+use crate::layout::{ChunkHead, ChunkPtr, ChunkShape, LineWord, PLACES, Root, Segment};
 
 /// What DRAM knows of the table.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ fn new_segment<M: Medium>(pool: &Pool<M>, cell: &PmPtr<Segment>) -> Result<PPtr<
 ///
 /// | step | store | durable before |
 /// |------|-------|----------------|
-/// | P1 | the chunk's header; its ticket | P2 |
+/// | P1 | the chunk's header, the commit words of its lines; its ticket | P2 |
 /// | P2 | the place in the table (LIN); allocation bits | return (DUR) |
 pub(super) fn make_chunk<M: Medium>(
     pool: &Pool<M>,
@@ -68,12 +68,15 @@ pub(super) fn make_chunk<M: Medium>(
     let pm = pool.pm();
     let mut op = pool.op()?;
     let block = op.reserve_bytes(shape.bytes(), 64)?.cast::<ChunkHead>();
-    let head = pool.get(block.ptr())?;
-    pm.store(&head.live, 0);
-    pm.store(&head.number, u64::from(number));
-    pm.store(&head.shape, shape);
-    head.reserved.iter().for_each(|word| pm.store(word, 0));
-    let filled = pm.flush(head);
+    let mut image = vec![0; LINE / 8];
+    if !shape.is_objects() {
+        image.resize((shape.bytes() / 8) as usize, 0);
+        for line in image.chunks_mut(LINE / 8) {
+            line[0] = LineWord::empty(number).word();
+        }
+    }
+    (image[0], image[1]) = (u64::from(number), shape.into_word());
+    let filled = pm.stream_words(pool.words(block.ptr().offset(), image.len())?, &image);
     op.allocate(&block, Owner::pointer(place, block.ptr()))?;
     op.prepare(filled)?;
     pm.store(place, block.ptr());
