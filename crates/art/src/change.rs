@@ -73,12 +73,11 @@ impl Nodes {
                 }
             }
             Node::N48(node) => {
-                let slots = self.index_bytes48(node);
-                let slot = usize::from(slots[usize::from(byte)]) - 1;
-                let moved = slots.iter().position(|&s| usize::from(s) == last + 1);
-                if let Some(moved) = moved.filter(|_| slot != last) {
+                let slot = self.index48(node, byte).wrapping_sub(1);
+                let moved = if slot == last { None } else { self.byte_of_slot48(node, last) };
+                if let Some(moved) = moved {
                     dram.store(&node.children[slot], dram.load(&node.children[last]));
-                    self.put_index48(node, moved as u8, slot as u8 + 1);
+                    self.put_index48(node, moved, slot as u8 + 1);
                 }
                 self.put_index48(node, byte, 0);
             }
@@ -98,14 +97,6 @@ impl Nodes {
         let mut slots = self.dram.load(cell).to_le_bytes();
         slots[usize::from(byte % 8)] = slot;
         self.dram.store(cell, u64::from_le_bytes(slots));
-    }
-
-    fn index_bytes48(&self, node: &crate::node::Node48) -> [u8; 256] {
-        let mut slots = [0; 256];
-        for (chunk, cell) in slots.as_chunks_mut::<8>().0.iter_mut().zip(&node.index) {
-            *chunk = self.dram.load(cell).to_le_bytes();
-        }
-        slots
     }
 
     /// A copy of a locked node as a node of another size that has room for its children.

@@ -207,6 +207,17 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
+    /// Fetches what a walk through the whole tree reads first. A hint.
+    #[inline]
+    pub fn prefetch(&self, direction: crate::Direction) {
+        let child = self.nodes.dram.load(&self.root.child);
+        let first: &[u8] = match direction {
+            crate::Direction::Ascending => &[0],
+            crate::Direction::Descending => &[255],
+        };
+        self.nodes.prefetch_child(child, first, 0);
+    }
+
     /// Whether there is no leaf.
     pub fn is_empty(&self, pm: &impl Medium) -> bool {
         loop {

@@ -22,8 +22,8 @@ pub enum Direction {
     Descending,
 }
 
-/// How many children of a node a walk fetches at a time.
-const AHEAD: u8 = 8;
+/// How many children of a node a walk fetches at a time; it is that far ahead at least.
+const AHEAD: u8 = 16;
 
 /// A node that a walk stands in.
 struct Frame<'t> {
@@ -31,8 +31,10 @@ struct Frame<'t> {
     node: Node<'t>,
     /// The next byte to look at; `None`: the children are done.
     from: Option<u8>,
-    /// So many children from there on are being fetched.
+    /// So many children from there on are being fetched, if there are so many, and where the next
+    /// ones begin.
     ahead: u8,
+    fetch: Option<u8>,
     /// Whether the leaf that ends here is still to come.
     end: bool,
     /// Whether the way from the root to this node is the bound's own.
@@ -209,7 +211,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         let len = meta.prefix_len().min(PREFIX_MAX);
         let all = |at: At<'t>, edge: bool| {
             let from = Some(if self.up { 0 } else { 255 });
-            Frame { at, node, from, ahead: 0, end: true, edge }
+            Frame { at, node, from, ahead: 0, fetch: from, end: true, edge }
         };
         let at = At { depth: here.depth + len, ..here };
         let (Bound::Included(bound) | Bound::Excluded(bound), true) = (self.bound, edge) else {
@@ -230,6 +232,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 node,
                 from: Some(byte),
                 ahead: 0,
+                fetch: Some(byte),
                 end: !self.up,
                 edge: true,
             },
@@ -240,22 +243,21 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             }
             None => {
                 let end = matches!(self.bound, Bound::Included(_));
-                Frame { at, node, from: None, ahead: 0, end, edge: false }
+                Frame { at, node, from: None, ahead: 0, fetch: None, end, edge: false }
             }
         })
     }
 
-    /// Fetches the nodes among the next children, so that their misses overlap.
-    fn fetch_children(&self, node: Node<'t>, from: u8) {
+    /// Fetches the nodes among the next children, so that their misses overlap; returns where those
+    /// after them begin.
+    fn fetch_children(&self, node: Node<'t>, mut from: Option<u8>) -> Option<u8> {
         let nodes = self.tree.nodes;
-        let mut from = Some(from);
         for _ in 0..AHEAD {
-            let Some((byte, child)) = from.and_then(|from| nodes.next(node, from, self.up)) else {
-                return;
-            };
+            let (byte, child) = nodes.next(node, from?, self.up)?;
             nodes.prefetch_child(child, &[], 0);
             from = if self.up { byte.checked_add(1) } else { byte.checked_sub(1) };
         }
+        from
     }
 
     /// The next child of the last frame that has one; `None` if that has changed, `Some(None)` if
@@ -280,11 +282,11 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 return frame.at.holds(pm).then_some(Some((at, child, false)));
             }
             if let Some(from) = frame.from {
-                if frame.ahead == 0 {
-                    self.fetch_children(frame.node, from);
-                    frame.ahead = AHEAD;
+                while frame.ahead <= AHEAD && frame.fetch.is_some() {
+                    frame.fetch = self.fetch_children(frame.node, frame.fetch);
+                    frame.ahead += AHEAD;
                 }
-                frame.ahead -= 1;
+                frame.ahead = frame.ahead.saturating_sub(1);
                 let next = nodes.next(frame.node, from, self.up);
                 if !frame.at.holds(pm) {
                     return None;

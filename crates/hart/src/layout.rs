@@ -231,8 +231,11 @@ impl ChunkShape {
     }
     /// Bytes of a chunk.
     pub(crate) const fn bytes(self) -> u64 {
-        let slots =
-            if self.is_objects() { 8 * self.slot_words() * self.slots() } else { LINE * self.lines() };
+        let slots = if self.is_objects() {
+            8 * self.slot_words() * self.slots()
+        } else {
+            LINE * self.lines()
+        };
         (LINE + slots) as u64
     }
 }

@@ -76,6 +76,8 @@ mod recover;
 mod salvage;
 mod shutdown;
 mod sorted;
+#[cfg(test)]
+mod tests;
 mod traits;
 mod tree;
 mod write;

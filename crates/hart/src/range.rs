@@ -194,8 +194,15 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         for place in &self.places {
             tree.records.prefetch(SlotRef::from_number(place.leaf));
         }
-        let mut last = None;
+        let after =
+            Directory::<PREFIX>::step(entry, up).and_then(|entry| tree.directory.next(entry, up));
+        if let Some(after) = after.filter(|_| !more) {
+            tree.tree(after).prefetch(direction);
+        }
+        // Given out when the next one is there: of the last one the key is kept.
+        let mut held: Option<(K, V)> = None;
         let mut changed = false;
+        let mut ended = false;
         for place in &self.places {
             let Some(record) = tree.read_record(place) else {
                 changed = true;
@@ -209,13 +216,21 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             }
             let outside = if up { above(&key, &self.upper) } else { below(&key, &self.lower) };
             if outside {
-                self.moved(up, last);
-                return Ok(true); // this end has no next
+                ended = true;
+                break;
             }
-            last = Some(key.clone());
-            take(key, value);
+            if let Some((key, value)) = held.replace((key, value)) {
+                take(key, value);
+            }
         }
-        let next = if more || changed {
+        let last = held.map(|(key, value)| {
+            let last = key.clone();
+            take(key, value);
+            last
+        });
+        let next = if ended {
+            None
+        } else if more || changed {
             let bound = match &last {
                 Some(key) => {
                     let probe = Probe::of_stored(key);
@@ -226,9 +241,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             };
             Some((entry, bound))
         } else {
-            Directory::<PREFIX>::step(entry, up)
-                .and_then(|entry| tree.directory.next(entry, up))
-                .map(|entry| (entry, Bound::Unbounded))
+            after.map(|entry| (entry, Bound::Unbounded))
         };
         if up {
             self.front.next = next;

@@ -41,10 +41,10 @@ const CHUNKS: u64 = 6;
 
 /// What a piece is, without its words.
 #[derive(Clone, Copy)]
-struct Title {
-    what: u64,
-    first: u64,
-    count: u64,
+pub(crate) struct Title {
+    pub(crate) what: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u64,
 }
 
 impl Title {
@@ -55,7 +55,7 @@ impl Title {
 
 /// The checksum of a piece: of its position, the number of pieces, its title and its words. Several
 /// chains, so that the CPU overlaps them.
-fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
+pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut lanes = [position, total, title.what, title.first, title.count, 5, 6, 7];
     let (chunks, rest) = words.as_chunks::<8>();
@@ -148,8 +148,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let records = self.counts.iter().fold(0u64, |sum, n| sum.wrapping_add(n.load(Relaxed)));
         let pairs = |pairs: &[[u64; 2]]| pairs.len().div_ceil(WORDS / 2);
         let total = (1 + nodes.parts().len() + pairs(&trees) + pairs(&chunks)) as u64;
-        let mut to =
-            Writer { pool: &self.pool, cell: root.image.as_word(), position: 0, total };
+        let mut to = Writer { pool: &self.pool, cell: root.image.as_word(), position: 0, total };
         let [n4, n16, n48, n256] = self.nodes.used().map(u64::from);
         to.add(Title::of(HEAD), &[PREFIX as u64, records, n4, n16, n48, n256])?;
         let mut words = Vec::new();
@@ -298,8 +297,7 @@ fn read<M: Medium>(
     let cells = pool.words(pieces[at].offset() + 8 * HEADER_WORDS as u64, len as usize)?;
     words.resize(cells.len(), 0);
     pm.read_words(cells, words);
-    let (what, first, count) =
-        (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
+    let (what, first, count) = (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
     let title = Title { what, first, count };
     let whole = checksum(at as u64, pieces.len() as u64, title, words) == pm.load(&piece.checksum);
     Ok((whole && pm.load(&piece.position) == at as u64).then_some(title))

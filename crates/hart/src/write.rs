@@ -9,9 +9,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
-use crate::layout::{
-    LineWord, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words,
-};
+use crate::layout::{LineWord, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words};
 use crate::record::{KeyBytes, Outgoing, Records};
 use crate::tree::Hart;
 

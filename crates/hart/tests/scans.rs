@@ -65,7 +65,8 @@ fn alternating_ends_give_every_record_once() {
     let key = |n: u64| (n / 70) << 56 | n;
     let hart = filled::<1>(key);
     let model: BTreeSet<u64> = (1..=RECORDS).map(|n| key(10 * n)).collect();
-    for (from, to) in (0..=250).step_by(5).flat_map(|a| (a..=250).step_by(15).map(move |b| (a, b))) {
+    for (from, to) in (0..=250).step_by(5).flat_map(|a| (a..=250).step_by(15).map(move |b| (a, b)))
+    {
         let mut scan = hart.range(key(from)..=key(to));
         let (mut front, mut back) = (Vec::new(), Vec::new());
         for turn in 0.. {

@@ -315,12 +315,7 @@ impl Chunks {
         self.release(pool, at, self.number_of_record(at, line)?)
     }
 
-    fn release<M: Medium>(
-        &self,
-        pool: &Pool<M>,
-        at: SlotRef,
-        number: u32,
-    ) -> Result<(), PmError> {
+    fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) -> Result<(), PmError> {
         let states = &self.states;
         let shape = states.shape(number);
         if let Some(rack) = self.room_for(shape) {

@@ -1,0 +1,315 @@
+//! What needs to see the inside: the image of a clean shutdown, locks, slots on their way.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Barrier, Mutex};
+
+use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Shape, Storable, Value, Words};
+
+use crate::layout::Piece;
+use crate::shutdown::{Title, checksum};
+use crate::tree::Hart;
+
+type Small = Hart<u64, u64, Mapped, 4, 1>;
+type Text = Hart<Vec<u8>, Vec<u8>, Mapped, 4, 1>;
+
+/// Keys in a few trees, with nodes of several sizes.
+fn key(n: u64) -> u64 {
+    (n % 3) << 56 | (n / 3 % 60) << 40 | n
+}
+
+fn filled(records: u64) -> (Arc<Pool>, Small) {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let hart = Small::create(&pool, "h").expect("room");
+    for n in 0..records {
+        assert!(hart.insert(&key(n), &n).expect("room"));
+    }
+    (pool, hart)
+}
+
+fn assert_holds(hart: &Small, records: u64) {
+    assert_eq!(hart.check().expect("whole"), records);
+    for n in 0..records {
+        assert_eq!(hart.get(&key(n)).expect("sound"), Some(n));
+    }
+}
+
+#[test]
+fn clean_shutdown_builds_no_tree_and_a_crash_after_it_does() {
+    let (pool, hart) = filled(2000);
+    for n in 1900..2000 {
+        hart.remove(&key(n)).expect("sound"); // leaves nodes and slots that nobody uses
+    }
+    hart.close().expect("room");
+    let hart = Small::open(&pool, "h").expect("sound");
+    assert!(hart.recovery_report().from_image);
+    assert_eq!(hart.recovery_report().records, 1900);
+    assert_holds(&hart, 1900);
+    pool.audit(hart.blocks().expect("known").into_iter()).expect("nothing lost, nothing twice");
+    for n in 1900..2500 {
+        assert!(hart.insert(&key(n), &n).expect("room"));
+    }
+    assert_holds(&hart, 2500);
+    drop(hart); // as if the process had died
+    let hart = Small::open(&pool, "h").expect("recovered");
+    assert!(!hart.recovery_report().from_image);
+    assert_holds(&hart, 2500);
+    hart.close().expect("room");
+    let other = Hart::<u64, u64, Mapped, 4, 2>::open(&pool, "h").expect("recovered");
+    assert!(!other.recovery_report().from_image, "an image for another prefix");
+    assert_eq!(other.check().expect("whole"), 2500);
+}
+
+#[test]
+fn clean_shutdown_of_objects() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let hart = Text::create(&pool, "h").expect("room");
+    let record = |n: usize| (vec![b'a' + n as u8 % 7; n % 60], vec![n as u8; n % 90]);
+    let model: BTreeMap<Vec<u8>, Vec<u8>> = (0..400).map(record).collect();
+    for (key, value) in &model {
+        assert!(hart.insert(key, value).expect("room"));
+    }
+    hart.close().expect("room");
+    let hart = Text::open(&pool, "h").expect("sound");
+    assert!(hart.recovery_report().from_image);
+    assert_eq!(hart.check().expect("whole"), model.len() as u64);
+    assert!(hart.iter().map(|item| item.expect("sound")).eq(model.clone()));
+    for (key, value) in &model {
+        assert_eq!(hart.remove(key).expect("sound").as_ref(), Some(value));
+    }
+    pool.audit(hart.blocks().expect("known").into_iter()).expect("nothing lost, nothing twice");
+}
+
+#[test]
+fn image_of_nothing() {
+    let (pool, hart) = filled(0);
+    hart.close().expect("room");
+    let hart = Small::open(&pool, "h").expect("sound");
+    assert!(hart.recovery_report().from_image);
+    assert_holds(&hart, 0);
+}
+
+/// The pieces of a closed index.
+fn pieces(pool: &Pool, root: PPtr<crate::layout::Root>) -> Vec<PPtr<Piece>> {
+    let mut next = pool.pm().load(&pool.get(root).expect("a root").image);
+    let mut all = Vec::new();
+    while !next.is_null() {
+        all.push(next);
+        next = pool.pm().load(&pool.get(next).expect("a piece").next);
+    }
+    all
+}
+
+#[test]
+fn a_damaged_image_is_ignored_or_reported() {
+    let words = |pool: &Pool, piece: PPtr<Piece>| {
+        8 + pool.pm().load(&pool.get(piece).expect("a piece").words)
+    };
+    let (pool, hart) = filled(40);
+    let root = hart.entry.root::<crate::layout::Root>();
+    hart.close().expect("room");
+    let all: Vec<u64> = pieces(&pool, root).iter().map(|&piece| words(&pool, piece)).collect();
+    for (at, len) in all.iter().enumerate() {
+        for word in 0..*len {
+            let (pool, hart) = filled(40);
+            hart.close().expect("room");
+            let piece = pieces(&pool, root)[at].offset();
+            let cell = &pool.words(piece + 8 * word, 1).expect("a word")[0];
+            pool.pm().store_word(cell, pool.pm().load_word(cell) ^ 1 << (word % 64));
+            match Small::open(&pool, "h") {
+                Ok(hart) => {
+                    assert!(!hart.recovery_report().from_image, "piece {at} word {word}");
+                    assert_holds(&hart, 40);
+                }
+                // A list that leads elsewhere.
+                Err(IndexError::Pool(PmError::Corrupt { .. })) => assert_eq!(word, 0),
+                Err(other) => panic!("piece {at} word {word}: {other}"),
+            }
+        }
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Changes words of an image and makes its checksum right again.
+fn forge(pool: &Pool, root: PPtr<crate::layout::Root>, rng: &mut Rng) {
+    let pm = pool.pm();
+    let all = pieces(pool, root);
+    let at = rng.below(all.len() as u64) as usize;
+    let piece = pool.get(all[at]).expect("a piece");
+    let cells = pool.words(all[at].offset() + 64, pm.load(&piece.words) as usize).expect("words");
+    let mut words = vec![0; cells.len()];
+    pm.read_words(cells, &mut words);
+    for _ in 0..=rng.below(3) {
+        let word = rng.below(words.len() as u64) as usize;
+        words[word] = match rng.below(6) {
+            0 => words[word] ^ 1 << rng.below(64),
+            1 => words[rng.below(words.len() as u64) as usize],
+            2 => words[word].wrapping_add(8),
+            3 => words[word] ^ 1 << rng.below(6),
+            4 => u64::MAX >> rng.below(64),
+            _ => 0,
+        };
+    }
+    pm.write_words(cells, &words);
+    let title = Title {
+        what: pm.load(&piece.what),
+        first: pm.load(&piece.first),
+        count: pm.load(&piece.count),
+    };
+    pm.store(&piece.checksum, checksum(at as u64, all.len() as u64, title, &words));
+}
+
+#[test]
+fn whatever_an_image_says_ends_in_a_result() {
+    let mut rng = Rng(0x5eed);
+    let mut taken = 0;
+    for _ in 0..3000 {
+        let (pool, hart) = filled(200);
+        let root = hart.entry.root::<crate::layout::Root>();
+        hart.close().expect("room");
+        forge(&pool, root, &mut rng);
+        let Ok(hart) = Small::open(&pool, "h") else { continue };
+        taken += u64::from(hart.recovery_report().from_image);
+        let _ = hart.check();
+        assert!(hart.iter().take(1000).count() <= 401, "a scan without end");
+        assert!(hart.iter().rev().take(1000).count() <= 401, "a scan without end");
+        for n in 0..300 {
+            let _ = (hart.get(&key(n)), hart.upsert(&key(n), &1));
+            if n % 2 == 0 {
+                let _ = hart.remove(&key(n));
+            }
+        }
+        let _ = (hart.stats(), hart.first(), hart.last(), hart.close());
+    }
+    assert!(taken > 100, "forged images were taken only {taken} times");
+}
+
+static MEETING: Mutex<Option<Arc<(Barrier, Barrier)>>> = Mutex::new(None);
+
+/// A value whose decoding waits in the middle of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slow(u64);
+
+impl Storable for Slow {
+    type Ref = Self;
+    const SHAPE: Shape = Shape::Inline(1);
+
+    fn type_name() -> String {
+        "slow".into()
+    }
+    fn borrowed(&self) -> &Self {
+        self
+    }
+    fn to_words(value: &Self) -> Words {
+        [value.0, 0, 0, 0]
+    }
+    fn from_words(words: &[u64]) -> Self {
+        let meeting = if words[0] == 13 { MEETING.lock().expect("whole").take() } else { None };
+        if let Some(meeting) = meeting {
+            meeting.0.wait();
+            meeting.1.wait();
+        }
+        Self(words[0])
+    }
+    fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
+        unreachable!("an inline type")
+    }
+    fn from_bytes(_: &[u8]) -> Option<Self> {
+        unreachable!("an inline type")
+    }
+}
+
+impl Value for Slow {}
+
+/// The paper has one lock per tree. Here a removal that stands still in the middle, its key locked,
+/// keeps no other writer of the same tree.
+#[test]
+fn writers_in_one_tree_do_not_wait_for_each_other() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let hart = Hart::<u64, Slow, Mapped, 56, 0>::create(&pool, "h").expect("room");
+    assert!(hart.insert(&1, &Slow(13)).expect("room"));
+    assert!(hart.insert(&2, &Slow(2)).expect("room"));
+    let meeting = Arc::new((Barrier::new(2), Barrier::new(2)));
+    *MEETING.lock().expect("whole") = Some(Arc::clone(&meeting));
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| hart.remove(&1).expect("sound"));
+        meeting.0.wait(); // it holds the key's lock
+        assert!(hart.update(&2, &Slow(3)).expect("room"));
+        assert!(hart.insert(&3, &Slow(3)).expect("room"));
+        assert_eq!(hart.remove(&2).expect("sound"), Some(Slow(3)));
+        assert_eq!(hart.get(&3).expect("sound"), Some(Slow(3)));
+        meeting.1.wait();
+        assert_eq!(removal.join().expect("no panic"), Some(Slow(13)));
+    });
+    assert_eq!(hart.check().expect("whole"), 1);
+}
+
+/// The paper sets bitmaps only at commit, so two writers can be given one slot.
+#[test]
+fn a_slot_on_its_way_is_handed_out_once() {
+    let (pool, hart) = filled(2);
+    let root = hart.root().expect("a root");
+    let mut slots = BTreeSet::new();
+    let mut hands = [hart.chunks.hand(pool.pm()), hart.chunks.hand(pool.pm())];
+    for i in 0..20 {
+        let slot = hart.chunks.take_record(&pool, root, &mut hands[i % 2]).expect("room");
+        assert!(slots.insert(slot.offset()), "a slot of two writers");
+        let object = hart.chunks.take_object(&pool, root, 3).expect("room");
+        assert!(slots.insert(object.offset()), "a slot of two writers");
+    }
+}
+
+fn all_strings(prefix: &mut Vec<u8>, left: usize, all: &mut Vec<Vec<u8>>) {
+    all.push(prefix.clone());
+    if left > 0 {
+        for byte in [0, b'a', 255] {
+            prefix.push(byte);
+            all_strings(prefix, left - 1, all);
+            prefix.pop();
+        }
+    }
+}
+
+/// Keys shorter than the prefix that chooses the tree, and keys that are the beginning of others.
+fn short_keys<const P: usize>() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let hart = Hart::<Vec<u8>, u64, Mapped, 4, P>::create(&pool, "h").expect("room");
+    let mut keys = Vec::new();
+    all_strings(&mut Vec::new(), 4, &mut keys);
+    let mut model = BTreeMap::new();
+    for (n, key) in (0..).zip(&keys) {
+        assert!(hart.insert(key, &n).expect("room"));
+        model.insert(key.clone(), n);
+    }
+    for key in &keys {
+        assert_eq!(hart.get(key).expect("sound").as_ref(), model.get(key));
+        let up = hart.range(key.clone()..).map(|item| item.expect("sound"));
+        assert!(up.eq(model.range(key.clone()..).map(|(k, v)| (k.clone(), *v))));
+        let down = hart.range(..key.clone()).rev().map(|item| item.expect("sound"));
+        assert!(down.eq(model.range(..key.clone()).rev().map(|(k, v)| (k.clone(), *v))));
+    }
+    for (n, key) in keys.iter().enumerate() {
+        let key = if n % 2 == 0 { key } else { &keys[keys.len() - 1 - n] };
+        assert_eq!(hart.remove(key).expect("sound"), model.remove(key));
+        assert_eq!(hart.check().expect("whole"), model.len() as u64);
+    }
+}
+
+#[test]
+fn short_keys_with_every_prefix() {
+    short_keys::<0>();
+    short_keys::<1>();
+    short_keys::<2>();
+    short_keys::<3>();
+}
