@@ -219,7 +219,7 @@ impl<'n> Restore<'n> {
                 continue; // nobody's
             }
             let head = meta.prefix_len() <= PREFIX_MAX && meta.count() > 0;
-            let end = head && self.end(words[3]).is_some();
+            let end = head && Self::is_end(words[3]);
             let whole = end && check(self, words, meta).is_some();
             if !whole || !self.live[part.kind as usize].set(index) {
                 return Err(wrong("a node"));
@@ -246,8 +246,8 @@ impl<'n> Restore<'n> {
 
     /// A leaf, or nothing.
     #[inline(always)]
-    fn end(&self, word: u64) -> Option<()> {
-        (word == 0 || word & 7 == 7).then_some(())
+    fn is_end(word: u64) -> bool {
+        word == 0 || word & 7 == 7
     }
 
     fn check4(&self, words: &[u64], meta: Meta) -> Option<()> {

@@ -316,7 +316,8 @@ impl Nodes {
         loop {
             let word = self.dram.load(&node.index[at]) & mask;
             if word != 0 {
-                let place = if up { word.trailing_zeros() } else { 63 - word.leading_zeros() } / 8;
+                let bit = if up { word.trailing_zeros() } else { word.ilog2() };
+                let place = bit / 8;
                 let slot = usize::from(word.to_le_bytes()[place as usize]);
                 let child = self.dram.load(node.children.get(slot.checked_sub(1)?)?);
                 return Some((8 * at as u8 + place as u8, child));

@@ -173,7 +173,7 @@ fn scheduled(seed: u64) {
     let tree = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &leaves);
     // Children of the node behind `k`, about as many as a size has room for or is replaced at.
     let children: Vec<u64> = (0..KEYS).filter(|n| n % 6 < 2).collect();
-    let fanout = [0, 1, 2, 3, 4, 5, 12, 13, 16, 17, 37, 38, 48, 49][rng.next(14) as usize];
+    let fanout = [0usize, 1, 2, 3, 4, 5, 12, 13, 16, 17, 37, 38, 48, 49][rng.next(14) as usize];
     let near = &children[fanout.saturating_sub(2)..fanout + 2];
     let others: Vec<u64> = (0..KEYS).filter(|n| n % 6 >= 2 && rng.next(40) == 0).collect();
     let mut before = BTreeMap::new();

@@ -300,7 +300,9 @@ fn read<M: Medium>(
     let (what, first, count) = (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
     let title = Title { what, first, count };
     let whole = checksum(at as u64, pieces.len() as u64, title, words) == pm.load(&piece.checksum);
-    Ok((whole && pm.load(&piece.position) == at as u64).then_some(title))
+    let placed = pm.load(&piece.position) == at as u64;
+    let counted = pm.load(&piece.total) == pieces.len() as u64;
+    Ok((whole && placed && counted).then_some(title))
 }
 
 /// Frees the pieces one by one.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Barrier, Mutex};
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Shape, Storable, Value, Words};
+use pmindex_index::{IndexError, Shape, Storable, Words};
 
 use crate::layout::Piece;
 use crate::shutdown::{Title, checksum};
@@ -229,8 +229,6 @@ impl Storable for Slow {
         unreachable!("an inline type")
     }
 }
-
-impl Value for Slow {}
 
 /// The paper has one lock per tree. Here a removal that stands still in the middle, its key locked,
 /// keeps no other writer of the same tree.

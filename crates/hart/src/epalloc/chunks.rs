@@ -301,7 +301,8 @@ impl Chunks {
         at: SlotRef,
         slot_words: usize,
     ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of(pool, at, slot_words)?)
+        self.release(pool, at, self.number_of(pool, at, slot_words)?);
+        Ok(())
     }
 
     /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably.
@@ -312,10 +313,11 @@ impl Chunks {
         at: SlotRef,
         line: LineWord,
     ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of_record(at, line)?)
+        self.release(pool, at, self.number_of_record(at, line)?);
+        Ok(())
     }
 
-    fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) -> Result<(), PmError> {
+    fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
         let states = &self.states;
         let shape = states.shape(number);
         if let Some(rack) = self.room_for(shape) {
@@ -325,27 +327,26 @@ impl Chunks {
             while taken & IN_HAND != 0 || taken & ON_SHELF != 0 && taken & !bit & shape.all() != 0 {
                 pool.pm().yield_point();
                 if states.cas_taken(number, taken, taken & !bit) {
-                    return Ok(());
+                    return;
                 }
                 taken = states.taken(number);
             }
             let mut rack = pool.pm().lock(rack);
             let taken = states.change_taken(number, Rmw::And(!bit)) & !bit;
             if taken & IN_HAND != 0 {
-                return Ok(());
+                return;
             }
             if taken & shape.all() != 0 {
                 if taken & ON_SHELF == 0 {
                     rack.put(states, number);
                 }
-                return Ok(());
+                return;
             }
             if taken & ON_SHELF != 0 {
                 rack.take_off(states, number);
             }
         }
         self.recycle(pool, number, shape);
-        Ok(())
     }
 
     /// Gives back a chunk that nobody else knows of. If that fails (the pool is full), it stays.
