@@ -197,6 +197,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[track_caller]
     pub(crate) fn change_live(&self, slot: SlotRef, change: Rmw) -> Result<Flushed, PmError> {
         let cell = self.line_cell(slot)?;
+        if cfg!(not(target_arch = "x86_64")) {
+            // Elsewhere it takes a barrier for the records before it to persist before it.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        }
         self.pm().rmw_word(cell, change);
         Ok(self.pm().flush_words(words_of(cell)))
     }
