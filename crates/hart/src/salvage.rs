@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pmindex_core::{Medium, PmError, Pool};
+use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Value};
 
-use crate::layout::{ChunkHead, ChunkPtr, Root, Segment, SlotRef, record_words};
+use crate::layout::{
+    ChunkHead, ChunkPtr, LineWord, Root, Segment, SlotRef, record_at, record_words,
+};
 use crate::record::Records;
 use crate::tree::Hart;
 
@@ -51,7 +53,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 let chunk = pool.pm().load(place);
                 if !chunk.is_null() && seen.insert(chunk.offset()) {
                     match Self::believed(pool, chunk, Some(number)) {
-                        Some(true) if !read(&records, chunk, &mut damage, each) => {
+                        Some(true) if !read(&records, (chunk, CHUNK), &mut damage, each) => {
                             return Ok(damage);
                         }
                         Some(_) => {}
@@ -82,7 +84,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             if Self::believed(pool, chunk, None) == Some(true) {
                 let what = "the table does not lead to a chunk";
                 damage.push(PmError::Corrupt { what, offset });
-                if !read(&records, chunk, &mut damage, each) {
+                if !read(&records, (chunk, CHUNK), &mut damage, each) {
                     break;
                 }
             }
@@ -103,24 +105,36 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if shape.is_objects() {
             return Some(false);
         }
-        (shape == Self::RECORDS && pm.load(&head.live) & !Self::RECORDS.all() == 0).then_some(true)
+        let words = pool.words(chunk.offset(), (shape.bytes() / 8) as usize).ok()?;
+        let sound = |(line, words): (usize, &[PmU64])| {
+            let word = LineWord::new(pm.load_word(&words[0]));
+            word.live() & !shape.line_all(line) == 0
+        };
+        let all = words.chunks(LINE / 8).skip(1).enumerate();
+        (shape == Self::RECORDS && all.take(shape.lines()).all(sound)).then_some(true)
     }
 }
 
 /// Gives the live records of a chunk; whether to go on.
 fn read<K: Key, V: Value, M: Medium, const PREFIX: usize>(
     records: &Records<K, V, M, PREFIX>,
-    chunk: ChunkPtr,
+    (chunk, slots): (ChunkPtr, usize),
     damage: &mut Vec<PmError>,
     each: &mut dyn FnMut(K, V) -> bool,
 ) -> bool {
-    let Ok(head) = records.pool.get(chunk) else { return true };
-    let mut live = records.pool.pm().load(&head.live);
-    while live != 0 {
-        let slot = live.trailing_zeros() as usize;
-        live &= live - 1;
-        let within = size_of::<ChunkHead>() + 8 * record_words::<K>() * slot;
-        let at = SlotRef::new(chunk.offset() + within as u64, slot);
+    let words = record_words::<K>();
+    for slot in 0..slots {
+        let at = SlotRef::new(chunk.offset() + record_at(words, slot), slot);
+        let line = match records.pool.words(at.line(), 1) {
+            Ok(line) => records.pool.pm().load_word(&line[0]),
+            Err(error) => {
+                damage.push(error);
+                return true;
+            }
+        };
+        if line & at.line_bit(words) == 0 {
+            continue;
+        }
         match records.key(at).and_then(|key| Ok((key, records.value(at)?))) {
             Ok((key, value)) => {
                 if !each(key, value) {
