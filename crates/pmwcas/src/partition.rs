@@ -34,8 +34,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Local {
     /// Descriptors to use.
     pub(crate) free: Vec<u32>,
-    /// Descriptors not to use yet.
+    /// Descriptors not to use yet: their values are in the words.
     pub(crate) decided: Vec<Decided>,
+    /// Descriptors of operations that have begun and are not in `decided`: the current one, and those
+    /// that an error or a panic ended.
+    pub(crate) open: Vec<u32>,
     /// Buffers, kept so that operations need not allocate.
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
@@ -123,6 +126,12 @@ impl Partitions {
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// The descriptors of partition `i`.
+    pub(crate) fn slots_of(&self, i: usize) -> core::ops::Range<u32> {
+        let first = i as u32 * self.per_partition;
+        first..first + self.per_partition
     }
 
     /// The descriptors below this number may be in use, the others are void. A partition that is

@@ -129,6 +129,7 @@ impl<'m, M: Medium> Session<'m, M> {
             self.local.free.push(number); // no pointer leads to it
             return Err(error);
         }
+        self.local.open.push(number); // until it is decided, whatever becomes of this thread
         if let Some(upto) = horizon {
             self.note_failed_durable();
             let _rides_on_the_next_fence = self.flush_horizon(upto)?;
@@ -145,6 +146,7 @@ impl<'m, M: Medium> Session<'m, M> {
             Outcome::Failed { words_durable: self.mwcas.pool.pm().is_volatile() },
             Outcome::Committed,
         );
+        self.local.open.pop();
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
         self.local.entries = prepared.entries;
         if horizon.is_some() || self.local.free.len() * 2 < self.per_partition() {

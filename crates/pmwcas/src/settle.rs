@@ -37,10 +37,15 @@ impl<M: Medium> Session<'_, M> {
         let upto = mwcas.clock.0.load(Acquire);
         let mut lines = core::mem::take(&mut self.local.lines);
         lines.clear();
-        for slot in 0..mwcas.partitions.slots_in_use() {
+        let mine = mwcas.partitions.slots_of(self.me);
+        for slot in (0..mwcas.partitions.slots_in_use()).filter(|slot| !mine.contains(slot)) {
             self.settle_slot(slot, upto, &mut lines)?;
         }
-        self.collect_failed(&mut lines)?;
+        // Of this partition's own: whatever is decided is complete.
+        for i in 0..self.local.open.len() {
+            self.settle_slot(self.local.open[i], upto, &mut lines)?;
+        }
+        self.collect_decided(&mut lines)?;
         lines.sort_unstable();
         lines.dedup();
         let mut flushed = Flushed::nothing();
@@ -101,12 +106,18 @@ impl<M: Medium> Session<'_, M> {
         driven.map(|_| true)
     }
 
-    /// Notes the lines of this partition's failed operations: pointers were taken out of them.
-    fn collect_failed(&mut self, lines: &mut Vec<u64>) -> Result<(), PmError> {
+    /// Notes the lines of this partition's operations that are over: the new values are in them, or
+    /// pointers were taken out of them.
+    fn collect_decided(&mut self, lines: &mut Vec<u64>) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
+        let horizon = mwcas.durable_horizon();
         let mut view = core::mem::take(&mut self.local.view);
         for decided in &self.local.decided {
-            if decided.outcome == (Outcome::Failed { words_durable: false }) {
+            let waits = match decided.outcome {
+                Outcome::Committed(stamp) => stamp > horizon,
+                Outcome::Failed { words_durable } => !words_durable,
+            };
+            if waits {
                 let slot = mwcas.slot(decided.slot)?;
                 slot.copy_entries(pm, slot.load_heading(pm), &mut view);
                 lines.extend(lines_of_targets(&view));

@@ -5,6 +5,7 @@
 //! Besides the results, each run's trace is searched for what would be fatal later: a pointer to a
 //! descriptor that could still be on the medium when the descriptor is reused.
 
+mod every;
 mod medium;
 mod script;
 #[path = "../subjects/words.rs"]
@@ -12,7 +13,10 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
+use every::every;
 use medium::{Medium, check_reuse};
 use parking_lot::Mutex;
 use pmindex_core::trace::{Event, EventKind, Space, ThreadControl, run_as};
@@ -33,7 +37,29 @@ struct Run {
     history: Vec<Step>,
 }
 
+/// Says which thread goes on.
+trait Scheduler: ThreadControl {
+    /// Waits for the first turn of a thread.
+    fn wait(&self, thread: usize);
+
+    /// A thread has ended.
+    fn leave(&self, thread: usize);
+}
+
+/// The end of a thread, when it is dropped.
+struct Leaving<'a, S: Scheduler>(&'a S, usize);
+
+impl<S: Scheduler> Drop for Leaving<'_, S> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
 fn run(space: &Space, plans: &[Vec<Op>], segments: &[(usize, usize)]) -> Run {
+    run_by(space, plans, &Arc::new(Script::new(plans.len(), segments)))
+}
+
+fn run_by<S: Scheduler + 'static>(space: &Space, plans: &[Vec<Op>], script: &Arc<S>) -> Run {
     space.restore(&vec![0; Words::geometry().capacity / 8]);
     let subject = Words::create(space).expect("room");
     space.record(true);
@@ -46,14 +72,13 @@ fn run(space: &Space, plans: &[Vec<Op>], segments: &[(usize, usize)]) -> Run {
         space.note(history.len() as u64);
         history.push(step);
     };
-    let script = Arc::new(Script::new(plans.len(), segments));
     std::thread::scope(|scope| {
         for (thread, plan) in plans.iter().enumerate() {
-            let (script, subject, note) = (&script, &subject, &note);
+            let (script, subject, note) = (script, &subject, &note);
             scope.spawn(move || {
                 script.wait(thread);
-                let _leave = script.leaving(thread); // also when this panics
-                let control: Arc<dyn ThreadControl> = Arc::<Script>::clone(script);
+                let _leave = Leaving(&**script, thread); // also when this panics
+                let control: Arc<dyn ThreadControl> = Arc::<S>::clone(script);
                 run_as(thread as u16 + 1, control, || {
                     for op in plan {
                         note(Step::Invoke(thread, op.clone()));
@@ -79,17 +104,23 @@ fn step(oracle: &mut Oracle<Words>, run: &Run, note: &Event) {
     }
 }
 
+/// Checks what was returned, that no pointer outlives its descriptor, and what crashes at some moments
+/// leave.
 fn check(space: &Space, run: &Run, layout: &Layout, seed: u64) {
     let mut rng = Rng::new(seed);
+    let crashes = [rng.below(run.trace.len()), rng.below(run.trace.len()), run.trace.len()];
+    check_with(space, run, layout, &mut rng, &crashes);
+}
+
+fn check_with(space: &Space, run: &Run, layout: &Layout, rng: &mut Rng, crashes: &[usize]) {
     let mut medium = Medium::new(run.before.clone());
     let mut oracle = Oracle::<Words>::from_state([0; WORDS], 3);
-    let crashes = [rng.below(run.trace.len()), rng.below(run.trace.len()), run.trace.len()];
     for i in 0..=run.trace.len() {
         let tentative = i > 0 && i.is_multiple_of(3) && is_tentative(&run.trace[i - 1]);
-        if tentative || crashes.contains(&i) {
+        if tentative && !crashes.is_empty() || crashes.contains(&i) {
             let allowed = oracle.allowed().models;
             for _ in 0..2 {
-                space.restore(&medium.image(&mut rng));
+                space.restore(&medium.image(rng));
                 let subject = Words::open(space).expect("recovers").expect("was created");
                 let found = subject.observe().expect("only values in the words");
                 assert!(allowed.contains(&found), "found {found:?}, allowed {allowed:?}");
@@ -169,6 +200,20 @@ fn delays(plans: &[Vec<Op>], first: usize, second: usize, order: &[usize]) {
             bench.run(plans, &segments);
         }
     }
+}
+
+/// Every schedule of `plans` with at most `preemptions` preemptions: histories are linearizable, no
+/// descriptor is reused too early, and now and then a crash. Returns how many there are.
+fn every_schedule(plans: &[Vec<Op>], preemptions: usize) -> usize {
+    let bench = Bench::new();
+    let mut count = 0;
+    every(plans.len(), preemptions, |schedule| {
+        let run = run_by(&bench.space, plans, schedule);
+        count += 1;
+        let mut rng = Rng::new(count);
+        let crashes = if count % 8 == 0 { vec![rng.below(run.trace.len())] } else { Vec::new() };
+        check_with(&bench.space, &run, &bench.layout, &mut rng, &crashes);
+    })
 }
 
 /// Twice the same two words: every expected value comes back.
@@ -272,4 +317,62 @@ fn a_reader_waits_for_no_owner() {
             "delayed by the owner at {a}"
         );
     }
+}
+
+/// The enumeration itself: two threads that load and store a counter.
+#[test]
+fn every_schedule_is_run_once() {
+    let finals = |preemptions| {
+        let mut found = Vec::new();
+        let runs = every(2, preemptions, |schedule| {
+            let counter = AtomicU64::new(0);
+            let order = Mutex::new(String::new());
+            std::thread::scope(|scope| {
+                for thread in 0..2 {
+                    let (schedule, counter, order) = (schedule, &counter, &order);
+                    scope.spawn(move || {
+                        schedule.wait(thread);
+                        let _leave = Leaving(&**schedule, thread);
+                        schedule.yield_point(thread as u16 + 1);
+                        order.lock().push_str(["a", "b"][thread]);
+                        let old = counter.load(SeqCst);
+                        schedule.yield_point(thread as u16 + 1);
+                        order.lock().push_str(["A", "B"][thread]);
+                        counter.store(old + 1, SeqCst);
+                    });
+                }
+            });
+            found.push((order.into_inner(), counter.into_inner()));
+        });
+        assert_eq!(runs, found.len());
+        found.sort();
+        found
+    };
+    let one_after_the_other = finals(0);
+    assert_eq!(one_after_the_other, [("aAbB".into(), 2), ("bBaA".into(), 2)]);
+    let all = finals(4);
+    let mut orders: Vec<&str> = all.iter().map(|(order, _)| order.as_str()).collect();
+    orders.dedup();
+    assert_eq!(orders, ["aAbB", "abAB", "abBA", "bBaA", "baAB", "baBA"]);
+    assert!(all.iter().any(|(_, count)| *count == 1), "an update is lost");
+}
+
+#[test]
+fn two_threads_and_two_words_in_every_schedule_of_two_preemptions() {
+    let runs = every_schedule(&[flips(0b001_001, 2), flips(0b001_001, 1)], 2);
+    assert!(runs > 1000, "{runs}");
+}
+
+#[test]
+fn three_threads_and_three_words_in_every_schedule_of_one_preemption() {
+    let plans = [flips(0b011_001, 1), flips(0b110_001, 1), flips(0b101_000, 1)];
+    let runs = every_schedule(&plans, 1);
+    assert!(runs > 300, "{runs}");
+}
+
+#[test]
+fn a_reader_and_an_operation_that_may_fail_in_every_schedule_of_two_preemptions() {
+    let plans = [flips(0b001_001, 1), vec![Op::Cas(0b001_001, 0)], vec![Op::Read(3)]];
+    let runs = every_schedule(&plans, 2);
+    assert!(runs > 1000, "{runs}");
 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use parking_lot::{Condvar, Mutex};
 use pmindex_core::trace::ThreadControl;
 
+use crate::Scheduler;
+
 /// So many steps that a thread runs to its end.
 pub(crate) const ALL: usize = usize::MAX;
 
@@ -42,17 +44,14 @@ impl Script {
         turns.advance();
         Self { turns: Mutex::new(turns), changed: Condvar::new() }
     }
+}
 
-    pub(crate) fn wait(&self, thread: usize) {
+impl Scheduler for Script {
+    fn wait(&self, thread: usize) {
         let mut turns = self.turns.lock();
         while turns.current != thread {
             self.changed.wait(&mut turns);
         }
-    }
-
-    /// Leaves when it is dropped.
-    pub(crate) fn leaving(&self, thread: usize) -> Leaving<'_> {
-        Leaving { script: self, thread }
     }
 
     fn leave(&self, thread: usize) {
@@ -60,18 +59,6 @@ impl Script {
         turns.alive[thread] = false;
         turns.advance();
         self.changed.notify_all();
-    }
-}
-
-/// The end of a thread.
-pub(crate) struct Leaving<'a> {
-    script: &'a Script,
-    thread: usize,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.script.leave(self.thread);
     }
 }
 
