@@ -150,6 +150,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut session = self.mwcas.session()?;
         let mut ways = [Ptr::NULL; BATCH];
         self.locate_many(&probes, &mut ways)?;
+        for way in &ways[..probes.len()] {
+            let leaf = self.leaf(*way)?;
+            leaf.prefetch_room(self.pm(), leaf.status(&self.mwcas)?);
+        }
         let mut next = 0;
         while next < probes.len() {
             let mut group = Group {

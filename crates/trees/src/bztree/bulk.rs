@@ -146,19 +146,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let datum = Datum::new(value.borrowed()).map_err(wrong)?;
         let record = Self::incoming(&probe, &datum);
         let mut words = vec![0; record.form.words];
-        let mut block = None;
+        let mut changing = None;
         if record.form.out {
             let at = self.add_block(op, &record)?;
             words[..K::SHAPE.words()].copy_from_slice(&probe.words()[..K::SHAPE.words()]);
             let values = V::SHAPE.words();
             let first = Slot::<K, V>::KEY_WORDS;
             words[first..first + values].copy_from_slice(&datum.words()[..values]);
-            block = Some((Slot::<K, V>::BLOCK_WORD, at));
+            changing = Some((Slot::<K, V>::BLOCK_WORD, at));
         } else {
             encode::<K, V>(&mut words, &probe, &datum);
         }
         let (key, fingerprint) = (Raw::of(&probe), probe.fingerprint());
-        Ok(Item { key, fingerprint, words: Source::Memory(words), place: record.form, block })
+        Ok(Item { key, fingerprint, words: Source::Memory(words), place: record.form, changing })
     }
 
     /// Makes the loaded tree the index, if that is still empty.

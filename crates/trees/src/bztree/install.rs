@@ -83,7 +83,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         items: &[Item<'_>],
         little: bool,
     ) -> Result<Ptr, Refused> {
-        let draft = Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little);
+        self.add_draft(op, &Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
+    }
+
+    /// Makes a leaf with these contents, as part of an operation.
+    pub(super) fn add_draft(
+        &self,
+        op: &mut Descriptor<'_, '_, M>,
+        draft: &Draft,
+    ) -> Result<Ptr, Refused> {
         if draft.total > MOST_LEAF_WORDS {
             return Err(corrupt("records too long for a leaf", 0).into());
         }

@@ -30,7 +30,12 @@
 //! * An *entry* ([`Entry`]) is the metadata of one record that came later: reserved (place, length,
 //!   index epoch), visible (place, lengths, fingerprint, which record it replaces), or dead.
 //! * Fingerprints (one byte of each key's hash) and places of the sorted records never change; nor
-//!   does a record once an entry shows it, but for the pointer to a record out of line.
+//!   does a record once an entry shows it, but for one word that operations change: the pointer to a
+//!   record out of line, or a value of one word.
+//!
+//! A word that operations change has 62 bits. A value of one word that needs more is *wide*: its
+//! word never changes, and an update shows a new record. The entry (or place) of a record says so;
+//! where records of fixed size need no places, `info` says so of all sorted ones together.
 //!
 //! With 8-byte keys and values a sorted record takes 17 bytes, a later one 24.
 //!
@@ -55,7 +60,7 @@ use pmindex_record::{Slot, hash_bytes};
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"bztree\0\0";
 /// Version of the layout on this page.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The most sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;
@@ -257,14 +262,16 @@ pub(super) struct Place {
     pub(super) value: usize,
     /// Whether the byte strings stand in a block out of line.
     pub(super) out: bool,
+    /// Whether a one-word value is too large to change in place.
+    pub(super) wide: bool,
 }
 
 /// An entry of a leaf, or the place of a sorted record.
 ///
 /// ```text
-///           59    50 | 49   40 |  39 | 38  32 | 31  24 | 23   14 | 13   2 | 1   0
-/// visible:   value   |   key   | out |  prev  | finger |  words  |   at   | state
-/// reserved:                 index epoch (55 .. 24)     |  words  |   at   | state
+///           60 | 59    50 | 49   40 |  39 | 38  32 | 31  24 | 23   14 | 13   2 | 1   0
+/// visible: wide |  value   |   key   | out |  prev  | finger |  words  |   at   | state
+/// reserved:                        index epoch (55 .. 24)     |  words  |   at   | state
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(u64);
@@ -291,7 +298,8 @@ impl Entry {
                 | (prev as u64) << 32
                 | (place.out as u64) << 39
                 | (place.key as u64) << 40
-                | (place.value as u64) << 50,
+                | (place.value as u64) << 50
+                | (place.wide as u64) << 60,
         )
     }
     /// The same entry, its record removed.
@@ -341,6 +349,7 @@ impl Entry {
             key: (self.0 >> 40 & 0x3ff) as usize,
             value: (self.0 >> 50 & 0x3ff) as usize,
             out: self.0 >> 39 & 1 != 0,
+            wide: self.0 >> 60 & 1 != 0,
         }
     }
 }
@@ -351,14 +360,14 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// A leaf's info word: `| 31..20 free space | 19..14 .. | 13..6 sorted | 5..0 level |`; an inner
-/// node's: `| 63..24 words | 23..8 separators | 5..0 level |`.
+/// A leaf's info word: `| 31..20 free space | 19..15 .. | 14 wide | 13..6 sorted | 5..0 level |`,
+/// where `wide` says that no sorted record's value changes in place; an inner node's: `| 63..24 words | 23..8 separators | 5..0 level |`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Info(pub(super) u64);
 
 impl Info {
-    pub(super) const fn leaf(sorted: usize, free: usize) -> Self {
-        Self((sorted as u64) << 6 | (free as u64) << 20)
+    pub(super) const fn leaf(sorted: usize, free: usize, wide: bool) -> Self {
+        Self((sorted as u64) << 6 | (wide as u64) << 14 | (free as u64) << 20)
     }
     pub(super) const fn inner(level: usize, separators: usize, words: usize) -> Self {
         Self(level as u64 | (separators as u64) << 8 | (words as u64) << 24)
@@ -366,6 +375,10 @@ impl Info {
     #[inline(always)]
     pub(super) const fn sorted(self) -> usize {
         (self.0 >> 6 & 0xff) as usize
+    }
+    #[inline(always)]
+    pub(super) const fn is_wide(self) -> bool {
+        self.0 >> 14 & 1 != 0
     }
     pub(super) const fn free(self) -> usize {
         (self.0 >> 20 & 0xfff) as usize
@@ -390,6 +403,9 @@ pub(super) struct Geometry<K, V, const LEAF: usize, const INNER: usize>(
 impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEAF, INNER> {
     /// Whether every record has [`Slot::WORDS`] words and no block.
     pub(super) const FIXED: bool = !Slot::<K, V>::HAS_BLOCK;
+    /// Whether a record is a key of one word and a value of one word.
+    pub(super) const PAIRS: bool =
+        matches!((K::SHAPE, V::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
     /// Entries for later records.
     pub(super) const LATER: usize = LEAF.div_ceil(3);
     /// Where the fingerprints are.
@@ -441,7 +457,8 @@ mod tests {
 
     #[test]
     fn words_fit_62_bits_and_come_back() {
-        let place = Place { at: 0xfff, words: 0x3ff, key: 0x3ff, value: 0x3ff, out: true };
+        let (at, words, out, wide) = (0xfff, 0x3ff, true, true);
+        let place = Place { at, words, key: 0x3ff, value: 0x3ff, out, wide };
         let entry = Entry::visible(place, 0xff, NOTHING);
         assert_eq!((entry.place(), entry.fingerprint(), entry.prev()), (place, 0xff, NOTHING));
         assert!(entry.word() < 1 << 62 && entry.is_visible() && entry.was_shown());

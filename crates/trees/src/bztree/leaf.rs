@@ -14,7 +14,7 @@ use super::layout::{
 use super::record::{Raw, Record};
 
 /// The most entries for later records.
-const MOST_LATER: usize = MAX_LEAF.div_ceil(3);
+pub(super) const MOST_LATER: usize = MAX_LEAF.div_ceil(3);
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
@@ -22,6 +22,8 @@ pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
     pub(super) ptr: Ptr,
     sorted: usize,
     free: usize,
+    /// No sorted record's value changes in place.
+    wide: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -68,8 +70,8 @@ pub(super) struct Item<'p> {
     pub(super) fingerprint: u8,
     pub(super) words: Source<'p>,
     pub(super) place: Place,
-    /// The word of `words` that points to a block, and what it held.
-    pub(super) block: Option<(usize, u64)>,
+    /// The word of `words` that operations change, and what it held.
+    pub(super) changing: Option<(usize, u64)>,
 }
 
 /// The bit of the later record with this number; none if no leaf has so many.
@@ -112,11 +114,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         if sorted > LEAF || free > words.len() || least > free {
             return Err(corrupt("a leaf's sizes", ptr.offset()));
         }
-        Ok(Self { words, ptr, sorted, free, types: PhantomData })
+        Ok(Self { words, ptr, sorted, free, wide: info.is_wide(), types: PhantomData })
     }
 
     pub(super) fn offset(&self) -> u64 {
         self.ptr.offset()
+    }
+
+    /// Whether no sorted record's value changes in place.
+    pub(super) fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// How many records were sorted.
@@ -150,7 +157,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Ok(status)
     }
 
-    fn fingerprint_cells(&self) -> &'p [PmU64] {
+    pub(super) fn fingerprint_cells(&self) -> &'p [PmU64] {
         let first = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS;
         &self.words[first..first + self.sorted.div_ceil(8)]
     }
@@ -166,7 +173,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         if Geometry::<K, V, LEAF, INNER>::FIXED {
             let words = Slot::<K, V>::WORDS;
             let at = Geometry::<K, V, LEAF, INNER>::records(self.sorted) + number * words;
-            return Place { at, words, ..Place::default() };
+            return Place { at, words, wide: self.wide, ..Place::default() };
         }
         let first = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS + self.sorted.div_ceil(8);
         Entry::of(pm.load_word(&self.words[first + number])).place()
@@ -303,6 +310,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         }
     }
 
+    /// Fetches the line that the next record will be written to, if records are of fixed size. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_room<M: Medium>(&self, pm: &M, status: Status) {
+        if Geometry::<K, V, LEAF, INNER>::FIXED
+            && let Some(word) = self.words.get(self.free + status.used() * Slot::<K, V>::WORDS)
+        {
+            pm.prefetch_for_write(word);
+        }
+    }
+
     /// The live records in order.
     pub(super) fn items<M: Medium>(
         &self,
@@ -334,12 +351,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         fingerprint: u8,
     ) -> Result<Item<'p>, PmError> {
         let record = self.record(place)?;
-        let block = match record.block_cell() {
-            Some(cell) => Some((Slot::<K, V>::BLOCK_WORD, mwcas.read(cell)?)),
+        let changing = match record.changing() {
+            Some(word) => Some((word, mwcas.read(&record.words[word])?)),
             None => None,
         };
         let key = record.raw_key(mwcas)?;
-        Ok(Item { key, fingerprint, words: Source::Leaf(record.words), place, block })
+        Ok(Item { key, fingerprint, words: Source::Leaf(record.words), place, changing })
     }
 }
 
@@ -364,7 +381,7 @@ impl Draft {
         let free = records + live;
         let mut words = vec![0; free];
         words[STATUS] = Status::fresh(sorted, live).into_word();
-        words[INFO] = Info::leaf(sorted, free).0;
+        let mut wide = false;
         let fingerprints = G::<K, V, LEAF, INNER>::FINGERPRINTS;
         let places = fingerprints + sorted.div_ceil(8);
         let mut at = records;
@@ -379,18 +396,21 @@ impl Draft {
                 Source::Leaf(words) => pm.read_words(words, record),
                 Source::Memory(words) => record.copy_from_slice(words),
             }
-            if let Some((word, block)) = item.block {
-                record[word] = block;
+            if let Some((word, held)) = item.changing {
+                record[word] = held;
             }
+            wide |= Record::<K, V>::HAS_WORD
+                && G::<K, V, LEAF, INNER>::FIXED
+                && record[Slot::<K, V>::KEY_WORDS] > MAX_VALUE;
             at += item.place.words;
         }
+        words[INFO] = Info::leaf(sorted, free, wide).0;
         // Few different sizes, so that the blocks of old leaves serve new ones.
         let later = G::<K, V, LEAF, INNER>::LATER;
         let total = if little {
             free.next_multiple_of(8)
         } else if G::<K, V, LEAF, INNER>::FIXED {
-            let most = G::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;
-            (most + later * Slot::<K, V>::WORDS).next_multiple_of(8)
+            Self::fixed_total::<K, V, LEAF, INNER>()
         } else {
             let most = G::<K, V, LEAF, INNER>::INLINE_WORDS;
             let mean = live.div_ceil(sorted.max(1)).max(2);
@@ -398,6 +418,14 @@ impl Draft {
             coarse(free + room, 32)
         };
         Self { words, total }
+    }
+
+    /// Words of a leaf of records of fixed size, with room as usual.
+    pub(super) const fn fixed_total<K: Key, V: Value, const LEAF: usize, const INNER: usize>()
+    -> usize {
+        let most = Geometry::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;
+        let later = Geometry::<K, V, LEAF, INNER>::LATER;
+        (most + later * Slot::<K, V>::WORDS).next_multiple_of(8)
     }
 
     /// Writes it into its block; returns how many words that were.

@@ -21,9 +21,11 @@
 //!
 //! # One record of a key
 //!
-//! An update shows a new record whose entry says which one it replaces. A replaced record stays so
-//! even when its successor is removed, so no older version comes back; nothing is hidden in a second
-//! step. A record out of line whose value is a byte string too is updated by swinging its pointer.
+//! A value of one word is replaced in place, as one word of an operation, if old and new one fit the
+//! 62 bits of such a word. A record out of line whose value is a byte string is updated by swinging
+//! its pointer. Any other update shows a new record whose entry says which one it replaces. A
+//! replaced record stays so even when its successor is removed, so no older version comes back;
+//! nothing is hidden in a second step.
 //!
 //! # Linearization and durability
 //!
@@ -40,7 +42,8 @@
 //!   up the change it was frozen for; both name it in their operation.
 //! * **B3** A leaf that is in the tree may be frozen (after a crash, by nobody). Every writer that
 //!   comes to it restructures it first. Readers do not look.
-//! * **B4** A record, once shown, does not change, but for the pointer to its block.
+//! * **B4** A record, once shown, does not change, but for the pointer to its block, or its value if
+//!   that is one word of no more than 62 bits: by operations that change the status too.
 //! * **B5** An entry below `used` was shown; above it, one that is not of this epoch is free.
 //! * **B6** A node out of the tree is freed by the operation that took it out, its status among that
 //!   operation's words: no later one on its words can take place (the contract of
@@ -54,7 +57,7 @@
 //! |-----------|-------|------|
 //! | insert: reservation, completion | 2, 2 | none, 2: status, entry |
 //! | remove | 2 | 2: status; entry or bit of the dead |
-//! | update of a pointer | 3 | 2: status, pointer |
+//! | update of a pointer, or of a word in place | 3 | 2: status, pointer or value |
 //! | update inline: reservation, completion | 2, 2 | none, 2: status, entry |
 //! | consolidation: freezing, installation | 1, 2 | 3 at once: leaf's status; pointer, parent's status |
 //! | split: freezing, installation | 1, 3 | 4 at once: leaf's status; parent's status, pointer, grandparent's status |
@@ -75,6 +78,7 @@ mod access;
 mod batch;
 mod bulk;
 mod check;
+mod copy;
 mod count;
 mod inner;
 mod install;

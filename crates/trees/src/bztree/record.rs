@@ -2,14 +2,14 @@
 //!
 //! Records of fixed size are slots ([`pmindex_record::Slot`]). Byte strings stand in the leaf, each
 //! padded to words, if the record is short; else the record is a slot with a pointer to a block.
-//! A record never changes once it is visible, but for that pointer.
+//! A record never changes once it is visible, but for that pointer, or a value of one word.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, PmError, PmU64};
 use pmindex_index::{Key, Shape, Value, Words};
-use pmindex_pmwcas::Mwcas;
+use pmindex_pmwcas::{MAX_VALUE, Mwcas};
 use pmindex_record::{Datum, Probe, RecordBlock, Slot};
 
 use super::layout::Place;
@@ -84,18 +84,22 @@ fn words_for(bytes: usize) -> usize {
 }
 
 impl<'p, K: Key, V: Value> Record<'p, K, V> {
+    /// Whether values are single words.
+    pub(super) const HAS_WORD: bool = matches!(V::SHAPE, Shape::Inline(1));
+
     /// How a record of this key and value is kept where records of `most` words stay in the leaf.
     #[inline(always)]
     pub(super) fn form(probe: &Probe<'_, K>, datum: &Datum<'_, V>, most: usize) -> Place {
+        let wide = Self::HAS_WORD && datum.words()[0] > MAX_VALUE;
         if !Slot::<K, V>::HAS_BLOCK {
-            return Place { words: Slot::<K, V>::WORDS, ..Place::default() };
+            return Place { words: Slot::<K, V>::WORDS, wide, ..Place::default() };
         }
         let (key, value) = (probe.bytes().len(), datum.bytes().len());
         let words = K::SHAPE.words() + words_for(key) + V::SHAPE.words() + words_for(value);
         if words <= most {
-            Place { words: words.max(1), key, value, ..Place::default() }
+            Place { words: words.max(1), key, value, wide, ..Place::default() }
         } else {
-            Place { words: Slot::<K, V>::WORDS, out: true, ..Place::default() }
+            Place { words: Slot::<K, V>::WORDS, out: true, wide, ..Place::default() }
         }
     }
 
@@ -130,6 +134,34 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
     fn block<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<RecordBlock<'p>, PmError> {
         let offset = mwcas.read(&self.words[Slot::<K, V>::BLOCK_WORD])?;
         RecordBlock::at(mwcas.pool(), offset)
+    }
+
+    /// Where the words of an inline value begin.
+    #[inline(always)]
+    fn value_at(&self) -> usize {
+        if self.is_slot() { Slot::<K, V>::KEY_WORDS } else { self.key_words() }
+    }
+
+    /// The word that operations change: the value, if it is one word and not wide; else the pointer
+    /// to the block, if there is one.
+    pub(super) fn changing(&self) -> Option<usize> {
+        if Self::HAS_WORD {
+            return (!self.place.wide).then(|| self.value_at());
+        }
+        (Slot::<K, V>::HAS_BLOCK && self.place.out).then_some(Slot::<K, V>::BLOCK_WORD)
+    }
+
+    /// The cell of a value that is replaced in place.
+    #[inline(always)]
+    pub(super) fn value_cell(&self) -> Option<&'p PmU64> {
+        (Self::HAS_WORD && !self.place.wide).then(|| &self.words[self.value_at()])
+    }
+
+    /// A value of one word.
+    #[inline(always)]
+    pub(super) fn value_word<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<u64, PmError> {
+        let cell = &self.words[self.value_at()];
+        if self.place.wide { Ok(mwcas.pool().pm().load_word(cell)) } else { mwcas.read(cell) }
     }
 
     fn key_words(&self) -> usize {
@@ -185,10 +217,10 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
             offset: self.words.first().map_or(0, |word| mwcas.pool().pptr(word).offset()),
         };
         match V::SHAPE {
+            Shape::Inline(1) => Ok(V::from_words(&[self.value_word(mwcas)?])),
             Shape::Inline(n) => {
-                let first = if self.is_slot() { Slot::<K, V>::KEY_WORDS } else { self.key_words() };
                 let mut words = Words::default();
-                for (word, cell) in words.iter_mut().zip(&self.words[first..][..n]) {
+                for (word, cell) in words.iter_mut().zip(&self.words[self.value_at()..][..n]) {
                     *word = pm.load_word(cell);
                 }
                 Ok(V::from_words(&words[..n]))

@@ -20,7 +20,7 @@ use super::access::Path;
 use super::inner::Target;
 use super::install::{Change, Refused};
 use super::layout::{Geometry, Status};
-use super::leaf::{Item, Leaf};
+use super::leaf::Leaf;
 use super::record::RawRef;
 use super::tree::BzTree;
 
@@ -81,42 +81,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         status: Status,
     ) -> Result<bool, Refused> {
-        let items = leaf.items(&self.mwcas, status)?;
+        let contents = leaf.contents(&self.mwcas, status)?;
         let depth = path.steps().len();
         let index = path.steps().last().map_or(0, |step| step.index);
         let mut op = session.descriptor();
         Self::add_status(&mut op, leaf.status_cell(), status, status.frozen())?;
         Self::add_free(&mut op, leaf.offset())?;
         let (mut new, mut separators) = (Vec::with_capacity(2), Vec::new());
-        match Self::cut(&items) {
-            None => new.push(self.add_leaf(&mut op, &items, false)?),
-            Some(at) => {
-                let (left, right) = items.split_at(at);
-                new.push(self.add_leaf(&mut op, left, false)?);
-                new.push(self.add_leaf(&mut op, right, false)?);
-                separators.push(Self::separator(&left[at - 1], &right[0])?);
-            }
+        let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS;
+        let cut = contents.cut(LEAF, most);
+        let mut first = 0;
+        for end in cut.into_iter().chain([contents.len()]) {
+            let draft = contents.draft::<K, V, M, LEAF, INNER>(self.pm(), first..end);
+            new.push(self.add_draft(&mut op, &draft)?);
+            first = end;
+        }
+        if let Some(at) = cut {
+            separators.push(contents.separator::<K, V, M, LEAF, INNER>(at)?);
         }
         let old = &[path.leaf];
         self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
         Ok(op.execute()?)
-    }
-
-    /// Where to split records that are too many for one leaf: in the middle of their words.
-    fn cut(items: &[Item<'_>]) -> Option<usize> {
-        let words: usize = items.iter().map(|item| item.place.words).sum();
-        let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS;
-        if items.len() < 2 || (items.len() <= LEAF && words <= most) {
-            return None;
-        }
-        let mut left = 0;
-        let middle = items.iter().position(|item| {
-            left += item.place.words;
-            2 * left >= words
-        });
-        let least = items.len().saturating_sub(LEAF).max(1);
-        let most = LEAF.min(items.len() - 1);
-        Some(middle.map_or(1, |at| at + 1).clamp(least, most))
     }
 
     /// Splits the highest of the full inner nodes above a leaf, where splitting all of them at once

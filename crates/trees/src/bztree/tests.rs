@@ -348,3 +348,41 @@ fn bztree_words_of_nodes_are_what_the_protocol_leaves_to_users() {
     assert!(Status::from_word(u64::MAX >> 2).frozen().into_word() >> 62 == 0);
     assert!(Ptr::new(64, 3, 8).word() >> 62 == 0);
 }
+
+/// The two ends of a scan take turns, and meet, while records come and go between them: whatever was
+/// there all the time comes once, and nothing comes behind what was given before.
+#[test]
+fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
+    let pool = pool();
+    let tree = Words::create(&pool, "t").unwrap();
+    let keys: Vec<u64> = (1..=24).map(|n| 10 * n).collect();
+    for key in &keys {
+        assert!(tree.insert(key, key).unwrap());
+    }
+    let key = |record: Result<(u64, u64), _>| record.unwrap().0;
+    for late in keys.iter().flat_map(|key| [*key, key + 5]) {
+        for from_the_back in 1..12 {
+            tree.remove(&late).unwrap();
+            for from_the_front in 1..=22 - from_the_back {
+                let mut scan = tree.range(..);
+                let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
+                let mut front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
+                tree.insert(&late, &0).unwrap();
+                while let Some(record) = scan.next() {
+                    front.push(key(record));
+                    back.extend(scan.next_back().map(key));
+                }
+                assert!(scan.next_back().is_none() && scan.next().is_none());
+                back.reverse();
+                front.extend(back);
+                assert!(front.is_sorted_by(|a, b| a < b), "{late}: {front:?}");
+                front.retain(|key| *key != late);
+                assert!(front.iter().eq(keys.iter().filter(|key| **key != late)), "{late}");
+                tree.remove(&late).unwrap();
+            }
+            if late % 10 == 0 {
+                tree.insert(&late, &0).unwrap();
+            }
+        }
+    }
+}

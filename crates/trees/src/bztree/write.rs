@@ -5,8 +5,8 @@
 //! | insert    | P0   | the entry reserved (a compare-and-swap, never flushed)           |                |
 //! | update    | P1   | the record (its block), the operation's descriptor               | P2             |
 //! |           | P2   | one operation: status, entry visible (LIN, DUR)                  | return         |
-//! | update of | P1   | the new block, the descriptor                                    | P2             |
-//! | a pointer | P2   | one operation: status, pointer to the block (LIN, DUR)           | return         |
+//! | update in | P1   | the new block if there is one, the descriptor                     | P2             |
+//! | place     | P2   | one operation: status, value or pointer to the block (LIN, DUR)   | return         |
 //! | remove    | P2   | one operation: status, entry dead or bit of the dead (LIN, DUR)  | return         |
 //!
 //! The fence of P1 is that of the operation's descriptor, so a record costs a line and no fence.
@@ -60,7 +60,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Replaces a value; `false` (and no change) if the key is missing.
     ///
     /// # Cost
-    /// As [`insert`](Self::insert).
+    /// 4 lines, 2 fences in place: a value of one word, neither the old nor the new one of more than
+    /// 62 bits; else as [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.put(key, value, Want::Update)
@@ -151,6 +152,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if status.is_frozen() {
                 return Ok(Put::NoRoom);
             }
+            if want != Want::Update || form.wide {
+                leaf.prefetch_room(self.pm(), status);
+            }
             let found = leaf.find(&self.mwcas, status, probe)?;
             match (want, &found) {
                 (Want::Insert, Some(_)) => return Ok(Put::Done(true)),
@@ -158,7 +162,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 _ => {}
             }
             let mut op;
-            if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
+            if let Some(cell) = found.as_ref().and_then(|found| found.record.value_cell())
+                && !form.wide
+            {
+                let old = self.mwcas.read(cell)?;
+                op = session.descriptor();
+                op.add_word(cell, old, datum.words()[0]).map_err(pool_error)?;
+                let next = status.next().into_word();
+                op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
+            } else if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
                 && form.out
                 && V::SHAPE.is_bytes()
             {
