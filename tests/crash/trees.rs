@@ -87,7 +87,8 @@ fn owns_bztree(site: &Location<'static>) -> bool {
     site.file().contains("trees/src/bztree/") && !site.file().ends_with("/shutdown.rs")
 }
 
-/// BzTree with 8-byte keys and values, four sorted and two later ones to a leaf.
+/// BzTree with 8-byte keys and values, four sorted and two later ones to a leaf. Every second value is
+/// too large to change in place.
 pub(crate) struct BzTreeWords;
 
 impl CrashIndex for BzTreeWords {
@@ -103,7 +104,7 @@ impl CrashIndex for BzTreeWords {
     }
 
     fn value(n: u64) -> u64 {
-        n
+        n | n << 63 // half of them too large to change in place
     }
 
     fn options() -> PoolOptions {

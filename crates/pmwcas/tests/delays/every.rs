@@ -109,6 +109,13 @@ impl Scheduler for Every {
     }
 }
 
+/// The start of a schedule, and how many preemptions may follow.
+struct Prefix {
+    first: usize,
+    switches: Vec<(usize, usize)>,
+    budget: usize,
+}
+
 /// The threads of a set.
 fn members(set: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |thread| set >> thread & 1 == 1)
@@ -118,9 +125,9 @@ fn members(set: u64) -> impl Iterator<Item = usize> {
 /// there are.
 pub(crate) fn every(threads: usize, preemptions: usize, mut run: impl FnMut(&Arc<Every>)) -> usize {
     let mut runs = 0;
-    let mut left: Vec<(usize, Vec<(usize, usize)>, usize)> =
-        (0..threads).map(|first| (first, Vec::new(), preemptions)).collect();
-    while let Some((first, switches, budget)) = left.pop() {
+    let start = |first| Prefix { first, switches: Vec::new(), budget: preemptions };
+    let mut left: Vec<Prefix> = (0..threads).map(start).collect();
+    while let Some(Prefix { first, switches, budget }) = left.pop() {
         let schedule = Arc::new(Every::new(threads, first, &switches));
         run(&schedule);
         runs += 1;
@@ -131,9 +138,8 @@ pub(crate) fn every(threads: usize, preemptions: usize, mut run: impl FnMut(&Arc
             let cost = usize::from(!point.forced);
             let others = point.alive & !(1 << point.ran);
             for other in members(others).filter(|&other| other != point.next && cost <= budget) {
-                let mut switches = switches.clone();
-                switches.push((at, other));
-                left.push((first, switches, budget - cost));
+                let switches = switches.iter().copied().chain([(at, other)]).collect();
+                left.push(Prefix { first, switches, budget: budget - cost });
             }
         }
     }

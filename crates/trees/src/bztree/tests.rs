@@ -386,3 +386,43 @@ fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
         }
     }
 }
+
+/// A value of one word changes in place if neither it nor the new one needs more than 62 bits.
+#[test]
+fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
+    let pool = pool();
+    let tree = BzTree::<u64, u64, Mapped, 60, 3>::create(&pool, "t").unwrap();
+    let probe = Probe::<u64>::new(&0).unwrap();
+    let leaf = || tree.leaf(tree.path_to(RawRef::of(&probe)).unwrap().leaf).unwrap();
+    let used = || leaf().status(&tree.mwcas).unwrap().used();
+    let update = |key: u64, value: u64| {
+        let before = used();
+        assert!(tree.update(&key, &value).unwrap());
+        assert_eq!(tree.get(&key).unwrap(), Some(value));
+        assert_eq!(tree.iter().map(Result::unwrap).find(|r| r.0 == key), Some((key, value)));
+        used() - before
+    };
+    let consolidate = || {
+        let path = tree.path_to(RawRef::of(&probe)).unwrap();
+        tree.restructure(&mut tree.mwcas.session().unwrap(), &path).unwrap();
+        assert_eq!((tree.check().unwrap(), used()), (2, 0));
+    };
+    let (narrow, wide) = (u64::MAX >> 2, (u64::MAX >> 2) + 1);
+    assert!(tree.insert(&1, &0).unwrap() && tree.insert(&2, &0).unwrap());
+    assert_eq!(update(1, narrow), 0);
+    assert_eq!(update(1, wide), 1);
+    assert_eq!(update(1, u64::MAX), 1);
+    assert_eq!(update(1, 7), 1);
+    assert_eq!(update(1, 8), 0);
+    consolidate();
+    assert_eq!((update(1, 9), update(2, narrow)), (0, 0));
+    assert_eq!(update(1, u64::MAX), 1);
+    consolidate(); // among sorted records one wide value is enough
+    assert_eq!((update(2, 3), update(2, 4)), (1, 0));
+    assert_eq!(tree.remove(&1).unwrap(), Some(u64::MAX));
+    assert!(tree.insert(&1, &5).unwrap());
+    consolidate();
+    assert_eq!((update(1, 6), update(2, 7)), (0, 0));
+    assert_eq!(tree.check().unwrap(), 2);
+    pool.audit(tree.blocks().unwrap().into_iter()).unwrap();
+}
