@@ -46,7 +46,7 @@ const BZTREE: [Golden; 6] = [
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
     (Phase::Insert, 3, 2),
-    (Phase::Update, 3, 2),
+    (Phase::Update, 2, 2),
     (Phase::Delete, 2, 2),
 ];
 
