@@ -81,6 +81,11 @@ impl<M: Medium> Backup<M> {
         Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })
     }
 
+    /// Whether there is none, for want of room.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.tree.is_none()
+    }
+
     /// Queues the entry of a Bnode.
     pub(crate) fn note<K: Key>(&self, pm: &M, low: &Route<'_>, bnode: u64) {
         let key = low.encoded::<K>(&mut [0; 32]).to_vec();

@@ -64,32 +64,31 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-/// Clears the mark, durably.
+/// Clears and flushes the mark.
 #[track_caller]
-fn unmark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
-    let pm = pool.pm();
-    pm.store(&root.bulk_load, 0);
-    pm.persist(&root.bulk_load)?;
-    Ok(())
+fn unmark<M: Medium>(pool: &Pool<M>, root: &Root) -> Flushed {
+    pool.pm().store(&root.bulk_load, 0);
+    pool.pm().flush(&root.bulk_load)
 }
 
 /// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+///
+/// Returns the flush of the mark: to be fenced before records that are to stay.
 pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     root: &Root,
     head: &Bnode<'_, K, V, LEAF>,
     limit: u64,
-) -> Result<bool, PmError> {
+) -> Result<Option<Flushed>, PmError> {
     let pm = pool.pm();
     if pm.load(&root.bulk_load) == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     for _ in 0..limit {
         let next = head.next(pm).offset();
         if next == 0 {
             discard_records(pool, head)?;
-            unmark(pool, root)?; // durable before: records that are to stay
-            return Ok(true);
+            return Ok(Some(unmark(pool, root)));
         }
         let bnode = Bnode::<K, V, LEAF>::at(pool, next)?;
         if Slot::<K, V>::HAS_BLOCK {
@@ -273,6 +272,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let mut blocks: Vec<u64> = Vec::with_capacity(self.group.len());
             let mut filled = Flushed::nothing();
             let mut lows = Vec::with_capacity(self.group.len());
+            let mut low_blocks = Vec::with_capacity(self.group.len());
             for (_, low) in &self.group {
                 let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
                 let low_block = low.reserve::<K, M>(&mut op)?;
@@ -284,15 +284,15 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     Err(error) if blocks.is_empty() => return Err(error),
                     Err(_) => break, // the operation is full
                 }
-                let (words, written) = low.allocate(pool, &mut op, low_block.as_ref(), owner)?;
-                filled = filled.and(written);
-                lows.push(words);
+                lows.push(low.allocate(&mut op, low_block.as_ref(), owner)?);
+                low_blocks.push(low_block);
                 blocks.push(block.ptr().offset());
                 if K::SHAPE.is_bytes() {
                     break; // the operation must have room for both blocks of the next, too
                 }
             }
             let group: Vec<_> = self.group.drain(..blocks.len()).collect();
+            let mut made = Vec::with_capacity(group.len());
             for (i, (mut image, low)) in group.into_iter().enumerate() {
                 image.finish(Next::to(blocks.get(i + 1).copied().unwrap_or(0)), &lows[i]);
                 if Slot::<K, V>::HAS_BLOCK {
@@ -303,10 +303,16 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let route = low.route::<K>();
                 let tags = image.tags();
                 self.last_mnode = tree.append_mnode(self.last_mnode, &route, blocks[i], &tags)?;
+                made.push(low);
             }
             op.prepare(filled)?; // durable before: the link
             self.tail.put_next(pm, Next::to(blocks[0]));
-            finish(pool, op, || self.tail.flush_header(pm))?;
+            // What the blocks of low keys contain matters to nobody before P3.
+            let mut contents = Flushed::nothing();
+            for (low, block) in made.iter().zip(&low_blocks) {
+                contents = contents.and(low.fill(pool, block.as_ref())?);
+            }
+            finish(pool, op, || self.tail.flush_header(pm).and(contents))?;
             self.tail = tree.bnode(blocks[blocks.len() - 1])?;
         }
         Ok(())
@@ -359,8 +365,9 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn finish(mut self) -> Result<u64, IndexError> {
         let tree = self.tree;
         self.finished = true; // what follows decides
-        unmark(&tree.pool, self.root)?; // DUR; LIN: the unlock of the first Mnode
         let (pm, middle) = (tree.pm(), &tree.middle);
+        let unmarked = unmark(&tree.pool, self.root);
+        pm.fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
         let head = middle.get(tree.head);
         middle.dram.write_words(&head.tags, &self.head_tags);
         let mut entries = Vec::new();
@@ -388,7 +395,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
             self.tree.forget_mnodes();
             let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
-            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+            let pool = &self.tree.pool;
+            if let Ok(Some(unmarked)) = discard_unfinished(pool, self.root, &self.head, limit) {
+                let _ = pool.pm().fence(unmarked); // durable before: records that are to stay
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ mod batch;
 mod bulk;
 mod check;
 mod copy;
+mod ghosts;
 mod image;
 mod layout;
 mod leaf;

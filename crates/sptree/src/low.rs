@@ -59,19 +59,29 @@ impl Low {
         op.reserve_bytes(RecordBlock::size_for(self.bytes.len(), 0), 8).map(Some)
     }
 
-    /// Fills and flushes its block and stages its ticket; returns the words that stand for it in the
-    /// Bnode. `owner` is the Bnode's own.
-    #[track_caller]
+    /// Stages the ticket of its block, if it has one; returns the words that stand for it in the Bnode.
+    /// `owner` is the Bnode's own.
     pub(crate) fn allocate<M: Medium>(
         &self,
-        pool: &Pool<M>,
         op: &mut Op<'_, M>,
         block: Option<&Reserved<PmU64>>,
         owner: Owner<'_>,
-    ) -> Result<(Words, Flushed), PmError> {
-        let Some(block) = block else { return Ok((self.words, Flushed::nothing())) };
-        let filled = RecordBlock::write(pool, block.ptr(), &self.bytes, &[])?;
+    ) -> Result<Words, PmError> {
+        let Some(block) = block else { return Ok(self.words) };
         op.allocate(block, owner)?;
-        Ok(([block.ptr().offset(), 0, 0, 0], filled))
+        Ok([block.ptr().offset(), 0, 0, 0])
+    }
+
+    /// Fills and flushes its block, if it has one.
+    #[track_caller]
+    pub(crate) fn fill<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        block: Option<&Reserved<PmU64>>,
+    ) -> Result<Flushed, PmError> {
+        match block {
+            None => Ok(Flushed::nothing()),
+            Some(block) => RecordBlock::write(pool, block.ptr(), &self.bytes, &[]),
+        }
     }
 }

@@ -2,15 +2,11 @@
 //!
 //! Opening reads the root and opens the backup, whatever the size; from then on point reads are
 //! [served](crate::serve). The layers above the Bnodes are rebuilt by steps, each along a few Bnodes
-//! of the list, which the backup has named ahead: an Mnode, an entry of the radix tree, and the backup's
-//! entry if it is missing. A Bnode
-//! says itself what a crash left undone: if its `next` has the ghosts bit, it may hold records of the
-//! next one, and they are cleared. That may be interrupted and done again. Nothing else changes, and
-//! nothing is freed, while readers are served from the list.
-//!
-//! | step | store | durable before |
-//! |------|-------|----------------|
-//! | P1 | a Bnode's bitmap without ghosts; its `next` without the bit: one line, in this order | the layers are complete |
+//! of the list, which the backup has named ahead: an Mnode, an entry of the radix tree, and the
+//! backup's entry if it is missing. A Bnode says itself what a crash left undone: if its `next` has the
+//! ghosts bit, it may hold records of the next one, and they are [cleared](crate::ghosts). That may be
+//! interrupted and done again. Nothing else changes, and nothing is freed, while readers are served
+//! from the list.
 //!
 //! Locks and versions were in DRAM and are gone; the allocator has decided its tickets before.
 
@@ -26,7 +22,7 @@ use crate::backup::Backup;
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
 use crate::layout::{BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
-use crate::leaf::{Bnode, finish, in_order};
+use crate::leaf::{Bnode, finish};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
 use crate::tree::SpTree;
@@ -144,10 +140,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let first = Bnode::<K, V, LEAF>::at(pool, head)?;
         let discarded = discard_unfinished(pool, root, &first, Self::leaf_limit(pool))?;
         let backup = Backup::open::<K>(pool, &entry, &root.backup)?;
+        let repaired = u64::from(discarded.is_some());
+        if let Some(unmarked) = discarded
+            && backup.is_missing()
+        {
+            pool.pm().fence(unmarked)?; // else the backup's opening has fenced
+        }
         let report = RecoveryReport {
             clean: pool.was_clean(),
             threads: 1,
-            repaired: u64::from(discarded),
+            repaired,
             elapsed: started.elapsed(),
             ..RecoveryReport::default()
         };
@@ -299,36 +301,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         middle.put_high(left, separator);
         middle.dram.store(&left.right, middle.dram.load(&left.right).with_next(index));
         Ok(index)
-    }
-
-    /// Clears the records of a Bnode that are the next one's: see the steps of [`crate::split`] and
-    /// [`crate::merge`].
-    fn clear_ghosts(
-        &self,
-        bnode: &Bnode<'_, K, V, LEAF>,
-        taken: Taken,
-        next: Next,
-    ) -> Result<Taken, PmError> {
-        let (pool, pm) = (&*self.pool, self.pm());
-        let mut kept = taken;
-        if next.offset() != 0 {
-            let low = Low::of_bytes::<K>(self.bnode(next.offset())?.low(pool)?);
-            let route = low.route::<K>();
-            let mut room = [0; 32];
-            let low = route.encoded::<K>(&mut room);
-            for (key, slot) in bnode.sorted(pool, taken)? {
-                let probe = pmindex_record::Probe::of_stored(&key);
-                if Route::to(&probe).encoded::<K>(&mut [0; 32]) >= low {
-                    kept = kept.without(slot);
-                }
-            }
-        }
-        bnode.put_taken(pm, kept);
-        in_order();
-        bnode.put_next(pm, Next::to(next.offset()));
-        let cleared = bnode.flush_header(pm);
-        pm.fence(cleared)?;
-        Ok(kept)
     }
 
     /// Saves what makes the next opening fast, and ends.

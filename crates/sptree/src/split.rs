@@ -128,7 +128,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let owner = left.owner_of_next(offset);
         // P1: everything about the new Bnode, before anything leads to it.
         op.allocate(&block, owner)?;
-        let (low, filled_low) = plan.low.allocate(pool, &mut op, low_block.as_ref(), owner)?;
+        let low = plan.low.allocate(&mut op, low_block.as_ref(), owner)?;
+        let filled_low = plan.low.fill(pool, low_block.as_ref())?;
         image.finish(left.next(pm), &low);
         let filled = pm.stream_words(self.bnode(offset)?.words(), &image.words);
         if Slot::<K, V>::HAS_BLOCK {

@@ -1,0 +1,51 @@
+//! Records of the next Bnode, where a split or a merge was interrupted: recovery clears them.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the bitmap without them; `next` without the ghosts bit: one line, in this order | the layers are complete |
+//!
+//! Durable before any thread writes: it could use a slot that the bitmap on the medium still has, and
+//! only this thread's fences order this line before that one's.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Probe, Route};
+
+use crate::layout::{Next, Taken};
+use crate::leaf::{Bnode, in_order};
+use crate::low::Low;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Clears the records of a Bnode that are the next one's: see the steps of [`crate::split`] and
+    /// [`crate::merge`].
+    pub(crate) fn clear_ghosts(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        taken: Taken,
+        next: Next,
+    ) -> Result<Taken, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut kept = taken;
+        if next.offset() != 0 {
+            let low = Low::of_bytes::<K>(self.bnode(next.offset())?.low(pool)?);
+            let route = low.route::<K>();
+            let mut room = [0; 32];
+            let low = route.encoded::<K>(&mut room);
+            for (key, slot) in bnode.sorted(pool, taken)? {
+                let probe = Probe::of_stored(&key);
+                if Route::to(&probe).encoded::<K>(&mut [0; 32]) >= low {
+                    kept = kept.without(slot);
+                }
+            }
+        }
+        bnode.put_taken(pm, kept);
+        in_order();
+        bnode.put_next(pm, Next::to(next.offset()));
+        let cleared = bnode.flush_header(pm);
+        pm.fence(cleared)?;
+        Ok(kept)
+    }
+}
