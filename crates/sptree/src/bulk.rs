@@ -170,6 +170,8 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     tail: Bnode<'t, K, V, LEAF>,
     /// Bnodes not yet linked, with their low keys.
     group: Vec<(Image<K, V, LEAF>, Low)>,
+    /// The low key of the last Bnode, whose block is still to be filled, and where that is.
+    low: Option<(Low, u64)>,
     /// The last Mnode.
     last_mnode: u32,
     /// The tags of the first Bnode.
@@ -195,6 +197,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             marked,
             tail: head,
             group: Vec::new(),
+            low: None,
             last_mnode: tree.head,
             head_tags: [0; MAX_LEAF / 8],
             last: None,
@@ -272,7 +275,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let mut blocks: Vec<u64> = Vec::with_capacity(self.group.len());
             let mut filled = Flushed::nothing();
             let mut lows = Vec::with_capacity(self.group.len());
-            let mut low_blocks = Vec::with_capacity(self.group.len());
             for (_, low) in &self.group {
                 let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
                 let low_block = low.reserve::<K, M>(&mut op)?;
@@ -285,14 +287,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     Err(_) => break, // the operation is full
                 }
                 lows.push(low.allocate(&mut op, low_block.as_ref(), owner)?);
-                low_blocks.push(low_block);
                 blocks.push(block.ptr().offset());
                 if K::SHAPE.is_bytes() {
                     break; // the operation must have room for both blocks of the next, too
                 }
             }
             let group: Vec<_> = self.group.drain(..blocks.len()).collect();
-            let mut made = Vec::with_capacity(group.len());
             for (i, (mut image, low)) in group.into_iter().enumerate() {
                 image.finish(Next::to(blocks.get(i + 1).copied().unwrap_or(0)), &lows[i]);
                 if Slot::<K, V>::HAS_BLOCK {
@@ -303,16 +303,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let route = low.route::<K>();
                 let tags = image.tags();
                 self.last_mnode = tree.append_mnode(self.last_mnode, &route, blocks[i], &tags)?;
-                made.push(low);
+                if K::SHAPE.is_bytes() {
+                    self.low = Some((low, lows[i][0]));
+                }
             }
             op.prepare(filled)?; // durable before: the link
             self.tail.put_next(pm, Next::to(blocks[0]));
-            // What the blocks of low keys contain matters to nobody before P3.
-            let mut contents = Flushed::nothing();
-            for (low, block) in made.iter().zip(&low_blocks) {
-                contents = contents.and(low.fill(pool, block.as_ref())?);
-            }
-            finish(pool, op, || self.tail.flush_header(pm).and(contents))?;
+            finish(pool, op, || self.tail.flush_header(pm))?;
             self.tail = tree.bnode(blocks[blocks.len() - 1])?;
         }
         Ok(())
@@ -350,7 +347,10 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             op.prepare(filled)?; // durable before: the bits
             bnode.put_taken(pm, taken);
             // What the blocks contain matters to nobody before P3.
-            let mut contents = Flushed::nothing();
+            let mut contents = match self.low.take() {
+                Some((low, block)) => low.fill(pool, block)?,
+                None => Flushed::nothing(),
+            };
             for ((key, value), block) in staged.iter().zip(blocks) {
                 let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
                 let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;

@@ -1,10 +1,10 @@
 //! The low key of a Bnode in the making.
 
-use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool, Reserved};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Reserved};
 use pmindex_index::{Key, Shape, Words};
 use pmindex_record::{RecordBlock, Route, low_between};
 
-use pmindex_core::PmU64;
+use crate::layout::BnodePtr;
 
 /// A low key on its way into a Bnode.
 #[derive(Clone, Debug)]
@@ -72,16 +72,9 @@ impl Low {
         Ok([block.ptr().offset(), 0, 0, 0])
     }
 
-    /// Fills and flushes its block, if it has one.
+    /// Fills and flushes its block.
     #[track_caller]
-    pub(crate) fn fill<M: Medium>(
-        &self,
-        pool: &Pool<M>,
-        block: Option<&Reserved<PmU64>>,
-    ) -> Result<Flushed, PmError> {
-        match block {
-            None => Ok(Flushed::nothing()),
-            Some(block) => RecordBlock::write(pool, block.ptr(), &self.bytes, &[]),
-        }
+    pub(crate) fn fill<M: Medium>(&self, pool: &Pool<M>, block: u64) -> Result<Flushed, PmError> {
+        RecordBlock::write(pool, BnodePtr::new(block), &self.bytes, &[])
     }
 }

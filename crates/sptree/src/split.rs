@@ -12,7 +12,7 @@
 //! Then the layers above: an Mnode with the upper half of the range, the radix tree, and the queue of
 //! the backup. The old Mnode is locked throughout.
 
-use pmindex_core::{Medium, PmError};
+use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Slot};
 
@@ -129,7 +129,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         // P1: everything about the new Bnode, before anything leads to it.
         op.allocate(&block, owner)?;
         let low = plan.low.allocate(&mut op, low_block.as_ref(), owner)?;
-        let filled_low = plan.low.fill(pool, low_block.as_ref())?;
+        let filled_low =
+            if K::SHAPE.is_bytes() { plan.low.fill(pool, low[0])? } else { Flushed::nothing() };
         image.finish(left.next(pm), &low);
         let filled = pm.stream_words(self.bnode(offset)?.words(), &image.words);
         if Slot::<K, V>::HAS_BLOCK {
