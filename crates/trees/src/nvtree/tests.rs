@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::inner::Route;
@@ -339,4 +339,71 @@ fn list_without_end_is_noticed_from_every_waypoint() {
             pool.pm().store_word(next_of(leaf), before);
         }
     }
+}
+
+/// The next of a sequence of numbers without pattern.
+fn scramble(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state as usize
+}
+
+#[test]
+fn damaged_leaves_and_waypoints_are_an_error_or_an_answer() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (whole, damaged) = (dir.path().join("whole"), dir.path().join("damaged"));
+    let options = PoolOptions::new().size(2 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&whole, &options).expect("room"));
+    let tree = Tree::create(&pool, "t").expect("room");
+    for n in (0..4000).map(|n| n * 7919 % 4000) {
+        tree.insert(&n, &n).expect("room");
+    }
+    let root = tree.entry.root::<super::Root>().offset() as usize / 8;
+    let mut leaves = Vec::new();
+    tree.walk(|leaf, _| {
+        leaves.push(leaf.offset());
+        Ok(())
+    })
+    .expect("intact");
+    drop((tree, pool));
+    let bytes = std::fs::read(&whole).expect("readable");
+    let words: Vec<u64> = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+    let (mut rng, mut opened) = (0x9e37_79b9_7f4a_7c15, 0);
+    for _ in 0..150 {
+        let mut words = words.clone();
+        for _ in 0..=scramble(&mut rng) % 4 {
+            let leaf = leaves[scramble(&mut rng) % leaves.len()] as usize / 8;
+            // The hint, the link, a counter, the fence; or a waypoint.
+            let at = match scramble(&mut rng) % 6 {
+                0 => leaf,
+                1 => leaf + 7,
+                2 => leaf + 8,
+                3 => leaf + 15,
+                _ => root + 3 + scramble(&mut rng) % 5,
+            };
+            words[at] = match scramble(&mut rng) % 5 {
+                0 => 0,
+                1 => words[scramble(&mut rng) % words.len()],
+                2 => words[at] ^ 1 << (scramble(&mut rng) % 64),
+                _ => leaves[scramble(&mut rng) % leaves.len()],
+            };
+        }
+        let image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        std::fs::write(&damaged, image).expect("room");
+        let Ok(pool) = Pool::open(&damaged, &options) else { continue };
+        let pool = Arc::new(pool);
+        let Ok(tree) = Tree::open(&pool, "t") else { continue };
+        opened += 1;
+        let _ = tree.check();
+        let _ = tree.iter().take(9000).flatten().count();
+        let _ = tree.iter().rev().take(9000).flatten().count();
+        for n in (0..4000).step_by(47) {
+            let _ = tree.get(&n);
+            let _ = tree.remove(&n);
+            let _ = tree.upsert(&(n + 1), &n);
+        }
+        let _ = tree.close();
+    }
+    assert!(opened > 20, "only {opened} opened");
 }
