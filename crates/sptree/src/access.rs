@@ -84,13 +84,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// part of the rebuilding.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.look_up(&Probe::new(key)?, Slot::<K, V>::value)
+        self.look_up(&Probe::new(key)?, Slot::<K, V>::value, |value| value)
     }
 
     /// Whether `key` is present. Cost: as [`get`](Self::get).
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        Ok(self.look_up(&Probe::new(key)?, |_, _| Ok(()))?.is_some())
+        Ok(self.look_up(&Probe::new(key)?, |_, _| Ok(()), |_| ())?.is_some())
     }
 
     #[inline(always)]
@@ -98,18 +98,37 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         probe: &Probe<'_, K>,
         read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+        of: impl Fn(V) -> T,
     ) -> Result<Option<T>, IndexError> {
         if !self.is_ready()
-            && let Some(found) = self.serve(probe, &read)
+            && let Some(found) = self.serve(probe, &read, &of)
         {
             return found;
         }
         loop {
             let at = self.locate(&Route::to(probe));
-            let found = self.read(&at, probe, &read);
+            if Self::BUFFERED {
+                // Both at once: the buffer, and the record that it most likely does not have.
+                self.prefetch_candidate(&at, probe);
+            }
+            let found = match self.buffered(at.node, probe) {
+                Some(found) => Ok(found.map(&of)),
+                None => self.read(&at, probe, &read),
+            };
             if at.validate(self.pm()) {
                 return Ok(found?);
             }
+        }
+    }
+
+    /// Fetches the buffer of an Mnode, and the first record whose tag is the probe's. A hint.
+    #[inline(always)]
+    fn prefetch_candidate(&self, at: &At<'_>, probe: &Probe<'_, K>) {
+        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
+            buffering.buffers.prefetch(buffer);
+        }
+        if let Some(slot) = bits(self.middle.matches(at.node, tag_of(probe), LEAF)).next() {
+            self.prefetch_slot(at.bnode, slot);
         }
     }
 

@@ -96,6 +96,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The slots whose tags match; the first one's line is on its way.
     #[inline(always)]
     fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
+        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
+            buffering.buffers.prefetch(buffer);
+        }
         let candidates = self.middle.matches(at.node, tag_of(probe), LEAF);
         if let Some(slot) = bits(candidates).next() {
             self.prefetch_slot(at.bnode, slot);
@@ -115,6 +118,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return None;
         }
         let read = || -> Result<Option<V>, PmError> {
+            if let Some(found) = self.buffered(at.node, probe) {
+                return Ok(found);
+            }
             if candidates == 0 {
                 return Ok(None);
             }
@@ -155,7 +161,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let Ok(bnode) = self.bnode(at.bnode) else { continue };
             let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else { continue };
             split = true;
-            let held = Held { index: at.index, node: at.node, bnode, taken, slot: None, guard };
+            let held =
+                Held { index: at.index, node: at.node, bnode, taken, slot: None, hit: None, guard };
             if self.split(held, Some(probe)).is_err() {
                 break;
             }
@@ -192,6 +199,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     break;
                 }
             }
+        }
+        if Self::BUFFERED {
+            for (key, value) in &records[..probes.len()] {
+                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+            }
+            return refused.map_or(Ok(()), Err);
         }
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);

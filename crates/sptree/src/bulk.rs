@@ -43,6 +43,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let (pm, root) = (self.pm(), self.root()?);
         let head = self.middle.get(self.head);
+        self.drain()?;
         while self.middle.next(head) != NONE {
             // Empty Bnodes that a full pool, or an unlucky moment, left.
             if !self.merge(self.head, self.middle.next(head))? && !self.is_empty()? {
@@ -53,6 +54,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if self.middle.taken(head, LEAF).len() > 0 || self.middle.next(head) != NONE {
             return Err(IndexError::NotEmpty);
         }
+        self.settle(head)?;
+        self.take_buffer(head);
         let bnode = self.bnode_of(head)?;
         pm.store(&root.bulk_load, 1); // P1
         let marked = pm.flush(&root.bulk_load);
@@ -251,6 +254,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let pm = self.tree.pm();
             pm.fence(self.take_mark())?; // durable before: the records
             image.finish(Next::to(0), &[0; 4]);
+            image.words[Geometry::<K, V, LEAF>::APPLIED] = self.tree.applied_of_new();
             self.head_tags = image.tags();
             let written = pm.stream_words(self.head.words(), &image.words);
             pm.fence(written)?;
@@ -295,6 +299,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let group: Vec<_> = self.group.drain(..blocks.len()).collect();
             for (i, (mut image, low)) in group.into_iter().enumerate() {
                 image.finish(Next::to(blocks.get(i + 1).copied().unwrap_or(0)), &lows[i]);
+                image.words[Geometry::<K, V, LEAF>::APPLIED] = tree.applied_of_new();
                 if Slot::<K, V>::HAS_BLOCK {
                     image.words[0] = 0; // records follow
                 }

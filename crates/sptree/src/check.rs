@@ -41,6 +41,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 lows.push((low, offset));
             }
             records += self.check_bnode(node, &bnode, &mut greatest)?;
+            records = records.wrapping_add(self.check_buffer(node, &bnode)?);
             offset = bnode.next(pm).offset();
             (before, index) = (index, self.middle.next(node));
         }
@@ -134,6 +135,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             Ok(())
         })?;
         blocks.extend(self.backup.blocks()?);
+        if let Some(buffering) = self.buffering() {
+            blocks.extend(buffering.log.blocks()?);
+        }
         Ok(blocks)
     }
 }

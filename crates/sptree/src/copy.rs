@@ -23,7 +23,7 @@ pub(crate) struct Outside {
 #[derive(Default)]
 pub(crate) struct Scratch(Vec<u64>);
 
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
+pub(crate) fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
     match lower {
         Bound::Included(bound) => key < bound,
         Bound::Excluded(bound) => key <= bound,
@@ -31,7 +31,7 @@ fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
     }
 }
 
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
+pub(crate) fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
     match upper {
         Bound::Included(bound) => key > bound,
         Bound::Excluded(bound) => key >= bound,
@@ -90,6 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 self.copy_any(&bnode, taken, bounds, items)
             }
         });
+        let copied = copied.map(|outside| self.overlay(at.node, bounds, outside, items));
         if !at.validate(self.pm()) {
             items.clear();
             self.pm().spin();

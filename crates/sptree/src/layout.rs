@@ -6,9 +6,9 @@
 //! 64 slots a Bnode is 18 lines, 1152 bytes:
 //!
 //! ```text
-//! word  0        1        2 ..          8 .. 15    16 ..
-//!       | bitmap | next   | low | 0     | tags     | LEAF slots, S words each |
-//!       |<------- line 0 -------------->|<-line 1->|
+//! word  0        1        2 ..      7         8 .. 15    16 ..
+//!       | bitmap | next   | low | 0 | applied | tags     | LEAF slots, S words each |
+//!       |<------- line 0 -------------------->|<-line 1->|
 //! ```
 //!
 //! * `bitmap` is the **commit word**: bit `i` says that slot `i` holds a record.
@@ -18,6 +18,8 @@
 //! * `low` is the least key that may be here. It is written once, when the Bnode is filled: the words
 //!   of an inline key; for byte strings the offset of a block with the key. The first Bnode's is zero
 //!   and has no meaning. The range ends where the next Bnode's begins.
+//! * `applied`: which entries of its chain in the log this Bnode has (see [`buffer`](crate::buffer));
+//!   0 without buffers. It shares the bitmap's line.
 //! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records.
 //!
 //! # Root
@@ -30,6 +32,8 @@ use pmindex_record::{Probe, Slot, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"sptree\0\0";
+/// The type of one with write buffers.
+pub(crate) const BUFFERED_KIND: [u8; 8] = *b"sptree-b";
 /// Version of the layout on this page.
 const FORMAT: u64 = 1;
 
@@ -188,6 +192,8 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         Shape::Inline(n) => n,
         Shape::Bytes => 1,
     };
+    /// The word that says which log entries the Bnode has.
+    pub(crate) const APPLIED: usize = HEADER_WORDS - 1;
     /// The word of the first tags.
     pub(crate) const TAGS: usize = HEADER_WORDS;
     /// The word of the first slot.
@@ -199,7 +205,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     pub(crate) const BYTES: u64 = 8 * Self::WORDS as u64;
 
     const VALID: () = assert!(
-        LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= HEADER_WORDS,
+        LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= Self::APPLIED,
         "a Bnode has 2 to 64 slots: the bits of one word"
     );
 

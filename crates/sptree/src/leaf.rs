@@ -103,6 +103,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         Next::from_word(pm.load_word(self.next_cell()))
     }
 
+    /// The cell that says which log entries this Bnode has.
+    #[inline(always)]
+    pub(crate) fn applied_cell(&self) -> &'p PmU64 {
+        &self.words[Geometry::<K, V, LEAF>::APPLIED]
+    }
+
     /// The cells of the low key.
     pub(crate) fn low_cells(&self) -> &'p [PmU64] {
         &self.words[Geometry::<K, V, LEAF>::LOW..][..Geometry::<K, V, LEAF>::LOW_WORDS]
@@ -202,7 +208,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     /// Stores the tag of slot `i`.
     #[inline(always)]
     #[track_caller]
-    fn put_tag(&self, pm: &impl Medium, i: usize, tag: u8) {
+    pub(crate) fn put_tag(&self, pm: &impl Medium, i: usize, tag: u8) {
         let cell = &self.tag_cells()[i / 8];
         let shift = 8 * (i % 8);
         let rest = pm.load_word(cell) & !(0xff << shift);

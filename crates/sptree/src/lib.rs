@@ -50,6 +50,7 @@
 mod access;
 mod backup;
 mod batch;
+mod buffer;
 mod bulk;
 mod check;
 mod copy;
@@ -77,4 +78,4 @@ mod tests;
 
 pub use layout::Root;
 pub use range::Range;
-pub use tree::SpTree;
+pub use tree::{BufferedSpTree, SpTree};

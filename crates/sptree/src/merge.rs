@@ -77,6 +77,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         // A right neighbour lives: it ends under the lock of the left one.
         let right_guard = right.lock.lock(pm);
+        self.settle(left)?;
+        self.settle(right)?;
         let (kept, moved) = (middle.taken(left, LEAF), middle.taken(right, LEAF));
         if !Self::should_merge(kept.len(), moved.len()) {
             return Ok(false);
@@ -93,6 +95,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         self.top.remove(pm, middle, &low.route::<K>());
         let tail = middle.low_of(right).tail;
+        self.take_buffer(right);
         self.unlink_mnode(left, left_index, right, &went);
         drop((left_guard, right_guard));
         middle.tails.free(tail);

@@ -74,6 +74,15 @@ impl Right {
     pub(crate) fn with_next(self, next: u32) -> Self {
         Self(self.0 & !0xffff_ffff | u64::from(next))
     }
+    /// The write buffer.
+    #[inline(always)]
+    pub(crate) fn buffer(self) -> Option<u32> {
+        ((self.0 >> 32) as u32).checked_sub(1)
+    }
+    pub(crate) fn with_buffer(self, buffer: Option<u32>) -> Self {
+        let number = buffer.map_or(0, |buffer| u64::from(buffer) + 1);
+        Self(self.0 & 0xffff_ffff | number << 32)
+    }
 }
 
 /// The range of a new Mnode.
@@ -205,6 +214,17 @@ impl<K: Key> Middle<K> {
     #[inline(always)]
     pub(crate) fn next(&self, node: &Mnode) -> u32 {
         self.dram.load(&node.right).next()
+    }
+
+    /// The write buffer. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn buffer(&self, node: &Mnode) -> Option<u32> {
+        self.dram.load(&node.right).buffer()
+    }
+
+    /// Gives a locked Mnode a buffer, or takes it.
+    pub(crate) fn put_buffer(&self, node: &Mnode, buffer: Option<u32>) {
+        self.dram.store(&node.right, self.dram.load(&node.right).with_buffer(buffer));
     }
 
     #[inline(always)]

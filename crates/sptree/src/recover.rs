@@ -19,9 +19,10 @@ use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
+use crate::buffer::Buffering;
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
-use crate::layout::{BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
+use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
 use crate::leaf::{Bnode, finish};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
@@ -52,6 +53,10 @@ const NO_KEY: Separator = Separator { prefix: 0, tail: Tail::NONE };
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
+    const fn kind() -> [u8; 8] {
+        if BUFFER == 0 { KIND } else { BUFFERED_KIND }
+    }
+
     fn wanted() -> String {
         format!("sptree<{}, {}, {LEAF}, {BUFFER}>", K::type_name(), V::type_name())
     }
@@ -65,7 +70,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Err(IndexError::IndexExists { name: name.into() });
         }
         let layout = Geometry::<K, V, LEAF>::id(BUFFER);
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+        let entry = pool.create_index::<Root>(name, Self::kind(), layout, |root| {
             let pm = pool.pm();
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -83,6 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         });
         // No room for the first Bnode: no index either.
         if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
+            pool.free_from(&pool.get(root)?.log)?;
             pool.drop_index(name)?;
         }
         created
@@ -121,7 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
-        if entry.kind != KIND {
+        if entry.kind != Self::kind() {
             let found = String::from_utf8_lossy(&entry.kind);
             let found = found.trim_end_matches(['\0', ' ']).to_owned();
             return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
@@ -136,6 +142,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
+        let buffering = if Self::BUFFERED {
+            Some(Box::new(Buffering::open(pool, root, Self::most_leaves(pool))?))
+        } else {
+            None
+        };
         let head = Self::make_head(pool, root)?;
         let first = Bnode::<K, V, LEAF>::at(pool, head)?;
         let discarded = discard_unfinished(pool, root, &first, Self::leaf_limit(pool))?;
@@ -154,7 +165,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             ..RecoveryReport::default()
         };
         let rebuild = Rebuild { next: head, report, ..Rebuild::default() };
-        Ok(Self::new(pool, entry, backup, rebuild)?)
+        Ok(Self::new(pool, entry, backup, buffering, rebuild)?)
     }
 
     /// The first Bnode; makes it where a crash in `create` left none.
@@ -229,6 +240,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let done = rebuild.next == 0;
         rebuild.report.elapsed += started.elapsed();
         if done {
+            if let Some(buffering) = self.buffering() {
+                buffering.log.set_restored();
+            }
             self.count(self.head, rebuild.report.records);
             self.ready.store(true, Release);
         }
@@ -279,7 +293,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             entries.push((bytes, offset));
         }
         rebuild.report.leaves += 1;
-        rebuild.report.records += taken.len() as u64;
+        let gained = self.restore(rebuild.last, &bnode)?;
+        let records = rebuild.report.records.wrapping_add(taken.len() as u64);
+        rebuild.report.records = records.wrapping_add(gained);
         rebuild.next = next.offset();
         Ok(())
     }
@@ -307,12 +323,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ///
     /// # Errors
     /// The medium's.
-    pub fn close(self) -> Result<(), IndexError> {
+    pub fn close(mut self) -> Result<(), IndexError> {
         if self.pool.is_read_only() {
             return Ok(());
         }
         self.pool.check_writable()?;
         self.make_ready()?;
+        self.close_buffers()?;
         self.backup.close(self.pool.pm())
     }
 }

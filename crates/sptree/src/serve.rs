@@ -26,8 +26,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         probe: &Probe<'_, K>,
         read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+        of: impl Fn(V) -> T,
     ) -> Option<Result<Option<T>, IndexError>> {
         let found = self.find_served(probe).and_then(|(bnode, slot)| {
+            if let Some(said) = self.chain_says(&bnode, probe)? {
+                return Ok(said.map(of));
+            }
             slot.map(|slot| read(&self.pool, bnode.slot(slot))).transpose().map_err(Into::into)
         });
         // Writers begin after it is set, so what was read is what it was before.

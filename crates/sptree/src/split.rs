@@ -132,6 +132,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let filled_low =
             if K::SHAPE.is_bytes() { plan.low.fill(pool, low[0])? } else { Flushed::nothing() };
         image.finish(left.next(pm), &low);
+        image.words[Geometry::<K, V, LEAF>::APPLIED] = self.applied_of_new();
         let filled = pm.stream_words(self.bnode(offset)?.words(), &image.words);
         if Slot::<K, V>::HAS_BLOCK {
             // Earlier tickets may name the words that no longer own a moved record's block.

@@ -6,10 +6,17 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
+use crate::buffer::{Hit, Written};
 use crate::layout::{BnodePtr, Taken, tag_of};
 use crate::leaf::{Bnode, Incoming};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
+
+impl<K, V, const LEAF: usize> Held<'_, K, V, LEAF> {
+    fn is_present(&self) -> bool {
+        self.hit.map_or(self.slot.is_some(), |hit| !hit.deleted)
+    }
+}
 
 /// What a write will write, if all goes well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +36,8 @@ pub(crate) struct Held<'t, K, V, const LEAF: usize> {
     pub(crate) bnode: Bnode<'t, K, V, LEAF>,
     pub(crate) taken: Taken,
     pub(crate) slot: Option<usize>,
+    /// What the buffer has of the key; `slot` is not known then.
+    pub(crate) hit: Option<Hit>,
     pub(crate) guard: VersionGuard<'t>,
 }
 
@@ -46,6 +55,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
         self.pool.check_writable()?;
         self.make_ready()?;
+        self.tend();
         loop {
             let at = self.locate(&Route::to(probe));
             match self.hold_at(&at, probe, writes, &wanted) {
@@ -88,7 +98,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if writes == Writes::Record {
             self.prefetch_record(at, taken);
         }
-        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
+        let hit = self.hit(at.node, probe);
+        let in_bnode = || self.middle.matches(at.node, tag_of(probe), LEAF);
+        let tagged = if hit.is_some() { 0 } else { in_bnode() };
         let found = self
             .bnode(at.bnode)
             .and_then(|bnode| Ok((bnode, bnode.find_among(&self.pool, tagged, probe)?)));
@@ -96,12 +108,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             Ok(found) => found,
             Err(error) => return at.validate(pm).then_some(Err(error.into())),
         };
-        if !wanted(slot.is_some()) {
+        if !wanted(hit.map_or(slot.is_some(), |hit| !hit.deleted)) {
             return at.validate(pm).then_some(Ok(None));
         }
         // What was read is still so, and stays so: the version becomes the lock.
         let guard = at.node.lock.try_upgrade(pm, at.version)?;
-        Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, guard })))
+        Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, hit, guard })))
     }
 
     /// Adds a record; `false` (and no change) if the key exists.
@@ -127,6 +139,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
+        match self.write_buffered(&held, record.probe, Some(record.datum))? {
+            Written::Past => {}
+            Written::Absorbed => return Ok(false),
+            Written::Buffered => {
+                let index = held.index;
+                drop(held); // LIN
+                self.count(index, 1);
+                return Ok(true);
+            }
+        }
         let Some(slot) = held.taken.free_slot(LEAF) else {
             self.split(held, Some(record.probe))?;
             return Ok(false);
@@ -166,6 +188,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
+        match self.write_buffered(&held, record.probe, Some(record.datum))? {
+            Written::Past => {}
+            Written::Absorbed => return Ok(false),
+            Written::Buffered => return Ok(true), // LIN: the unlock
+        }
         let Some(slot) = held.slot else { return Ok(false) };
         let mut mending = self.mending(held.index, held.node);
         mending.arm();
@@ -192,7 +219,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.hold(&probe, Writes::Record, |_| true)? else { continue };
-            let new = held.slot.is_none();
+            let new = !held.is_present();
             let done = if new {
                 self.insert_held(held, &record)?
             } else {
@@ -212,10 +239,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
-        let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {
-            return Ok(None);
+        let held = loop {
+            let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {
+                return Ok(None);
+            };
+            match self.remove_buffered(held, &probe)? {
+                Removed::Value(value) => return Ok(Some(value)),
+                Removed::Absorbed => {}
+                Removed::Past(held) => break held,
+            }
         };
-        let Held { index, node, bnode, taken, slot, guard } = held;
+        let Held { index, node, bnode, taken, slot, guard, .. } = held;
         let Some(slot) = slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, bnode.slot(slot))?;
         let mut mending = self.mending(index, node);
@@ -230,4 +264,58 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         Ok(Some(value))
     }
+
+    /// Removes a record by way of the buffer.
+    #[inline(always)]
+    fn remove_buffered<'t>(
+        &self,
+        held: Held<'t, K, V, LEAF>,
+        probe: &Probe<'_, K>,
+    ) -> Result<Removed<'t, K, V, LEAF>, IndexError> {
+        if !Self::BUFFERED {
+            return Ok(Removed::Past(held));
+        }
+        let value = match (held.slot, self.buffered(held.node, probe)) {
+            (_, Some(Some(value))) => value,
+            (Some(slot), None) => Slot::<K, V>::value(&self.pool, held.bnode.slot(slot))?,
+            _ => return Ok(Removed::Absorbed), // not present: `hold` looks again
+        };
+        match self.write_buffered(&held, probe, None)? {
+            Written::Past => Ok(Removed::Past(held)),
+            Written::Buffered => {
+                let (index, node) = (held.index, held.node);
+                let left = self.records_of(node);
+                if Self::may_merge(left) {
+                    // Nearly empty, though its Bnode does not know. What cannot be done stays.
+                    let settled = self.settle(node);
+                    drop(held); // LIN
+                    if settled.is_ok() {
+                        self.merge_beside(&Route::to(probe));
+                    }
+                } else {
+                    drop(held); // LIN
+                }
+                self.count(index, u64::MAX);
+                Ok(Removed::Value(value))
+            }
+            Written::Absorbed => {
+                let small = self.middle.taken(held.node, LEAF).len() <= LEAF / 4;
+                drop(held);
+                if small {
+                    self.merge_beside(&Route::to(probe));
+                }
+                Ok(Removed::Absorbed)
+            }
+        }
+    }
+}
+
+/// What became of a removal.
+enum Removed<'t, K, V, const LEAF: usize> {
+    /// The record is gone; its value.
+    Value(V),
+    /// The Bnode has changed: look again.
+    Absorbed,
+    /// It goes past the buffer.
+    Past(Held<'t, K, V, LEAF>),
 }

@@ -260,15 +260,23 @@ impl<M: Medium> Log<M> {
         self.segments.used() > self.segments.capacity() / 4 * 3
     }
 
-    /// Segments that are older than half of all: whoever has entries there keeps most of the log
-    /// from being given back.
+    /// Segments that are older than half of all, in the order of their numbers: whoever has entries
+    /// there keeps most of the log from being given back.
     #[must_use]
     pub fn older_half(&self) -> Vec<u16> {
         let mut known: Vec<(u64, u16)> =
             self.segments.iter().map(|known| (known.sequence, known.index)).collect();
         known.sort_unstable();
         known.truncate(known.len() / 2);
-        known.into_iter().map(|(_, index)| index).collect()
+        let mut older: Vec<u16> = known.into_iter().map(|(_, index)| index).collect();
+        older.sort_unstable();
+        older
+    }
+
+    /// Ends the segments that the lanes are in: the next checkpoint lets them go, if no chain needs
+    /// them. Later entries go to new ones.
+    pub fn end_lanes(&mut self) {
+        self.renew_lanes();
     }
 }
 

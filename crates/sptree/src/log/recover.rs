@@ -106,10 +106,14 @@ impl<M: Medium> Log<M> {
         let greatest = newest.0.values().map(|chain| chain.seq).max().unwrap_or(0);
         self.greatest.store(greatest, Relaxed);
         self.recovered = newest.0;
-        // Lanes go on in segments of their own, after all there were.
+        self.renew_lanes();
+        Ok(())
+    }
+
+    /// Lanes go on in segments of their own, after all there were.
+    pub(super) fn renew_lanes(&mut self) {
         let sequence = self.segments.take_sequence();
         self.lanes = (0..LANES).map(|_| Lane::new(Tail::new(sequence, 0))).collect();
-        Ok(())
     }
 
     /// Notes the entries of a segment from a line on, up to the first that is not whole.

@@ -1,0 +1,147 @@
+//! A Bnode absorbs its buffer.
+
+use pmindex_core::{Flushed, Medium, PmError, PmU64};
+use pmindex_index::{Key, Value};
+use pmindex_record::Slot;
+
+use crate::layout::{MAX_LEAF, Taken, bits};
+use crate::leaf::Bnode;
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+
+/// What an absorption does to a Bnode.
+struct Change {
+    /// The bitmap after it.
+    taken: Taken,
+    /// The slots of new records.
+    new: u64,
+    /// The lines of slots written, by the first slot that begins in each; and tags.
+    written: u64,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Lets the Bnode of a locked Mnode absorb the buffer, whatever there is: afterwards the Bnode has
+    /// all of the chain, durably, and the buffer is empty.
+    ///
+    /// # Cost
+    /// 2 fences; the lines of the records, that of the tags (if there are new keys), that of the
+    /// bitmap. 1 fence and 1 line if all are deletions. Nothing for an empty chain.
+    pub(crate) fn settle(&self, node: &Mnode) -> Result<(), PmError> {
+        match self.buffer_of(node) {
+            Some((_, buffer)) => self.absorb(node, buffer),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`settle`](Self::settle), of an Mnode with this buffer.
+    pub(super) fn absorb(&self, node: &Mnode, buffer: u32) -> Result<(), PmError> {
+        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
+        let buffers = &buffering.buffers;
+        if buffers.is_settled(buffer) {
+            return Ok(());
+        }
+        let bnode = self.bnode_of(node)?;
+        let before = self.middle.taken(node, LEAF);
+        // P1: records that no bit names yet, with their tags; values that the chain has too.
+        let change = self.write_entries(&bnode, before, node, buffer)?;
+        if change.written != 0 {
+            let flushed = self.flush_entries(&bnode, &change);
+            pm.fence(flushed)?; // durable before: P2
+        }
+        // P2: the bitmap, then how much of the chain it has. One line, in this order.
+        bnode.put_taken(pm, change.taken);
+        pm.store_word(bnode.applied_cell(), buffers.chain(buffer).seq);
+        let committed = bnode.flush_header(pm);
+        pm.fence(committed)?; // durable before: the chain is forgotten
+        for slot in bits(before.slots() & !change.taken.slots()) {
+            self.middle.put_tag(node, slot, 0);
+        }
+        for slot in bits(change.new) {
+            self.middle.put_tag(node, slot, bnode.tag(pm, slot));
+        }
+        buffers.clear(buffer);
+        Ok(())
+    }
+
+    /// Step P1, not flushed.
+    fn write_entries(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        before: Taken,
+        node: &Mnode,
+        buffer: u32,
+    ) -> Result<Change, PmError> {
+        let (Some(buffering), pm) = (self.buffering(), self.pm()) else {
+            return Ok(Change { taken: before, new: 0, written: 0 });
+        };
+        let (buffers, state) = (&buffering.buffers, buffering.buffers.state(buffer));
+        let (keys, words) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+        let mut change = Change { taken: before, new: 0, written: 0 };
+        for entry in 0..state.len().min(Self::ROOM) {
+            let copy = buffers.words::<K, V>(buffer, entry);
+            let key = K::from_words(&copy[..keys]);
+            let probe = pmindex_record::Probe::<K>::of_stored(&key);
+            let tag = crate::layout::tag_of(&probe);
+            let tagged = self.middle.matches(node, tag, LEAF) & before.slots();
+            let found = bnode.find_among(&self.pool, tagged, &probe)?;
+            let deleted = state.deleted() >> entry & 1 == 1;
+            match (found, deleted) {
+                (Some(slot), true) => change.taken = change.taken.without(slot),
+                (None, true) => {}
+                (Some(slot), false) => {
+                    pm.write_words(&bnode.slot(slot)[keys..], &copy[keys..words]);
+                    change.written |= 1 << slot;
+                }
+                (None, false) => {
+                    let occupied = Taken::of(before.slots() | change.new);
+                    let Some(slot) = occupied.free_slot(LEAF) else {
+                        let what = "a buffer without room in its Bnode";
+                        return Err(PmError::Corrupt { what, offset: bnode.offset() });
+                    };
+                    pm.write_words(bnode.slot(slot), &copy[..words]);
+                    bnode.put_tag(pm, slot, tag);
+                    change.taken = change.taken.with(slot);
+                    change.new |= 1 << slot;
+                    change.written |= 1 << slot;
+                }
+            }
+        }
+        Ok(change)
+    }
+
+    /// Flushes each line of what was written once.
+    fn flush_entries(&self, bnode: &Bnode<'_, K, V, LEAF>, change: &Change) -> Flushed {
+        let (pm, words) = (self.pm(), Slot::<K, V>::WORDS);
+        let mut flushed = Flushed::nothing();
+        if change.new != 0 {
+            flushed = flushed.and(pm.flush_words(bnode.tag_cells()));
+        }
+        // Slots begin with a line: those of a stretch that share lines are flushed together.
+        let per_line = (8 / words).max(1);
+        let near = if per_line > 1 { per_line } else { 1 };
+        let mut rest = change.written;
+        while rest != 0 {
+            let first = rest.trailing_zeros() as usize;
+            let mut last = first;
+            while last + 1 < MAX_LEAF.min(LEAF) {
+                // Written ones of the same line, or the next.
+                let ahead = rest >> (last + 1);
+                let gap = ahead.trailing_zeros() as usize;
+                let same_line =
+                    ahead != 0 && (last + 1 + gap) * words / 8 == (last * words + words - 1) / 8;
+                if ahead != 0 && (gap == 0 || near > 1 && same_line) {
+                    last += 1 + gap;
+                } else {
+                    break;
+                }
+            }
+            let cells: &[PmU64] = &bnode.slots()[first * words..(last + 1) * words];
+            flushed = flushed.and(pm.flush_words(cells));
+            let done = if last == 63 { u64::MAX } else { (1 << (last + 1)) - 1 };
+            rest &= !done;
+        }
+        flushed
+    }
+}

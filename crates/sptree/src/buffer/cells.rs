@@ -1,0 +1,301 @@
+//! Buffers in DRAM: cells, which readers read under the version of the Mnode.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use crate::layout::{bits, tag_of};
+use crate::log::{Chain, Location};
+
+/// Words for the entries of a buffer.
+const ENTRY_WORDS: usize = 32;
+/// The most entries of a buffer.
+const ENTRIES: usize = 16;
+/// The most log entries of a chain: a key that is written again takes another.
+pub(crate) const ENTRIES_MAX: usize = 28;
+
+pm_struct! {
+    /// A buffer: six lines.
+    #[align(64)]
+    pub(crate) struct Buffer: size 384 {
+        /// What there is.
+        pub state @ 0: PmCell<State>,
+        /// Bit `i`: the Bnode has the key of entry `i`.
+        pub known @ 8: PmU64,
+        /// The chain's newest log entry.
+        pub head @ 16: PmU64,
+        /// The chain's last sequence number.
+        pub seq @ 24: PmU64,
+        /// A byte of each key's hash.
+        pub tags @ 32: [PmU64; 2],
+        /// The segments of the chain's log entries, four to a word.
+        pub segments @ 48: [PmU64; 7],
+        /// The sequence number up to which the Bnode has everything.
+        pub applied @ 104: PmU64,
+        /// Zero.
+        pub reserved @ 112: [PmU64; 2],
+        /// Keys and values.
+        pub entries @ 128: [PmU64; 32],
+    }
+}
+
+/// `Mnode: 32 | deleted: 16 | log entries: 8 | entries: 8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct State(u64);
+
+impl Word for State {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl State {
+    /// An empty buffer of this Mnode.
+    pub(crate) fn of(node: u32) -> Self {
+        Self(u64::from(node) << 32)
+    }
+    /// Entries.
+    #[inline(always)]
+    pub(crate) fn len(self) -> usize {
+        (self.0 & 0xff) as usize
+    }
+    /// Log entries of the chain.
+    pub(crate) fn logged(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+    /// Bit `i`: entry `i` is a deletion.
+    #[inline(always)]
+    pub(crate) fn deleted(self) -> u64 {
+        self.0 >> 16 & 0xffff
+    }
+    /// The Mnode.
+    pub(crate) fn node(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    fn with_entry(self, entry: usize, deleted: bool) -> Self {
+        let len = self.len().max(entry + 1) as u64;
+        let bit = 1 << (16 + entry);
+        Self(self.0 & !0xff & !bit | len | if deleted { bit } else { 0 })
+    }
+    fn with_logged(self) -> Self {
+        Self(self.0 + (1 << 8))
+    }
+}
+
+/// An entry with the key that was looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit {
+    pub(crate) entry: usize,
+    pub(crate) deleted: bool,
+}
+
+/// All buffers of an index.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    dram: Mapped,
+    arena: Arena<Buffer>,
+    /// Indices below it may be in use.
+    bound: AtomicU32,
+}
+
+impl Buffers {
+    pub(super) fn new(leaves: u64) -> Result<Self, PmError> {
+        let capacity = u32::try_from(leaves + 64).unwrap_or(u32::MAX >> 1);
+        Ok(Self { dram: Mapped::dram(), arena: Arena::new(capacity)?, bound: AtomicU32::new(0) })
+    }
+
+    /// How many entries a buffer of `buffer` entries has room for, of these records.
+    pub(crate) const fn room<K: Key, V: Value>(buffer: usize) -> usize {
+        let fit = ENTRY_WORDS / Slot::<K, V>::WORDS;
+        let most = if fit < ENTRIES { fit } else { ENTRIES };
+        if buffer < most { buffer } else { most }
+    }
+
+    #[inline(always)]
+    fn get(&self, index: u32) -> &Buffer {
+        self.arena.get(index)
+    }
+
+    /// Fetches what a search reads first. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u32) {
+        self.arena.prefetch(index);
+    }
+
+    /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has what is up to
+    /// `applied`.
+    pub(crate) fn alloc(&self, node: u32, seq: u64, applied: u64) -> Result<u32, PmError> {
+        let index = self.arena.alloc()?;
+        let buffer = self.get(index);
+        self.dram.store(&buffer.known, 0);
+        self.dram.store(&buffer.head, 0);
+        self.dram.store(&buffer.seq, seq);
+        self.dram.store(&buffer.applied, applied);
+        self.dram.store(&buffer.state, State::of(node));
+        self.bound.fetch_max(index + 1, AcqRel);
+        Ok(index)
+    }
+
+    pub(crate) fn free(&self, index: u32) {
+        self.dram.store(&self.get(index).state, State::default());
+        self.arena.free(index);
+    }
+
+    /// Buffers in use, and the DRAM they take.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.arena.len() as u64, self.arena.bytes() as u64)
+    }
+
+    /// All indices that may be in use.
+    pub(crate) fn indices(&self) -> std::ops::Range<u32> {
+        0..self.bound.load(Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self, index: u32) -> State {
+        self.dram.load(&self.get(index).state)
+    }
+
+    /// How many entries are new keys of the Bnode: each takes a slot.
+    pub(crate) fn new_keys(&self, index: u32) -> usize {
+        let buffer = self.get(index);
+        let state = self.dram.load(&buffer.state);
+        let old = self.dram.load(&buffer.known) | state.deleted();
+        state.len() - (old & ((1 << state.len()) - 1)).count_ones() as usize
+    }
+
+    /// Whether the Bnode has the key of an entry.
+    pub(crate) fn is_known(&self, index: u32, entry: usize) -> bool {
+        self.dram.load(&self.get(index).known) >> entry & 1 == 1
+    }
+
+    /// The chain.
+    pub(crate) fn chain(&self, index: u32) -> Chain {
+        let buffer = self.get(index);
+        let head = Location::from_bits(self.dram.load(&buffer.head) as u32);
+        Chain { head, seq: self.dram.load(&buffer.seq) }
+    }
+
+    /// The next sequence number, which is used up. Under the lock.
+    pub(crate) fn next_seq(&self, index: u32) -> u64 {
+        let buffer = self.get(index);
+        let seq = self.dram.load(&buffer.seq) + 1;
+        self.dram.store(&buffer.seq, seq);
+        seq
+    }
+
+    /// Nothing was written with this number, which was the last: it can be used. Under the lock.
+    pub(crate) fn give_back_seq(&self, index: u32, seq: u64) {
+        self.dram.store(&self.get(index).seq, seq - 1);
+    }
+
+    /// Notes a log entry of the chain. Under the lock.
+    pub(crate) fn note(&self, index: u32, location: Location) {
+        let buffer = self.get(index);
+        let state = self.dram.load(&buffer.state);
+        let at = state.logged();
+        let (cell, shift) = (&buffer.segments[at / 4], 16 * (at % 4));
+        let rest = self.dram.load(cell) & !(0xffff << shift);
+        self.dram.store(cell, rest | u64::from(location.segment()) << shift);
+        self.dram.store(&buffer.head, u64::from(location.bits()));
+        self.dram.store(&buffer.state, state.with_logged());
+    }
+
+    /// The segments of the chain's log entries. Racing: validate.
+    pub(crate) fn segments(&self, index: u32) -> impl Iterator<Item = u16> {
+        let buffer = self.get(index);
+        let count = self.dram.load(&buffer.state).logged().min(ENTRIES_MAX);
+        (0..count).map(move |at| {
+            (self.dram.load(&buffer.segments[at / 4]) >> (16 * (at % 4)) & 0xffff) as u16
+        })
+    }
+
+    #[inline(always)]
+    fn entry<K: Key, V: Value>(buffer: &Buffer, entry: usize) -> &[PmU64] {
+        let words = Slot::<K, V>::WORDS;
+        &buffer.entries[(entry * words).min(ENTRY_WORDS - words)..][..words]
+    }
+
+    /// The entry with the probe's key. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn find<K: Key, V: Value>(&self, index: u32, probe: &Probe<'_, K>) -> Option<Hit> {
+        let buffer = self.get(index);
+        let state = self.dram.load(&buffer.state);
+        let tagged = self.dram.match_byte(&buffer.tags, tag_of(probe));
+        let keys = Slot::<K, V>::KEY_WORDS;
+        for entry in bits(tagged & ((1 << state.len().min(ENTRIES)) - 1)) {
+            let words = Self::entry::<K, V>(buffer, entry);
+            if (0..keys).all(|i| self.dram.load(&words[i]) == probe.words()[i]) {
+                return Some(Hit { entry, deleted: state.deleted() >> entry & 1 == 1 });
+            }
+        }
+        None
+    }
+
+    /// Puts a record, or a deletion, into an entry; a new one if it is the first after the others.
+    /// Under the lock.
+    pub(crate) fn put<K: Key, V: Value>(
+        &self,
+        index: u32,
+        entry: usize,
+        probe: &Probe<'_, K>,
+        datum: Option<&Datum<'_, V>>,
+        known: bool,
+    ) {
+        let buffer = self.get(index);
+        let (words, keys) = (Self::entry::<K, V>(buffer, entry), Slot::<K, V>::KEY_WORDS);
+        let state = self.dram.load(&buffer.state);
+        if entry >= state.len() {
+            let (cell, shift) = (&buffer.tags[entry / 8], 8 * (entry % 8));
+            let rest = self.dram.load(cell) & !(0xff << shift);
+            self.dram.store(cell, rest | u64::from(tag_of(probe)) << shift);
+            let others = self.dram.load(&buffer.known) & !(1 << entry);
+            self.dram.store(&buffer.known, others | u64::from(known) << entry);
+            self.dram.write_words(&words[..keys], &probe.words()[..keys]);
+        }
+        if let Some(datum) = datum {
+            let count = words.len() - keys;
+            self.dram.write_words(&words[keys..], &datum.words()[..count]);
+        }
+        self.dram.store(&buffer.state, state.with_entry(entry, datum.is_none()));
+    }
+
+    /// The words of an entry, key and value. Racing: validate.
+    pub(crate) fn words<K: Key, V: Value>(&self, index: u32, entry: usize) -> [u64; 8] {
+        let mut copy = [0; 8];
+        let words = Self::entry::<K, V>(self.get(index), entry);
+        self.dram.read_words(words, &mut copy[..words.len()]);
+        copy
+    }
+
+    /// The value of an entry. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn value<K: Key, V: Value>(&self, index: u32, entry: usize) -> V {
+        let words = self.words::<K, V>(index, entry);
+        V::from_words(&words[Slot::<K, V>::KEY_WORDS..Slot::<K, V>::WORDS])
+    }
+
+    /// Empties a buffer, which the Bnode has absorbed. Under the lock.
+    pub(crate) fn clear(&self, index: u32) {
+        let buffer = self.get(index);
+        let node = self.dram.load(&buffer.state).node();
+        self.dram.store(&buffer.head, 0);
+        self.dram.store(&buffer.known, 0);
+        self.dram.store(&buffer.applied, self.dram.load(&buffer.seq));
+        self.dram.store(&buffer.state, State::of(node));
+    }
+
+    /// Whether the Bnode has everything that was ever appended for it.
+    pub(crate) fn is_settled(&self, index: u32) -> bool {
+        let buffer = self.get(index);
+        self.dram.load(&buffer.seq) == self.dram.load(&buffer.applied)
+    }
+}

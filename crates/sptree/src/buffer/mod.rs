@@ -1,0 +1,66 @@
+//! Write buffers (sections 3.1 and 4.4): an Mnode may have one, of up to `BUFFER` records in DRAM.
+//!
+//! A write appends an entry to the [log](crate::log), one line and one fence, and is then put into the
+//! buffer ([`write`]). A full buffer is absorbed by its Bnode as a whole ([`absorb`]): two fences for
+//! all its records. Deletes are entries too. Reads and scans look into the buffer first.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | write     | P1 | the entry (LIN: the unlock after it) | return (DUR) |
+//! | absorb    | P1 | new records and tags in free slots; new values in place | P2 |
+//! |           | P2 | the bitmap, then `applied`: one line, in this order | any change of the Bnode that the log does not tell |
+//!
+//! **`applied`**, a word in the line of the bitmap, says which of the chain's entries the Bnode has. It
+//! is what the paper's end record says, without a line of its own: a chain that is found again after
+//! a crash is read down to that number. So whatever changes a Bnode behind the log's back (a split, a
+//! merge, a record that goes past the buffer) only has to absorb the buffer first. A new Bnode
+//! begins with the greatest number of any chain, so that it has none of the entries of a Bnode
+//! whose memory it reuses.
+//!
+//! Values are replaced in place, of whatever size: until P2 the chain says the value too, and after a
+//! crash the chain is read first.
+//!
+//! **Room.** A record is buffered only while the Bnode has a free slot for each new key in the buffer,
+//! so a buffer can always be absorbed, without a split and without memory. Splits meet
+//! empty buffers.
+//!
+//! Records with byte strings have blocks out of line, and no buffers: they are written as without.
+
+mod absorb;
+mod cells;
+mod restore;
+mod scan;
+mod tend;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use pmindex_core::{Medium, PmError, Pool};
+
+use crate::layout::Root;
+use crate::log::Log;
+
+pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
+pub(crate) use write::Written;
+
+/// The log and the buffers of an index.
+#[derive(Debug)]
+pub(crate) struct Buffering<M: Medium> {
+    pub(crate) log: Log<M>,
+    pub(crate) buffers: Buffers,
+    /// How many buffers there may be.
+    pub(crate) most: AtomicU64,
+}
+
+impl<M: Medium> Buffering<M> {
+    /// Opens the log that the root points to, or makes it, for an index of up to so many Bnodes.
+    pub(crate) fn open(pool: &Arc<Pool<M>>, root: &Root, leaves: u64) -> Result<Self, PmError> {
+        let there = !pool.pm().load(&root.log).is_null();
+        let log = if there { Log::open(pool, &root.log) } else { Log::create(pool, &root.log) }?;
+        Ok(Self { log, buffers: Buffers::new(leaves)?, most: AtomicU64::new(u64::MAX) })
+    }
+}

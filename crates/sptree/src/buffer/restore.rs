@@ -1,0 +1,131 @@
+//! Buffers after a crash: read in the log at once, restored when their Mnodes are made.
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::ENTRIES_MAX;
+use crate::layout::tag_of;
+use crate::leaf::Bnode;
+use crate::log::{Entry, Kind, Location};
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// What the chain of a Bnode says of a key: `Some(None)` if it is deleted. Before the layers are
+    /// rebuilt.
+    pub(crate) fn chain_says(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<Option<V>>, PmError> {
+        let keys = Slot::<K, V>::KEY_WORDS.min(4);
+        let mut said = None;
+        self.follow(bnode, |_, words, kind| {
+            if words[..keys] != probe.words()[..keys] {
+                return true;
+            }
+            let value = &words[keys..Slot::<K, V>::WORDS];
+            said = Some((kind == Kind::Put).then(|| V::from_words(value)));
+            false
+        })?;
+        Ok(said)
+    }
+
+    /// Restores the buffer of a Bnode from its chain, if it had one, for its new Mnode; returns by how
+    /// many (modulo 2^64) there are more records than in the Bnode.
+    pub(crate) fn restore(
+        &self,
+        index: u32,
+        bnode: &Bnode<'_, K, V, LEAF>,
+    ) -> Result<u64, PmError> {
+        let mut entries: Vec<(Location, [u64; 8], Kind)> = Vec::new();
+        self.follow(bnode, |location, words, kind| {
+            entries.push((location, words, kind));
+            true
+        })?;
+        let Some(buffering) = self.buffering().filter(|_| !entries.is_empty()) else {
+            return Ok(0);
+        };
+        let (buffers, node) = (&buffering.buffers, self.middle.get(index));
+        let seq = buffering.log.recovered(bnode.offset()).seq;
+        let applied = self.pm().load_word(bnode.applied_cell());
+        let buffer = buffers.alloc(index, seq, applied)?;
+        self.middle.put_buffer(node, Some(buffer));
+        let keys = Slot::<K, V>::KEY_WORDS.min(4);
+        for (location, words, kind) in entries.into_iter().rev() {
+            let key = K::from_words(&words[..keys]);
+            let value = V::from_words(&words[keys..Slot::<K, V>::WORDS]);
+            let probe = Probe::<K>::of_stored(&key);
+            let entry = buffers.find::<K, V>(buffer, &probe).map(|hit| hit.entry);
+            let entry = entry.unwrap_or(buffers.state(buffer).len());
+            let datum = Datum::<V>::new(value.borrowed()).ok().filter(|_| kind == Kind::Put);
+            if entry == Self::ROOM {
+                let what = "a chain of more records than a buffer has";
+                return Err(PmError::Corrupt { what, offset: bnode.offset() });
+            }
+            let tagged = self.middle.matches(node, tag_of(&probe), LEAF);
+            let known = bnode.find_among(&self.pool, tagged, &probe)?.is_some();
+            buffers.note(buffer, location);
+            buffers.put::<K, V>(buffer, entry, &probe, datum.as_ref(), known);
+        }
+        Ok(self.gained(buffer))
+    }
+
+    /// How many records a locked Mnode has, its buffer's included.
+    pub(crate) fn records_of(&self, node: &Mnode) -> usize {
+        let in_bnode = self.middle.taken(node, LEAF).len() as u64;
+        let gained = self.buffer_of(node).map_or(0, |(_, buffer)| self.gained(buffer));
+        in_bnode.wrapping_add(gained) as usize
+    }
+
+    /// By how many records (modulo 2^64) a buffer makes its Bnode more, or fewer.
+    pub(crate) fn gained(&self, buffer: u32) -> u64 {
+        let Some(buffering) = self.buffering() else { return 0 };
+        let state = buffering.buffers.state(buffer);
+        (0..state.len()).fold(0, |sum: u64, entry| {
+            let known = buffering.buffers.is_known(buffer, entry);
+            let deleted = state.deleted() >> entry & 1 == 1;
+            sum.wrapping_add(u64::from(!deleted)).wrapping_sub(u64::from(known))
+        })
+    }
+
+    /// Visits what a Bnode's chain says that the Bnode has not absorbed, the newest first.
+    fn follow(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        mut visit: impl FnMut(Location, [u64; 8], Kind) -> bool,
+    ) -> Result<(), PmError> {
+        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
+        let id = bnode.offset();
+        let chain = buffering.log.recovered(id);
+        if chain.head.is_none() {
+            return Ok(());
+        }
+        let applied = pm.load_word(bnode.applied_cell());
+        let (keys, all) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+        let mut short = false;
+        buffering.log.follow(id, chain, ENTRIES_MAX, |location, entry: &Entry<'_>| {
+            if entry.seq <= applied {
+                return false;
+            }
+            let mut words = [0; 8];
+            let count = if entry.kind == Kind::Put { all } else { keys };
+            let Some(cells) = entry.payload.get(..count) else {
+                short = true;
+                return false;
+            };
+            pm.read_words(cells, &mut words[..count]);
+            visit(location, words, entry.kind)
+        })?;
+        if short {
+            return Err(PmError::Corrupt {
+                what: "an entry of the log that is too short",
+                offset: id,
+            });
+        }
+        Ok(())
+    }
+}

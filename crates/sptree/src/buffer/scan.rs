@@ -1,0 +1,94 @@
+//! What a buffer makes of the records of its Bnode: for scans, and verified.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Probe, Route, Slot};
+
+use crate::copy::{Outside, above, below};
+use crate::layout::tag_of;
+use crate::leaf::Bnode;
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Puts the records of an Mnode's buffer that lie between the bounds to those of its Bnode, in
+    /// order, and takes out what is deleted. Racing: validate.
+    pub(crate) fn overlay(
+        &self,
+        node: &Mnode,
+        (lower, upper): (&Bound<K>, &Bound<K>),
+        mut outside: Outside,
+        items: &mut VecDeque<(K, V)>,
+    ) -> Outside {
+        let Some((buffering, buffer)) = self.buffer_of(node) else { return outside };
+        let buffers = &buffering.buffers;
+        let state = buffers.state(buffer);
+        let (keys, words) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+        for entry in 0..state.len().min(Self::ROOM) {
+            let copy = buffers.words::<K, V>(buffer, entry);
+            let key = K::from_words(&copy[..keys]);
+            let (low, high) = (below(&key, lower), above(&key, upper));
+            outside.below |= low;
+            outside.above |= high;
+            if low || high {
+                continue;
+            }
+            let deleted = state.deleted() >> entry & 1 == 1;
+            match (items.binary_search_by(|(other, _)| other.cmp(&key)), deleted) {
+                (Ok(at), true) => drop(items.remove(at)),
+                (Err(_), true) => {}
+                (Ok(at), false) => items[at].1 = V::from_words(&copy[keys..words]),
+                (Err(at), false) => items.insert(at, (key, V::from_words(&copy[keys..words]))),
+            }
+        }
+        outside
+    }
+
+    /// Verifies the buffer of a quiescent Mnode: keys distinct and in the range, what it knows of the
+    /// Bnode, room for all of it, and the log says the same. Returns by how many (modulo 2^64) there
+    /// are more records than in the Bnode.
+    pub(crate) fn check_buffer(
+        &self,
+        node: &Mnode,
+        bnode: &Bnode<'_, K, V, LEAF>,
+    ) -> Result<u64, PmError> {
+        let Some((buffering, buffer)) = self.buffer_of(node) else { return Ok(0) };
+        let corrupt = |what| PmError::Corrupt { what, offset: bnode.offset() };
+        let buffers = &buffering.buffers;
+        let (state, keys) = (buffers.state(buffer), Slot::<K, V>::KEY_WORDS);
+        for entry in 0..state.len() {
+            let copy = buffers.words::<K, V>(buffer, entry);
+            let key = K::from_words(&copy[..keys]);
+            let probe = Probe::<K>::of_stored(&key);
+            if buffers.find::<K, V>(buffer, &probe).map(|hit| hit.entry) != Some(entry) {
+                return Err(corrupt("a buffer with a key twice"));
+            }
+            if self.middle.side(node, &Route::to(&probe)).is_none_or(std::cmp::Ordering::is_ne) {
+                return Err(corrupt("a buffered key out of its Mnode's range"));
+            }
+            let tagged = self.middle.matches(node, tag_of(&probe), LEAF);
+            let known = bnode.find_among(&self.pool, tagged, &probe)?.is_some();
+            if known != buffers.is_known(buffer, entry) {
+                return Err(corrupt("a buffer that does not know its Bnode"));
+            }
+        }
+        if LEAF - self.middle.taken(node, LEAF).len() < buffers.new_keys(buffer) {
+            return Err(corrupt("a buffer without room in its Bnode"));
+        }
+        let mut entries = 0;
+        let chain = buffers.chain(buffer);
+        buffering.log.follow(bnode.offset(), chain, super::ENTRIES_MAX, |_, _| {
+            entries += 1;
+            true
+        })?;
+        if entries != state.logged() {
+            return Err(corrupt("a chain of another length than its buffer's"));
+        }
+        Ok(self.gained(buffer))
+    }
+}

@@ -1,0 +1,150 @@
+//! Looking after the log: checkpoints, and buffers that are old.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+
+use super::Buffering;
+use crate::log::{Chain, Heads};
+use crate::middle::NONE;
+use crate::tree::SpTree;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Makes a checkpoint if one is due. Whoever calls it holds no lock. A log that cannot be looked
+    /// after now (the pool is full) fills up, and then writes go past the buffers.
+    #[inline(always)]
+    pub(crate) fn tend(&self) {
+        if let Some(buffering) = self.buffering()
+            && (buffering.log.is_checkpoint_due() || buffering.log.is_tight())
+        {
+            let _ = self.tend_now(buffering);
+        }
+    }
+
+    /// A step of background work: a checkpoint, if one is due. Returns whether one was made.
+    pub(crate) fn tend_step(&self) -> Result<bool, IndexError> {
+        match self.buffering() {
+            Some(buffering) if buffering.log.is_checkpoint_due() || buffering.log.is_tight() => {
+                self.tend_now(buffering)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tend_now(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
+        if buffering.log.is_tight() {
+            self.absorb_older(buffering)?;
+        }
+        buffering.log.checkpoint(|heads| {
+            self.visit_chains(buffering, heads);
+            Ok::<(), PmError>(())
+        })?;
+        Ok(true)
+    }
+
+    /// Lets Bnodes absorb the buffers that have entries in the older half of the log.
+    fn absorb_older(&self, buffering: &Buffering<M>) -> Result<(), PmError> {
+        let older = buffering.log.older_half();
+        let is_old = |segment: u16| older.binary_search(&segment).is_ok();
+        for buffer in buffering.buffers.indices() {
+            if buffering.buffers.segments(buffer).any(is_old) {
+                self.absorb_by_number(buffering, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Absorbs the buffer of this number, if it is one; the Mnode's low key, if its Bnode is nearly
+    /// empty then.
+    fn absorb_by_number(
+        &self,
+        buffering: &Buffering<M>,
+        buffer: u32,
+    ) -> Result<Option<pmindex_record::OwnedRoute>, PmError> {
+        let node = self.middle.get(buffering.buffers.state(buffer).node());
+        let guard = node.lock.lock(self.pm());
+        if self.middle.buffer(node) != Some(buffer) {
+            return Ok(None);
+        }
+        self.absorb(node, buffer)?;
+        let small = self.middle.taken(node, LEAF).len() <= LEAF / 4;
+        let inner = self.middle.prev(node) != NONE;
+        let low = (small && inner).then(|| self.middle.low_route(node));
+        drop(guard);
+        Ok(low)
+    }
+
+    /// Tells a checkpoint of every chain. Each is read at a version that validates, so whoever has
+    /// appended to it has published that.
+    fn visit_chains(&self, buffering: &Buffering<M>, heads: &mut Heads) {
+        let (pm, buffers) = (self.pm(), &buffering.buffers);
+        let mut segments = Vec::new();
+        for buffer in buffers.indices() {
+            // A buffer that goes to another Mnode meanwhile begins a chain after the tails.
+            let node = self.middle.get(buffers.state(buffer).node());
+            loop {
+                let version = node.lock.begin_read(pm);
+                if self.middle.buffer(node) != Some(buffer) {
+                    break;
+                }
+                let id = self.middle.dram.load(&node.bnode);
+                let chain: Chain = buffers.chain(buffer);
+                segments.clear();
+                segments.extend(buffers.segments(buffer));
+                if node.lock.validate(pm, version) {
+                    if !chain.head.is_none() {
+                        heads.add(id, chain, segments.iter().copied());
+                    }
+                    break;
+                }
+                pm.spin();
+            }
+        }
+    }
+
+    /// Lets every Bnode absorb its buffer, and merges those that are nearly empty then.
+    ///
+    /// # Cost
+    /// 2 fences for each buffer that has something.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn drain(&self) -> Result<(), IndexError> {
+        let Some(buffering) = self.buffering() else { return Ok(()) };
+        self.pool.check_writable()?;
+        self.make_ready()?;
+        for buffer in buffering.buffers.indices() {
+            if let Some(low) = self.absorb_by_number(buffering, buffer)? {
+                self.merge_beside(&low.route::<K>());
+            }
+        }
+        Ok(())
+    }
+
+    /// At the end: nothing in the buffers, nothing in the log.
+    pub(crate) fn close_buffers(&mut self) -> Result<(), IndexError> {
+        self.drain()?;
+        if Self::BUFFERED
+            && let Some(buffering) = self.buffering.as_deref_mut()
+        {
+            buffering.log.end_lanes();
+            buffering.log.checkpoint(|_| Ok::<(), PmError>(()))?;
+        }
+        Ok(())
+    }
+
+    /// Lets buffers take about so many bytes of DRAM: leaves that are written while there is room
+    /// get one, others are written in place. `u64::MAX`: all; 0: none. Not kept in the pool. Buffers
+    /// that are there already stay until their leaves end.
+    pub fn set_buffer_budget(&self, bytes: u64) {
+        if let Some(buffering) = self.buffering() {
+            let size = size_of::<super::cells::Buffer>() as u64;
+            buffering.most.store(bytes / size, Relaxed);
+        }
+    }
+}

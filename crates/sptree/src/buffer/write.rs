@@ -1,0 +1,176 @@
+//! Writing through a buffer.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::{Datum, Probe, Slot};
+
+use super::{Buffering, Buffers, ENTRIES_MAX, Hit};
+use crate::log::{Kind, Record};
+use crate::middle::Mnode;
+use crate::tree::SpTree;
+use crate::write::Held;
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is durable and in the buffer.
+    Buffered,
+    /// The buffer was absorbed: the Bnode has changed, look again.
+    Absorbed,
+    /// The buffer is empty, or there is none, and the Bnode has all of the chain: it goes past it.
+    Past,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Whether Mnodes may have buffers.
+    pub(crate) const BUFFERED: bool = BUFFER > 0 && !Slot::<K, V>::HAS_BLOCK;
+    /// The entries of a buffer.
+    pub(super) const ROOM: usize = Buffers::room::<K, V>(BUFFER);
+
+    /// The log and the buffers, where there are any.
+    #[inline(always)]
+    pub(crate) fn buffering(&self) -> Option<&Buffering<M>> {
+        if Self::BUFFERED { self.buffering.as_deref() } else { None }
+    }
+
+    /// The buffer of an Mnode. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn buffer_of(&self, node: &Mnode) -> Option<(&Buffering<M>, u32)> {
+        let buffering = self.buffering()?;
+        Some((buffering, self.middle.buffer(node)?))
+    }
+
+    /// What an Mnode's buffer has of a key. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn hit(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Hit> {
+        let (buffering, buffer) = self.buffer_of(node)?;
+        buffering.buffers.find::<K, V>(buffer, probe)
+    }
+
+    /// What an Mnode's buffer has of a key: `Some(None)` if it is deleted there. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn buffered(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Option<V>> {
+        let (buffering, buffer) = self.buffer_of(node)?;
+        let hit = buffering.buffers.find::<K, V>(buffer, probe)?;
+        Some((!hit.deleted).then(|| buffering.buffers.value::<K, V>(buffer, hit.entry)))
+    }
+
+    /// Appends a record (or the deletion of a key) and puts it into the buffer, if that can be.
+    ///
+    /// # Errors
+    /// Those of absorbing. A log that cannot grow is none: the write goes past the buffer.
+    #[inline(always)]
+    pub(crate) fn write_buffered(
+        &self,
+        held: &Held<'_, K, V, LEAF>,
+        probe: &Probe<'_, K>,
+        datum: Option<&Datum<'_, V>>,
+    ) -> Result<Written, IndexError> {
+        let Some(buffering) = self.buffering() else { return Ok(Written::Past) };
+        let Some(buffer) = self.buffer_for(buffering, held)? else { return Ok(Written::Past) };
+        let (buffers, log) = (&buffering.buffers, &buffering.log);
+        let state = buffers.state(buffer);
+        let entry = held.hit.map_or(state.len(), |hit| hit.entry);
+        let known = held.hit.map_or(held.slot.is_some(), |hit| buffers.is_known(buffer, hit.entry));
+        // A new key takes a slot, unless its entry does already.
+        let counted = held.hit.is_some_and(|hit| !hit.deleted);
+        let more = usize::from(datum.is_some() && !known && !counted);
+        let slots = LEAF - held.taken.len() >= buffers.new_keys(buffer) + more;
+        if !slots || entry == Self::ROOM || state.logged() == ENTRIES_MAX {
+            return self.make_way(held, buffer);
+        }
+        let (words, count) = payload::<K, V>(probe, datum);
+        let record = Record {
+            id: held.bnode.offset(),
+            seq: buffers.next_seq(buffer),
+            next: buffers.chain(buffer).head,
+            kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
+            payload: &words[..count],
+        };
+        match log.append(&record) {
+            Ok(appended) => {
+                buffers.note(buffer, appended.location);
+                buffers.put::<K, V>(buffer, entry, probe, datum, known); // LIN: the unlock after it
+                Ok(Written::Buffered)
+            }
+            Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {
+                buffers.give_back_seq(buffer, record.seq);
+                self.make_way(held, buffer)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Absorbs what is in the buffer; what comes then goes past it if there was nothing.
+    #[cold]
+    fn make_way(&self, held: &Held<'_, K, V, LEAF>, buffer: u32) -> Result<Written, IndexError> {
+        let Some(buffering) = self.buffering() else { return Ok(Written::Past) };
+        if buffering.buffers.is_settled(buffer) {
+            return Ok(Written::Past);
+        }
+        self.absorb(held.node, buffer)?;
+        Ok(Written::Absorbed)
+    }
+
+    /// The buffer of a locked Mnode; a new one if there may be another.
+    #[inline(always)]
+    fn buffer_for(
+        &self,
+        buffering: &Buffering<M>,
+        held: &Held<'_, K, V, LEAF>,
+    ) -> Result<Option<u32>, PmError> {
+        match self.middle.buffer(held.node) {
+            Some(buffer) => Ok(Some(buffer)),
+            None => self.give_buffer(buffering, held.index, held.node),
+        }
+    }
+
+    /// Gives a locked Mnode a buffer, within the budget.
+    #[cold]
+    fn give_buffer(
+        &self,
+        buffering: &Buffering<M>,
+        index: u32,
+        node: &Mnode,
+    ) -> Result<Option<u32>, PmError> {
+        if buffering.buffers.size().0 >= buffering.most.load(Relaxed) {
+            return Ok(None);
+        }
+        let applied = self.pm().load_word(self.bnode_of(node)?.applied_cell());
+        let seq = buffering.log.greatest_seq().max(applied);
+        let buffer = buffering.buffers.alloc(index, seq, seq)?;
+        self.middle.put_buffer(node, Some(buffer));
+        Ok(Some(buffer))
+    }
+
+    /// Takes the buffer of a locked Mnode away; it is empty.
+    pub(crate) fn take_buffer(&self, node: &Mnode) {
+        if let Some((buffering, buffer)) = self.buffer_of(node) {
+            buffering.log.forget_chain(buffering.buffers.chain(buffer).seq);
+            self.middle.put_buffer(node, None);
+            buffering.buffers.free(buffer);
+        }
+    }
+
+    /// The number of the last entry that a new Bnode has nothing of.
+    pub(crate) fn applied_of_new(&self) -> u64 {
+        self.buffering().map_or(0, |buffering| buffering.log.greatest_seq())
+    }
+}
+
+/// What an entry says: the words of the key, then those of the value.
+fn payload<K: Key, V: Value>(
+    probe: &Probe<'_, K>,
+    datum: Option<&Datum<'_, V>>,
+) -> ([u64; 8], usize) {
+    let mut words = [0; 8];
+    let (keys, all) = (Slot::<K, V>::KEY_WORDS.min(4), Slot::<K, V>::WORDS.min(8));
+    words[..keys].copy_from_slice(&probe.words()[..keys]);
+    let Some(datum) = datum else { return (words, keys) };
+    words[keys..all].copy_from_slice(&datum.words()[..all - keys]);
+    (words, all)
+}

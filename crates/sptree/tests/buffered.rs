@@ -1,0 +1,18 @@
+//! The conformance suite for SPTree with write buffers.
+
+use pmindex_core::{Mapped, Traced};
+use pmindex_sptree::{BufferedSpTree, SpTree};
+use pmindex_testkit::conformance::{InFiles, Simulated};
+
+pmindex_testkit::conformance! {
+    /// Four records to a leaf, three to a buffer.
+    tiny: SpTree<u64, u64, Mapped, 4, 3>, keys u64, values u64;
+    /// As in production.
+    full: BufferedSpTree<u64, u64>, keys u64, values u64;
+    /// In files that grow; keys and values of two words.
+    in_files: SpTree<[u8; 16], [u8; 16], Mapped, 8, 4>, keys [u8; 16], values [u8; 16],
+        on InFiles, groups [model, naming, space, threads];
+    /// Schedules and crashes.
+    simulated: SpTree<u64, u64, Traced, 4, 3>, keys u64, values u64, on Simulated,
+        groups [schedules, crashes, concurrent_crashes];
+}
