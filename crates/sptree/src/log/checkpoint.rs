@@ -21,14 +21,14 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
 use super::Log;
 use super::chain::Chain;
 use super::layout::{HEAD_WORDS, Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
-use super::segments::Known;
+use super::segments::{Known, usual_lines};
 
 /// Words of a piece, unless that makes too many pieces.
 const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
 /// About the most pieces: a ticket for each of the old and the new.
 const PIECES: usize = 40;
 /// Segments made after which a checkpoint is due.
-const INTERVAL: u32 = 16;
+const INTERVAL: u32 = 4;
 
 /// What a checkpoint is told about the chains.
 #[derive(Debug)]
@@ -144,7 +144,9 @@ impl<M: Medium> Log<M> {
         let owner =
             |first: u64| Owner { word: root.checkpoint.as_word(), mask: u64::MAX, expect: first };
         let mut op = pool.op()?;
-        let parts = words.chunks(PIECE_WORDS.max(words.len().div_ceil(PIECES)));
+        // Small pieces in a small pool, where large blocks are not to be had.
+        let usual = PIECE_WORDS.min(pool.len() as usize / 512);
+        let parts = words.chunks(usual.max(words.len().div_ceil(PIECES)));
         let mut blocks = Vec::with_capacity(parts.len());
         for part in parts.clone() {
             let bytes = size_of::<Piece>() + 8 * part.len();
@@ -247,10 +249,9 @@ impl<M: Medium> Log<M> {
     }
 
     fn due(&self, made: u32) -> bool {
-        // Eight times what it costs, and no more than a quarter of the log.
-        let lines = 8 * self.checkpoint_lines.load(Relaxed);
-        let segment = (self.pool.len() / 64 / 512).clamp(8, 1024);
-        let interval = u64::from(INTERVAL).max(lines / segment);
+        // Sixteen times what it costs, and no more than a quarter of the log.
+        let lines = 16 * self.checkpoint_lines.load(Relaxed);
+        let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(self.pool.len())));
         u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
     }
 

@@ -26,6 +26,11 @@ const MIN_LINES: u32 = 8;
 /// The lines of a segment in a large pool: 64 KiB.
 const FULL_LINES: u64 = 1024;
 
+/// The usual lines of a segment in a pool of so many bytes: few in a small one.
+pub(super) fn usual_lines(pool: u64) -> u32 {
+    (pool / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES) as u32
+}
+
 /// A segment, in DRAM.
 #[derive(Debug, Default)]
 struct Place {
@@ -165,7 +170,7 @@ impl Segments {
         lines: u32,
     ) -> Result<Known, PmError> {
         let least = (lines + 1).max(MIN_LINES);
-        let usual = (pool.len() / LINE_BYTES / 512).clamp(MIN_LINES.into(), FULL_LINES) as u32;
+        let usual = usual_lines(pool.len());
         let Some(index) = self.free.lock().pop() else {
             let capacity = u64::from(self.capacity()) * u64::from(usual) * LINE_BYTES;
             return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });

@@ -1,0 +1,88 @@
+//! SPTree with write buffers: which types, and where its persistence steps are.
+
+use std::panic::Location;
+
+use pmindex::SpTree;
+use pmindex::core::{PoolOptions, Traced};
+use pmindex_testkit::crash::{CrashIndex, Fault};
+
+/// The steps of the backup are FAST&FAIR's, which is explored by itself. What closing makes durable
+/// is a convenience that no crash state needs.
+fn owns(site: &Location<'static>) -> bool {
+    site.file().contains("sptree/src/")
+}
+
+/// Room for the segments of three writers.
+fn options() -> PoolOptions {
+    PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024)
+}
+
+/// SPTree with 8-byte keys and values, four to a Bnode, three to a buffer.
+pub(crate) struct SpTreeBuffered;
+
+impl CrashIndex for SpTreeBuffered {
+    type Key = u64;
+    type Value = u64;
+    type Index = SpTree<u64, u64, Traced, 4, 3>;
+    const NAME: &'static str = "sptree-buffered";
+    // Few, so that Bnodes merge.
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn value(n: u64) -> u64 {
+        n
+    }
+
+    fn options() -> PoolOptions {
+        options()
+    }
+
+    fn background(index: &Self::Index) -> Result<(), Fault> {
+        if !index.step()? {
+            index.make_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        owns(site)
+    }
+}
+
+/// SPTree with keys and values of two words, buffered: a log entry of 64 bytes to the last, values
+/// that are replaced in place though they are longer than a word.
+pub(crate) struct SpTreeBufferedWide;
+
+impl CrashIndex for SpTreeBufferedWide {
+    type Key = [u8; 16];
+    type Value = (u64, u64);
+    type Index = SpTree<[u8; 16], (u64, u64), Traced, 6, 2>;
+    const NAME: &'static str = "sptree-buffered-wide";
+    const KEYS: u64 = 9;
+
+    fn key(n: u64) -> [u8; 16] {
+        let mut key = *b"the same 8 bytes";
+        key[8..].copy_from_slice(&n.to_be_bytes());
+        key
+    }
+
+    fn value(n: u64) -> (u64, u64) {
+        (n, !n) // a value of which one word is old is not among these
+    }
+
+    fn options() -> PoolOptions {
+        options()
+    }
+
+    fn background(index: &Self::Index) -> Result<(), Fault> {
+        index.drain()?;
+        Ok(())
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        owns(site)
+    }
+}
