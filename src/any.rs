@@ -162,6 +162,8 @@ kinds! {
     NvTree: "nvtree", NvTree;
     /// Radix tree and key ranges in DRAM, leaves in PM: fast misses, reads at once after a crash.
     SpTree: "sptree", SpTree;
+    /// SPTree with write buffers over a structured log: one line, one fence for a write.
+    BufferedSpTree: "sptree-buffered", BufferedSpTree;
     /// All in PM: opens at once whatever the size, the fastest scans; one writer at a time.
     WbTree: "wbtree", SharedWbTree;
 }
@@ -171,7 +173,9 @@ impl Kind {
     #[must_use]
     pub fn of(entry: &IndexEntry) -> Option<Self> {
         let name = entry.kind.split(|byte| *byte == 0).next().unwrap_or_default();
-        Self::ALL.iter().copied().find(|kind| kind.name().as_bytes() == name)
+        // The directory has room for the first 8 bytes of a name.
+        let of = |kind: &Self| kind.name().bytes().take(entry.kind.len()).eq(name.iter().copied());
+        Self::ALL.iter().copied().find(of)
     }
 }
 

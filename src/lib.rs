@@ -21,7 +21,7 @@ pub use pmindex_fastfair::FastFair;
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
 #[cfg(feature = "sptree")]
-pub use pmindex_sptree::SpTree;
+pub use pmindex_sptree::{BufferedSpTree, SpTree};
 #[cfg(feature = "bztree")]
 pub use pmindex_trees::BzTree;
 #[cfg(feature = "fptree")]

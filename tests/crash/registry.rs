@@ -12,6 +12,7 @@ use super::{
     pools::Pools,
     shared_pool::SharedPool,
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
+    sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
@@ -61,5 +62,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<SpTreeWords>>(),
         entry::<Indexed<SpTreeBytes>>(),
         entry::<Indexed<SpTreeWide>>(),
+        entry::<Indexed<SpTreeBuffered>>(),
+        entry::<Indexed<SpTreeBufferedWide>>(),
     ]
 }

@@ -1,7 +1,9 @@
 //! Indexes by name: who adds an index adds one line to [`ENTRIES`].
 
 use pmindex::core::{Counting, Mapped};
-use pmindex::{BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree};
+use pmindex::{
+    BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
+};
 use pmindex_pibench::{Phase, Yardstick};
 
 use crate::bench::bed::{AnyKind, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers};
@@ -17,6 +19,7 @@ const ENTRIES: &[Entry] = &[
     in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(&NVTREE),
     in_pool::<SharedWbTree<u64, u64>, SharedWbTree<u64, u64, Counting>>(&WBTREE),
     in_pool::<SpTree<u64, u64>, SpTree<u64, u64, Counting>>(&[]),
+    in_pool::<BufferedSpTree<u64, u64>, BufferedSpTree<u64, u64, Counting>>(&BUFFERED_SPTREE),
     YARDSTICK,
 ];
 
@@ -52,6 +55,16 @@ const BZTREE: [Golden; 6] = [
 
 /// BzTree in its volatile mode.
 const VOLATILE_BZTREE: &str = "bztree-volatile";
+
+/// A write's log entry. What absorbing its buffer costs is in the means printed.
+const BUFFERED_SPTREE: [Golden; 6] = [
+    (Phase::Get, 0, 0),
+    (Phase::GetMiss, 0, 0),
+    (Phase::Scan, 0, 0),
+    (Phase::Insert, 1, 1),
+    (Phase::Update, 1, 1),
+    (Phase::Delete, 1, 1),
+];
 
 const NVTREE: [Golden; 6] = [
     (Phase::Get, 0, 0),

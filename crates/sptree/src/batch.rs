@@ -24,6 +24,7 @@ use pmindex_index::{IndexError, InsertMany, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
+use crate::buffer::{BufferStage, Buffering};
 use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
 use crate::mend::Mending;
@@ -200,14 +201,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 }
             }
         }
-        if Self::BUFFERED {
-            for (key, value) in &records[..probes.len()] {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
-            }
-            return refused.map_or(Ok(()), Err);
-        }
+        self.tend();
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);
+        if let Some(buffering) = self.buffering() {
+            self.insert_buffered(buffering, &probes, records, &mut ways, inserted)?;
+            return refused.map_or(Ok(()), Err);
+        }
         self.make_room(&probes, &mut ways);
         for at in &ways[..probes.len()] {
             self.prefetch_to_insert(at);
@@ -230,6 +230,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         refused.map_or(Ok(()), Err)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// As the rest of [`insert_chunk`](Self::insert_chunk), by way of the buffers.
+    fn insert_buffered<'t>(
+        &'t self,
+        buffering: &'t Buffering<M>,
+        probes: &[Probe<'_, K>],
+        records: &[(K, V)],
+        ways: &mut [At<'t>; BATCH],
+        inserted: &mut Vec<bool>,
+    ) -> Result<(), IndexError> {
+        let mut next = 0;
+        while next < probes.len() {
+            let first = next;
+            let mut stage = BufferStage::new(self, buffering, probes, records);
+            let mut results = Vec::with_capacity(probes.len() - next);
+            while next < probes.len() {
+                let Some(new) = stage.add(next, &ways[next]) else { break };
+                results.push(new);
+                next += 1;
+            }
+            if let Some(refused) = stage.commit()?.refused {
+                // What comes after it in the stage is not there either.
+                results.truncate(refused - first);
+                next = refused;
+            }
+            inserted.append(&mut results);
+            if let Some((key, value)) = records[..probes.len()].get(next) {
+                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                next += 1;
+                self.locate_changed(probes, ways, next);
+            }
+        }
+        Ok(())
     }
 }
 

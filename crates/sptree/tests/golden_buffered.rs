@@ -7,18 +7,18 @@ use pmindex_sptree::BufferedSpTree;
 use pmindex_testkit::golden;
 
 /// Leaves, and how many records each gains, has changed, and loses.
-const LEAVES: u64 = 3572;
+const LEAVES: u64 = 3600;
 const EACH: u64 = 28;
 /// Keys from one leaf to the next: it begins with 32 records, 100 apart.
 const SPAN: u64 = 3200;
 
-/// The keys of an operation in a scattered order: some in every leaf.
+/// The keys of an operation in a scattered order: as many in every leaf but the first, which are full.
 fn keys() -> Vec<u64> {
-    let count = LEAVES * EACH;
+    let count = (LEAVES - 3) * EACH;
     let mut keys: Vec<u64> = (0..count)
         .map(|n| {
             let n = n * 48_271 % count; // the factor and the count have no common divisor
-            n / EACH * SPAN + n % EACH * 100 + 1
+            (n / EACH + 3) * SPAN + n % EACH * 100 + 1
         })
         .collect();
     keys.truncate(100_000);

@@ -5,7 +5,7 @@ use pmindex_index::{Key, Value};
 use pmindex_record::Slot;
 
 use crate::layout::{MAX_LEAF, Taken, bits};
-use crate::leaf::Bnode;
+use crate::leaf::{Bnode, in_order};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
 
@@ -52,6 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         // P2: the bitmap, then how much of the chain it has. One line, in this order.
         bnode.put_taken(pm, change.taken);
+        in_order();
         pm.store_word(bnode.applied_cell(), buffers.chain(buffer).seq);
         let committed = bnode.flush_header(pm);
         pm.fence(committed)?; // durable before: the chain is forgotten

@@ -27,6 +27,7 @@
 //! Records with byte strings have blocks out of line, and no buffers: they are written as without.
 
 mod absorb;
+mod batch;
 mod cells;
 mod restore;
 mod scan;
@@ -44,6 +45,7 @@ use pmindex_core::{Medium, PmError, Pool};
 use crate::layout::Root;
 use crate::log::Log;
 
+pub(crate) use batch::BufferStage;
 pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
 pub(crate) use write::Written;
 

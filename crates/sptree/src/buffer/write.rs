@@ -131,7 +131,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Gives a locked Mnode a buffer, within the budget.
     #[cold]
-    fn give_buffer(
+    pub(super) fn give_buffer(
         &self,
         buffering: &Buffering<M>,
         index: u32,
@@ -163,7 +163,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 /// What an entry says: the words of the key, then those of the value.
-fn payload<K: Key, V: Value>(
+pub(super) fn payload<K: Key, V: Value>(
     probe: &Probe<'_, K>,
     datum: Option<&Datum<'_, V>>,
 ) -> ([u64; 8], usize) {

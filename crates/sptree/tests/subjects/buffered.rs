@@ -2,12 +2,11 @@
 
 use std::panic::Location;
 
-use pmindex::SpTree;
-use pmindex::core::{PoolOptions, Traced};
+use pmindex_core::{PoolOptions, Traced};
+use pmindex_sptree::SpTree;
 use pmindex_testkit::crash::{CrashIndex, Fault};
 
-/// The steps of the backup are FAST&FAIR's, which is explored by itself. What closing makes durable
-/// is a convenience that no crash state needs.
+/// The steps of the backup are FAST&FAIR's, which is explored by itself.
 fn owns(site: &Location<'static>) -> bool {
     site.file().contains("sptree/src/")
 }
