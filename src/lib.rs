@@ -20,8 +20,10 @@ pub use pmindex_fastfair::FastFair;
 #[cfg(feature = "hart")]
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
+#[cfg(feature = "sptree-buffered")]
+pub use pmindex_sptree::BufferedSpTree;
 #[cfg(feature = "sptree")]
-pub use pmindex_sptree::{BufferedSpTree, SpTree};
+pub use pmindex_sptree::SpTree;
 #[cfg(feature = "bztree")]
 pub use pmindex_trees::BzTree;
 #[cfg(feature = "fptree")]

@@ -156,14 +156,12 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
                 kind: Kind::Put,
                 payload: &words[..count],
             };
-            match batch.push(&record) {
-                Ok(appended) => plan.location = appended.location,
-                Err(_) => {
-                    buffers.give_back_seq(staged.buffer, record.seq);
-                    refused = Some(plan.record);
-                    break;
-                }
-            }
+            let Ok(appended) = batch.push(&record) else {
+                buffers.give_back_seq(staged.buffer, record.seq);
+                refused = Some(plan.record);
+                break;
+            };
+            plan.location = appended.location;
             staged.head = plan.location;
         }
         batch.commit()?; // DUR

@@ -16,6 +16,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// What the chain of a Bnode says of a key: `Some(None)` if it is deleted. Before the layers are
     /// rebuilt.
+    #[allow(clippy::option_option, reason = "whether anything is known; what")]
     pub(crate) fn chain_says(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,

@@ -52,6 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// What an Mnode's buffer has of a key: `Some(None)` if it is deleted there. Racing: validate.
+    #[allow(clippy::option_option, reason = "whether anything is known; what")]
     #[inline(always)]
     pub(crate) fn buffered(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Option<V>> {
         let (buffering, buffer) = self.buffer_of(node)?;
