@@ -16,14 +16,13 @@ use super::chain::{Chain, IdHasher};
 use super::entry::{self, Kind};
 use super::lane::Lane;
 use super::layout::{HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
-use super::segments::{Known, Segments};
+use super::segments::{Known, Segments, usual_lines};
 
 /// The fewest and the most segments of a log, and which part of a pool it may take.
 const SEGMENTS: std::ops::RangeInclusive<u64> = 32..=16_384;
 const PART: u64 = 4;
 /// A word of the table for so many bytes of the pool: the table is small in a small pool, too.
 const TABLE_PART: u64 = 1024;
-const FULL_SEGMENT: u64 = 64 << 10;
 
 impl<M: Medium> Log<M> {
     /// Makes a log that `cell` points to; there is none.
@@ -35,7 +34,8 @@ impl<M: Medium> Log<M> {
     /// 2 fences.
     pub fn create<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
         let pm = pool.pm();
-        let segments = (pool.max_size() / PART / FULL_SEGMENT).min(pool.len() / TABLE_PART);
+        let segment = u64::from(usual_lines(pool.len())) * LINE_BYTES;
+        let segments = (pool.max_size() / PART / segment).min(pool.len() / TABLE_PART);
         let segments = segments.clamp(*SEGMENTS.start(), *SEGMENTS.end());
         let mut words = vec![0; size_of::<LogRoot>() / 8 + segments as usize];
         words[0] = segments;
