@@ -92,10 +92,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
         let pm = self.pm();
         let taken = self.middle.taken(at.node, LEAF);
-        if writes != Writes::Value {
+        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
+            buffering.buffers.prefetch(buffer);
+        } else if writes != Writes::Value {
             self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
         }
-        if writes == Writes::Record {
+        if writes == Writes::Record && !Self::BUFFERED {
             self.prefetch_record(at, taken);
         }
         let hit = self.hit(at.node, probe);

@@ -6,7 +6,7 @@ use pmindex_record::Slot;
 
 use crate::layout::{MAX_LEAF, Taken, bits};
 use crate::leaf::{Bnode, in_order};
-use crate::middle::Mnode;
+use crate::middle::{Mnode, exact};
 use crate::tree::SpTree;
 
 /// What an absorption does to a Bnode.
@@ -17,6 +17,24 @@ struct Change {
     new: u64,
     /// The lines of slots written, by the first slot that begins in each; and tags.
     written: u64,
+}
+
+/// Brings DRAM into line when an absorption ends before its time: a panic, an error.
+struct Rejoin<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    node: &'t Mnode,
+    buffer: u32,
+    armed: bool,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Rejoin<'_, K, V, M, LEAF, BUFFER>
+{
+    fn drop(&mut self) {
+        if self.armed {
+            let _ = self.tree.rejoin(self.node, self.buffer);
+        }
+    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -44,6 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let bnode = self.bnode_of(node)?;
         let before = self.middle.taken(node, LEAF);
+        let mut rejoin = Rejoin { tree: self, node, buffer, armed: true };
         // P1: records that no bit names yet, with their tags; values that the chain has too.
         let change = self.write_entries(&bnode, before, node, buffer)?;
         if change.written != 0 {
@@ -63,6 +82,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.middle.put_tag(node, slot, bnode.tag(pm, slot));
         }
         buffers.clear(buffer);
+        rejoin.armed = false;
+        Ok(())
+    }
+
+    /// Brings the tags of a locked Mnode, and what its buffer knows of the Bnode, into line with the
+    /// Bnode, which an interrupted absorption has changed, or not.
+    #[cold]
+    fn rejoin(&self, node: &Mnode, buffer: u32) -> Result<(), PmError> {
+        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
+        let bnode = self.bnode_of(node)?;
+        let taken = bnode.taken(pm);
+        let mut tags = [0; MAX_LEAF / 8];
+        pm.read_words(bnode.tag_cells(), &mut tags);
+        self.middle.dram.write_words(&node.tags, &exact(tags, taken));
+        let buffers = &buffering.buffers;
+        for entry in 0..buffers.state(buffer).len().min(Self::ROOM) {
+            let copy = buffers.words::<K, V>(buffer, entry);
+            let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
+            let found = bnode.find(&self.pool, &pmindex_record::Probe::<K>::of_stored(&key))?;
+            buffers.put_known(buffer, entry, found.is_some());
+        }
         Ok(())
     }
 

@@ -177,6 +177,13 @@ impl Buffers {
         self.dram.load(&self.get(index).known) >> entry & 1 == 1
     }
 
+    /// Notes whether the Bnode has the key of an entry. Under the lock.
+    pub(crate) fn put_known(&self, index: u32, entry: usize, known: bool) {
+        let buffer = self.get(index);
+        let others = self.dram.load(&buffer.known) & !(1 << entry);
+        self.dram.store(&buffer.known, others | u64::from(known) << entry);
+    }
+
     /// The chain.
     pub(crate) fn chain(&self, index: u32) -> Chain {
         let buffer = self.get(index);
