@@ -266,7 +266,7 @@ fn damaged_files_are_errors() {
         if value == 20 {
             log.checkpoint(|heads| {
                 for (n, chain) in chains.iter().enumerate() {
-                    heads.add(64 * (n as u64 + 1), *chain, [0]);
+                    heads.add(64 * (n as u64 + 1), *chain, 0..32u16);
                 }
                 Ok::<(), PmError>(())
             })
