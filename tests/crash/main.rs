@@ -15,9 +15,7 @@ mod pools;
 mod registry;
 mod shared_pool;
 mod sptree;
-#[path = "../../crates/sptree/tests/subjects/buffered.rs"]
 mod sptree_buffered;
-#[path = "../../crates/sptree/tests/subjects/log.rs"]
 mod sptree_log;
 mod trees;
 mod wbtree;
