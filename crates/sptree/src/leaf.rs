@@ -25,6 +25,7 @@ use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Datum, Probe, RecordBlock, Route, Slot};
 
 use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, bits, tag_of};
+use crate::log::SEQ_MAX;
 
 /// A Bnode in a pool, its bounds checked.
 pub(crate) struct Bnode<'p, K, V, const LEAF: usize> {
@@ -107,6 +108,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     #[inline(always)]
     pub(crate) fn applied_cell(&self) -> &'p PmU64 {
         &self.words[Geometry::<K, V, LEAF>::APPLIED]
+    }
+
+    /// The sequence number up to which this Bnode has what its chain in the log says.
+    pub(crate) fn applied(&self, pm: &impl Medium) -> Result<u64, PmError> {
+        let applied = pm.load_word(self.applied_cell());
+        if applied > SEQ_MAX {
+            let what = "which log entries a Bnode has";
+            return Err(PmError::Corrupt { what, offset: self.offset() });
+        }
+        Ok(applied)
     }
 
     /// The cells of the low key.

@@ -13,7 +13,8 @@ pub(super) struct Measurement {
 }
 
 /// Every index, the yardstick last.
-const ALL: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,bztree-volatile,btreemap";
+const ALL: &str =
+    "fptree,sptree,sptree-buffered,hart,fastfair,nvtree,wbtree,bztree,bztree-volatile,btreemap";
 /// Those that keep byte strings.
 const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
 /// Ours at their best, and everybody else.

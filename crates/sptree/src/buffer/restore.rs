@@ -52,7 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         let (buffers, node) = (&buffering.buffers, self.middle.get(index));
         let seq = buffering.log.recovered(bnode.offset()).seq;
-        let applied = self.pm().load_word(bnode.applied_cell());
+        let applied = bnode.applied(self.pm())?;
         let buffer = buffers.alloc(index, seq, applied)?;
         self.middle.put_buffer(node, Some(buffer));
         let keys = Slot::<K, V>::KEY_WORDS.min(4);
@@ -105,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if chain.head.is_none() {
             return Ok(());
         }
-        let applied = pm.load_word(bnode.applied_cell());
+        let applied = bnode.applied(pm)?;
         let (keys, all) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
         let mut short = false;
         buffering.log.follow(id, chain, ENTRIES_MAX, |location, entry: &Entry<'_>| {

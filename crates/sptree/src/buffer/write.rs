@@ -141,7 +141,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if buffering.buffers.size().0 >= buffering.most.load(Relaxed) {
             return Ok(None);
         }
-        let applied = self.pm().load_word(self.bnode_of(node)?.applied_cell());
+        let applied = self.bnode_of(node)?.applied(self.pm())?;
         let seq = buffering.log.greatest_seq().max(applied);
         let buffer = buffering.buffers.alloc(index, seq, seq)?;
         self.middle.put_buffer(node, Some(buffer));

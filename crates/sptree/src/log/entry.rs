@@ -93,6 +93,9 @@ pub(super) fn encode(words: &mut [u64], record: &Record<'_>, sequence: u64, line
     words[0] = checksum(sequence, line, &words[1..]);
 }
 
+/// The greatest sequence number that a file may have: from there, counting on does not overflow.
+pub(crate) const SEQ_MAX: u64 = 1 << 48;
+
 /// The entry that begins with `cells` (which go on to the segment's end), if there is a whole one.
 pub(super) fn decode<'p, M: Medium>(
     pm: &M,
@@ -114,7 +117,7 @@ pub(super) fn decode<'p, M: Medium>(
         pm.read_words(rest, &mut words);
         sum.add(&words);
     }
-    if sum.finish() != first[0] || first[3] >> 32 != 0 {
+    if sum.finish() != first[0] || first[2] > SEQ_MAX || first[3] >> 32 != 0 {
         return None;
     }
     Some(Entry {

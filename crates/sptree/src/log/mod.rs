@@ -56,6 +56,7 @@ use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
 
 pub use chain::{Chain, IdHasher};
 pub use checkpoint::Heads;
+pub(crate) use entry::SEQ_MAX;
 pub use entry::{Entry, Kind, Record};
 pub use lane::{Appended, Batch};
 pub use layout::{Location, LogRoot, Piece, Segment};

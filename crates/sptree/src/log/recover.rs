@@ -13,7 +13,7 @@ use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, Word}
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
-use super::entry::{self, Kind};
+use super::entry::{self, Kind, SEQ_MAX};
 use super::lane::Lane;
 use super::layout::{HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
 use super::segments::{Known, Segments, usual_lines};
@@ -92,6 +92,10 @@ impl<M: Medium> Log<M> {
         ));
         for &pair in heads.as_chunks::<HEAD_WORDS>().0 {
             let Head { id, location, seq } = Head::decode(pair);
+            if seq > SEQ_MAX {
+                let offset = self.root.offset();
+                return Err(PmError::Corrupt { what: "a sequence number of a checkpoint", offset });
+            }
             newest.note(id, Chain { head: location, seq });
         }
         for tail in &tails {
