@@ -1,5 +1,4 @@
-//! BzTree through the conformance suite, with every combination of key and
-//! value shapes, each shape in tiny nodes and in nodes of production size.
+//! BzTree through the conformance suite, with every combination of key and value shapes.
 
 use pmindex_core::Mapped;
 use pmindex_trees::BzTree;
@@ -9,7 +8,9 @@ type Full<K, V> = BzTree<K, V>;
 
 pmindex_testkit::conformance! {
     words_to_words: Tiny<u64, u64>, keys u64, values u64;
+    words_to_bytes: Tiny<u64, Vec<u8>>, keys u64, values Vec<u8>;
+    bytes_to_words: Tiny<Vec<u8>, u64>, keys Vec<u8>, values u64;
     bytes_to_bytes: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>;
-    full_words_to_bytes: Full<u64, Vec<u8>>, keys u64, values Vec<u8>;
-    full_bytes_to_words: Full<Vec<u8>, u64>, keys Vec<u8>, values u64;
+    full_words_to_words: Full<u64, u64>, keys u64, values u64;
+    full_bytes_to_bytes: Full<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>;
 }
