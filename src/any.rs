@@ -297,6 +297,10 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
             Some(Kind::SpTree) => {
                 Some(crate::SpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
             }
+            #[cfg(feature = "sptree-buffered")]
+            Some(Kind::BufferedSpTree) => {
+                Some(crate::BufferedSpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
+            }
             #[cfg(feature = "hart")]
             Some(Kind::Hart) => Some(crate::Hart::<K, V, M>::salvage(pool, name, foreign, each)?),
             _ => {

@@ -1,13 +1,16 @@
 //! Reading the Bnodes of an index that may be too damaged to be opened.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Route, Slot};
 
+use crate::buffer::follow;
 use crate::layout::{Geometry, Root, bits, tag_of};
 use crate::leaf::Bnode;
+use crate::log::{Kind, Log};
 use crate::tree::SpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -17,6 +20,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// says `false`; returns what is wrong. Nothing is opened, recovered or written, so this works
     /// where [`open`](Self::open) fails. Of a Bnode with ghosts, what
     /// belongs to the next one is left out; in the list, given last if that one cannot be read.
+    ///
+    /// What a Bnode's chain in the log says and the Bnode has not absorbed, after an unclean end, counts
+    /// more than the Bnode; it is lost if the Bnode or the log cannot be read.
     ///
     /// First the list of Bnodes, as far as it leads; then, if `foreign` can say of a block whether
     /// another index owns it, all other live blocks that could be Bnodes. A Bnode is believed if its
@@ -30,14 +36,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the root
     /// cannot be read.
     pub fn salvage(
-        pool: &Pool<M>,
+        pool: &Arc<Pool<M>>,
         name: &str,
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
         let entry = Self::entry(pool, name)?;
-        let head = pool.pm().load(&pool.get(entry.root::<Root>())?.head).offset();
+        let root = pool.get(entry.root::<Root>())?;
+        let head = pool.pm().load(&root.head).offset();
         let mut damage = Vec::new();
+        let logged = !pool.pm().load(&root.log).is_null();
+        let log = match logged.then(|| Log::open(pool, &root.log)).transpose() {
+            Ok(log) => log,
+            Err(error) => {
+                damage.push(error);
+                None
+            }
+        };
         let mut seen = HashSet::new();
         let mut next = head;
         let mut doubtful = Vec::new();
@@ -61,7 +76,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if bad > 0 {
                 damage.push(PmError::Corrupt { what: "a Bnode", offset: next });
             }
-            if good.len() >= bad && !good.into_iter().all(|(key, value)| each(key, value)) {
+            if good.len() < bad {
+                good.clear();
+            } else if let Err(error) = apply_chain(pool, log.as_ref(), &bnode, &mut good) {
+                damage.push(error);
+            }
+            if !good.into_iter().all(|(key, value)| each(key, value)) {
                 return Ok(damage);
             }
             next = link.offset();
@@ -98,6 +118,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let low = after.and_then(|after| after.low(pool));
                 good.retain(|(key, _)| low.as_ref().is_ok_and(|low| is_below(key, low)));
             }
+            if let Err(error) = apply_chain(pool, log.as_ref(), &bnode, &mut good) {
+                damage.push(error);
+            }
             let what = "the list of Bnodes does not lead to a Bnode";
             damage.push(PmError::Corrupt { what, offset });
             if !good.into_iter().all(|(key, value)| each(key, value)) {
@@ -107,6 +130,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         give_doubtful(each);
         Ok(damage)
     }
+}
+
+/// Makes of the records of a Bnode what its chain in the log says that they are.
+fn apply_chain<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &Pool<M>,
+    log: Option<&Log<M>>,
+    bnode: &Bnode<'_, K, V, LEAF>,
+    records: &mut Vec<(K, V)>,
+) -> Result<(), PmError> {
+    let Some(log) = log else { return Ok(()) };
+    let keys = Slot::<K, V>::KEY_WORDS.min(4);
+    let mut newest: Vec<(K, Option<V>)> = Vec::new();
+    let read = follow(pool.pm(), log, bnode, |_, words, kind| {
+        let key = K::from_words(&words[..keys]);
+        if !newest.iter().any(|(known, _)| *known == key) {
+            let value = || V::from_words(&words[keys..Slot::<K, V>::WORDS]);
+            newest.push((key, (kind == Kind::Put).then(value)));
+        }
+        true
+    });
+    records.retain(|(key, _)| !newest.iter().any(|(known, _)| known == key));
+    records.extend(newest.into_iter().filter_map(|(key, value)| value.map(|value| (key, value))));
+    read
 }
 
 /// Whether a key is less than a Bnode's low key.

@@ -47,6 +47,7 @@ use crate::log::Log;
 
 pub(crate) use batch::BufferStage;
 pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
+pub(crate) use restore::follow;
 pub(crate) use write::Written;
 
 /// The log and the buffers of an index.

@@ -7,7 +7,7 @@ use pmindex_record::{Datum, Probe, Slot};
 use super::ENTRIES_MAX;
 use crate::layout::tag_of;
 use crate::leaf::Bnode;
-use crate::log::{Entry, Kind, Location};
+use crate::log::{Entry, Kind, Location, Log};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
 
@@ -97,36 +97,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn follow(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,
-        mut visit: impl FnMut(Location, [u64; 8], Kind) -> bool,
+        visit: impl FnMut(Location, [u64; 8], Kind) -> bool,
     ) -> Result<(), PmError> {
-        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
-        let id = bnode.offset();
-        let chain = buffering.log.recovered(id);
-        if chain.head.is_none() {
-            return Ok(());
-        }
-        let applied = bnode.applied(pm)?;
-        let (keys, all) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
-        let mut short = false;
-        buffering.log.follow(id, chain, ENTRIES_MAX, |location, entry: &Entry<'_>| {
-            if entry.seq <= applied {
-                return false;
-            }
-            let mut words = [0; 8];
-            let count = if entry.kind == Kind::Put { all } else { keys };
-            let Some(cells) = entry.payload.get(..count) else {
-                short = true;
-                return false;
-            };
-            pm.read_words(cells, &mut words[..count]);
-            visit(location, words, entry.kind)
-        })?;
-        if short {
-            return Err(PmError::Corrupt {
-                what: "an entry of the log that is too short",
-                offset: id,
-            });
-        }
-        Ok(())
+        let Some(buffering) = self.buffering() else { return Ok(()) };
+        follow(self.pm(), &buffering.log, bnode, visit)
     }
+}
+
+/// Visits what the chain of a Bnode, as it was found in the log, says that the Bnode has not
+/// absorbed, the newest first.
+pub(crate) fn follow<K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pm: &M,
+    log: &Log<M>,
+    bnode: &Bnode<'_, K, V, LEAF>,
+    mut visit: impl FnMut(Location, [u64; 8], Kind) -> bool,
+) -> Result<(), PmError> {
+    let id = bnode.offset();
+    let chain = log.recovered(id);
+    if chain.head.is_none() {
+        return Ok(());
+    }
+    let applied = bnode.applied(pm)?;
+    let (keys, all) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+    let mut short = false;
+    log.follow(id, chain, ENTRIES_MAX, |location, entry: &Entry<'_>| {
+        if entry.seq <= applied {
+            return false;
+        }
+        let mut words = [0; 8];
+        let count = if entry.kind == Kind::Put { all } else { keys };
+        let Some(cells) = entry.payload.get(..count) else {
+            short = true;
+            return false;
+        };
+        pm.read_words(cells, &mut words[..count]);
+        visit(location, words, entry.kind)
+    })?;
+    if short {
+        return Err(PmError::Corrupt { what: "an entry of the log that is too short", offset: id });
+    }
+    Ok(())
 }

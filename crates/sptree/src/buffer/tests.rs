@@ -119,3 +119,26 @@ fn leaves_without_a_buffer_are_written_in_place() {
     let tree = reopen(&pool, tree);
     assert_eq!(tree.check().expect("sound"), 500);
 }
+
+#[test]
+fn what_is_saved_of_a_damaged_index_is_what_its_log_says() {
+    let (pool, tree) = tree();
+    for key in 0..100u64 {
+        tree.upsert(&key, &key).expect("room");
+    }
+    for key in (0..100).step_by(3) {
+        tree.upsert(&key, &(key + 1000)).expect("room");
+        tree.remove(&(key + 1)).expect("intact");
+    }
+    drop(tree);
+    let mut saved = std::collections::BTreeMap::new();
+    let damage = Tree::salvage(&pool, "t", None, &mut |key, value| {
+        assert_eq!(saved.insert(key, value), None, "{key} twice");
+        true
+    });
+    assert_eq!(damage.expect("an index"), []);
+    let tree = Tree::open(&pool, "t").expect("intact");
+    let records: Vec<_> = tree.iter().map(|record| record.expect("intact")).collect();
+    assert!(records.iter().any(|&(key, value)| key != value), "{records:?}");
+    assert_eq!(saved.into_iter().collect::<Vec<_>>(), records);
+}
