@@ -183,6 +183,39 @@ impl<S: CrashSubject> Explorer<S> {
         seed: u64,
         states: u64,
     ) -> Result<(), Box<Failure>> {
+        self.explore_from(plan, seed, states, |explorer, run| {
+            let site = explorer.config.mutation.map(|mutation| mutation.site);
+            let hits: Vec<usize> =
+                (0..run.trace.len()).filter(|&i| Site::of(&run.trace[i]) == site).collect();
+            if hits.is_empty() { None } else { Some(hits[explorer.rng.below(hits.len())]) }
+        })
+    }
+
+    /// Runs a plan and explores crash states from anywhere after its setup on, up to `states`: for a
+    /// mutated step that recoveries execute.
+    ///
+    /// # Errors
+    /// As [`explore`](Self::explore).
+    pub(crate) fn explore_recoveries(
+        &mut self,
+        plan: &Plan<S::Op>,
+        seed: u64,
+        states: u64,
+    ) -> Result<(), Box<Failure>> {
+        self.explore_from(plan, seed, states, |explorer, run| {
+            let ready = run.ready()?;
+            Some(ready + 1 + explorer.rng.below(run.trace.len() - ready))
+        })
+    }
+
+    /// Runs a plan and explores up to `states` crash states from the event on that `from` picks.
+    fn explore_from(
+        &mut self,
+        plan: &Plan<S::Op>,
+        seed: u64,
+        states: u64,
+        from: impl FnOnce(&mut Self, &Recording<S>) -> Option<usize>,
+    ) -> Result<(), Box<Failure>> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
@@ -191,13 +224,7 @@ impl<S: CrashSubject> Explorer<S> {
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
-        let site = self.config.mutation.map(|mutation| mutation.site);
-        let hits: Vec<usize> =
-            (0..run.trace.len()).filter(|&i| Site::of(&run.trace[i]) == site).collect();
-        if hits.is_empty() {
-            return Ok(());
-        }
-        let from = hits[self.rng.below(hits.len())];
+        let Some(from) = from(self, &run) else { return Ok(()) };
         self.creation_budget = self.report.in_creation + states / 2;
         let mut walk = Walk {
             depth: 0,
@@ -323,9 +350,7 @@ impl<S: CrashSubject> Explorer<S> {
     /// Where a mutant's crashes start: every other time a little before its step.
     fn steer(&mut self, run: &Recording<S>, start: usize) -> usize {
         let Some(mutation) = self.config.mutation else { return start };
-        let ready = run.history.iter().position(|step| matches!(step, Step::Ready));
-        let is_ready = |e: &Event| e.kind == EventKind::Note && Some(e.value as usize) == ready;
-        let Some(ready) = run.trace.iter().position(is_ready) else { return start };
+        let Some(ready) = run.ready() else { return start };
         let after = run.trace.iter().enumerate().skip(ready);
         let steps: Vec<usize> = after.filter(|(_, e)| mutation.hits(e)).map(|(i, _)| i).collect();
         if steps.is_empty() || self.rng.one_in(2) {
@@ -464,7 +489,7 @@ impl<S: CrashSubject> Explorer<S> {
             oracle: walk.oracle.after_crash(allowed),
             allowed: None,
             past: walk.past,
-            budget: self.config.states.min(self.report.states + states),
+            budget: walk.budget.max(self.config.states).min(self.report.states + states),
             every_store: later.is_none(),
             thin: 1,
             paused: false,

@@ -94,6 +94,9 @@ pub enum IndexOp {
     InsertMany(Vec<(u64, u64)>),
     /// Fills an empty index with so many records. One thread only.
     BulkLoad(u64),
+    /// The same, but one more record is out of order: it is refused, and what was loaded is
+    /// discarded. One thread only.
+    BulkRefused(u64),
     /// Reads up to so many records from key on. One thread only.
     Scan(u64, usize),
     /// Closes the index and the pool, and opens them again. One thread only.
@@ -166,6 +169,20 @@ impl<C: CrashIndex> Indexed<C> {
     }
 }
 
+/// Fills an index with `count` records, and in `disorder` with another that must not follow; whether
+/// it was empty and took them.
+fn bulk_load<C: CrashIndex>(index: &C::Index, count: u64, disorder: bool) -> Result<bool, Fault> {
+    let last = disorder.then_some(0);
+    let mut records = (0..count).chain(last).map(|n| (C::key(n), C::value(n + 1)));
+    match index.bulk_load(&mut records) {
+        Ok(loaded) if loaded == count && !disorder => Ok(true),
+        Ok(loaded) => Err(Fault::new(format!("loaded {loaded} of {count}, disorder: {disorder}"))),
+        Err(IndexError::NotSorted { at }) if disorder && at == count => Ok(false),
+        Err(IndexError::NotEmpty) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 type RetOf<C> = IndexRet<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
 type ModelOf<C> = BTreeMap<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
 
@@ -219,15 +236,8 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
                         Some(error) => return Err(error.into()),
                     }
                 }
-                IndexOp::BulkLoad(count) => {
-                    let mut records = (0..*count).map(|n| (C::key(n), C::value(n + 1)));
-                    match index.bulk_load(&mut records) {
-                        Ok(loaded) if loaded == *count => IndexRet::Did(true),
-                        Ok(loaded) => return Err(Fault::new(format!("loaded {loaded}"))),
-                        Err(IndexError::NotEmpty) => IndexRet::Did(false),
-                        Err(error) => return Err(error.into()),
-                    }
-                }
+                IndexOp::BulkLoad(count) => IndexRet::Did(bulk_load::<C>(index, *count, false)?),
+                IndexOp::BulkRefused(count) => IndexRet::Did(bulk_load::<C>(index, *count, true)?),
                 IndexOp::Scan(from, limit) => {
                     let mut records = Vec::new();
                     index.scan(C::key(*from).borrowed(), *limit, &mut records)?;
@@ -300,6 +310,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
                 }
                 IndexRet::Did(empty)
             }
+            IndexOp::BulkRefused(_) => IndexRet::Did(false),
             IndexOp::Scan(from, limit) => {
                 let records = model.range(C::key(*from)..).take(*limit);
                 IndexRet::Records(records.map(|(k, v)| (k.clone(), v.clone())).collect())
@@ -344,6 +355,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
             12 => Self::ops(),
             1 => many.prop_map(IndexOp::InsertMany),
             1 => (1..C::KEYS).prop_map(IndexOp::BulkLoad),
+            1 => (1..C::KEYS).prop_map(IndexOp::BulkRefused),
             1 => (0..C::KEYS, 0..8usize).prop_map(|(from, limit)| IndexOp::Scan(from, limit)),
             1 => Just(IndexOp::Reopen),
         ]
@@ -367,7 +379,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 }
 
-/// What every index goes through: a bulk load, a node that splits while its neighbour loses its
+/// What every index goes through: bulk loads, a node that splits while its neighbour loses its
 /// least key, nodes that empty one after the other.
 fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
     let inserts = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Insert(k, k + 1)).collect();
@@ -392,6 +404,7 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             tail: inserts(&all[..8]),
         },
     ];
+    plans.extend(bulk_loads(keys));
     if concurrent {
         plans.push(Plan {
             setup: inserts(&[0, 8, 4, 2]),
@@ -400,6 +413,36 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
         });
     }
     plans
+}
+
+/// Bulk loads, interrupted or refused, of an index that is empty, or empty again; and what a second
+/// crash shows of a load that was not discarded durably: writes that came after it, or its blocks
+/// taken by another load.
+fn bulk_loads(keys: u64) -> Vec<Plan<IndexOp>> {
+    let (most, last) = (keys - 1, IndexOp::Insert(keys - 1, 1));
+    let mut emptied: Vec<IndexOp> = (0..keys).map(|k| IndexOp::Insert(k, k + 1)).collect();
+    emptied.extend((0..keys).map(IndexOp::Remove));
+    // One or two in a row follow a recovery.
+    let tail = vec![
+        IndexOp::BulkLoad(most),
+        IndexOp::Insert(0, 9),
+        last.clone(),
+        IndexOp::BulkLoad(2),
+        IndexOp::Upsert(1, 7),
+        IndexOp::BulkRefused(most),
+        IndexOp::BulkLoad(most),
+        last.clone(),
+    ];
+    let refused = vec![IndexOp::BulkRefused(most), IndexOp::Insert(0, 9), IndexOp::Remove(0)];
+    let again = vec![IndexOp::BulkRefused(most), IndexOp::BulkLoad(most), IndexOp::Remove(0)];
+    let runs = [
+        (Vec::new(), vec![IndexOp::BulkLoad(most)]),
+        (emptied.clone(), vec![IndexOp::BulkLoad(most), last]),
+        (Vec::new(), refused),
+        (emptied, again),
+    ];
+    let plan = |(setup, ops)| Plan { setup, threads: vec![ops], tail: tail.clone() };
+    runs.into_iter().map(plan).collect()
 }
 
 /// Operations on one key, reads in proportion.

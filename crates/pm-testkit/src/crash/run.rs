@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
-use pmindex_core::trace::{Event, Space, alone_as};
+use pmindex_core::trace::{Event, EventKind, Space, alone_as};
 
 use super::oracle::{Allowed, Oracle};
 use super::panics;
@@ -91,6 +91,12 @@ impl<S: CrashSubject> Journal<'_, S> {
 }
 
 impl<S: CrashSubject> Recording<S> {
+    /// The event after which crashes are explored.
+    pub(crate) fn ready(&self) -> Option<usize> {
+        let ready = self.history.iter().position(|step| matches!(step, Step::Ready))?;
+        self.trace.iter().position(|e| e.kind == EventKind::Note && e.value == ready as u64)
+    }
+
     /// Executes a plan in `space`, which is zero before and after.
     pub(crate) fn of(space: &Space, plan: &Plan<S::Op>, schedule: u64, steps: u64) -> Self {
         let journal =

@@ -79,6 +79,10 @@ const SCOUTS: u64 = 400;
 const KEPT: usize = 16;
 /// Crash states explored after the step, in each.
 const FOCUSED_STATES: u64 = 1200;
+/// How often each directed run is crashed, somewhere, for a step that none of these executed.
+const RECOVERIES: u64 = 16;
+/// Crash states explored in each.
+const RECOVERY_STATES: u64 = 400;
 
 /// Finds out which steps the first trials execute.
 pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
@@ -103,8 +107,21 @@ pub(crate) fn explore_mutant<S: CrashSubject>(
     scouted: &Scouted,
 ) -> Result<(), Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
-    for &seed in scouted.seeds.get(&site).into_iter().flatten() {
-        explorer.explore_mutant(&tree::<S>(config, seed).current(), seed, FOCUSED_STATES)?;
+    if let Some(seeds) = scouted.seeds.get(&site) {
+        for &seed in seeds {
+            explorer.explore_mutant(&tree::<S>(config, seed).current(), seed, FOCUSED_STATES)?;
+        }
+        return Ok(());
+    }
+    // A step of recovery: which crashes lead to it is not known, and most of those that do are deep
+    // in a run.
+    let plans: Vec<_> =
+        S::directed().into_iter().filter(|plan| plan.threads.len() == config.threads).collect();
+    for run in 0..RECOVERIES {
+        for (i, plan) in plans.iter().enumerate() {
+            let seed = config.seed.wrapping_add((i as u64) << 8 | run);
+            explorer.explore_recoveries(plan, seed, RECOVERY_STATES)?;
+        }
     }
     Ok(())
 }
