@@ -13,7 +13,7 @@ pmindex_testkit::conformance! {
         groups [space, full, threads];
     /// In files that grow, are closed, killed and opened.
     in_files: FastFair<u64, Vec<u8>, Mapped, 4, 3>, keys u64, values Vec<u8>, on InFiles,
-        groups [model, naming, space];
+        groups [model, checked, naming, space];
     /// Under the deterministic scheduler, and crashed.
     simulated_words: FastFair<u64, u64, Traced, 4, 3>, keys u64, values u64, on Simulated,
         groups [schedules, crashes, concurrent_crashes];

@@ -1,18 +1,18 @@
 //! `bulk_load`, `get_many` and `insert_many` at every size.
 
-use pmindex_index::{Index, IndexError, PmIndex, Storable};
+use pmindex_index::{IndexError, Storable};
 
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Rig, Subject};
+use super::subject::{Maker, Rig, Types};
 use super::verdict::{Verdict, Within, ensure_eq};
 
 /// Loads every number of records around the node boundaries, then inserts between them.
-pub fn bulk_load_sizes<S: Subject>() -> Verdict {
+pub fn bulk_load_sizes<S: Types>(of: Maker<S>) -> Verdict {
     let sizes = (0..70).chain((70..600).step_by(37)).chain([4000]);
     for count in sizes {
-        let mut rig = Rig::<S>::new()?;
+        let mut rig = Rig::new(of)?;
         let records = family::<S::Key, S::Value>((0..count).map(|i| 2 * i));
         let loaded = rig.index().bulk_load(&mut records.clone().into_iter())?;
         ensure_eq!(loaded, count, "bulk_load");
@@ -31,8 +31,8 @@ pub fn bulk_load_sizes<S: Subject>() -> Verdict {
 }
 
 /// Bad input of `bulk_load` is named by its position and leaves the index empty and usable.
-pub fn bulk_load_refusals<S: Subject>() -> Verdict {
-    let rig = Rig::<S>::new()?;
+pub fn bulk_load_refusals<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = Rig::new(of)?;
     let blocks = rig.index().blocks()?.len();
     for (swap, at) in [((0, 1), 1), ((50, 51), 51), ((198, 199), 199), ((3, 3), 4)] {
         let mut records = family::<S::Key, S::Value>(0..200);
@@ -61,8 +61,8 @@ pub fn bulk_load_refusals<S: Subject>() -> Verdict {
 }
 
 /// Batches of every size, with duplicates inside the batch and with keys already there.
-pub fn batches<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let mut model = Model::new();
     for size in (0..20u64).chain([63, 64, 65, 127, 128, 129, 1000]) {
         // Every key of the batch stands in it twice or thrice, each time with another value.

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_index::{Index, Storable};
+use pmindex_index::Storable;
 
 use super::sample::{SampleKey, SampleValue};
-use super::subject::Subject;
+use super::subject::{IndexOf, Types};
 use super::verdict::{Failure, Verdict, brief, ensure};
 use crate::history::{Call, Log, Outcome, Tag};
 
@@ -31,7 +31,7 @@ pub(crate) fn number_of<K: SampleKey>(key: &K, count: u64) -> Verdict<u64> {
 }
 
 /// Runs one call.
-pub(crate) fn perform<S: Subject>(index: &S::Index, key: u64, call: Call) -> Verdict<Outcome> {
+pub(crate) fn perform<S: Types>(index: &IndexOf<S>, key: u64, call: Call) -> Verdict<Outcome> {
     let key = S::Key::nth(key);
     let key = key.borrowed();
     let tag = |found: Option<S::Value>| found.as_ref().map(tag_of).transpose();
@@ -46,9 +46,9 @@ pub(crate) fn perform<S: Subject>(index: &S::Index, key: u64, call: Call) -> Ver
 }
 
 /// Runs and records one call.
-pub(crate) fn record<S: Subject>(
+pub(crate) fn record<S: Types>(
     log: &mut Log<'_>,
-    index: &S::Index,
+    index: &IndexOf<S>,
     key: u64,
     call: Call,
 ) -> Verdict {
@@ -56,9 +56,9 @@ pub(crate) fn record<S: Subject>(
 }
 
 /// Runs and records `get_many`.
-pub(crate) fn record_get_many<S: Subject>(
+pub(crate) fn record_get_many<S: Types>(
     log: &mut Log<'_>,
-    index: &S::Index,
+    index: &IndexOf<S>,
     numbers: &[u64],
 ) -> Verdict {
     let keys: Vec<S::Key> = numbers.iter().map(|&i| S::Key::nth(i)).collect();
@@ -74,9 +74,9 @@ pub(crate) fn record_get_many<S: Subject>(
 }
 
 /// Runs and records `insert_many`.
-pub(crate) fn record_insert_many<S: Subject>(
+pub(crate) fn record_insert_many<S: Types>(
     log: &mut Log<'_>,
-    index: &S::Index,
+    index: &IndexOf<S>,
     records: &[(u64, Tag)],
 ) -> Verdict {
     let batch: Vec<(S::Key, S::Value)> =
@@ -94,8 +94,8 @@ pub(crate) fn record_insert_many<S: Subject>(
 
 /// A scan of up to `limit` records from key `from` on, upwards or downwards, of a family of `count`
 /// keys; strictly ordered, or it fails.
-pub(crate) fn scan<S: Subject>(
-    index: &S::Index,
+pub(crate) fn scan<S: Types>(
+    index: &IndexOf<S>,
     (from, count): (u64, u64),
     limit: usize,
     downwards: bool,
@@ -119,9 +119,9 @@ pub(crate) fn scan<S: Subject>(
 }
 
 /// Runs and records a [`scan`].
-pub(crate) fn record_scan<S: Subject>(
+pub(crate) fn record_scan<S: Types>(
     log: &mut Log<'_>,
-    index: &S::Index,
+    index: &IndexOf<S>,
     (from, count): (u64, u64),
     limit: usize,
     downwards: bool,
@@ -145,7 +145,7 @@ pub(crate) fn record_scan<S: Subject>(
 }
 
 /// Everything in the index, both ways.
-pub(crate) fn everything<S: Subject>(index: &S::Index, count: u64) -> Verdict<BTreeMap<u64, Tag>> {
+pub(crate) fn everything<S: Types>(index: &IndexOf<S>, count: u64) -> Verdict<BTreeMap<u64, Tag>> {
     let all = usize::MAX;
     let upwards = scan::<S>(index, (0, count), all, false)?;
     let downwards = scan::<S>(index, (count, count), all, true)?;

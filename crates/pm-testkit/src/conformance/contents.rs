@@ -15,7 +15,7 @@ pub(crate) fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
 /// `range` gives the model's records, whichever end each is taken from (bit `i` of `turns`, again
 /// from bit 0 after 64 items), and nothing after the ends have met.
 pub(crate) fn same_range<K: Key, V: Value>(
-    index: &impl Index<K, V>,
+    index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,
     lower: &Bound<K>,
     upper: &Bound<K>,
@@ -53,7 +53,7 @@ fn take<K: Key, V: Value>(items: &mut RangeIter<'_, K, V>, back: bool) -> Verdic
 
 /// The index contains exactly the model's records, by every way to look at them.
 pub(crate) fn same_contents<K: Key, V: Value>(
-    index: &impl Index<K, V>,
+    index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,
 ) -> Verdict {
     ensure_eq!(index.check().within("check")?, model.len() as u64, "check");

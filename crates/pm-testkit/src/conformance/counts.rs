@@ -4,23 +4,23 @@
 use std::ops::Bound;
 
 use pmindex_core::Counts;
-use pmindex_index::{Index, Storable};
+use pmindex_index::Storable;
 
 use super::bed::Bed;
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Rig, Subject};
+use super::subject::{IndexOf, Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 
 /// More records than two full nodes of any index hold.
 const RECORDS: u64 = 160;
 
 /// What this thread and all others did to the medium so far.
-fn counts<S: Subject>(rig: &Rig<S>) -> Verdict<Counts> {
+fn counts<S: Types>(rig: &Rig<S>) -> Verdict<Counts> {
     rig.bed.counts().ok_or_else(|| Failure::new("a bed that counts nothing"))
 }
 
-fn filled<S: Subject>() -> Verdict<Rig<S>> {
-    let rig = Rig::<S>::new()?;
+fn filled<S: Types>(of: Maker<S>) -> Verdict<Rig<S>> {
+    let rig = Rig::new(of)?;
     for (key, value) in family::<S::Key, S::Value>((0..RECORDS).map(|i| 2 * i)) {
         ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
     }
@@ -28,10 +28,10 @@ fn filled<S: Subject>() -> Verdict<Rig<S>> {
 }
 
 /// Runs `read` and finds that the medium was not changed.
-fn changes_nothing<S: Subject>(
+fn changes_nothing<S: Types>(
     rig: &Rig<S>,
     what: &str,
-    read: impl FnOnce(&S::Index) -> Verdict,
+    read: impl FnOnce(&IndexOf<S>) -> Verdict,
 ) -> Verdict {
     let before = counts(rig)?;
     read(rig.index()).within(what)?;
@@ -43,8 +43,8 @@ fn changes_nothing<S: Subject>(
 }
 
 /// No read stores a word of the pool, flushes a line or executes a fence.
-pub fn reads_change_nothing<S: Subject>() -> Verdict {
-    let rig = filled::<S>()?;
+pub fn reads_change_nothing<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = filled(of)?;
     let keys: Vec<S::Key> = (0..2 * RECORDS).map(S::Key::nth).collect();
     changes_nothing(&rig, "get", |index| {
         for (i, key) in keys.iter().enumerate() {
@@ -81,8 +81,8 @@ pub fn reads_change_nothing<S: Subject>() -> Verdict {
 }
 
 /// A write that is refused makes nothing durable, and costs nothing.
-pub fn refused_writes_flush_nothing<S: Subject>() -> Verdict {
-    let rig = filled::<S>()?;
+pub fn refused_writes_flush_nothing<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = filled(of)?;
     let before = counts(&rig)?;
     for i in 0..RECORDS {
         let (there, missing) = (S::Key::nth(2 * i), S::Key::nth(2 * i + 1));
@@ -99,8 +99,8 @@ pub fn refused_writes_flush_nothing<S: Subject>() -> Verdict {
 }
 
 /// No write that changed something returns without having flushed a line and fenced.
-pub fn writes_fence<S: Subject>() -> Verdict {
-    let rig = filled::<S>()?;
+pub fn writes_fence<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = filled(of)?;
     for i in 0..RECORDS {
         let (key, value) = (S::Key::nth(2 * i + 1), S::Value::tagged(i));
         let (key, index) = (key.borrowed(), rig.index());

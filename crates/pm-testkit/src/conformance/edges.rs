@@ -1,11 +1,11 @@
 //! Sizes around every node boundary, orders, extreme keys and values, limits.
 
-use pmindex_index::{Index, IndexError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Storable};
+use pmindex_index::{IndexError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Storable};
 
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Rig, Subject};
+use super::subject::{Maker, Rig, Types};
 use super::verdict::{Verdict, Within, brief, ensure, ensure_eq};
 
 /// More records than two full nodes of any index hold.
@@ -20,8 +20,8 @@ fn orders(count: u64) -> [Vec<u64>; 4] {
 }
 
 /// Nothing can be found in, or removed from, an empty index, whether it was always empty or not.
-pub fn empty<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn empty<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let keys: Vec<_> = S::Key::edges().into_iter().chain((0..3).map(S::Key::nth)).collect();
     for round in ["new", "opened", "emptied", "emptied and opened"] {
         let index = rig.index();
@@ -53,9 +53,9 @@ pub fn empty<S: Subject>() -> Verdict {
 
 /// At each size from one record to more than two full nodes, growing and shrinking in each order,
 /// the structure and the contents are right.
-pub fn sizes<S: Subject>() -> Verdict {
+pub fn sizes<S: Types>(of: Maker<S>) -> Verdict {
     for (at, order) in orders(SIZES).into_iter().enumerate() {
-        let mut rig = Rig::<S>::new()?;
+        let mut rig = Rig::new(of)?;
         let mut model = Model::new();
         for &i in &order {
             let (key, value) = (S::Key::nth(i), S::Value::tagged(i));
@@ -80,8 +80,8 @@ pub fn sizes<S: Subject>() -> Verdict {
 }
 
 /// The least, the greatest and the closest keys of the type are keys like any other.
-pub fn extreme_keys<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn extreme_keys<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let mut model = Model::new();
     let edges = S::Key::edges();
     // The outermost first, the middle last.
@@ -110,8 +110,8 @@ pub fn extreme_keys<S: Subject>() -> Verdict {
 }
 
 /// Values of every edge size are kept, and replaced by values of every other.
-pub fn extreme_values<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn extreme_values<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let mut model = Model::new();
     let values = S::Value::edges();
     for (i, value) in values.iter().enumerate() {
@@ -138,7 +138,7 @@ pub fn extreme_values<S: Subject>() -> Verdict {
 }
 
 /// What `write` did with a key or value that is too long.
-fn refused<S: Subject, T: PartialEq + std::fmt::Debug>(
+fn refused<S: Types, T: PartialEq + std::fmt::Debug>(
     rig: &Rig<S>,
     model: &Model<S::Key, S::Value>,
     what: &str,
@@ -151,8 +151,8 @@ fn refused<S: Subject, T: PartialEq + std::fmt::Debug>(
 
 /// A key or value beyond the limit is refused by every write, and nothing changes; reads of such a
 /// key find nothing (or say that it is too long).
-pub fn limits<S: Subject>() -> Verdict {
-    let rig = Rig::<S>::new()?;
+pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = Rig::new(of)?;
     let index = rig.index();
     let mut model = Model::new();
     for (key, value) in family::<S::Key, S::Value>(0..20) {
@@ -170,7 +170,7 @@ pub fn limits<S: Subject>() -> Verdict {
         let removed = index.remove(k);
         ensure!(removed == Ok(None) || removed == Err(error.clone()), "remove: {removed:?}");
         refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
-        many_refused(&rig, &mut model.clone(), (key.clone(), fine.1.clone()), &error)?;
+        many_refused(&rig, of, &mut model.clone(), (key.clone(), fine.1.clone()), &error)?;
         let found = index.get(k);
         ensure_eq!(found.as_ref().ok().is_none_or(Option::is_none), true, "get of a long key");
     }
@@ -182,14 +182,15 @@ pub fn limits<S: Subject>() -> Verdict {
         refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
         let absent = S::Key::nth(1000);
         refused(&rig, &model, "insert", &index.insert(absent.borrowed(), v), &error)?;
-        many_refused(&rig, &mut model.clone(), (absent, value.clone()), &error)?;
+        many_refused(&rig, of, &mut model.clone(), (absent, value.clone()), &error)?;
     }
     Ok(())
 }
 
 /// `insert_many` stops at the bad record and says so; `bulk_load` changes nothing.
-fn many_refused<S: Subject>(
+fn many_refused<S: Types>(
     rig: &Rig<S>,
+    of: Maker<S>,
     model: &mut Model<S::Key, S::Value>,
     bad: (S::Key, S::Value),
     error: &IndexError,
@@ -207,7 +208,7 @@ fn many_refused<S: Subject>(
     }
     ensure_eq!(rig.index().len()?, before, "len after removing again");
 
-    let other = Rig::<S>::new()?;
+    let other = Rig::new(of)?;
     let mut records: Vec<_> = family::<S::Key, S::Value>(0..40).into_iter().chain([bad]).collect();
     records.sort_by(|a, b| a.0.cmp(&b.0));
     let result = other.index().bulk_load(&mut records.into_iter());

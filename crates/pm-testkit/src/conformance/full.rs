@@ -1,22 +1,22 @@
 //! A full pool: each allocation fails in turn, and really full pools.
 
 use pmindex_core::PmError;
-use pmindex_index::{Index, IndexError, PmIndex, Storable};
+use pmindex_index::{IndexError, Storable};
 
 use super::bed::Bed;
 use super::contents::same_contents;
 use super::operation::{Model, ModelOf, Operation, apply};
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{NAME, Rig, Subject};
+use super::subject::{Maker, NAME, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 
 /// Bytes of a pool that is large enough for the script.
 const ROOM: u64 = 4 << 20;
 
-type OperationOf<S> = Operation<<S as Subject>::Key, <S as Subject>::Value>;
+type OperationOf<S> = Operation<<S as Types>::Key, <S as Types>::Value>;
 
 /// Operations that allocate wherever an index may: leaves that fill, values that grow, batches.
-fn script<S: Subject>() -> Vec<OperationOf<S>> {
+fn script<S: Types>() -> Vec<OperationOf<S>> {
     let key = |i: u64| S::Key::nth(i);
     // Tags that make short and long values alternate.
     let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
@@ -37,7 +37,7 @@ fn is_full(error: &IndexError) -> bool {
 
 /// Runs an operation that may find the pool full; `true` if it did, and the model is what the
 /// index must then contain.
-fn attempt<S: Subject>(
+fn attempt<S: Types>(
     rig: &mut Rig<S>,
     model: &mut ModelOf<S>,
     operation: &OperationOf<S>,
@@ -89,10 +89,10 @@ fn attempt<S: Subject>(
 /// Allocation `n` of the script fails, for every `n`: the operation says that the pool is full and
 /// has changed nothing (a batch: nothing from the failing record on); nothing is leaked; with room
 /// again, the operation and all later ones succeed.
-pub fn full_at_every_allocation<S: Subject>() -> Verdict {
+pub fn full_at_every_allocation<S: Types>(of: Maker<S>) -> Verdict {
     let script = script::<S>();
     let mut failing = 0u64;
-    while one_failure::<S>(&script, failing).within(format_args!("allocation {failing} fails"))? {
+    while one_failure(of, &script, failing).within(format_args!("allocation {failing} fails"))? {
         failing += 1 + failing / 40;
     }
     ensure!(failing > 0, "the script never allocates");
@@ -100,8 +100,8 @@ pub fn full_at_every_allocation<S: Subject>() -> Verdict {
 }
 
 /// Whether allocation number `failing` was reached.
-fn one_failure<S: Subject>(script: &[OperationOf<S>], failing: u64) -> Verdict<bool> {
-    let mut rig = Rig::<S>::with_pool(ROOM)?;
+fn one_failure<S: Types>(of: Maker<S>, script: &[OperationOf<S>], failing: u64) -> Verdict<bool> {
+    let mut rig = Rig::with_pool(of, ROOM)?;
     let mut model = Model::new();
     let pool = rig.bed.pool().clone();
     pool.fail_allocation_after(Some(failing));
@@ -129,11 +129,11 @@ fn one_failure<S: Subject>(script: &[OperationOf<S>], failing: u64) -> Verdict<b
 }
 
 /// `create` and `bulk_load` in a full pool: no half index, no half load, nothing leaked.
-pub fn full_at_creation_and_load<S: Subject>() -> Verdict {
+pub fn full_at_creation_and_load<S: Types>(of: Maker<S>) -> Verdict {
     for failing in 0.. {
         let bed = S::Bed::new(ROOM)?;
         bed.pool().fail_allocation_after(Some(failing));
-        match S::Index::create(bed.pool(), NAME) {
+        match of.create(bed.pool(), NAME) {
             Ok(_) => break,
             Err(error) => ensure!(is_full(&error), "create in a full pool: {error}"),
         }
@@ -141,12 +141,12 @@ pub fn full_at_creation_and_load<S: Subject>() -> Verdict {
         let leaks = bed.pool().audit(std::iter::empty()).map_err(|e| Failure::new(e.to_string()));
         leaks.within(format_args!("create, allocation {failing} fails"))?;
         bed.pool().fail_allocation_after(None);
-        S::Index::create(bed.pool(), NAME).within("create, with room again")?;
+        of.create(bed.pool(), NAME).within("create, with room again")?;
     }
     let records = family::<S::Key, S::Value>(0..400);
     let mut failing = 0;
     loop {
-        let rig = Rig::<S>::with_pool(ROOM)?;
+        let rig = Rig::with_pool(of, ROOM)?;
         rig.bed.pool().fail_allocation_after(Some(failing));
         match rig.index().bulk_load(&mut records.clone().into_iter()) {
             Ok(_) => return Ok(()),
@@ -164,13 +164,13 @@ pub fn full_at_creation_and_load<S: Subject>() -> Verdict {
 
 /// A small pool is filled to the brim twice over: the index stays right, and deletes make room for
 /// about as many records again.
-pub fn filled_to_the_brim<S: Subject>() -> Verdict {
-    let bed = S::Bed::new(S::SIMULATED_BYTES)?;
+pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
+    let bed = S::Bed::new(of.simulated_bytes())?;
     if bed.pool().max_size() > bed.pool().len() {
         return Err(Failure::new("this property needs a bed whose pools do not grow"));
     }
     drop(bed);
-    let mut rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
+    let mut rig = Rig::with_pool(of, of.simulated_bytes())?;
     let mut counts = Vec::new();
     for round in 0..4 {
         let mut model = Model::new();

@@ -6,6 +6,7 @@
 //! | group | what | needs |
 //! | --- | --- | --- |
 //! | `model` | random sequences of every operation against `BTreeMap`, shrunk on failure | |
+//! | `checked` | random sequences on few keys, everything verified after each operation | |
 //! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
 //! | `space` | what deletes give back, churn | memory in the pool |
@@ -17,14 +18,15 @@
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
 //!
-//! Each property is also a function here, generic over a [`Subject`], that returns a [`Verdict`]:
-//! the suite's own tests run them on a correct index ([`ModelIndex`](crate::ModelIndex)) and on
-//! faulty ones. Everything is bounded: a whole suite takes seconds. Random cases have a fixed
+//! Each property is also a function here that takes the [`Maker`] of a [`Subject`]'s indexes (crash
+//! exploration: the subject itself) and returns a [`Verdict`]: the suite's own tests run them on a
+//! correct index ([`ModelIndex`](crate::ModelIndex)) and on faulty ones. Everything is bounded: a whole suite takes seconds. Random cases have a fixed
 //! seed; the environment variable `PMINDEX_LONG=n` multiplies their number.
 
 mod batches;
 mod bed;
 mod calls;
+mod compiled;
 mod contents;
 mod counts;
 mod crashes;
@@ -45,6 +47,7 @@ mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
 pub use bed::{Bed, Counted, Emulated, InFiles, Simulated};
+pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
@@ -56,9 +59,9 @@ pub use panics::{panics_at_any_access, panics_in_conversions};
 pub use ranges::{all_bounds, changes_during_iteration, panicking_bounds};
 pub use sample::{SampleKey, SampleValue};
 pub use schedules::{replay_schedule, schedules};
-pub use sequences::{random_sequences, scaled};
+pub use sequences::{checked_sequences, random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
-pub use subject::{MediumOf, Subject};
+pub use subject::{IndexOf, Maker, MediumOf, Opened, Subject, Types, TypesOf, maker};
 pub use threads::{hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
@@ -114,6 +117,9 @@ macro_rules! conformance {
             random_sequences($crate::conformance::scaled($crate::conformance::SEQUENCES));
         });
     };
+    (@group checked) => {
+        $crate::conformance!(@tests { checked_sequences($crate::conformance::scaled(64)); });
+    };
     (@group edges) => {
         $crate::conformance!(@tests {
             empty(); sizes(); extreme_keys(); extreme_values(); limits();
@@ -156,10 +162,10 @@ macro_rules! conformance {
         });
     };
     (@group crashes) => {
-        $crate::conformance!(@tests { crashes($crate::conformance::scaled(20_000)); });
+        $crate::conformance!(@explored { crashes($crate::conformance::scaled(20_000)); });
     };
     (@group concurrent_crashes) => {
-        $crate::conformance!(@tests {
+        $crate::conformance!(@explored {
             concurrent_crashes($crate::conformance::scaled(4000));
         });
     };
@@ -167,7 +173,17 @@ macro_rules! conformance {
     (@tests { $( $property:ident($($argument:expr)?); )* }) => { $(
         #[test]
         fn $property() {
-            if let Err(failure) = $crate::conformance::$property::<Tested>($($argument)?) {
+            let of = $crate::conformance::maker::<Tested>();
+            if let Err(failure) = $crate::conformance::$property(of $(, $argument)?) {
+                panic!("{failure}");
+            }
+        }
+    )* };
+
+    (@explored { $( $property:ident($argument:expr); )* }) => { $(
+        #[test]
+        fn $property() {
+            if let Err(failure) = $crate::conformance::$property::<Tested>($argument) {
                 panic!("{failure}");
             }
         }

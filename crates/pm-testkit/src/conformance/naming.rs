@@ -1,14 +1,13 @@
 //! Names, types and layouts; several indexes in one pool.
 
-use pmindex_core::{Medium, PmError, PmU64, Pool, pm_struct};
-use pmindex_index::{Index, IndexError, PmIndex, Storable};
-use std::sync::Arc;
+use pmindex_core::{Medium, PmError, PmU64, pm_struct};
+use pmindex_index::{IndexError, Storable};
 
 use super::bed::Bed;
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{MediumOf, NAME, Rig, Subject};
+use super::subject::{Maker, NAME, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 
 pm_struct! {
@@ -23,11 +22,7 @@ fn error_of<T>(result: Result<T, IndexError>, what: &str) -> Verdict<IndexError>
     result.err().ok_or_else(|| Failure::new(format!("{what}: succeeded")))
 }
 
-fn open<S: Subject>(pool: &Arc<Pool<MediumOf<S>>>, name: &str) -> Result<S::Index, IndexError> {
-    S::Index::open(pool, name)
-}
-
-fn decoy<S: Subject>(rig: &Rig<S>, name: &str, kind: [u8; 8], layout: u64) -> Verdict {
+fn decoy<S: Types>(rig: &Rig<S>, name: &str, kind: [u8; 8], layout: u64) -> Verdict {
     let pool = rig.bed.pool();
     pool.create_index(name, kind, layout, |root: &DecoyRoot| {
         for word in &root.words {
@@ -40,8 +35,8 @@ fn decoy<S: Subject>(rig: &Rig<S>, name: &str, kind: [u8; 8], layout: u64) -> Ve
 
 /// A missing name, a taken name, a name that none can have, another type and another layout are
 /// distinct errors, and none of them changes anything.
-pub fn refused_names<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn refused_names<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
     for (key, value) in &records {
         rig.index().insert(key.borrowed(), value.borrowed())?;
@@ -52,30 +47,30 @@ pub fn refused_names<S: Subject>() -> Verdict {
     decoy(&rig, "another layout", entry.kind, entry.layout ^ 1)?;
 
     for name in ["missing", "subjec", "subject ", "Subject"] {
-        let error = error_of(open::<S>(&pool, name), "open of a missing name")?;
+        let error = error_of(of.open(&pool, name), "open of a missing name")?;
         ensure_eq!(error, IndexError::NoSuchIndex { name: name.into() }, "open {name:?}");
     }
     let longest = "n".repeat(64);
     for name in ["", &format!("{longest}n"), &"\u{e9}".repeat(33)] {
-        let error = error_of(S::Index::create(&pool, name), "create of a bad name")?;
+        let error = error_of(of.create(&pool, name), "create of a bad name")?;
         let bad = PmError::BadName { len: name.len(), max: 64 };
         ensure_eq!(error, IndexError::Pool(bad), "create {name:?}");
-        let error = error_of(open::<S>(&pool, name), "open of a bad name")?;
+        let error = error_of(of.open(&pool, name), "open of a bad name")?;
         ensure_eq!(error, IndexError::NoSuchIndex { name: name.into() }, "open {name:?}");
     }
-    S::Index::create(&pool, &longest).within("create of the longest name")?;
-    open::<S>(&pool, &longest).within("open of the longest name")?;
+    of.create(&pool, &longest).within("create of the longest name")?;
+    of.open(&pool, &longest).within("open of the longest name")?;
     for name in [NAME, "another type"] {
-        let error = error_of(S::Index::create(&pool, name), "create of a taken name")?;
+        let error = error_of(of.create(&pool, name), "create of a taken name")?;
         ensure_eq!(error, IndexError::IndexExists { name: name.into() }, "create {name:?}");
     }
-    match error_of(open::<S>(&pool, "another type"), "open of another type")? {
+    match error_of(of.open(&pool, "another type"), "open of another type")? {
         IndexError::WrongType { name, found, .. } => {
             ensure_eq!((name.as_str(), found.as_str()), ("another type", "decoy"), "WrongType");
         }
         other => return Err(Failure::new(format!("open of another type: {other}"))),
     }
-    match error_of(open::<S>(&pool, "another layout"), "open of another layout")? {
+    match error_of(of.open(&pool, "another layout"), "open of another layout")? {
         IndexError::WrongLayout { name, .. } => {
             ensure_eq!(name.as_str(), "another layout", "WrongLayout");
         }
@@ -88,16 +83,16 @@ pub fn refused_names<S: Subject>() -> Verdict {
 }
 
 /// Indexes in one pool do not disturb each other, nor does opening one of them.
-pub fn neighbours<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn neighbours<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let mut models = [Model::new(), Model::new()];
     let name = "a neighbour with a longer name";
     let pool = rig.bed.pool().clone();
-    let second = S::Index::create(&pool, name)?;
+    let second = of.create(&pool, name)?;
     let mut tag = 0;
     for round in 0..300u64 {
         for (which, model) in models.iter_mut().enumerate() {
-            let index = if which == 0 { rig.index() } else { &second };
+            let index = if which == 0 { rig.index() } else { &*second };
             let key = S::Key::nth((round * 17 + which as u64 * 5) % 120);
             tag += 1;
             let value = S::Value::tagged(tag);
@@ -109,7 +104,7 @@ pub fn neighbours<S: Subject>() -> Verdict {
             }
         }
     }
-    for (which, index) in [(0, rig.index()), (1, &second)] {
+    for (which, index) in [(0, rig.index()), (1, &*second)] {
         same_contents(index, &models[which]).within(format_args!("neighbour {which}"))?;
     }
     let (one, two) = (rig.index().blocks()?, second.blocks()?);
@@ -117,16 +112,16 @@ pub fn neighbours<S: Subject>() -> Verdict {
     second.close()?;
     drop(pool);
     rig.close_and_open()?;
-    let second = open::<S>(rig.bed.pool(), name)?;
-    for (which, index) in [(0, rig.index()), (1, &second)] {
+    let second = of.open(rig.bed.pool(), name)?;
+    for (which, index) in [(0, rig.index()), (1, &*second)] {
         same_contents(index, &models[which]).within(format_args!("neighbour {which}, opened"))?;
     }
     Ok(())
 }
 
 /// Opening again and again, closed or dropped, with changes in between, in one process.
-pub fn opened_often<S: Subject>() -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+pub fn opened_often<S: Types>(of: Maker<S>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let mut model = Model::new();
     for round in 0..40u64 {
         for i in 0..10 {

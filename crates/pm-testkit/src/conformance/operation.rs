@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use pmindex_index::{Index, IndexError, InsertMany, PmIndex, Storable};
+use pmindex_index::{IndexError, InsertMany, Storable};
 use proptest::prelude::*;
 
 use super::contents::{same_contents, same_range};
 use super::sample::{SampleKey, SampleValue};
-use super::subject::{Rig, Subject};
+use super::subject::{IndexOf, Rig, Types};
 use super::verdict::{Verdict, Within, ensure, ensure_eq};
 
 /// What the index should contain.
 pub type Model<K, V> = BTreeMap<K, V>;
 
 /// The model of a subject.
-pub(crate) type ModelOf<S> = Model<<S as Subject>::Key, <S as Subject>::Value>;
+pub(crate) type ModelOf<S> = Model<<S as Types>::Key, <S as Types>::Value>;
 
 /// One operation of a sequence.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
 }
 
 /// Executes one operation on both and compares what they return.
-pub(crate) fn apply<S: Subject>(
+pub(crate) fn apply<S: Types>(
     rig: &mut Rig<S>,
     model: &mut Model<S::Key, S::Value>,
     operation: &Operation<S::Key, S::Value>,
@@ -137,8 +137,8 @@ pub(crate) fn apply<S: Subject>(
     }
 }
 
-fn write<S: Subject>(
-    index: &S::Index,
+fn write<S: Types>(
+    index: &IndexOf<S>,
     model: &mut Model<S::Key, S::Value>,
     operation: &Operation<S::Key, S::Value>,
 ) -> Verdict {
@@ -188,8 +188,8 @@ fn write<S: Subject>(
     Ok(())
 }
 
-fn bulk_load<S: Subject>(
-    index: &S::Index,
+fn bulk_load<S: Types>(
+    index: &IndexOf<S>,
     model: &mut Model<S::Key, S::Value>,
     records: &BTreeMap<S::Key, S::Value>,
 ) -> Verdict {
@@ -206,7 +206,7 @@ fn bulk_load<S: Subject>(
     same_contents(index, model).within("after bulk_load")
 }
 
-fn read<S: Subject>(
+fn read<S: Types>(
     rig: &Rig<S>,
     model: &Model<S::Key, S::Value>,
     operation: &Operation<S::Key, S::Value>,
@@ -254,12 +254,12 @@ fn read<S: Subject>(
     Ok(())
 }
 
-fn family_head<S: Subject>(model: &Model<S::Key, S::Value>) -> Vec<(S::Key, S::Value)> {
+fn family_head<S: Types>(model: &Model<S::Key, S::Value>) -> Vec<(S::Key, S::Value)> {
     model.iter().take(2).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// `stats` counts what is there, and no more memory than the pool has given away.
-pub(crate) fn stats_are_sane<S: Subject>(rig: &Rig<S>, records: u64) -> Verdict {
+pub(crate) fn stats_are_sane<S: Types>(rig: &Rig<S>, records: u64) -> Verdict {
     use super::bed::Bed;
     let stats = rig.index().stats()?;
     ensure_eq!(stats.records, records, "records in stats");

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pmindex_index::Index;
-
 use super::bed::Simulated;
 use super::calls::{everything, record};
 use super::fuse::Fuse;
-use super::subject::{Rig, Subject};
+use super::subject::{Maker, Rig, Types};
 use super::threads::Watchdog;
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::{last_message, quietly};
@@ -34,7 +32,7 @@ fn calls() -> [(u64, Call); 7] {
 }
 
 /// What makes a thread panic, and stops doing so.
-struct Trigger<'a, S: Subject> {
+struct Trigger<'a, S: Types> {
     arm: &'a dyn Fn(&Rig<S>, u64),
     disarm: &'a dyn Fn(&Rig<S>),
     /// Bounds what follows, so that a wait that never ends is a failure.
@@ -45,30 +43,30 @@ struct Trigger<'a, S: Subject> {
 /// when there are more than a few), by a panic in the medium. Afterwards another thread reads and
 /// writes everywhere, without waiting for ever and without an error; what it sees, and what is there
 /// after opening, is explained by the interrupted call having happened or not.
-pub fn panics_at_any_access<S: Subject<Bed = Simulated>>(stride: u64) -> Verdict {
+pub fn panics_at_any_access<S: Types<Bed = Simulated>>(of: Maker<S>, stride: u64) -> Verdict {
     let trigger = Trigger::<S> {
         arm: &|rig, at| rig.bed.space().limit_steps(at),
         disarm: &|rig| rig.bed.space().limit_steps(u64::MAX),
         guard: &|rig| rig.bed.space().limit_steps(STEPS),
     };
-    at_every_point(&trigger, stride)
+    at_every_point(of, &trigger, stride)
 }
 
 /// The same, and it is the user's code that panics: each conversion of a key or value in turn.
-pub fn panics_in_conversions<S: Subject<Key = Fuse, Value = Fuse>>() -> Verdict {
+pub fn panics_in_conversions<S: Types<Key = Fuse, Value = Fuse>>(of: Maker<S>) -> Verdict {
     let _watchdog = Watchdog::new("panics_in_conversions");
     let trigger = Trigger::<S> {
         arm: &|_, at| Fuse::burn_after(Some(at)),
         disarm: &|_| Fuse::burn_after(None),
         guard: &|_| (),
     };
-    at_every_point(&trigger, 1)
+    at_every_point(of, &trigger, 1)
 }
 
-fn at_every_point<S: Subject>(trigger: &Trigger<'_, S>, stride: u64) -> Verdict {
+fn at_every_point<S: Types>(of: Maker<S>, trigger: &Trigger<'_, S>, stride: u64) -> Verdict {
     for (key, call) in calls() {
         let mut at = 0;
-        while interrupted(trigger, key, call, at)
+        while interrupted(of, trigger, key, call, at)
             .within(format_args!("{call:?} of key {key}, panic at point {at}"))?
         {
             at += if at < 8 { 1 } else { stride };
@@ -79,13 +77,14 @@ fn at_every_point<S: Subject>(trigger: &Trigger<'_, S>, stride: u64) -> Verdict 
 }
 
 /// Whether the call was interrupted: `false` if it ended before point `at`.
-fn interrupted<S: Subject>(
+fn interrupted<S: Types>(
+    of: Maker<S>,
     trigger: &Trigger<'_, S>,
     key: u64,
     call: Call,
     at: u64,
 ) -> Verdict<bool> {
-    let mut rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
+    let mut rig = Rig::with_pool(of, of.simulated_bytes())?;
     let (clock, mut initial) = (Clock::default(), BTreeMap::new());
     let mut log = Log::new(&clock, 0);
     for i in 0..RECORDS {
@@ -129,7 +128,7 @@ fn interrupted<S: Subject>(
 }
 
 /// Another thread's operations on the key, its neighbours and the far ends.
-fn go_on<S: Subject>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
+fn go_on<S: Types>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
         let calls = [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
         for call in calls {

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pmindex_index::{Index, RangeIter, Storable};
+use pmindex_index::{RangeIter, Storable};
 
 use crate::crash::quietly;
 
 use super::contents::{borrowed, same_range};
 use super::operation::{Model, ModelOf, panics};
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Rig, Subject};
+use super::subject::{Maker, Rig, Types};
 use super::verdict::{Verdict, Within, brief, ensure, ensure_eq};
 
 /// Every second key of the family, and the extreme keys.
-fn sparse<S: Subject>(count: u64) -> Verdict<(Rig<S>, ModelOf<S>)> {
-    let rig = Rig::<S>::new()?;
+fn sparse<S: Types>(of: Maker<S>, count: u64) -> Verdict<(Rig<S>, ModelOf<S>)> {
+    let rig = Rig::new(of)?;
     let mut model: Model<_, _> =
         family::<S::Key, S::Value>((0..count).map(|i| 2 * i)).into_iter().collect();
     let edges = S::Key::edges();
@@ -32,8 +32,8 @@ fn sparse<S: Subject>(count: u64) -> Verdict<(Rig<S>, ModelOf<S>)> {
 
 /// Each kind of lower bound with each kind of upper bound, at present and absent keys, between
 /// the extreme keys and in the middle of nodes, forwards, backwards and from both ends.
-pub fn all_bounds<S: Subject>() -> Verdict {
-    let (rig, model) = sparse::<S>(100)?;
+pub fn all_bounds<S: Types>(of: Maker<S>) -> Verdict {
+    let (rig, model) = sparse(of, 100)?;
     let mut probes: BTreeSet<_> = (0..14).map(|i| S::Key::nth(i * 15)).collect();
     probes.extend([0, 1, 2, 99, 198, 199, 200].map(S::Key::nth));
     let edges = S::Key::edges();
@@ -71,8 +71,8 @@ pub fn all_bounds<S: Subject>() -> Verdict {
 }
 
 /// Bounds on which `BTreeMap::range` panics make the index panic, and leave it usable.
-pub fn panicking_bounds<S: Subject>() -> Verdict {
-    let (rig, model) = sparse::<S>(20)?;
+pub fn panicking_bounds<S: Types>(of: Maker<S>) -> Verdict {
+    let (rig, model) = sparse(of, 20)?;
     let keys = [3, 4, 10, 11, 500].map(S::Key::nth);
     let mut tried = 0;
     for a in &keys {
@@ -112,11 +112,11 @@ struct Shown<V> {
 }
 
 /// What a scan may and must show when the records change under it.
-struct Film<S: Subject> {
+struct Film<S: Types> {
     records: std::collections::BTreeMap<S::Key, Shown<S::Value>>,
 }
 
-impl<S: Subject> Film<S> {
+impl<S: Types> Film<S> {
     fn new(model: &Model<S::Key, S::Value>) -> Self {
         let shown = |value: &S::Value| Shown { values: vec![value.clone()], always: true };
         Self { records: model.iter().map(|(k, v)| (k.clone(), shown(v))).collect() }
@@ -150,9 +150,9 @@ impl<S: Subject> Film<S> {
 
 /// An iterator goes on through changes that its own thread makes: records that are there all the
 /// time appear once, in order; others appear only with a value they had.
-pub fn changes_during_iteration<S: Subject>() -> Verdict {
+pub fn changes_during_iteration<S: Types>(of: Maker<S>) -> Verdict {
     for round in 0..12u64 {
-        let (rig, model) = sparse::<S>(150)?;
+        let (rig, model) = sparse(of, 150)?;
         let mut film = Film::<S>::new(&model);
         let mut items = rig.index().range_bounds(Bound::Unbounded, Bound::Unbounded);
         let (mut front, mut back) = (Vec::new(), Vec::new());
@@ -184,7 +184,7 @@ fn next<K: super::SampleKey, V: SampleValue>(
 }
 
 /// One change, or a few, that depend on `seed`.
-fn change<S: Subject>(rig: &Rig<S>, film: &mut Film<S>, seed: u64) -> Verdict {
+fn change<S: Types>(rig: &Rig<S>, film: &mut Film<S>, seed: u64) -> Verdict {
     let index = rig.index();
     for i in 0..seed % 4 {
         let mixed = (seed * 4 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use pmindex_index::Index;
 
 use super::bed::Simulated;
 use super::calls::{everything, perform, record, record_get_many, record_insert_many, record_scan};
-use super::subject::{Rig, Subject};
+use super::subject::{IndexOf, Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure_eq};
 use crate::crash::{Rng, interleave};
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
@@ -70,7 +69,7 @@ impl Act {
         }
     }
 
-    fn run<S: Subject>(&self, log: &mut Log<'_>, index: &S::Index, keys: u64) -> Verdict {
+    fn run<S: Types>(&self, log: &mut Log<'_>, index: &IndexOf<S>, keys: u64) -> Verdict {
         match self {
             Self::One(key, call) => record::<S>(log, index, *key, *call),
             Self::GetMany(keys) => record_get_many::<S>(log, index, keys),
@@ -82,9 +81,9 @@ impl Act {
     }
 }
 
-fn run<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
+fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     let program = Program::random(&mut Rng::new(seed));
-    let rig = Rig::<S>::with_pool(S::SIMULATED_BYTES)?;
+    let rig = Rig::with_pool(of, of.simulated_bytes())?;
     for &key in program.before.keys() {
         let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
         ensure_eq!(done, Outcome::Done(true), "insert, before the threads start");
@@ -120,12 +119,11 @@ fn run<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
 
 /// `count` short programs of two or three threads, each interleaved in one way; each history must
 /// be linearizable. The failure names the seed, which replays it.
-pub fn schedules<S: Subject<Bed = Simulated>>(count: u32) -> Verdict {
-    (0..u64::from(count))
-        .try_for_each(|seed| run::<S>(seed).within(format_args!("schedule {seed}")))
+pub fn schedules<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict {
+    (0..u64::from(count)).try_for_each(|seed| run(of, seed).within(format_args!("schedule {seed}")))
 }
 
 /// The schedule of one seed.
-pub fn replay_schedule<S: Subject<Bed = Simulated>>(seed: u64) -> Verdict {
-    run::<S>(seed).within(format_args!("schedule {seed}"))
+pub fn replay_schedule<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
+    run(of, seed).within(format_args!("schedule {seed}"))
 }

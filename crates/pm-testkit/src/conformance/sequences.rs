@@ -1,15 +1,15 @@
 //! Random sequences of operations against `BTreeMap`, shrunk to a minimal one on failure.
 
+use std::ops::Bound;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
-
-use pmindex_index::Index;
 
 use super::contents::same_contents;
 use super::operation::{Model, Operation, apply, operation, stats_are_sane};
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Rig, Subject};
-use super::verdict::{Failure, Verdict, Within};
+use super::subject::{Maker, Rig, Types};
+use super::verdict::{Failure, Verdict, Within, expect_eq};
 
 /// Multiplies a number of cases by the environment variable `PMINDEX_LONG`, if it is a number: the
 /// suite can be made to run longer, never shorter.
@@ -55,8 +55,8 @@ fn plan<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Plan<K, V>> {
         .prop_map(|(start, loaded, operations)| Plan { start, loaded, operations })
 }
 
-fn run<S: Subject>(plan: &Plan<S::Key, S::Value>) -> Verdict {
-    let mut rig = Rig::<S>::new()?;
+fn run<S: Types>(of: Maker<S>, plan: &Plan<S::Key, S::Value>) -> Verdict {
+    let mut rig = Rig::new(of)?;
     let records = family::<S::Key, S::Value>(0..plan.start);
     let mut model = Model::new();
     if plan.loaded {
@@ -80,6 +80,49 @@ fn run<S: Subject>(plan: &Plan<S::Key, S::Value>) -> Verdict {
 
 /// `cases` random sequences of up to 240 operations of every kind, each result compared with
 /// `BTreeMap`'s, closing or dropping and opening again in between.
-pub fn random_sequences<S: Subject>(cases: u32) -> Verdict {
-    for_all(cases, &plan::<S::Key, S::Value>(), |plan| run::<S>(&plan))
+pub fn random_sequences<S: Types>(of: Maker<S>, cases: u32) -> Verdict {
+    for_all(cases, &plan::<S::Key, S::Value>(), |plan| run(of, &plan))
+}
+
+/// `cases` random sequences of up to 200 operations on a handful of keys, so that nodes fill, split
+/// and empty all the time, with the whole structure verified after every operation.
+pub fn checked_sequences<S: Types>(of: Maker<S>, cases: u32) -> Verdict {
+    for_all(cases, &dense::<S::Key, S::Value>(), |operations| {
+        let mut rig = Rig::new(of)?;
+        let mut model = Model::new();
+        for (at, operation) in operations.iter().enumerate() {
+            apply(&mut rig, &mut model, operation)
+                .and_then(|()| Ok(rig.index().check()?))
+                .and_then(|count| expect_eq(&"check", &count, &(model.len() as u64)))
+                .within(format_args!("operation {at}"))?;
+        }
+        same_contents(rig.index(), &model).within("at the end")
+    })
+}
+
+/// Operations on 60 keys; every range is taken from its start, from its end, and from both in turn.
+fn dense<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Vec<Operation<K, V>>> {
+    use proptest::collection::vec;
+    let edges = proptest::sample::select(K::edges());
+    let key = || prop_oneof![20 => (0..60u64).prop_map(K::nth), 1 => edges.clone()];
+    let record = || (key(), V::sample());
+    let turns = prop_oneof![Just(0), Just(u64::MAX), Just(0xaaaa_aaaa_aaaa_aaaa)];
+    let range = (0..60u64, 0..60u64, turns).prop_map(|(a, b, turns)| Operation::Range {
+        lower: Bound::Included(K::nth(a.min(b))),
+        upper: Bound::Included(K::nth(a.max(b))),
+        turns,
+    });
+    let operation = prop_oneof![
+        6 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
+        1 => record().prop_map(|(k, v)| Operation::Update(k, v)),
+        1 => record().prop_map(|(k, v)| Operation::Upsert(k, v)),
+        1 => vec(record(), 0..30).prop_map(Operation::InsertMany),
+        1 => vec(key(), 0..30).prop_map(Operation::GetMany),
+        5 => key().prop_map(Operation::Remove),
+        1 => key().prop_map(Operation::Get),
+        1 => key().prop_map(Operation::Contains),
+        2 => range,
+        1 => prop_oneof![Just(Operation::CloseAndOpen), Just(Operation::DropAndOpen)],
+    ];
+    vec(operation, 1..200)
 }

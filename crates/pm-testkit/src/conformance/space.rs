@@ -1,29 +1,29 @@
 //! What deletes give back, and that churn does not grow the pool.
 
-use pmindex_index::{Index, Storable};
+use pmindex_index::Storable;
 
 use super::bed::Bed;
 use super::sample::{SampleKey, SampleValue};
-use super::subject::{Rig, Subject};
+use super::subject::{Maker, Rig, Types};
 use super::verdict::{Verdict, ensure, ensure_eq};
 
-fn put<S: Subject>(rig: &Rig<S>, i: u64, tag: u64) -> Verdict {
+fn put<S: Types>(rig: &Rig<S>, i: u64, tag: u64) -> Verdict {
     let (key, value) = (S::Key::nth(i), S::Value::tagged(tag));
     ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert {i}");
     Ok(())
 }
 
-fn used<S: Subject>(rig: &Rig<S>) -> Verdict<u64> {
+fn used<S: Types>(rig: &Rig<S>) -> Verdict<u64> {
     rig.bed.pool().trim()?;
     Ok(rig.bed.pool().used_bytes())
 }
 
 /// Deleting everything gives at least 90 % of the PM that the records took back to the allocator,
 /// in whatever order.
-pub fn deletes_give_back<S: Subject>() -> Verdict {
+pub fn deletes_give_back<S: Types>(of: Maker<S>) -> Verdict {
     const RECORDS: u64 = 4000;
     for order in ["ascending", "descending", "scattered"] {
-        let mut rig = Rig::<S>::new()?;
+        let mut rig = Rig::new(of)?;
         let empty = used(&rig)?;
         for i in 0..RECORDS {
             put(&rig, i * 7919 % RECORDS, i)?;
@@ -54,10 +54,10 @@ pub fn deletes_give_back<S: Subject>() -> Verdict {
 
 /// Inserts and deletes at a constant number of records, updates at a constant set of keys: the
 /// memory in use reaches a plateau.
-pub fn churn_reaches_a_plateau<S: Subject>() -> Verdict {
+pub fn churn_reaches_a_plateau<S: Types>(of: Maker<S>) -> Verdict {
     const RECORDS: u64 = 1000;
     const ROUNDS: u64 = 12;
-    let rig = Rig::<S>::new()?;
+    let rig = Rig::new(of)?;
     let empty = used(&rig)?;
     for i in 0..RECORDS {
         put(&rig, i, i)?;

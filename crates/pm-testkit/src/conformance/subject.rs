@@ -1,6 +1,17 @@
 //! What is tested, and where it lives.
+//!
+//! Properties know the types of keys and values and the bed, [`Types`], and reach the index through
+//! a table of calls that a [`Maker`] gives them: a property is compiled once for its types, however
+//! many indexes it is put to.
 
-use pmindex_index::{PmIndex, Storable};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::Pool;
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value,
+};
 
 use super::bed::Bed;
 use super::sample::{SampleKey, SampleValue};
@@ -21,8 +32,201 @@ pub trait Subject: 'static {
     const SIMULATED_BYTES: u64 = 256 << 10;
 }
 
-/// The medium of a subject.
-pub type MediumOf<S> = <<S as Subject>::Bed as Bed>::Medium;
+/// What of a [`Subject`] its properties are compiled for: `(Key, Value, Bed)`.
+pub trait Types: 'static {
+    /// Keys.
+    type Key: SampleKey;
+    /// Values.
+    type Value: SampleValue;
+    /// Where pools are.
+    type Bed: Bed;
+}
+
+impl<K: SampleKey, V: SampleValue, B: Bed> Types for (K, V, B) {
+    type Key = K;
+    type Value = V;
+    type Bed = B;
+}
+
+/// The types of a subject.
+pub type TypesOf<S> = (<S as Subject>::Key, <S as Subject>::Value, <S as Subject>::Bed);
+
+/// The medium of pools.
+pub type MediumOf<S> = <<S as Types>::Bed as Bed>::Medium;
+
+/// An index whose type is forgotten.
+pub trait Opened<K: Key, V: Value>: Index<K, V> {
+    /// [`PmIndex::close`].
+    fn close(self: Box<Self>) -> Result<(), IndexError>;
+    /// [`PmIndex::blocks`].
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+}
+
+/// An index of these types.
+pub type IndexOf<S> = dyn Opened<<S as Types>::Key, <S as Types>::Value>;
+
+/// Creates or opens an index.
+type Make<S> = fn(&Arc<Pool<MediumOf<S>>>, &str) -> Result<Box<IndexOf<S>>, IndexError>;
+
+/// Creates and opens the index of a subject for its properties.
+pub struct Maker<S: Types> {
+    create: Make<S>,
+    open: Make<S>,
+    simulated_bytes: u64,
+}
+
+impl<S: Types> Clone for Maker<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Types> Copy for Maker<S> {}
+
+impl<S: Types> fmt::Debug for Maker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maker").finish_non_exhaustive()
+    }
+}
+
+/// The maker of a subject's indexes.
+#[must_use]
+pub fn maker<S: Subject>() -> Maker<TypesOf<S>> {
+    Maker {
+        create: |pool, name| Ok(Box::new(Known::<S>(S::Index::create(pool, name)?))),
+        open: |pool, name| Ok(Box::new(Known::<S>(S::Index::open(pool, name)?))),
+        simulated_bytes: S::SIMULATED_BYTES,
+    }
+}
+
+impl<S: Types> Maker<S> {
+    /// [`PmIndex::create`].
+    pub(crate) fn create(
+        &self,
+        pool: &Arc<Pool<MediumOf<S>>>,
+        name: &str,
+    ) -> Result<Box<IndexOf<S>>, IndexError> {
+        (self.create)(pool, name)
+    }
+
+    /// [`PmIndex::open`].
+    pub(crate) fn open(
+        &self,
+        pool: &Arc<Pool<MediumOf<S>>>,
+        name: &str,
+    ) -> Result<Box<IndexOf<S>>, IndexError> {
+        (self.open)(pool, name)
+    }
+
+    /// [`Subject::SIMULATED_BYTES`].
+    pub(crate) fn simulated_bytes(&self) -> u64 {
+        self.simulated_bytes
+    }
+}
+
+/// The index of a subject.
+struct Known<S: Subject>(S::Index);
+
+impl<S: Subject> Opened<S::Key, S::Value> for Known<S> {
+    fn close(self: Box<Self>) -> Result<(), IndexError> {
+        self.0.close()
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.0.blocks()
+    }
+}
+
+/// Every call of [`Index`] as the index itself answers it, those with a default included.
+impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
+    fn get(&self, key: &KeyRef<S>) -> Result<Option<S::Value>, IndexError> {
+        self.0.get(key)
+    }
+
+    fn contains_key(&self, key: &KeyRef<S>) -> Result<bool, IndexError> {
+        self.0.contains_key(key)
+    }
+
+    fn insert(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+        self.0.insert(key, value)
+    }
+
+    fn update(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+        self.0.update(key, value)
+    }
+
+    fn upsert(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+        self.0.upsert(key, value)
+    }
+
+    fn remove(&self, key: &KeyRef<S>) -> Result<Option<S::Value>, IndexError> {
+        self.0.remove(key)
+    }
+
+    fn range_bounds(
+        &self,
+        lower: Bound<&KeyRef<S>>,
+        upper: Bound<&KeyRef<S>>,
+    ) -> RangeIter<'_, S::Key, S::Value> {
+        self.0.range_bounds(lower, upper)
+    }
+
+    fn scan(
+        &self,
+        from: &KeyRef<S>,
+        limit: usize,
+        out: &mut RecordsOf<S>,
+    ) -> Result<(), IndexError> {
+        self.0.scan(from, limit, out)
+    }
+
+    fn first(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.first()
+    }
+
+    fn last(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.last()
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        self.0.len()
+    }
+
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        self.0.is_empty()
+    }
+
+    fn bulk_load(
+        &self,
+        records: &mut dyn Iterator<Item = (S::Key, S::Value)>,
+    ) -> Result<u64, IndexError> {
+        self.0.bulk_load(records)
+    }
+
+    fn get_many(&self, keys: &[S::Key], out: &mut [Option<S::Value>]) -> Result<(), IndexError> {
+        self.0.get_many(keys, out)
+    }
+
+    fn insert_many(&self, records: &[(S::Key, S::Value)]) -> InsertMany {
+        self.0.insert_many(records)
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        self.0.stats()
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        self.0.check()
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        self.0.recovery_report()
+    }
+}
+
+type KeyRef<S> = <<S as Subject>::Key as Storable>::Ref;
+type ValueRef<S> = <<S as Subject>::Value as Storable>::Ref;
+type RecordsOf<S> = Vec<(<S as Subject>::Key, <S as Subject>::Value)>;
 
 /// Enough for any test of inline types.
 const SMALL_POOL: u64 = 32 << 20;
@@ -33,29 +237,30 @@ const LARGE_POOL: u64 = 256 << 20;
 pub(crate) const NAME: &str = "subject";
 
 /// A bed and the index in it.
-pub(crate) struct Rig<S: Subject> {
+pub(crate) struct Rig<S: Types> {
+    maker: Maker<S>,
     // Dropped first: the bed expects no open index.
-    index: Option<S::Index>,
+    index: Option<Box<IndexOf<S>>>,
     pub(crate) bed: S::Bed,
 }
 
-impl<S: Subject> Rig<S> {
+impl<S: Types> Rig<S> {
     /// An empty index in a fresh pool that is large enough for anything.
-    pub(crate) fn new() -> Verdict<Self> {
+    pub(crate) fn new(maker: Maker<S>) -> Verdict<Self> {
         let bytes = S::Key::SHAPE.is_bytes() || S::Value::SHAPE.is_bytes();
-        Self::with_pool(if bytes { LARGE_POOL } else { SMALL_POOL })
+        Self::with_pool(maker, if bytes { LARGE_POOL } else { SMALL_POOL })
     }
 
     /// An empty index in a fresh pool of so many bytes.
-    pub(crate) fn with_pool(bytes: u64) -> Verdict<Self> {
+    pub(crate) fn with_pool(maker: Maker<S>, bytes: u64) -> Verdict<Self> {
         let bed = S::Bed::new(bytes)?;
-        let index = S::Index::create(bed.pool(), NAME).within("create")?;
-        Ok(Self { index: Some(index), bed })
+        let index = maker.create(bed.pool(), NAME).within("create")?;
+        Ok(Self { maker, index: Some(index), bed })
     }
 
     /// The index.
-    pub(crate) fn index(&self) -> &S::Index {
-        self.index.as_ref().expect("a rig has an index between its methods")
+    pub(crate) fn index(&self) -> &IndexOf<S> {
+        self.index.as_deref().expect("a rig has an index between its methods")
     }
 
     /// The blocks of the index are the live blocks of the pool, each once: nothing is leaked.
@@ -81,7 +286,7 @@ impl<S: Subject> Rig<S> {
 
     fn reopen(&mut self, clean: bool) -> Verdict {
         self.bed.cycle(clean)?;
-        self.index = Some(S::Index::open(self.bed.pool(), NAME).within("open")?);
+        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
         Ok(())
     }
 }

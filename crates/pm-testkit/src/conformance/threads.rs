@@ -8,15 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use pmindex_index::Index;
-
 use super::calls::{
     everything, number_of, perform, record, record_get_many, record_insert_many, record_scan,
     tag_of,
 };
 use super::contents::borrowed;
 use super::sample::SampleKey;
-use super::subject::{Rig, Subject};
+use super::subject::{IndexOf, Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::Rng;
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
@@ -68,7 +66,7 @@ struct Mix {
 }
 
 /// A thread's random calls.
-fn random_calls<S: Subject>(index: &S::Index, log: &mut Log<'_>, thread: u32, mix: Mix) -> Verdict {
+fn random_calls<S: Types>(index: &IndexOf<S>, log: &mut Log<'_>, thread: u32, mix: Mix) -> Verdict {
     let mut rng = Rng::new(u64::from(thread) + 1);
     for i in 0..mix.calls {
         let key = rng.next_u64() % mix.keys;
@@ -101,9 +99,9 @@ fn random_calls<S: Subject>(index: &S::Index, log: &mut Log<'_>, thread: u32, mi
     Ok(())
 }
 
-fn stress<S: Subject>(what: &'static str, mix: Mix) -> Verdict {
+fn stress<S: Types>(of: Maker<S>, what: &'static str, mix: Mix) -> Verdict {
     let _watchdog = Watchdog::new(what);
-    let mut rig = Rig::<S>::new()?;
+    let mut rig = Rig::new(of)?;
     let mut initial = BTreeMap::new();
     for key in (0..mix.keys).step_by(2) {
         let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
@@ -131,13 +129,13 @@ fn stress<S: Subject>(what: &'static str, mix: Mix) -> Verdict {
 }
 
 /// A few keys that four threads fight for, every call checked for linearizability.
-pub fn hot_keys<S: Subject>(calls: u64) -> Verdict {
-    stress::<S>("hot_keys", Mix { threads: 4, calls, keys: 24, wide: 24, limit: 24 })
+pub fn hot_keys<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
+    stress(of, "hot_keys", Mix { threads: 4, calls, keys: 24, wide: 24, limit: 24 })
 }
 
 /// Keys enough for leaves to split and merge all the time under three threads, scans across them.
-pub fn structure_changes<S: Subject>(calls: u64) -> Verdict {
-    stress::<S>("structure_changes", Mix { threads: 3, calls, keys: 1200, wide: 40, limit: 100 })
+pub fn structure_changes<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
+    stress(of, "structure_changes", Mix { threads: 3, calls, keys: 1200, wide: 40, limit: 100 })
 }
 
 /// Keys of the family in [`untouched_records`].
@@ -146,9 +144,9 @@ const KEYS: u64 = 1000;
 /// Every fourth key stays; writers insert and remove all the others. Readers find each record that
 /// stays, and scans in either direction show all of them, in order, and nothing that was never
 /// written. Lasts for `rounds` of the writers and as many scans at least.
-pub fn untouched_records<S: Subject>(rounds: u64) -> Verdict {
+pub fn untouched_records<S: Types>(of: Maker<S>, rounds: u64) -> Verdict {
     let _watchdog = Watchdog::new("untouched_records");
-    let rig = Rig::<S>::new()?;
+    let rig = Rig::new(of)?;
     for key in (0..KEYS).step_by(4) {
         perform::<S>(rig.index(), key, Call::Insert(key))?;
     }
@@ -189,7 +187,7 @@ impl Drop for Done<'_> {
 }
 
 /// Inserts the keys of one thread, and removes them.
-fn wave<S: Subject>(rig: &Rig<S>, thread: u32, round: u64) -> Verdict {
+fn wave<S: Types>(rig: &Rig<S>, thread: u32, round: u64) -> Verdict {
     let mine = |i: u64| i % 4 == 1 + u64::from(thread);
     for step in 0..KEYS {
         let key = (step * 7919 + round * 131) % KEYS;
@@ -208,7 +206,7 @@ fn wave<S: Subject>(rig: &Rig<S>, thread: u32, round: u64) -> Verdict {
     Ok(())
 }
 
-fn reads_of_untouched<S: Subject>(rig: &Rig<S>, writing: &AtomicBool) -> Verdict {
+fn reads_of_untouched<S: Types>(rig: &Rig<S>, writing: &AtomicBool) -> Verdict {
     let mut rng = Rng::new(2);
     while writing.load(Relaxed) {
         let key = rng.next_u64() % (KEYS / 4) * 4;
@@ -220,11 +218,7 @@ fn reads_of_untouched<S: Subject>(rig: &Rig<S>, writing: &AtomicBool) -> Verdict
     Ok(())
 }
 
-fn scans_of_untouched<S: Subject>(
-    rig: &Rig<S>,
-    writing: &AtomicBool,
-    scans: &AtomicU64,
-) -> Verdict {
+fn scans_of_untouched<S: Types>(rig: &Rig<S>, writing: &AtomicBool, scans: &AtomicU64) -> Verdict {
     let mut rng = Rng::new(3);
     while writing.load(Relaxed) {
         scans.fetch_add(1, Relaxed);

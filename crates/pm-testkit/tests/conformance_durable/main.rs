@@ -84,39 +84,45 @@ impl Subject for Crashed {
 }
 
 macro_rules! found {
-    ($( $test:ident: $flaw:ident, $property:ident::<$subject:ty>($($cases:literal)?)
+    ($( $test:ident: $flaw:ident, $($property:ident)::+ of $subject:ty $(, cases $cases:literal)?,
         says $says:literal; )*) => { $(
         #[test]
         fn $test() {
             FLAW.set(Flaw::$flaw);
-            let verdict = suite::$property::<$subject>($($cases)?);
+            let verdict = found!(@run $($property)::+, $subject $(, $cases)?);
             let failure = verdict.expect_err("the flaw was not found");
             assert!(failure.what().contains($says), "{:?} not in: {failure}", $says);
         }
     )* };
+    (@run explored::$property:ident, $subject:ty, $states:literal) => {
+        suite::$property::<$subject>($states)
+    };
+    (@run $property:ident, $subject:ty $(, $cases:literal)?) => {
+        suite::$property(suite::maker::<$subject>() $(, $cases)?)
+    };
 }
 
 found! {
-    crashes_find_a_missing_flush: UpdateNotFlushed, crashes::<Crashed>(4000) says "surviving state";
-    crashes_find_a_missing_fence: UpdateNotFenced, crashes::<Crashed>(4000) says "surviving state";
-    crashes_find_two_steps: UpdateFreesFirst, crashes::<Crashed>(4000) says "surviving state";
-    crashes_find_a_leak: RemoveLeaks, crashes::<Crashed>(4000) says "leaked";
+    crashes_find_a_missing_flush: UpdateNotFlushed, explored::crashes of Crashed, cases 4000, says "surviving state";
+    crashes_find_a_missing_fence: UpdateNotFenced, explored::crashes of Crashed, cases 4000, says "surviving state";
+    crashes_find_two_steps: UpdateFreesFirst, explored::crashes of Crashed, cases 4000, says "surviving state";
+    crashes_find_a_leak: RemoveLeaks, explored::crashes of Crashed, cases 4000, says "leaked";
     concurrent_crashes_find_an_effect_seen_before_it_is_durable: VisibleBeforeDurable,
-        concurrent_crashes::<Crashed>(20_000) says "surviving state";
-    sequences_find_a_leak: RemoveLeaks, random_sequences::<Plain>(20) says "leaked";
-    deletes_find_a_leak: RemoveLeaks, deletes_give_back::<Plain>() says "still in use";
-    churn_finds_a_leak: RemoveLeaks, churn_reaches_a_plateau::<Plain>() says "in use after";
+        explored::concurrent_crashes of Crashed, cases 20_000, says "surviving state";
+    sequences_find_a_leak: RemoveLeaks, random_sequences of Plain, cases 20, says "leaked";
+    deletes_find_a_leak: RemoveLeaks, deletes_give_back of Plain, says "still in use";
+    churn_finds_a_leak: RemoveLeaks, churn_reaches_a_plateau of Plain, says "in use after";
     a_full_pool_finds_an_insert_that_stays: RefusedInsertStays,
-        full_at_every_allocation::<Plain>() says "after it was refused";
+        full_at_every_allocation of Plain, says "after it was refused";
     a_full_pool_finds_a_lost_record: UpdateFreesFirst,
-        full_at_every_allocation::<Plain>() says "refused";
-    a_full_pool_finds_a_leak: RemoveLeaks, filled_to_the_brim::<Crashed>() says "leaked";
+        full_at_every_allocation of Plain, says "refused";
+    a_full_pool_finds_a_leak: RemoveLeaks, filled_to_the_brim of Crashed, says "leaked";
     counts_find_a_read_that_stores: ReadsStore,
-        reads_change_nothing::<Metered>() says "words stored by get";
+        reads_change_nothing of Metered, says "words stored by get";
     counts_find_a_missing_flush: UpdateNotFlushed,
-        writes_fence::<Metered>() says "returned without a flush";
+        writes_fence of Metered, says "returned without a flush";
     counts_find_a_missing_fence: UpdateNotFenced,
-        writes_fence::<Metered>() says "returned without a fence";
+        writes_fence of Metered, says "returned without a fence";
     counts_find_a_refused_write_that_flushes: ReadsStore,
-        refused_writes_flush_nothing::<Metered>() says "lines flushed";
+        refused_writes_flush_nothing of Metered, says "lines flushed";
 }

@@ -100,7 +100,7 @@ macro_rules! found {
             type Value = found!(@or $($value)?);
             type On = found!(@bed $($bed)?);
             FAULT.set(Fault::$fault);
-            assert_found(suite::$property::<Broken<Key, Value, On>>($($cases)?), $says);
+            assert_found(suite::$property(suite::maker::<Broken<Key, Value, On>>() $(, $cases)?), $says);
         }
     )* };
     (@bed) => { Emulated };
@@ -111,7 +111,7 @@ macro_rules! found {
 
 #[test]
 fn the_wrapper_without_a_fault_passes() {
-    suite::random_sequences::<Broken<u64, u64>>(20).expect("no fault");
+    suite::random_sequences(suite::maker::<Broken<u64, u64>>(), 20).expect("no fault");
 }
 
 // What random sequences find.
@@ -226,12 +226,12 @@ found! {
 /// A schedule that failed fails again, in the same way.
 #[test]
 fn schedules_replay() {
-    type Subject = Broken<u64, u64, Simulated>;
+    let of = suite::maker::<Broken<u64, u64, Simulated>>();
     FAULT.set(Fault::CheckThenAct);
-    let failure = suite::schedules::<Subject>(200).expect_err("the fault is found");
+    let failure = suite::schedules(of, 200).expect_err("the fault is found");
     let seed = failure.what().strip_prefix("schedule ").and_then(|t| t.split(':').next());
     let seed = seed.and_then(|seed| seed.parse().ok()).expect("the failure names its seed");
     for _ in 0..3 {
-        assert_eq!(suite::replay_schedule::<Subject>(seed), Err(failure.clone()));
+        assert_eq!(suite::replay_schedule(of, seed), Err(failure.clone()));
     }
 }
