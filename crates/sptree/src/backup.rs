@@ -86,7 +86,7 @@ impl<M: Medium> Backup<M> {
         self.tree.is_none()
     }
 
-    /// Queues the entry of a Bnode.
+    /// Queues the entry of a Bnode. The tree may have it, after an interrupted merge.
     pub(crate) fn note<K: Key>(&self, pm: &M, low: &Route<'_>, bnode: u64) {
         let key = low.encoded::<K>(&mut [0; 32]).to_vec();
         let mut queue = pm.lock(&self.queue);
@@ -108,16 +108,18 @@ impl<M: Medium> Backup<M> {
     pub(crate) fn step(&self, pm: &M) -> bool {
         let mut queue = pm.lock(&self.queue);
         let count = queue.waiting.len().min(BATCH);
-        let batch: Vec<(Vec<u8>, u64)> = queue.waiting.drain(..count).collect();
-        self.waiting.store(queue.waiting.len(), Relaxed);
+        let batch = &queue.waiting[..count];
         let done = match &self.tree {
             None => 0,
             Some(Tree::Words(tree)) => {
                 let batch: Vec<_> = batch.iter().map(|(key, b)| (word_of(key), *b)).collect();
                 tree.insert_many(&batch).inserted.len()
             }
-            Some(Tree::Bytes(tree)) => tree.insert_many(&batch).inserted.len(),
+            Some(Tree::Bytes(tree)) => tree.insert_many(batch).inserted.len(),
         };
+        // Only now: who panics before leaves them waiting, and the tree has some of them too.
+        queue.waiting.drain(..count);
+        self.waiting.store(queue.waiting.len(), Relaxed);
         queue.lost += (count - done) as u64;
         count > 0
     }
@@ -130,13 +132,14 @@ impl<M: Medium> Backup<M> {
         let before = queue.waiting.len();
         queue.waiting.retain(|(waiting, _)| waiting != key);
         self.waiting.store(queue.waiting.len(), Relaxed);
+        // Both may have it: see `note`.
+        let waited = queue.waiting.len() < before;
         let removed = match &self.tree {
-            _ if queue.waiting.len() < before => return Ok(()),
             None => None,
             Some(Tree::Words(tree)) => tree.remove(&word_of(key))?,
             Some(Tree::Bytes(tree)) => tree.remove(key)?,
         };
-        if removed.is_none() {
+        if removed.is_none() && !waited {
             queue.lost = queue.lost.saturating_sub(1);
         }
         Ok(())
@@ -246,6 +249,7 @@ impl<M: Medium> Backup<M> {
         let queue = pm.lock(&self.queue);
         known.extend(queue.waiting.iter().cloned());
         known.sort_unstable();
+        known.dedup();
         let what = "the backup differs from the list of Bnodes";
         let corrupt = |offset| Err(PmError::Corrupt { what, offset }.into());
         for entry in &known {

@@ -33,7 +33,7 @@ use crate::tree::SpTree;
 use crate::write::Held;
 
 /// How many keys go down together.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
@@ -136,7 +136,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Locates the keys from `next` on whose leaves have changed, by our own hand mostly.
-    fn locate_changed<'t>(
+    pub(crate) fn locate_changed<'t>(
         &'t self,
         probes: &[Probe<'_, K>],
         ways: &mut [At<'t>; BATCH],
@@ -205,6 +205,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);
         if let Some(buffering) = self.buffering() {
+            self.make_room_in_buffers(buffering, &probes, &mut ways);
             self.insert_buffered(buffering, &probes, records, &mut ways, inserted)?;
             return refused.map_or(Ok(()), Err);
         }

@@ -57,9 +57,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.settle(head)?;
         self.take_buffer(head);
         let bnode = self.bnode_of(head)?;
+        let mut load = Load::new(self, root, bnode);
         pm.store(&root.bulk_load, 1); // P1
-        let marked = pm.flush(&root.bulk_load);
-        let mut load = Load::new(self, root, bnode, marked);
+        load.marked = pm.flush(&root.bulk_load);
         load.run(records)?;
         let loaded = load.finish()?;
         drop(guard);
@@ -181,6 +181,8 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     head_tags: [u64; MAX_LEAF / 8],
     last: Option<K>,
     loaded: u64,
+    /// From here on the mark says whether it is loaded.
+    unmarking: bool,
     finished: bool,
 }
 
@@ -191,13 +193,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
         root: &'t Root,
         head: Bnode<'t, K, V, LEAF>,
-        marked: Flushed,
     ) -> Self {
         Self {
             tree,
             root,
             head,
-            marked,
+            marked: Flushed::nothing(),
             tail: head,
             group: Vec::new(),
             low: None,
@@ -205,6 +206,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             head_tags: [0; MAX_LEAF / 8],
             last: None,
             loaded: 0,
+            unmarking: false,
             finished: false,
         }
     }
@@ -368,11 +370,17 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Step P3, then the layers above.
     fn finish(mut self) -> Result<u64, IndexError> {
+        self.unmarking = true;
+        let unmarked = unmark(&self.tree.pool, self.root);
+        self.tree.pm().fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
+        self.publish();
+        Ok(self.loaded)
+    }
+
+    /// The layers above. May be interrupted, and done again.
+    fn publish(&mut self) {
         let tree = self.tree;
-        self.finished = true; // what follows decides
         let (pm, middle) = (tree.pm(), &tree.middle);
-        let unmarked = unmark(&tree.pool, self.root);
-        pm.fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
         let head = middle.get(tree.head);
         middle.dram.write_words(&head.tags, &self.head_tags);
         let mut entries = Vec::new();
@@ -388,7 +396,15 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         tree.backup.fill(pm, entries);
         tree.count(tree.head, self.loaded);
-        Ok(self.loaded)
+        self.finished = true;
+    }
+
+    /// What is left to do of a load that was interrupted while it cleared the mark.
+    fn settle_mark(&mut self) -> Result<(), PmError> {
+        let unmarked = unmark(&self.tree.pool, self.root);
+        self.tree.pm().fence(unmarked)?;
+        self.publish();
+        Ok(())
     }
 }
 
@@ -396,7 +412,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     for Load<'_, K, V, M, LEAF, BUFFER>
 {
     fn drop(&mut self) {
-        if !self.finished {
+        if self.finished {
+            return;
+        }
+        if self.unmarking && self.tree.pm().load(&self.root.bulk_load) == 0 {
+            // Loaded. If the medium fails, the pool is poisoned, and the next opening decides.
+            let _ = self.settle_mark();
+        } else {
             self.tree.forget_mnodes();
             let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.

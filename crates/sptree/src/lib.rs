@@ -36,6 +36,10 @@
 //! into the lock, changes Bnode and tags, and unlocks after the last fence: nobody sees what is not
 //! durable.
 //!
+//! A writer that ends in the middle (a panic, a medium that fails) leaves nothing behind for the next
+//! opening: before its locks are released, the layers in DRAM follow the Bnodes. Whether a split or a
+//! merge has happened, the word says by which recovery would decide, too.
+//!
 //! # After a crash
 //!
 //! DRAM is rebuilt from the list of Bnodes by step functions. Until that is done, point reads are

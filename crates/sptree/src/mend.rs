@@ -16,6 +16,8 @@ pub(crate) struct Mending<'t, K: Key, V: Value, M: Medium, const LEAF: usize, co
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     index: u32,
     node: &'t Mnode,
+    /// Records (modulo 2^64) that were noted for what is about to happen.
+    noted: u64,
     armed: bool,
 }
 
@@ -29,18 +31,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         index: u32,
         node: &'t Mnode,
     ) -> Mending<'t, K, V, M, LEAF, BUFFER> {
-        Mending { tree: self, index, node, armed: false }
+        Mending { tree: self, index, node, noted: 0, armed: false }
     }
 
-    /// Reads the tags of a locked Mnode again.
+    /// Reads the tags of a locked Mnode again, for which so many records were noted.
     #[cold]
-    fn mend(&self, index: u32, node: &Mnode) {
+    fn mend(&self, index: u32, node: &Mnode, noted: u64) {
         let Ok(bnode) = self.bnode_of(node) else { return };
         let (before, taken) = (self.middle.taken(node, LEAF), bnode.taken(self.pm()));
         let mut tags = [0; MAX_LEAF / 8];
         self.pm().read_words(bnode.tag_cells(), &mut tags);
         self.middle.dram.write_words(&node.tags, &exact(tags, taken));
-        self.count(index, (taken.len() as u64).wrapping_sub(before.len() as u64));
+        let more = (taken.len() as u64).wrapping_sub(before.len() as u64);
+        self.count(index, more.wrapping_sub(noted));
     }
 }
 
@@ -50,6 +53,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The Bnode is about to change.
     #[inline(always)]
     pub(crate) fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    /// The Bnode is about to gain so many records (modulo 2^64), which are noted at once: beside the
+    /// lock, another locked instruction costs next to nothing, while after the fence it would keep
+    /// the next operation's reads waiting for it.
+    #[inline(always)]
+    pub(crate) fn arm_and_count(&mut self, change: u64) {
+        self.tree.count(self.index, change);
+        self.noted = change;
         self.armed = true;
     }
 
@@ -66,7 +79,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     #[inline(always)]
     fn drop(&mut self) {
         if self.armed {
-            self.tree.mend(self.index, self.node);
+            self.tree.mend(self.index, self.node, self.noted);
         }
     }
 }

@@ -14,10 +14,10 @@
 
 use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Route, Slot};
+use pmindex_record::{OwnedRoute, Route, Slot};
 
 use crate::layout::{BnodePtr, Next, Taken, bits};
-use crate::leaf::{Bnode, finish};
+use crate::leaf::{Bnode, finish, in_order};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
@@ -85,31 +85,33 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let pair = Pair { left: self.bnode_of(left)?, right: self.bnode_of(right)?, kept, moved };
         let low = middle.low_route(right);
-        self.backup.forget::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
-        let went = match self.merge_bnodes(&pair) {
-            Ok(went) => went,
-            Err(error) => {
-                self.backup.note::<K>(pm, &low.route::<K>(), pair.right.offset());
-                return Err(error.into());
-            }
+        let mut merging = Merging {
+            tree: self,
+            left,
+            left_index,
+            right,
+            right_index,
+            low: &low,
+            pair: &pair,
+            went: Went::new(),
+            step: Step::Forgetting,
         };
-        self.top.remove(pm, middle, &low.route::<K>());
-        let tail = middle.low_of(right).tail;
-        self.take_buffer(right);
-        self.unlink_mnode(left, left_index, right, &went);
-        drop((left_guard, right_guard));
-        middle.tails.free(tail);
-        middle.free(right_index);
+        self.backup.forget::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
+        self.merge_bnodes(&pair, &mut merging.went)?;
+        merging.step = Step::Merged;
+        merging.complete();
+        drop(merging);
+        drop((left_guard, right_guard)); // LIN
         Ok(true)
     }
 
     /// The persistent part.
-    fn merge_bnodes(&self, pair: &Pair<'_, K, V, LEAF>) -> Result<Went, PmError> {
+    fn merge_bnodes(&self, pair: &Pair<'_, K, V, LEAF>, went: &mut Went) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let Pair { left, right, moved, .. } = pair;
         let mut op = pool.op()?;
         // P1: the records and the tickets.
-        let (taken, moves, copied) = self.copy_records(pair)?;
+        let (taken, copied) = self.copy_records(pair, went)?;
         let owner = left.owner_of_next(right.offset());
         op.free(BnodePtr::new(right.offset()), owner)?;
         if K::SHAPE.is_bytes() {
@@ -128,16 +130,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         // P2: the mark, the bitmap, the link: one line.
         let next = Next::to(right.next(pm).offset());
         left.relink(pm, Next::to(right.offset()), taken, next);
-        finish(pool, op, || left.flush_header(pm))?; // DUR
-        Ok(moves)
+        finish(pool, op, || left.flush_header(pm)) // DUR
     }
 
     /// Copies the right Bnode's records, without their blocks, into free slots of the left one.
-    #[allow(clippy::type_complexity, reason = "three results of one loop")]
-    fn copy_records(&self, pair: &Pair<'_, K, V, LEAF>) -> Result<(Taken, Went, Flushed), PmError> {
+    fn copy_records(
+        &self,
+        pair: &Pair<'_, K, V, LEAF>,
+        went: &mut Went,
+    ) -> Result<(Taken, Flushed), PmError> {
         let pm = self.pm();
         let Pair { left, right, kept, moved } = pair;
-        let (mut taken, mut moves, mut copied) = (*kept, Went::new(), Flushed::nothing());
+        let (mut taken, mut copied) = (*kept, Flushed::nothing());
         let mut words = vec![0; Slot::<K, V>::WORDS];
         for from in bits(moved.slots()) {
             let Some(to) = taken.free_slot(LEAF) else {
@@ -148,23 +152,96 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let tag = right.tag(pm, from);
             copied = copied.and(left.copy_in(pm, to, &words, tag));
             taken = taken.with(to);
-            moves.push((from, to));
+            went.push((from, to));
         }
-        Ok((taken, moves, copied))
+        Ok((taken, copied))
+    }
+}
+
+/// How far a merge is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The backup may have forgotten the right Bnode; the left one's link decides about the rest.
+    Forgetting,
+    /// It has happened, durably.
+    Merged,
+    /// The layers above follow.
+    Complete,
+}
+
+/// A merge under way. The left Bnode's link decides whether it happened: whatever ends it (an error, a
+/// panic of the medium), the rest follows that when this is dropped. To be dropped before the locks.
+struct Merging<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    left: &'t Mnode,
+    left_index: u32,
+    right: &'t Mnode,
+    right_index: u32,
+    low: &'t OwnedRoute,
+    pair: &'t Pair<'t, K, V, LEAF>,
+    went: Went,
+    step: Step,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Merging<'_, K, V, M, LEAF, BUFFER>
+{
+    /// The layers above the Bnodes. May be interrupted, and done again.
+    fn complete(&mut self) {
+        let (tree, middle) = (self.tree, &self.tree.middle);
+        tree.top.remove(tree.pm(), middle, &self.low.route::<K>());
+        let tail = middle.low_of(self.right).tail;
+        tree.take_buffer(self.right);
+        self.unlink_mnode();
+        self.step = Step::Complete;
+        middle.tails.free(tail);
+        middle.free(self.right_index);
     }
 
     /// Takes the right Mnode out of the list, its tags moved to the left one; both are locked.
-    fn unlink_mnode(&self, left: &Mnode, left_index: u32, right: &Mnode, moves: &Went) {
-        let middle = &self.middle;
-        for &(from, to) in moves {
+    fn unlink_mnode(&self) {
+        let (middle, left, right) = (&self.tree.middle, self.left, self.right);
+        for &(from, to) in &self.went {
             middle.put_tag(left, to, middle.tag(right, from));
         }
         let next = middle.next(right);
         middle.put_high(left, middle.high_of(right));
         middle.dram.store(&left.right, middle.dram.load(&left.right).with_next(next));
         if next != NONE {
-            middle.dram.store(&middle.get(next).prev, u64::from(left_index));
+            middle.dram.store(&middle.get(next).prev, u64::from(self.left_index));
         }
         middle.dram.store(&right.bnode, 0);
+    }
+
+    /// Finds out whether the merge has happened; makes that it has, or has not, durable.
+    fn decide(&mut self) -> Result<(), PmError> {
+        let (pm, Pair { left, right, kept, .. }) = (self.tree.pm(), self.pair);
+        let next = left.next(pm);
+        if next.offset() == right.offset() {
+            // Copies of its records may be here already, which are ghosts.
+            left.put_taken(pm, *kept);
+            in_order();
+            left.put_next(pm, Next::to(next.offset()));
+            self.tree.backup.note::<K>(pm, &self.low.route::<K>(), right.offset());
+        } else {
+            self.step = Step::Merged;
+        }
+        let linked = left.flush_header(pm);
+        pm.fence(linked)?;
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Merging<'_, K, V, M, LEAF, BUFFER>
+{
+    fn drop(&mut self) {
+        if self.step == Step::Forgetting {
+            // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
+            let _ = self.decide();
+        }
+        if self.step == Step::Merged {
+            self.complete();
+        }
     }
 }

@@ -50,7 +50,8 @@ pm_struct! {
 /// No Mnode.
 pub(crate) const NONE: u32 = 0;
 
-/// `buffer + 1 : 32 | next : 32`.
+/// `0 : 1 | buffer + 1 : 31 | next : 32`, or without a buffer
+/// `1 : 1 | round of the hand : 23 | writes in it : 8 | next : 32` (see [`budget`](crate::buffer)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Right(u64);
 
@@ -77,7 +78,16 @@ impl Right {
     /// The write buffer.
     #[inline(always)]
     pub(crate) fn buffer(self) -> Option<u32> {
-        ((self.0 >> 32) as u32).checked_sub(1)
+        if self.0 >> 63 == 1 { None } else { ((self.0 >> 32) as u32).checked_sub(1) }
+    }
+    /// Writes without a buffer, and the round of the hand in which they were.
+    pub(crate) fn unbuffered(self) -> (u32, u32) {
+        let high = (self.0 >> 32) as u32;
+        if high >> 31 == 1 { (high & 0xff, high >> 8 & 0x7f_ffff) } else { (0, 0) }
+    }
+    pub(crate) fn with_unbuffered(self, writes: u32, round: u32) -> Self {
+        let high = 1 << 31 | (round & 0x7f_ffff) << 8 | writes.min(0xff);
+        Self(self.0 & 0xffff_ffff | u64::from(high) << 32)
     }
     pub(crate) fn with_buffer(self, buffer: Option<u32>) -> Self {
         let number = buffer.map_or(0, |buffer| u64::from(buffer) + 1);
@@ -227,6 +237,24 @@ impl<K: Key> Middle<K> {
         self.dram.store(&node.right, self.dram.load(&node.right).with_buffer(buffer));
     }
 
+    /// Counts a write of a locked Mnode without a buffer, in a round of the hand; returns how many it
+    /// had in that round.
+    pub(crate) fn count_unbuffered(&self, node: &Mnode, round: u64) -> u32 {
+        let right = self.dram.load(&node.right);
+        let round = round as u32 & 0x7f_ffff;
+        let writes = match right.unbuffered() {
+            (writes, then) if then == round => (writes + 1).min(0xff),
+            _ => 1,
+        };
+        self.dram.store(&node.right, right.with_unbuffered(writes, round));
+        writes
+    }
+
+    /// How many writes without a buffer a Mnode had in their last round. Racing.
+    pub(crate) fn unbuffered(&self, node: &Mnode) -> u32 {
+        self.dram.load(&node.right).unbuffered().0
+    }
+
     #[inline(always)]
     pub(crate) fn prev(&self, node: &Mnode) -> u32 {
         self.dram.load(&node.prev) as u32
@@ -281,6 +309,19 @@ pub(crate) fn exact(mut tags: [u64; MAX_LEAF / 8], taken: Taken) -> [u64; MAX_LE
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_and_writes_without_one_are_told_apart_and_leave_the_neighbour_alone() {
+        let right = Right::default().with_next(u32::MAX);
+        assert_eq!((right.buffer(), right.unbuffered()), (None, (0, 0)));
+        let counted = right.with_unbuffered(0x1ff, 0x12_3456);
+        assert_eq!((counted.buffer(), counted.unbuffered()), (None, (0xff, 0x12_3456)));
+        let buffered = counted.with_buffer(Some(u32::MAX / 2 - 1));
+        assert_eq!((buffered.buffer(), buffered.unbuffered()), (Some(u32::MAX / 2 - 1), (0, 0)));
+        for right in [counted, buffered, buffered.with_buffer(None)] {
+            assert_eq!(right.next(), u32::MAX);
+        }
+    }
 
     #[test]
     fn tags_of_free_slots_are_cleared_and_no_others() {

@@ -93,12 +93,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             give_doubtful(each);
             return Ok(damage);
         };
+        if Self::salvage_strays(pool, log.as_ref(), &seen, foreign, &mut damage, each)? {
+            give_doubtful(each);
+        }
+        Ok(damage)
+    }
+
+    /// As [`salvage`](Self::salvage), of live blocks that the list has not led to; `false` if `each` wants
+    /// no more.
+    fn salvage_strays(
+        pool: &Arc<Pool<M>>,
+        log: Option<&Log<M>>,
+        seen: &HashSet<u64>,
+        foreign: &dyn Fn(u64) -> bool,
+        damage: &mut Vec<PmError>,
+        each: &mut dyn FnMut(K, V) -> bool,
+    ) -> Result<bool, IndexError> {
         let blocks = match pool.live_blocks() {
             Ok(blocks) => blocks,
             Err(error) => {
                 damage.push(error);
-                give_doubtful(each);
-                return Ok(damage);
+                return Ok(true);
             }
         };
         let bytes = Geometry::<K, V, LEAF>::BYTES;
@@ -118,17 +133,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let low = after.and_then(|after| after.low(pool));
                 good.retain(|(key, _)| low.as_ref().is_ok_and(|low| is_below(key, low)));
             }
-            if let Err(error) = apply_chain(pool, log.as_ref(), &bnode, &mut good) {
+            if let Err(error) = apply_chain(pool, log, &bnode, &mut good) {
                 damage.push(error);
             }
             let what = "the list of Bnodes does not lead to a Bnode";
             damage.push(PmError::Corrupt { what, offset });
             if !good.into_iter().all(|(key, value)| each(key, value)) {
-                return Ok(damage);
+                return Ok(false);
             }
         }
-        give_doubtful(each);
-        Ok(damage)
+        Ok(true)
     }
 }
 

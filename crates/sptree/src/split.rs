@@ -14,13 +14,13 @@
 
 use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Separator, Slot};
 
 use crate::image::Image;
 use crate::layout::{Geometry, MAX_LEAF, Next, Taken};
 use crate::leaf::{Bnode, finish};
 use crate::low::Low;
-use crate::middle::{NONE, Range};
+use crate::middle::{NONE, Range, exact};
 use crate::tree::SpTree;
 use crate::write::Held;
 
@@ -28,10 +28,13 @@ use crate::write::Held;
 struct Plan<K> {
     /// Keys and slots of the records that move.
     moved: Vec<(K, usize)>,
+    /// The bitmap without them.
+    kept: Taken,
     low: Low,
 }
 
 /// The new Bnode.
+#[derive(Clone, Copy)]
 struct Right {
     offset: u64,
     tags: [u64; MAX_LEAF / 8],
@@ -45,6 +48,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
     /// every key of the index, so that ascending keys leave full Bnodes.
+    ///
+    /// However it ends, the layers in DRAM are in line with the Bnodes when the lock is released.
     #[cold]
     #[inline(never)]
     pub(crate) fn split(
@@ -53,31 +58,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         incoming: Option<&Probe<'_, K>>,
     ) -> Result<(), IndexError> {
         let plan = self.plan(&held, incoming)?;
-        let route = plan.low.route::<K>();
-        let low = self.middle.tails.store::<K>(&self.middle.dram, &route)?;
-        let made = self.middle.alloc().and_then(|index| {
-            match self.split_bnode(&held.bnode, held.taken, &plan) {
-                Ok(right) => Ok((index, right)),
-                Err(error) => {
-                    self.middle.free(index);
-                    Err(error)
-                }
-            }
-        });
-        let (index, right) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                self.middle.tails.free(low.tail);
-                return Err(error.into());
-            }
-        };
-        self.link_mnode(&held, index, &right, low);
-        for (_, slot) in &plan.moved {
-            self.middle.put_tag(held.node, *slot, 0);
-        }
-        self.top.insert(self.pm(), &self.middle, &route, index);
-        self.backup.note::<K>(self.pm(), &route, right.offset);
-        drop(held.guard);
+        let mut splitting = Splitting::new(self, &held, &plan)?;
+        splitting.right = Some(self.split_bnode(&held.bnode, &plan)?);
+        splitting.complete();
+        drop(splitting);
+        drop(held.guard); // LIN
         if self.backup.waiting() >= Self::BEHIND {
             self.backup.step(self.pm());
         }
@@ -104,23 +89,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let keep = if appending { sorted.len() - 1 } else { sorted.len().div_ceil(2) };
         let moved = sorted.split_off(keep);
         let low = Low::between(&sorted[keep - 1].0, &moved[0].0);
-        Ok(Plan { moved, low })
+        let kept = moved.iter().fold(held.taken, |taken, (_, slot)| taken.without(*slot));
+        Ok(Plan { moved, kept, low })
     }
 
     /// The persistent part.
-    fn split_bnode(
-        &self,
-        left: &Bnode<'_, K, V, LEAF>,
-        taken: Taken,
-        plan: &Plan<K>,
-    ) -> Result<Right, PmError> {
+    fn split_bnode(&self, left: &Bnode<'_, K, V, LEAF>, plan: &Plan<K>) -> Result<Right, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let mut image = Image::<K, V, LEAF>::new();
         for (key, from) in &plan.moved {
             let words = left.slot(*from);
             image.push(&Probe::<K>::of_stored(key), |slot| pm.read_words(words, slot))?;
         }
-        let kept = plan.moved.iter().fold(taken, |taken, (_, slot)| taken.without(*slot));
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         let low_block = plan.low.reserve::<K, M>(&mut op)?;
@@ -143,28 +123,116 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         op.prepare(filled.and(filled_low))?;
         // P2: the link with the mark, the bitmap, the link without: one line.
-        left.relink(pm, Next::to(offset), kept, Next::to(offset));
+        left.relink(pm, Next::to(offset), plan.kept, Next::to(offset));
         finish(pool, op, || left.flush_header(pm))?; // DUR
         Ok(Right { offset, tags: image.tags() })
     }
+}
+
+/// A split under way. The link of the old Bnode decides whether it happened: whatever ends it (an
+/// error, a panic of the medium), the rest follows that when this is dropped. To be dropped before
+/// the lock.
+struct Splitting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    held: &'t Held<'t, K, V, LEAF>,
+    plan: &'t Plan<K>,
+    /// The Mnode that is to be, and its low key.
+    index: u32,
+    low: Separator,
+    /// Where the old Bnode's link led.
+    before: u64,
+    /// The new Bnode, if the split has happened and is durable.
+    right: Option<Right>,
+    /// Whether the backup knows of it.
+    noted: bool,
+    complete: bool,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Splitting<'t, K, V, M, LEAF, BUFFER>
+{
+    fn new(
+        tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+        held: &'t Held<'t, K, V, LEAF>,
+        plan: &'t Plan<K>,
+    ) -> Result<Self, PmError> {
+        let before = held.bnode.next(tree.pm()).offset();
+        let index = tree.middle.alloc()?;
+        let low = match tree.middle.tails.store::<K>(&tree.middle.dram, &plan.low.route::<K>()) {
+            Ok(low) => low,
+            Err(error) => {
+                tree.middle.free(index);
+                return Err(error);
+            }
+        };
+        let (right, noted, complete) = (None, false, false);
+        Ok(Self { tree, held, plan, index, low, before, right, noted, complete })
+    }
+
+    /// The layers above the new Bnode. May be interrupted, and done again.
+    fn complete(&mut self) {
+        let (tree, Some(right)) = (self.tree, self.right) else { return };
+        let (pm, route) = (tree.pm(), self.plan.low.route::<K>());
+        if tree.middle.next(self.held.node) != self.index {
+            self.link_mnode(&right);
+        }
+        for (_, slot) in &self.plan.moved {
+            tree.middle.put_tag(self.held.node, *slot, 0);
+        }
+        tree.top.insert(pm, &tree.middle, &route, self.index);
+        if !self.noted {
+            tree.backup.note::<K>(pm, &route, right.offset);
+            self.noted = true;
+        }
+        self.complete = true;
+    }
 
     /// Puts the new Bnode's Mnode on the right of the old one.
-    fn link_mnode(
-        &self,
-        held: &Held<'_, K, V, LEAF>,
-        index: u32,
-        right: &Right,
-        low: pmindex_record::Separator,
-    ) {
-        let (pm, middle, node) = (self.pm(), &self.middle, held.node);
+    fn link_mnode(&self, right: &Right) {
+        let (pm, middle, node) = (self.tree.pm(), &self.tree.middle, self.held.node);
         let links = middle.dram.load(&node.right);
-        let range = Range { low, high: middle.high_of(node) };
-        let neighbours = (held.index, links.next());
-        middle.fill(pm, index, right.offset, &range, neighbours, &right.tags);
+        let range = Range { low: self.low, high: middle.high_of(node) };
+        let neighbours = (self.held.index, links.next());
+        middle.fill(pm, self.index, right.offset, &range, neighbours, &right.tags);
         if links.next() != NONE {
-            middle.dram.store(&middle.get(links.next()).prev, u64::from(index));
+            middle.dram.store(&middle.get(links.next()).prev, u64::from(self.index));
         }
-        middle.put_high(node, low);
-        middle.dram.store(&node.right, links.with_next(index));
+        middle.put_high(node, self.low);
+        middle.dram.store(&node.right, links.with_next(self.index));
+    }
+
+    /// Finds out whether the split has happened, and if so makes it durable.
+    fn decide(&mut self) -> Result<(), PmError> {
+        let (pm, left) = (self.tree.pm(), &self.held.bnode);
+        let offset = left.next(pm).offset();
+        if offset == self.before || self.right.is_some() {
+            return Ok(());
+        }
+        let right = self.tree.bnode(offset)?;
+        let mut tags = [0; MAX_LEAF / 8];
+        pm.read_words(right.tag_cells(), &mut tags);
+        self.right = Some(Right { offset, tags: exact(tags, right.taken(pm)) });
+        left.relink(pm, Next::to(offset), self.plan.kept, Next::to(offset));
+        let linked = left.flush_header(pm);
+        pm.fence(linked)?;
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Splitting<'_, K, V, M, LEAF, BUFFER>
+{
+    fn drop(&mut self) {
+        if self.complete {
+            return;
+        }
+        // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
+        let _ = self.decide();
+        if self.right.is_some() {
+            self.complete();
+        } else {
+            self.tree.middle.tails.free(self.low.tail);
+            self.tree.middle.free(self.index);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What goes wrong in other such trees, and does not here: each interrupted step is made by hand, then
 //! the index is opened again.
 
+mod panics;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

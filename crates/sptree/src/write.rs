@@ -97,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         } else if writes != Writes::Value {
             self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
         }
-        if writes == Writes::Record && !Self::BUFFERED {
+        if writes == Writes::Record && self.buffer_of(at.node).is_none() {
             self.prefetch_record(at, taken);
         }
         let hit = self.hit(at.node, probe);
@@ -141,15 +141,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        match self.write_buffered(&held, record.probe, Some(record.datum))? {
+        match self.write_buffered(&held, record.probe, Some(record.datum), 1)? {
             Written::Past => {}
             Written::Absorbed => return Ok(false),
-            Written::Buffered => {
-                let index = held.index;
-                drop(held); // LIN
-                self.count(index, 1);
-                return Ok(true);
-            }
+            Written::Buffered => return Ok(true), // LIN: the unlock
         }
         let Some(slot) = held.taken.free_slot(LEAF) else {
             self.split(held, Some(record.probe))?;
@@ -157,11 +152,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         let Held { index, node, bnode, taken, guard, .. } = held;
         let mut mending = self.mending(index, node);
-        mending.arm();
+        mending.arm_and_count(1);
         bnode.insert(&self.pool, taken, slot, record)?;
         self.middle.put_tag(node, slot, tag_of(record.probe));
         mending.disarm();
-        self.count(index, 1);
         drop(guard); // LIN
         Ok(true)
     }
@@ -190,7 +184,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        match self.write_buffered(&held, record.probe, Some(record.datum))? {
+        match self.write_buffered(&held, record.probe, Some(record.datum), 0)? {
             Written::Past => {}
             Written::Absorbed => return Ok(false),
             Written::Buffered => return Ok(true), // LIN: the unlock
@@ -255,11 +249,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Some(slot) = slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, bnode.slot(slot))?;
         let mut mending = self.mending(index, node);
-        mending.arm();
+        mending.arm_and_count(u64::MAX);
         bnode.remove(&self.pool, taken, slot)?;
         self.middle.put_tag(node, slot, 0);
         mending.disarm();
-        self.count(index, u64::MAX);
         drop(guard); // LIN
         if Self::may_merge(taken.len() - 1) {
             self.merge_beside(&Route::to(&probe));
@@ -282,10 +275,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             (Some(slot), None) => Slot::<K, V>::value(&self.pool, held.bnode.slot(slot))?,
             _ => return Ok(Removed::Absorbed), // not present: `hold` looks again
         };
-        match self.write_buffered(&held, probe, None)? {
+        match self.write_buffered(&held, probe, None, u64::MAX)? {
             Written::Past => Ok(Removed::Past(held)),
             Written::Buffered => {
-                let (index, node) = (held.index, held.node);
+                let node = held.node;
                 let left = self.records_of(node);
                 if Self::may_merge(left) {
                     // Nearly empty, though its Bnode does not know. What cannot be done stays.
@@ -297,7 +290,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 } else {
                     drop(held); // LIN
                 }
-                self.count(index, u64::MAX);
                 Ok(Removed::Value(value))
             }
             Written::Absorbed => {

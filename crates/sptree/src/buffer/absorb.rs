@@ -1,10 +1,10 @@
 //! A Bnode absorbs its buffer.
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64};
+use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
 use pmindex_record::Slot;
 
-use crate::layout::{MAX_LEAF, Taken, bits};
+use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits};
 use crate::leaf::{Bnode, in_order};
 use crate::middle::{Mnode, exact};
 use crate::tree::SpTree;
@@ -17,6 +17,15 @@ struct Change {
     new: u64,
     /// The lines of slots written, by the first slot that begins in each; and tags.
     written: u64,
+}
+
+/// A Bnode that absorbs its buffer.
+struct Absorption<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    bnode: Bnode<'t, K, V, LEAF>,
+    /// The bitmap before it.
+    before: Taken,
+    change: Change,
+    rejoin: Rejoin<'t, K, V, M, LEAF, BUFFER>,
 }
 
 /// Brings DRAM into line when an absorption ends before its time: a panic, an error.
@@ -55,35 +64,77 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// As [`settle`](Self::settle), of an Mnode with this buffer.
     pub(super) fn absorb(&self, node: &Mnode, buffer: u32) -> Result<(), PmError> {
+        self.absorb_all(std::iter::once((node, buffer)))
+    }
+
+    /// As [`settle`](Self::settle), of several Mnodes with their buffers, which share the fences.
+    pub(super) fn absorb_all<'t>(
+        &'t self,
+        nodes: impl Iterator<Item = (&'t Mnode, u32)>,
+    ) -> Result<(), PmError> {
         let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
-        let buffers = &buffering.buffers;
-        if buffers.is_settled(buffer) {
+        let mut all = Vec::with_capacity(nodes.size_hint().0);
+        let (mut flushed, mut written) = (Flushed::nothing(), 0);
+        // P1: records that no bit names yet, with their tags; values that the chains have too.
+        for (node, buffer) in nodes {
+            if buffering.buffers.is_settled(buffer) {
+                continue;
+            }
+            let absorption = self.begin_absorption(node, buffer)?;
+            if absorption.change.written != 0 {
+                flushed = flushed.and(self.flush_entries(&absorption.bnode, &absorption.change));
+                written |= absorption.change.written;
+            }
+            all.push(absorption);
+        }
+        if all.is_empty() {
             return Ok(());
         }
-        let bnode = self.bnode_of(node)?;
-        let before = self.middle.taken(node, LEAF);
-        let mut rejoin = Rejoin { tree: self, node, buffer, armed: true };
-        // P1: records that no bit names yet, with their tags; values that the chain has too.
-        let change = self.write_entries(&bnode, before, node, buffer)?;
-        if change.written != 0 {
-            let flushed = self.flush_entries(&bnode, &change);
+        if written != 0 {
             pm.fence(flushed)?; // durable before: P2
         }
         // P2: the bitmap, then how much of the chain it has. One line, in this order.
-        bnode.put_taken(pm, change.taken);
-        in_order();
-        pm.store_word(bnode.applied_cell(), buffers.chain(buffer).seq);
-        let committed = bnode.flush_header(pm);
-        pm.fence(committed)?; // durable before: the chain is forgotten
+        let mut committed = Flushed::nothing();
+        for Absorption { bnode, change, rejoin, .. } in &all {
+            bnode.put_taken(pm, change.taken);
+            in_order();
+            pm.store_word(bnode.applied_cell(), buffering.buffers.chain(rejoin.buffer).seq);
+            committed = committed.and(bnode.flush_header(pm));
+        }
+        pm.fence(committed)?; // durable before: the chains are forgotten
+        for absorption in all {
+            self.end_absorption(buffering, absorption);
+        }
+        Ok(())
+    }
+
+    fn begin_absorption<'t>(
+        &'t self,
+        node: &'t Mnode,
+        buffer: u32,
+    ) -> Result<Absorption<'t, K, V, M, LEAF, BUFFER>, PmError> {
+        let bnode = self.bnode_of(node)?;
+        let before = self.middle.taken(node, LEAF);
+        let rejoin = Rejoin { tree: self, node, buffer, armed: true };
+        let change = self.write_entries(&bnode, before, node, buffer)?;
+        Ok(Absorption { bnode, before, change, rejoin })
+    }
+
+    /// DRAM follows.
+    fn end_absorption(
+        &self,
+        buffering: &super::Buffering<M>,
+        absorption: Absorption<'_, K, V, M, LEAF, BUFFER>,
+    ) {
+        let Absorption { bnode, before, change, mut rejoin } = absorption;
         for slot in bits(before.slots() & !change.taken.slots()) {
-            self.middle.put_tag(node, slot, 0);
+            self.middle.put_tag(rejoin.node, slot, 0);
         }
         for slot in bits(change.new) {
-            self.middle.put_tag(node, slot, bnode.tag(pm, slot));
+            self.middle.put_tag(rejoin.node, slot, bnode.tag(self.pm(), slot));
         }
-        buffers.clear(buffer);
+        buffering.buffers.clear(rejoin.buffer);
         rejoin.armed = false;
-        Ok(())
     }
 
     /// Brings the tags of a locked Mnode, and what its buffer knows of the Bnode, into line with the
@@ -106,6 +157,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
+    /// Fetches what an absorption of new records writes: bitmap, tags, the first free slots. A hint.
+    fn prefetch_to_absorb(&self, bnode: &Bnode<'_, K, V, LEAF>, before: Taken) {
+        let Some(free) = before.free_slot(LEAF) else { return };
+        self.pool.prefetch(BnodePtr::new(bnode.offset()));
+        self.pool.prefetch(BnodePtr::new(bnode.offset() + LINE as u64));
+        let last = (free + Self::ROOM - 1).min(LEAF - 1);
+        let (first, last) = (Self::line_of_slot(free), Self::line_of_slot(last));
+        for line in (first..=last).step_by(LINE) {
+            self.pool.prefetch(BnodePtr::new(bnode.offset() + line));
+        }
+    }
+
     /// Step P1, not flushed.
     fn write_entries(
         &self,
@@ -120,6 +183,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (buffers, state) = (&buffering.buffers, buffering.buffers.state(buffer));
         let (keys, words) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
         let mut change = Change { taken: before, new: 0, written: 0 };
+        self.prefetch_to_absorb(bnode, before);
         for entry in 0..state.len().min(Self::ROOM) {
             let copy = buffers.words::<K, V>(buffer, entry);
             let key = K::from_words(&copy[..keys]);

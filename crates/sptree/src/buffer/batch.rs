@@ -15,10 +15,57 @@ use pmindex_record::{Datum, Probe};
 use super::write::payload;
 use super::{Buffering, ENTRIES_MAX};
 use crate::access::At;
+use crate::batch::BATCH;
 use crate::layout::tag_of;
 use crate::log::{Kind, Location, Record};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
+use crate::write::Held;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    SpTree<K, V, M, LEAF, BUFFER>
+{
+    /// Empties the full buffers of keys that do not seem to be there, with shared fences, and splits
+    /// full Bnodes. What fails here, or is not seen, is dealt with record by record.
+    pub(crate) fn make_room_in_buffers<'t>(
+        &'t self,
+        buffering: &Buffering<M>,
+        probes: &[Probe<'_, K>],
+        ways: &mut [At<'t>; BATCH],
+    ) {
+        let (pm, middle, buffers) = (self.pm(), &self.middle, &buffering.buffers);
+        for at in ways[..probes.len()].iter().filter(|at| at.bnode != 0) {
+            if let Some(buffer) = middle.buffer(at.node) {
+                buffers.prefetch(buffer);
+            }
+        }
+        let mut full = Vec::new();
+        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
+            let Some(buffer) = middle.buffer(at.node) else { continue };
+            let (state, taken) = (buffers.state(buffer), middle.taken(at.node, LEAF).len());
+            let room = LEAF > taken + buffers.new_keys(buffer)
+                && state.len() < Self::ROOM
+                && state.logged() < ENTRIES_MAX;
+            if !room && let Some(guard) = at.node.lock.try_upgrade(pm, at.version) {
+                full.push((*at, buffer, guard, probe));
+            }
+        }
+        if full.is_empty() {
+            return;
+        }
+        if self.absorb_all(full.iter().map(|(at, buffer, ..)| (at.node, *buffer))).is_ok() {
+            for (At { index, node, bnode, .. }, _, guard, probe) in full {
+                let taken = middle.taken(node, LEAF);
+                let Ok(bnode) = self.bnode(bnode) else { continue };
+                if taken.len() == LEAF {
+                    let held = Held { index, node, bnode, taken, slot: None, hit: None, guard };
+                    let _ = self.split(held, Some(probe));
+                }
+            }
+        }
+        self.locate_changed(probes, ways, 0);
+    }
+}
 
 /// A locked Mnode, and what is planned for its buffer.
 struct Staged<'t> {

@@ -1,7 +1,7 @@
 //! Buffers in DRAM: cells, which readers read under the version of the Mnode.
 
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Value};
@@ -35,8 +35,10 @@ pm_struct! {
         pub segments @ 48: [PmU64; 7],
         /// The sequence number up to which the Bnode has everything.
         pub applied @ 104: PmU64,
+        /// The chain's last sequence number when the hand last passed (see [`budget`](super::budget)).
+        pub passed @ 112: PmU64,
         /// Zero.
-        pub reserved @ 112: [PmU64; 2],
+        pub reserved @ 120: PmU64,
         /// Keys and values.
         pub entries @ 128: [PmU64; 32],
     }
@@ -104,12 +106,16 @@ pub(crate) struct Buffers {
     arena: Arena<Buffer>,
     /// Indices below it may be in use.
     bound: AtomicU32,
+    /// How many are in use.
+    live: AtomicU64,
 }
 
 impl Buffers {
     pub(super) fn new(leaves: u64) -> Result<Self, PmError> {
-        let capacity = u32::try_from(leaves + 64).unwrap_or(u32::MAX >> 1);
-        Ok(Self { dram: Mapped::dram(), arena: Arena::new(capacity)?, bound: AtomicU32::new(0) })
+        // An Mnode has 31 bits for the number of its buffer.
+        let capacity = u32::try_from(leaves + 64).unwrap_or(u32::MAX).min((u32::MAX >> 1) - 1);
+        let (bound, live) = (AtomicU32::new(0), AtomicU64::new(0));
+        Ok(Self { dram: Mapped::dram(), arena: Arena::new(capacity)?, bound, live })
     }
 
     /// How many entries a buffer of `buffer` entries has room for, of these records.
@@ -130,6 +136,14 @@ impl Buffers {
         self.arena.prefetch(index);
     }
 
+    /// Fetches an entry. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {
+        if let Some(cell) = Self::entry::<K, V>(self.get(index), entry).first() {
+            self.dram.prefetch(cell);
+        }
+    }
+
     /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has what is up to
     /// `applied`.
     pub(crate) fn alloc(&self, node: u32, seq: u64, applied: u64) -> Result<u32, PmError> {
@@ -139,14 +153,32 @@ impl Buffers {
         self.dram.store(&buffer.head, 0);
         self.dram.store(&buffer.seq, seq);
         self.dram.store(&buffer.applied, applied);
+        self.dram.store(&buffer.passed, seq);
         self.dram.store(&buffer.state, State::of(node));
+        self.live.fetch_add(1, Relaxed);
         self.bound.fetch_max(index + 1, AcqRel);
         Ok(index)
     }
 
     pub(crate) fn free(&self, index: u32) {
         self.dram.store(&self.get(index).state, State::default());
+        self.live.fetch_sub(1, Relaxed);
         self.arena.free(index);
+    }
+
+    /// Buffers in use.
+    #[inline(always)]
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    /// The hand passes a buffer: how many writes since it last did. Racing: about so many.
+    pub(crate) fn pass(&self, index: u32) -> u64 {
+        let buffer = self.get(index);
+        let seq = self.dram.load(&buffer.seq);
+        let writes = seq.saturating_sub(self.dram.load(&buffer.passed));
+        self.dram.store(&buffer.passed, seq);
+        writes
     }
 
     /// Buffers in use, and the DRAM they take.
@@ -154,9 +186,14 @@ impl Buffers {
         (self.arena.len() as u64, self.arena.bytes() as u64)
     }
 
+    /// All indices that may be in use are below it.
+    pub(crate) fn bound(&self) -> u32 {
+        self.bound.load(Acquire)
+    }
+
     /// All indices that may be in use.
     pub(crate) fn indices(&self) -> std::ops::Range<u32> {
-        0..self.bound.load(Acquire)
+        0..self.bound()
     }
 
     #[inline(always)]

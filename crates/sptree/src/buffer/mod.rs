@@ -24,10 +24,13 @@
 //! so a buffer can always be absorbed, without a split and without memory. Splits meet
 //! empty buffers.
 //!
+//! **Who has a buffer** is decided by a [`budget`].
+//!
 //! Records with byte strings have blocks out of line, and no buffers: they are written as without.
 
 mod absorb;
 mod batch;
+mod budget;
 mod cells;
 mod restore;
 mod scan;
@@ -38,12 +41,13 @@ mod write;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use pmindex_core::{Medium, PmError, Pool};
 
 use crate::layout::Root;
 use crate::log::Log;
+
+use budget::Budget;
 
 pub(crate) use batch::BufferStage;
 pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
@@ -55,8 +59,7 @@ pub(crate) use write::Written;
 pub(crate) struct Buffering<M: Medium> {
     pub(crate) log: Log<M>,
     pub(crate) buffers: Buffers,
-    /// How many buffers there may be.
-    pub(crate) most: AtomicU64,
+    budget: Budget,
 }
 
 impl<M: Medium> Buffering<M> {
@@ -64,6 +67,6 @@ impl<M: Medium> Buffering<M> {
     pub(crate) fn open(pool: &Arc<Pool<M>>, root: &Root, leaves: u64) -> Result<Self, PmError> {
         let there = !pool.pm().load(&root.log).is_null();
         let log = if there { Log::open(pool, &root.log) } else { Log::create(pool, &root.log) }?;
-        Ok(Self { log, buffers: Buffers::new(leaves)?, most: AtomicU64::new(u64::MAX) })
+        Ok(Self { log, buffers: Buffers::new(leaves)?, budget: Budget::unlimited() })
     }
 }

@@ -1,37 +1,39 @@
 //! Looking after the log: checkpoints, and buffers that are old.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::OwnedRoute;
 
 use super::Buffering;
 use crate::log::{Chain, Heads};
-use crate::middle::NONE;
+use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Makes a checkpoint if one is due. Whoever calls it holds no lock. A log that cannot be looked
-    /// after now (the pool is full) fills up, and then writes go past the buffers.
+    /// Makes a checkpoint if one is due, and sees to who has a buffer. Whoever calls it holds no lock.
+    /// A log that cannot be looked after now (the pool is full) fills up, and then writes go past the
+    /// buffers.
     #[inline(always)]
     pub(crate) fn tend(&self) {
-        if let Some(buffering) = self.buffering()
-            && (buffering.log.is_checkpoint_due() || buffering.log.is_tight())
-        {
+        let Some(buffering) = self.buffering() else { return };
+        if buffering.log.is_checkpoint_due() || buffering.log.is_tight() {
             let _ = self.tend_now(buffering);
+        }
+        if buffering.budget.is_wanted() {
+            let _ = self.reassign(buffering);
         }
     }
 
-    /// A step of background work: a checkpoint, if one is due. Returns whether one was made.
+    /// A step of background work: a checkpoint, if one is due; else a buffer that goes to another leaf,
+    /// or is one too many. Returns whether there was any of it.
     pub(crate) fn tend_step(&self) -> Result<bool, IndexError> {
-        match self.buffering() {
-            Some(buffering) if buffering.log.is_checkpoint_due() || buffering.log.is_tight() => {
-                self.tend_now(buffering)
-            }
-            _ => Ok(false),
+        let Some(buffering) = self.buffering() else { return Ok(false) };
+        if buffering.log.is_checkpoint_due() || buffering.log.is_tight() {
+            return self.tend_now(buffering);
         }
+        Ok(self.reassign(buffering)? || self.take_surplus(buffering)?)
     }
 
     #[cold]
@@ -83,18 +85,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         buffering: &Buffering<M>,
         buffer: u32,
-    ) -> Result<Option<pmindex_record::OwnedRoute>, PmError> {
+    ) -> Result<Option<OwnedRoute>, PmError> {
         let node = self.middle.get(buffering.buffers.state(buffer).node());
         let guard = node.lock.lock(self.pm());
         if self.middle.buffer(node) != Some(buffer) {
             return Ok(None);
         }
         self.absorb(node, buffer)?;
-        let small = self.middle.taken(node, LEAF).len() <= LEAF / 4;
-        let inner = self.middle.prev(node) != NONE;
-        let low = (small && inner).then(|| self.middle.low_route(node));
+        let low = self.low_if_small(node);
         drop(guard);
         Ok(low)
+    }
+
+    /// The low key of a locked Mnode, if its Bnode is nearly empty and not the first.
+    pub(super) fn low_if_small(&self, node: &Mnode) -> Option<OwnedRoute> {
+        let small = self.middle.taken(node, LEAF).len() <= LEAF / 4;
+        let inner = self.middle.prev(node) != NONE;
+        (small && inner).then(|| self.middle.low_route(node))
     }
 
     /// Tells a checkpoint of every chain. Each is read at a version that validates, so whoever has
@@ -154,15 +161,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             buffering.log.checkpoint(|_| Ok::<(), PmError>(()))?;
         }
         Ok(())
-    }
-
-    /// Lets buffers take about so many bytes of DRAM: leaves that are written while there is room
-    /// get one, others are written in place. `u64::MAX`: all; 0: none. Not kept in the pool. Buffers
-    /// that are there already stay until their leaves end.
-    pub fn set_buffer_budget(&self, bytes: u64) {
-        if let Some(buffering) = self.buffering() {
-            let size = size_of::<super::cells::Buffer>() as u64;
-            buffering.most.store(bytes / size, Relaxed);
-        }
     }
 }

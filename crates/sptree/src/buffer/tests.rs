@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Pool};
+use pmindex_core::{Counting, Mapped, Medium, Pool};
 
+use super::cells::Buffer;
 use crate::SpTree;
 
-type Tree = SpTree<u64, u64, Mapped, 8, 4>;
+type Buffered<M> = SpTree<u64, u64, M, 8, 4>;
+type Tree = Buffered<Mapped>;
+
+/// DRAM of a buffer.
+const BYTES: u64 = size_of::<Buffer>() as u64;
 
 fn tree() -> (Arc<Pool<Mapped>>, Tree) {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
@@ -107,17 +112,131 @@ fn a_bnode_in_reused_memory_has_no_chain() {
     }
 }
 
+/// The keys of leaf `n` of [`spread`].
+fn keys_of(leaf: u64) -> std::ops::Range<u64> {
+    16 * leaf..16 * leaf + 8
+}
+
+/// `leaves` leaves, drained, with a budget of so many buffers, all of which the first ones got.
+fn spread<M: Medium>(pool: &Arc<Pool<M>>, leaves: u64, buffers: u64) -> Buffered<M> {
+    let tree = Buffered::create(pool, "t").expect("room");
+    tree.bulk_load(&mut (0..leaves).flat_map(keys_of).map(|key| (key, 0))).expect("room");
+    tree.set_buffer_budget(BYTES * buffers);
+    for leaf in 0..leaves {
+        tree.update(&(16 * leaf), &1).expect("room");
+    }
+    assert_eq!(with_buffer(&tree).len() as u64, buffers);
+    tree
+}
+
+/// The least keys of the leaves that have a buffer.
+fn with_buffer<M: Medium>(tree: &Buffered<M>) -> Vec<u64> {
+    let mut keys = Vec::new();
+    let having = tree.walk(|node, bnode, _| {
+        if tree.middle.buffer(node).is_some() {
+            keys.push(bnode.sorted(&tree.pool, bnode.taken(tree.pm()))?[0].0);
+        }
+        Ok(())
+    });
+    having.expect("intact");
+    assert_eq!(keys.len() as u64, tree.buffering().expect("some").buffers.live());
+    keys
+}
+
+/// Scattered numbers below `bound`.
+fn scattered(bound: u64) -> impl Iterator<Item = u64> {
+    let mut seed = 7u64;
+    std::iter::repeat_with(move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    })
+}
+
 #[test]
 fn leaves_without_a_buffer_are_written_in_place() {
     let (pool, tree) = tree();
-    tree.set_buffer_budget(2 * 384);
+    tree.set_buffer_budget(2 * BYTES);
     for key in 0..500u64 {
         assert!(tree.insert(&(key * 7919 % 500), &key).expect("room"));
     }
-    let buffers = tree.buffering().expect("some").buffers.size().0;
-    assert_eq!(buffers, 2);
+    assert_eq!(with_buffer(&tree).len(), 2);
     let tree = reopen(&pool, tree);
     assert_eq!(tree.check().expect("sound"), 500);
+}
+
+#[test]
+fn the_leaves_that_are_written_most_have_the_buffers() {
+    const LEAVES: u64 = 192;
+    const BUFFERS: u64 = 12;
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let tree = spread(&pool, LEAVES, BUFFERS);
+    let first: Vec<u64> = with_buffer(&tree);
+    let mut numbers = scattered(1 << 20);
+    let mut number = || numbers.next().unwrap_or(0);
+    // Nine writes of ten go to some leaves at the far end, then to others.
+    for hot in [150..160, 30..40, 175..185u64] {
+        let leaves = |keys: &[u64]| keys.iter().filter(|&&key| hot.contains(&(key / 16))).count();
+        assert!(leaves(&with_buffer(&tree)) <= 2, "whoever came first: {first:?}");
+        for round in 0..6000 {
+            let leaf =
+                if number() % 10 < 9 { hot.start + number() % 10 } else { number() % LEAVES };
+            tree.update(&(16 * leaf + number() % 8), &round).expect("room");
+        }
+        let now = with_buffer(&tree);
+        assert_eq!(now.len() as u64, BUFFERS, "within the budget, and all of it");
+        assert!(leaves(&now) >= 9, "{hot:?}: {now:?}");
+    }
+    assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+    let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
+    assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+}
+
+/// Fences of so many writes to leaves at random.
+fn fences_at_random(buffers: u64, writes: usize) -> u64 {
+    const LEAVES: u64 = 200;
+    let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
+    let tree: Buffered<Counting> = spread(&pool, LEAVES, buffers);
+    pool.pm().reset();
+    for (leaf, slot) in scattered(LEAVES).zip(scattered(8)).take(writes) {
+        tree.update(&(16 * leaf + slot), &3).expect("room");
+    }
+    pool.pm().counts().fences
+}
+
+#[test]
+fn buffers_stay_where_they_are_while_all_leaves_are_written_alike() {
+    let (none, some) = (fences_at_random(0, 20_000), fences_at_random(20, 20_000));
+    assert_eq!(none, 20_000, "in place");
+    // A tenth of the writes is buffered: half a fence each of the absorptions. The rest is moves.
+    let absorbed = 20_000 / 10 / 2;
+    assert!(some < none + absorbed + none / 20, "{some} fences, {none} without buffers");
+}
+
+#[test]
+fn a_smaller_budget_takes_buffers_away_and_none_takes_all() {
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let tree = spread(&pool, 50, 40);
+    for most in [39, 7, 0] {
+        tree.set_buffer_budget(most * BYTES);
+        while tree.step().expect("room") {}
+        assert_eq!(with_buffer(&tree).len() as u64, most);
+        assert_eq!(tree.check().expect("sound"), 400);
+    }
+    for leaf in 0..50 {
+        for round in 0..40 {
+            tree.update(&(16 * leaf), &round).expect("room");
+        }
+    }
+    assert_eq!(with_buffer(&tree).len(), 0);
+    tree.set_buffer_budget(u64::MAX);
+    for leaf in 0..50 {
+        tree.update(&(16 * leaf), &leaf).expect("room");
+    }
+    assert_eq!(with_buffer(&tree).len(), 50);
+    let tree = reopen(&pool, tree);
+    for leaf in 0..50 {
+        assert_eq!(tree.get(&(16 * leaf)).expect("intact"), Some(leaf));
+    }
 }
 
 #[test]

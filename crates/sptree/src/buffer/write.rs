@@ -1,7 +1,5 @@
 //! Writing through a buffer.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
@@ -60,7 +58,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Some((!hit.deleted).then(|| buffering.buffers.value::<K, V>(buffer, hit.entry)))
     }
 
-    /// Appends a record (or the deletion of a key) and puts it into the buffer, if that can be.
+    /// Appends a record (or the deletion of a key) and puts it into the buffer, if that can be; then
+    /// there are `change` (modulo 2^64) more records.
     ///
     /// # Errors
     /// Those of absorbing. A log that cannot grow is none: the write goes past the buffer.
@@ -70,6 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: &Held<'_, K, V, LEAF>,
         probe: &Probe<'_, K>,
         datum: Option<&Datum<'_, V>>,
+        change: u64,
     ) -> Result<Written, IndexError> {
         let Some(buffering) = self.buffering() else { return Ok(Written::Past) };
         let Some(buffer) = self.buffer_for(buffering, held)? else { return Ok(Written::Past) };
@@ -92,8 +92,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
             payload: &words[..count],
         };
+        buffers.prefetch_entry::<K, V>(buffer, entry); // while the fence is waited for
+        let counting = Counting::begin(self, held.index, change);
         match log.append(&record) {
             Ok(appended) => {
+                counting.end();
                 buffers.note(buffer, appended.location);
                 buffers.put::<K, V>(buffer, entry, probe, datum, known); // LIN: the unlock after it
                 Ok(Written::Buffered)
@@ -138,7 +141,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         index: u32,
         node: &Mnode,
     ) -> Result<Option<u32>, PmError> {
-        if buffering.buffers.size().0 >= buffering.most.load(Relaxed) {
+        if buffering.buffers.live() >= buffering.budget.most() {
+            self.note_unbuffered(buffering, index, node);
             return Ok(None);
         }
         let applied = self.bnode_of(node)?.applied(self.pm())?;
@@ -160,6 +164,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The number of the last entry that a new Bnode has nothing of.
     pub(crate) fn applied_of_new(&self) -> u64 {
         self.buffering().map_or(0, |buffering| buffering.log.greatest_seq())
+    }
+}
+
+/// Records that are noted before they are there: see [`Mending::arm_and_count`], whose reasons are
+/// these. Takes them back when dropped before its end.
+///
+/// [`Mending::arm_and_count`]: crate::mend::Mending::arm_and_count
+struct Counting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+    index: u32,
+    change: u64,
+}
+
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
+    Counting<'t, K, V, M, LEAF, BUFFER>
+{
+    #[inline(always)]
+    fn begin(tree: &'t SpTree<K, V, M, LEAF, BUFFER>, index: u32, change: u64) -> Self {
+        if change != 0 {
+            tree.count(index, change);
+        }
+        Self { tree, index, change }
+    }
+
+    #[inline(always)]
+    fn end(mut self) {
+        self.change = 0;
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+    for Counting<'_, K, V, M, LEAF, BUFFER>
+{
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.change != 0 {
+            self.tree.count(self.index, self.change.wrapping_neg());
+        }
     }
 }
 

@@ -1,0 +1,203 @@
+//! A panic of the medium at each access of a split, a merge, an absorption, a bulk load: the index
+//! is whole afterwards, without being opened again, and so is what a later opening finds.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+
+use pmindex_core::trace::Space;
+use pmindex_core::{Pool, PoolOptions, Traced};
+use pmindex_index::{Index, Key, PmIndex, Value};
+
+use crate::SpTree;
+
+/// Panics of the medium print nothing.
+fn be_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let message = info.payload_as_str().unwrap_or_default();
+            if !message.contains("step limit") {
+                print(info);
+            }
+        }));
+    });
+}
+
+/// An index that is interrupted.
+struct Rig<I> {
+    space: Space,
+    options: PoolOptions,
+    index: I,
+    pool: Arc<Pool<Traced>>,
+}
+
+impl<I> Rig<I> {
+    fn new<K: Key, V: Value>() -> Self
+    where
+        I: PmIndex<K, V, Traced>,
+    {
+        let options = PoolOptions::new().size(192 << 10).zone_bytes(64 << 10);
+        let options = options.slots(4).slot_bytes(1024);
+        let bytes = options.created_size().expect("a size") as usize;
+        let space = Space::new(bytes, bytes);
+        let pool = Arc::new(Pool::create_traced(&space, &options).expect("room"));
+        let index = I::create(&pool, "t").expect("room");
+        Self { space, options, index, pool }
+    }
+
+    /// Interrupts the call at its access number `at`; whether that was before its end.
+    fn interrupt(&self, at: u64, call: impl FnOnce(&I)) -> bool {
+        be_quiet();
+        self.space.limit_steps(at);
+        let ended = catch_unwind(AssertUnwindSafe(|| call(&self.index)));
+        self.space.limit_steps(u64::MAX);
+        ended.is_err()
+    }
+
+    /// Verifies the index, which holds `model`, or that with the interrupted change. With buffers the
+    /// change may be in the log though the index does not have it, and be found by the next opening,
+    /// as any call that never returned may happen later.
+    fn verify<K, V>(self, model: &BTreeMap<K, V>, changed: &BTreeMap<K, V>, at: u64)
+    where
+        K: Key + Debug,
+        V: Value + PartialEq + Debug,
+        I: PmIndex<K, V, Traced>,
+    {
+        let buffered = !std::any::type_name::<I>().ends_with(", 0>");
+        self.space.limit_steps(3_000_000);
+        let held = contents(&self.index);
+        assert!(held == *model || held == *changed, "access {at}: {held:?}");
+        assert_eq!(self.index.check().expect("sound"), held.len() as u64, "access {at}");
+        assert_eq!(self.index.len().expect("sound"), held.len() as u64, "access {at}");
+        for (key, value) in &held {
+            let found = self.index.get(key.borrowed()).expect("intact");
+            assert_eq!(found.as_ref(), Some(value), "access {at}");
+        }
+        self.pool.audit(self.index.blocks().expect("intact").into_iter()).expect("no leak");
+        let Self { space, options, index, pool } = self;
+        drop(index);
+        drop(pool);
+        let pool = Arc::new(Pool::open_traced(&space, &options).expect("a pool"));
+        let index = I::open(&pool, "t").expect("intact");
+        let again = contents(&index);
+        let late = buffered && again == *changed;
+        assert!(again == held || late, "access {at}, opened again: {again:?}, {held:?}");
+        assert_eq!(index.check().expect("sound"), again.len() as u64, "access {at}, opened again");
+        pool.audit(index.blocks().expect("intact").into_iter()).expect("no leak");
+    }
+}
+
+fn contents<K: Key, V: Value, I: Index<K, V>>(index: &I) -> BTreeMap<K, V> {
+    let all = index.range_bounds(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    all.map(|record| record.expect("intact")).collect()
+}
+
+/// Interrupts an insert, or a removal, at each of its accesses, with so many records there.
+fn at_each_access<K, V, I>(
+    records: u64,
+    (key, value): (impl Fn(u64) -> K, impl Fn(u64) -> V),
+    changed: u64,
+) where
+    K: Key + Debug,
+    V: Value + PartialEq + Debug,
+    I: PmIndex<K, V, Traced>,
+{
+    let mut at = 0;
+    loop {
+        let rig = Rig::<I>::new();
+        let mut model = BTreeMap::new();
+        for n in 0..records {
+            assert!(rig.index.insert(key(n).borrowed(), value(n).borrowed()).expect("room"));
+            model.insert(key(n), value(n));
+        }
+        let mut after = model.clone();
+        let removed = after.remove(&key(changed)).is_some();
+        if !removed {
+            after.insert(key(changed), value(changed));
+        }
+        let interrupted = rig.interrupt(at, |index| {
+            if removed {
+                index.remove(key(changed).borrowed()).expect("room");
+            } else {
+                index.insert(key(changed).borrowed(), value(changed).borrowed()).expect("room");
+            }
+        });
+        rig.verify(&model, &after, at);
+        if !interrupted {
+            assert!(at > 3, "nothing to interrupt");
+            return;
+        }
+        at += 1;
+    }
+}
+
+fn word(n: u64) -> u64 {
+    n
+}
+
+fn bytes(n: u64) -> Vec<u8> {
+    [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+}
+
+#[test]
+fn interrupted_splits_and_what_follows_them_are_mended() {
+    // The 13th record splits the third Bnode, or the fourth; the backup takes entries, too.
+    for records in 9..15 {
+        at_each_access::<u64, u64, SpTree<_, _, Traced, 4>>(records, (word, word), records);
+        at_each_access::<Vec<u8>, Vec<u8>, SpTree<_, _, Traced, 4>>(
+            records,
+            (bytes, bytes),
+            records,
+        );
+    }
+}
+
+#[test]
+fn interrupted_merges_are_mended() {
+    // Each removal of the last ones merges, or leaves a Bnode for the next to merge.
+    for removed in 0..9 {
+        at_each_access::<u64, u64, SpTree<_, _, Traced, 2>>(9, (word, word), removed);
+        at_each_access::<Vec<u8>, Vec<u8>, SpTree<_, _, Traced, 2>>(9, (bytes, bytes), removed);
+    }
+}
+
+#[test]
+fn interrupted_absorptions_splits_and_merges_of_buffered_bnodes_are_mended() {
+    for records in 9..15 {
+        at_each_access::<u64, u64, SpTree<_, _, Traced, 4, 3>>(records, (word, word), records);
+    }
+    for removed in 0..9 {
+        at_each_access::<u64, u64, SpTree<_, _, Traced, 2, 1>>(9, (word, word), removed);
+    }
+}
+
+fn bulk_loads_at_each_access<K, V, I>(key: impl Fn(u64) -> K, value: impl Fn(u64) -> V, step: u64)
+where
+    K: Key + Debug,
+    V: Value + PartialEq + Debug,
+    I: PmIndex<K, V, Traced>,
+{
+    let records: BTreeMap<K, V> = (0..15).map(|n| (key(n), value(n))).collect();
+    let mut at = 0;
+    loop {
+        let rig = Rig::<I>::new();
+        let interrupted = rig.interrupt(at, |index| {
+            index.bulk_load(&mut records.clone().into_iter()).expect("room");
+        });
+        rig.verify(&BTreeMap::new(), &records, at);
+        if !interrupted {
+            return;
+        }
+        at += step;
+    }
+}
+
+#[test]
+fn interrupted_bulk_loads_are_discarded_or_whole() {
+    bulk_loads_at_each_access::<u64, u64, SpTree<_, _, Traced, 4>>(word, word, 1);
+    bulk_loads_at_each_access::<u64, u64, SpTree<_, _, Traced, 4, 3>>(word, word, 1);
+    bulk_loads_at_each_access::<Vec<u8>, Vec<u8>, SpTree<_, _, Traced, 4>>(bytes, bytes, 1);
+}
