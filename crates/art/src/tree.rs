@@ -60,7 +60,7 @@ impl Place<'_> {
 pub(crate) struct Changed;
 
 /// Where a search stands: the child it reads next, and the version under which it may.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'t> {
     pub(crate) lock: &'t VersionLock,
     pub(crate) version: u64,

@@ -22,23 +22,29 @@ pub enum Direction {
     Descending,
 }
 
-/// How many children of a node a walk fetches at a time; it is that far ahead at least.
-const AHEAD: u8 = 16;
-
 /// A node that a walk stands in.
+#[derive(Debug)]
 struct Frame<'t> {
     at: At<'t>,
     node: Node<'t>,
-    /// The next byte to look at; `None`: the children are done.
+    /// Where its children begin in the window, those that were the node's at the version of `at`, and
+    /// which one is visited next.
+    start: usize,
+    next: usize,
+    /// Where the children after them begin; `None`: there are none.
     from: Option<u8>,
-    /// So many children from there on are being fetched, if there are so many, and where the next
-    /// ones begin.
-    ahead: u8,
-    fetch: Option<u8>,
-    /// Whether the leaf that ends here is still to come.
-    end: bool,
-    /// Whether the way from the root to this node is the bound's own.
-    edge: bool,
+    /// Whether the leaf that ends here is still to come: behind the children.
+    leaf: bool,
+    /// The byte of the bound's own way, whose child may be the first.
+    edge: Option<u8>,
+}
+
+/// What a walk needs besides the tree. Kept from walk to walk, it spares their allocations.
+#[derive(Debug, Default)]
+pub struct Scratch<'t> {
+    frames: Vec<Frame<'t>>,
+    /// Children of the nodes in `frames`, the last one's at the end.
+    window: Vec<Child>,
 }
 
 /// How a walk ended.
@@ -70,14 +76,43 @@ impl<'t, L: Leaves> Tree<'t, L> {
         limit: usize,
         places: &mut Vec<Place<'t>>,
     ) -> Result<bool, PmError> {
+        let scratch = &mut Scratch::default();
+        self.walk_with(pm, (bound, direction), limit, scratch, places, |_| {})
+    }
+
+    /// As [`walk`](Self::walk), with memory that serves walk after walk; `found` is told of each leaf
+    /// as soon as it is known to be on the way, in no order, and may prefetch it.
+    ///
+    /// # Errors
+    /// As [`walk`](Self::walk).
+    ///
+    /// # Cost
+    /// As [`walk`](Self::walk). The nodes below a node are fetched together, the leaves while the walk
+    /// goes on.
+    #[inline]
+    pub fn walk_with(
+        &self,
+        pm: &impl Medium,
+        (bound, direction): (Bound<&[u8]>, Direction),
+        limit: usize,
+        scratch: &mut Scratch<'t>,
+        places: &mut Vec<Place<'t>>,
+        mut found: impl FnMut(u64),
+    ) -> Result<bool, PmError> {
         let start = places.len();
         if limit == 0 {
             return Ok(true);
         }
+        let walk = Walk {
+            tree: *self,
+            bound,
+            up: direction == Direction::Ascending,
+            enough: start + limit,
+        };
         loop {
-            let mut frames = Vec::new();
-            let walk = Walk { tree: *self, bound, up: direction == Direction::Ascending };
-            let ended = walk.run(pm, &mut frames, start + limit, places)?;
+            scratch.frames.clear();
+            scratch.window.clear();
+            let ended = walk.run(pm, scratch, places, &mut found)?;
             match ended {
                 Ended::Done => return Ok(places.len() == start + limit),
                 Ended::Changed if places.len() > start => return Ok(true),
@@ -133,18 +168,25 @@ struct Walk<'t, 'b, L> {
     tree: Tree<'t, L>,
     bound: Bound<&'b [u8]>,
     up: bool,
+    /// Places to end with.
+    enough: usize,
 }
 
 impl<'t, L: Leaves> Walk<'t, '_, L> {
+    #[inline]
     fn run(
         &self,
         pm: &impl Medium,
-        frames: &mut Vec<Frame<'t>>,
-        enough: usize,
+        scratch: &mut Scratch<'t>,
         places: &mut Vec<Place<'t>>,
+        found: &mut impl FnMut(u64),
     ) -> Result<Ended, PmError> {
+        let nodes = self.tree.nodes;
         let (mut at, mut child) = self.tree.start(pm);
         let mut edge = !matches!(self.bound, Bound::Unbounded);
+        if child.is_nothing() {
+            return Ok(if at.holds(pm) { Ended::Done } else { Ended::Changed });
+        }
         loop {
             match child.target() {
                 Target::Nothing => {}
@@ -159,32 +201,58 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                     if inside {
                         places.push(Place { leaf, lock: at.lock, version: at.version });
                     }
-                    if places.len() >= enough {
+                    if places.len() >= self.enough {
                         return Ok(Ended::Done);
                     }
                 }
                 Target::Node(kind, index) => {
-                    let node = self.tree.nodes.get(kind, index);
+                    let node = nodes.get(kind, index);
+                    let wanted = self.enough - places.len();
+                    let first = self.bound_byte(at.depth, edge);
+                    nodes.prefetch_children(node, first, self.up, wanted);
                     let version = node.head().lock.begin_read(pm);
                     if !at.holds(pm) {
                         return Ok(Ended::Changed);
                     }
                     let here = At { lock: &node.head().lock, version, depth: at.depth };
-                    match self.enter(here, node, edge) {
-                        Some(frame) => frames.push(frame),
-                        None if here.holds(pm) => {}
-                        None => return Ok(Ended::Changed),
+                    let frame = self.enter(here, node, edge);
+                    if let Some(mut frame) = frame {
+                        let end = self.up && std::mem::take(&mut frame.leaf);
+                        let end = if end { self.leaf_at_end(node) } else { None };
+                        self.refill(&mut frame, &mut scratch.window, wanted, found);
+                        if !here.holds(pm) {
+                            return Ok(Ended::Changed);
+                        }
+                        let at = At { depth: frame.at.depth + 1, ..frame.at };
+                        scratch.frames.push(frame);
+                        if let Some(leaf) = end {
+                            found(leaf);
+                            places.push(Place { leaf, lock: at.lock, version: at.version });
+                            if places.len() >= self.enough {
+                                return Ok(Ended::Done);
+                            }
+                        }
+                    } else if !here.holds(pm) {
+                        return Ok(Ended::Changed);
                     }
                 }
             }
-            if frames.is_empty() && !at.holds(pm) {
-                return Ok(Ended::Changed); // nothing, or one leaf, at the root
-            }
-            match self.advance(pm, frames) {
+            match self.advance(pm, scratch, self.enough - places.len(), found) {
                 Some(Some(next)) => (at, child, edge) = next,
                 Some(None) => return Ok(Ended::Done),
                 None => return Ok(Ended::Changed),
             }
+        }
+    }
+
+    /// The byte of a node's first child inside, as far as it is known before the node is read.
+    fn bound_byte(&self, depth: usize, edge: bool) -> u8 {
+        match self.bound {
+            Bound::Included(bound) | Bound::Excluded(bound) if edge => {
+                bound.get(depth).copied().unwrap_or(0)
+            }
+            _ if self.up => 0,
+            _ => 255,
         }
     }
 
@@ -203,19 +271,19 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         })
     }
 
-    /// The frame of a node, at the first child that can be inside. Racing: whoever takes a child out
-    /// of the frame validates.
+    /// The frame of a node, before the first child that can be inside. Racing: whoever takes a child
+    /// out of the node validates.
     fn enter(&self, here: At<'t>, node: Node<'t>, edge: bool) -> Option<Frame<'t>> {
         let nodes = self.tree.nodes;
         let meta = nodes.meta(node);
         let len = meta.prefix_len().min(PREFIX_MAX);
-        let all = |at: At<'t>, edge: bool| {
+        let all = |at: At<'t>| {
             let from = Some(if self.up { 0 } else { 255 });
-            Frame { at, node, from, ahead: 0, fetch: from, end: true, edge }
+            Frame { at, node, start: 0, next: 0, from, leaf: true, edge: None }
         };
         let at = At { depth: here.depth + len, ..here };
         let (Bound::Included(bound) | Bound::Excluded(bound), true) = (self.bound, edge) else {
-            return Some(all(at, false));
+            return Some(all(at));
         };
         let prefix = nodes.compare_prefix(node.head(), len, bound, here.depth);
         if prefix.common < len {
@@ -223,90 +291,88 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             let theirs = prefix.word.to_le_bytes()[prefix.common];
             let (probe, have) = key_word(bound, here.depth);
             let greater = prefix.common >= have || theirs > probe.to_le_bytes()[prefix.common];
-            return (greater == self.up).then(|| all(at, false));
+            return (greater == self.up).then(|| all(at));
         }
-        Some(match bound.get(at.depth) {
+        if let Some(&byte) = bound.get(at.depth) {
             // The leaf that ends here is less than the bound, and so are the children before.
-            Some(&byte) => Frame {
-                at,
-                node,
-                from: Some(byte),
-                ahead: 0,
-                fetch: Some(byte),
-                end: !self.up,
-                edge: true,
-            },
-            // The bound ends here, and so does a leaf that is it; all children are greater.
-            None if self.up => {
-                let end = matches!(self.bound, Bound::Included(_));
-                Frame { end, ..all(at, false) }
-            }
-            None => {
-                let end = matches!(self.bound, Bound::Included(_));
-                Frame { at, node, from: None, ahead: 0, fetch: None, end, edge: false }
-            }
-        })
+            return Some(Frame { from: Some(byte), leaf: !self.up, edge: Some(byte), ..all(at) });
+        }
+        // The bound ends here, and so does a leaf that is it; all children are greater.
+        let from = if self.up { Some(0) } else { None };
+        Some(Frame { from, leaf: matches!(self.bound, Bound::Included(_)), ..all(at) })
     }
 
-    /// Fetches the nodes among the next children, so that their misses overlap; returns where those
-    /// after them begin.
-    fn fetch_children(&self, node: Node<'t>, mut from: Option<u8>) -> Option<u8> {
+    /// Reads the next children of the last frame into the window, and fetches them. Racing: validate.
+    #[inline(always)]
+    fn refill(
+        &self,
+        frame: &mut Frame<'t>,
+        window: &mut Vec<Child>,
+        wanted: usize,
+        found: &mut impl FnMut(u64),
+    ) {
         let nodes = self.tree.nodes;
-        for _ in 0..AHEAD {
-            let (byte, child) = nodes.next(node, from?, self.up)?;
-            nodes.prefetch_child(child, &[], 0);
-            from = if self.up { byte.checked_add(1) } else { byte.checked_sub(1) };
+        (frame.start, frame.next) = (window.len(), window.len());
+        if let Some(from) = frame.from {
+            // A child has one leaf at least.
+            let (first, rest) = nodes.children(frame.node, from, self.up, wanted, window);
+            frame.from = rest;
+            // Only the first child can share the bound's way, if it has its byte.
+            frame.edge = frame.edge.filter(|byte| first == Some(*byte));
+            for child in &window[frame.start..] {
+                match child.target() {
+                    Target::Leaf(leaf) => found(leaf),
+                    Target::Node(kind, index) => nodes.prefetch(kind, index, None),
+                    Target::Nothing => {}
+                }
+            }
         }
-        from
+    }
+
+    /// The leaf whose key ends at a node. Racing: validate.
+    fn leaf_at_end(&self, node: Node<'t>) -> Option<u64> {
+        match self.tree.nodes.dram.load(&node.head().end).target() {
+            Target::Leaf(leaf) => Some(leaf),
+            _ => None,
+        }
     }
 
     /// The next child of the last frame that has one; `None` if that has changed, `Some(None)` if
     /// there is none left.
     #[allow(clippy::option_option, clippy::type_complexity, reason = "see above")]
+    #[inline(always)]
     fn advance(
         &self,
         pm: &impl Medium,
-        frames: &mut Vec<Frame<'t>>,
+        scratch: &mut Scratch<'t>,
+        wanted: usize,
+        found: &mut impl FnMut(u64),
     ) -> Option<Option<(At<'t>, Child, bool)>> {
-        let nodes = self.tree.nodes;
+        let Scratch { frames, window } = scratch;
         while let Some(frame) = frames.last_mut() {
             let at = At { depth: frame.at.depth + 1, ..frame.at };
-            let ends = |frame: &mut Frame<'t>| {
-                let end = std::mem::take(&mut frame.end);
-                let child = nodes.dram.load(&frame.node.head().end);
-                (end && !child.is_nothing()).then_some(child)
-            };
-            if self.up
-                && let Some(child) = ends(frame)
-            {
-                return frame.at.holds(pm).then_some(Some((at, child, false)));
+            if let Some(&child) = window.get(frame.next) {
+                frame.next += 1;
+                let edge = frame.edge.take().is_some();
+                return Some(Some((at, child, edge)));
             }
-            if let Some(from) = frame.from {
-                while frame.ahead <= AHEAD && frame.fetch.is_some() {
-                    frame.fetch = self.fetch_children(frame.node, frame.fetch);
-                    frame.ahead += AHEAD;
-                }
-                frame.ahead = frame.ahead.saturating_sub(1);
-                let next = nodes.next(frame.node, from, self.up);
+            window.truncate(frame.start);
+            if frame.from.is_some() {
+                self.refill(frame, window, wanted, found);
                 if !frame.at.holds(pm) {
                     return None;
                 }
-                if let Some((byte, child)) = next {
-                    // Only the first child can share the bound's way, if it has its byte.
-                    let edge = frame.edge && byte == from;
-                    frame.edge = false;
-                    frame.from = if self.up { byte.checked_add(1) } else { byte.checked_sub(1) };
-                    return Some(Some((at, child, edge)));
+                continue;
+            }
+            if std::mem::take(&mut frame.leaf) {
+                let end = self.leaf_at_end(frame.node);
+                if !frame.at.holds(pm) {
+                    return None;
                 }
-                frame.from = None;
-            }
-            if !self.up
-                && let Some(child) = ends(frame)
-            {
-                return frame.at.holds(pm).then_some(Some((at, child, false)));
-            }
-            if !frame.at.holds(pm) {
-                return None;
+                if let Some(leaf) = end {
+                    found(leaf);
+                    return Some(Some((at, Child::leaf(leaf), false)));
+                }
             }
             frames.pop();
         }

@@ -1,8 +1,9 @@
 //! Scans, in both directions, walking from tree to tree.
 //!
-//! A scan takes some records at a time: their places in a tree, in order, then each record, whose
-//! place is validated after it is read. Where something has changed it goes on from the last key
-//! that it has. The cache misses of a batch overlap.
+//! A scan takes some records at a time: their places, in order, from as many trees as that takes, then
+//! each record, whose place is validated after it is read. Where something has changed it goes on from
+//! the last key that it has. Records lie anywhere in PM: a walk fetches each as soon as it knows of it,
+//! so the cache misses of a batch overlap each other and the rest of the walk.
 //!
 //! The two ends share the bounds: each batch that one end copies moves its bound past the records
 //! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
@@ -11,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_art::{Direction, Place};
+use pmindex_art::{Direction, KeyBuf, Place, Scratch};
 use pmindex_core::{Mapped, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::Probe;
@@ -38,11 +39,15 @@ pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PR
     /// What the back has copied, ascending, all greater.
     back_items: VecDeque<(K, V)>,
     places: Vec<Place<'t>>,
+    scratch: Scratch<'t>,
 }
 
-/// Where one end reads next: a directory entry, and from where in its tree on. `None`: nowhere.
+/// A directory entry, and from where in its tree on.
+type From = (usize, Bound<KeyBuf>);
+
+/// Where one end reads next. `None`: nowhere.
 struct End {
-    next: Option<(usize, Bound<Vec<u8>>)>,
+    next: Option<From>,
     /// Records of the next batch.
     batch: usize,
 }
@@ -99,24 +104,29 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             front_items: VecDeque::new(),
             back_items: VecDeque::new(),
             places: Vec::new(),
+            scratch: Scratch::default(),
         }
     }
 
+    /// The directory entry of a key, and the rest of it.
+    fn home_of(key: &K) -> (usize, KeyBuf) {
+        let probe = Probe::of_stored(key);
+        let bytes = KeyBytes::of(&probe);
+        let home = Self::home(bytes.bytes());
+        let mut rest = KeyBuf::new();
+        rest.push(home.rest);
+        (home.entry, rest)
+    }
+
     /// Where a scan begins.
-    fn scan_from(&self, bound: &Bound<K>, up: bool) -> Option<(usize, Bound<Vec<u8>>)> {
-        let home = |key: &K| {
-            let probe = Probe::of_stored(key);
-            let bytes = KeyBytes::of(&probe);
-            let home = Self::home(bytes.bytes());
-            (home.entry, home.rest.to_vec())
-        };
+    fn scan_from(&self, bound: &Bound<K>, up: bool) -> Option<From> {
         match bound {
             Bound::Included(key) => {
-                let (entry, rest) = home(key);
+                let (entry, rest) = Self::home_of(key);
                 Some((entry, Bound::Included(rest)))
             }
             Bound::Excluded(key) => {
-                let (entry, rest) = home(key);
+                let (entry, rest) = Self::home_of(key);
                 Some((entry, Bound::Excluded(rest)))
             }
             Bound::Unbounded => {
@@ -180,25 +190,58 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Range<'_, K, V, M, CHUNK, PREFIX>
 {
-    /// Reads some records at one end and moves that end on; `false` if there are none left.
-    fn read_batch(&mut self, up: bool, mut take: impl FnMut(K, V)) -> Result<bool, IndexError> {
+    /// The next directory entry that was ever used, unless it is beyond the other end's bound.
+    fn after(&self, entry: usize, up: bool) -> Option<usize> {
+        let after = Directory::<PREFIX>::step(entry, up)?;
+        let after = self.tree.directory.next(after, up)?;
+        let inside = match if up { &self.upper } else { &self.lower } {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (last, _) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
+                if up { after <= last } else { after >= last }
+            }
+            Bound::Unbounded => true,
+        };
+        inside.then_some(after)
+    }
+
+    /// Takes up to `limit` places from `from` on; returns where those after them begin, if there may
+    /// be some: in the tree of the last place, or in a tree after it.
+    fn take_places(
+        &mut self,
+        from: &From,
+        up: bool,
+        limit: usize,
+    ) -> Result<Option<usize>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         let direction = if up { Direction::Ascending } else { Direction::Descending };
+        let fetch = |leaf| tree.records.prefetch(SlotRef::from_number(leaf));
+        let (mut entry, bound) = (from.0, from.1.as_ref().map(KeyBuf::bytes));
+        let mut bound = bound;
+        self.places.clear();
+        loop {
+            let after = self.after(entry, up);
+            let left = limit - self.places.len();
+            if let Some(after) = after {
+                tree.tree(after).prefetch(direction);
+            }
+            let (scratch, places) = (&mut self.scratch, &mut self.places);
+            let art = tree.tree(entry);
+            if art.walk_with(pm, (bound, direction), left, scratch, places, fetch)? {
+                return Ok(Some(entry));
+            }
+            let Some(after) = after else { return Ok(None) };
+            (entry, bound) = (after, Bound::Unbounded);
+        }
+    }
+
+    /// Reads some records at one end and moves that end on; `false` if there are none left.
+    fn read_batch(&mut self, up: bool, mut take: impl FnMut(K, V)) -> Result<bool, IndexError> {
+        let tree = self.tree;
         let end = if up { &mut self.front } else { &mut self.back };
-        let Some((entry, bound)) = end.next.take() else { return Ok(false) };
+        let Some(from) = end.next.take() else { return Ok(false) };
         let limit = end.batch;
         end.batch = (4 * limit).min(BATCH);
-        self.places.clear();
-        let from = bound.as_ref().map(Vec::as_slice);
-        let more = tree.tree(entry).walk(pm, from, direction, limit, &mut self.places)?;
-        for place in &self.places {
-            tree.records.prefetch(SlotRef::from_number(place.leaf));
-        }
-        let after =
-            Directory::<PREFIX>::step(entry, up).and_then(|entry| tree.directory.next(entry, up));
-        if let Some(after) = after.filter(|_| !more) {
-            tree.tree(after).prefetch(direction);
-        }
+        let more = self.take_places(&from, up, limit)?;
         // Given out when the next one is there: of the last one the key is kept.
         let mut held: Option<(K, V)> = None;
         let mut changed = false;
@@ -228,20 +271,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             take(key, value);
             last
         });
-        let next = if ended {
+        let next = if ended || (more.is_none() && !changed) {
             None
-        } else if more || changed {
-            let bound = match &last {
-                Some(key) => {
-                    let probe = Probe::of_stored(key);
-                    let bytes = KeyBytes::of(&probe);
-                    Bound::Excluded(Directory::<PREFIX>::rest(bytes.bytes()).to_vec())
-                }
-                None => bound,
-            };
-            Some((entry, bound))
+        } else if let Some(key) = &last {
+            let (entry, rest) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
+            match more {
+                // Nothing is left in the trees between.
+                Some(entered) if !changed && entered != entry => Some((entered, Bound::Unbounded)),
+                _ => Some((entry, Bound::Excluded(rest))),
+            }
         } else {
-            after.map(|entry| (entry, Bound::Unbounded))
+            Some(from)
         };
         if up {
             self.front.next = next;

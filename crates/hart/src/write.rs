@@ -128,9 +128,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let Some(slot) = held.slot else { return Ok(None) };
         let value = self.records.value(slot)?;
         let objects = self.objects_of(slot)?;
+        let line = self.line_word(slot)?;
         let restore = Restore { tree: self, slot };
         let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
-        let line = self.line_word(slot)?;
         self.chunks.prefetch_state(line);
         self.pm().fence(cleared)?; // durable before: reuse
         let home = Self::home(key.bytes());
