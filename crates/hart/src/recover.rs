@@ -70,6 +70,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Opens the index `name`, and recovers it. Opening it with another `PREFIX` is fine: that
     /// concerns DRAM only.
     ///
+    /// A clean-shutdown image that is damaged is dropped, and the trees are built from the records: then
+    /// the [report](Self::recovery_report) has `clean`, not `from_image`, and if the list of its parts
+    /// was cut off, that among the repairs; parts that nothing leads to any more stay allocated, as an
+    /// audit of the pool says.
+    ///
     /// # Errors
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
@@ -176,7 +181,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         let shapes = (0..).zip(chunks).filter_map(|(number, chunk)| Some((number, (*chunk)?.1)));
         let restored = self.restore(root, &shapes.collect::<Vec<(u32, ChunkShape)>>());
-        free_pieces(&self.pool, root)?; // durable before: any change of the index
+        if !free_pieces(&self.pool, root)? {
+            self.report.repaired += 1; // durable before: any change of the index
+        }
         if let Some(records) = restored {
             self.counts[0].store(records, Relaxed);
             self.report.records = records;

@@ -5,8 +5,8 @@
 //! root's `image`. Each says how many there are and which one it is, so an image counts when it is
 //! complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first and
 //! each durably, before the index can change; so an image that counts is never older than the index,
-//! whoever was killed when. A damaged one is ignored, and so is that of an index that is opened with
-//! another `PREFIX`.
+//! whoever was killed when. A damaged one is ignored, a damaged list of pieces cut off where it is
+//! damaged, and the trees are built from the records; an image for another `PREFIX` is ignored too.
 //!
 //! | piece | its words |
 //! |-------|-----------|
@@ -36,6 +36,8 @@ const HEADER_WORDS: usize = size_of::<Piece>() / 8;
 const FEW: usize = 64;
 
 const HEAD: u64 = 4;
+/// Words of the head.
+const HEAD_WORDS: usize = 6;
 const TREES: u64 = 5;
 const CHUNKS: u64 = 6;
 
@@ -122,7 +124,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let root = self.root()?;
         match self.save(root) {
             Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
-            Err(_) => Ok(free_pieces(pool, root)?),
+            Err(_) => {
+                free_pieces(pool, root)?;
+                Ok(())
+            }
             Ok(()) => Ok(()),
         }
     }
@@ -180,7 +185,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     ) -> Result<Option<u64>, PmError> {
         let mut words = Vec::new();
         let Some(title) = read(&self.pool, pieces, 0, &mut words)? else { return Ok(None) };
-        let Ok([prefix, records, used @ ..]) = <[u64; 6]>::try_from(words.as_slice()) else {
+        let Ok([prefix, records, used @ ..]) = <[u64; HEAD_WORDS]>::try_from(words.as_slice())
+        else {
             return Ok(None);
         };
         if title.what != HEAD || prefix != PREFIX as u64 {
@@ -288,35 +294,79 @@ fn read<M: Medium>(
     at: usize,
     words: &mut Vec<u64>,
 ) -> Result<Option<Title>, PmError> {
+    let whole = read_whole(pool, pieces[at], words)?;
+    let here = [at as u64, pieces.len() as u64];
+    Ok(whole.filter(|(place, _)| *place == here).map(|(_, title)| title))
+}
+
+/// Reads whatever piece is at `at`: its position and how many there are, and what it is; `None` if it
+/// is not whole.
+fn read_whole<M: Medium>(
+    pool: &Pool<M>,
+    at: PPtr<Piece>,
+    words: &mut Vec<u64>,
+) -> Result<Option<([u64; 2], Title)>, PmError> {
     let pm = pool.pm();
-    let piece = pool.get(pieces[at])?;
+    let piece = pool.get(at)?;
     let len = pm.load(&piece.words);
     if len > pool.len() / 8 {
         return Ok(None);
     }
-    let cells = pool.words(pieces[at].offset() + 8 * HEADER_WORDS as u64, len as usize)?;
+    let cells = pool.words(at.offset() + 8 * HEADER_WORDS as u64, len as usize)?;
     words.resize(cells.len(), 0);
     pm.read_words(cells, words);
     let (what, first, count) = (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
     let title = Title { what, first, count };
-    let whole = checksum(at as u64, pieces.len() as u64, title, words) == pm.load(&piece.checksum);
-    let placed = pm.load(&piece.position) == at as u64;
-    let counted = pm.load(&piece.total) == pieces.len() as u64;
-    Ok((whole && placed && counted).then_some(title))
+    let [position, total] = [pm.load(&piece.position), pm.load(&piece.total)];
+    let whole = checksum(position, total, title, words) == pm.load(&piece.checksum);
+    Ok(whole.then_some(([position, total], title)))
 }
 
-/// Frees the pieces one by one.
-pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+/// The position and the total of the piece at `at`, if there is one that can stand behind `before`; of
+/// the first one (`before` is `None`) whatever it is. Its words may be damaged.
+fn place_of<M: Medium>(
+    pool: &Pool<M>,
+    at: PPtr<Piece>,
+    before: Option<[u64; 2]>,
+) -> Option<[u64; 2]> {
+    let (pm, piece) = (pool.pm(), pool.get(at).ok()?);
+    let [position, total] = [pm.load(&piece.position), pm.load(&piece.total)];
+    let (what, words) = (pm.load(&piece.what), pm.load(&piece.words));
+    let follows = match before {
+        Some([last, all]) => position == last + 1 && total == all,
+        None if position == 0 => what == HEAD && words == HEAD_WORDS as u64,
+        // An interrupted opening has freed those before it.
+        None => read_whole(pool, at, &mut Vec::new()).is_ok_and(|whole| whole.is_some()),
+    };
+    let sound = position < total && what <= CHUNKS && words <= pool.len() / 8;
+    (follows && sound).then_some([position, total])
+}
+
+/// Frees the pieces one by one. Where the list is damaged it is cut off, and what it does not lead to
+/// any more stays allocated: nothing is freed that is not known to be a piece. Returns whether it was
+/// whole.
+pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<bool, PmError> {
     let pm = pool.pm();
+    let mut before = None;
     loop {
         let first = pm.load(&root.image);
         if first.is_null() {
-            return Ok(());
+            return Ok(true);
+        }
+        before = place_of(pool, first, before);
+        if before.is_none() {
+            return cut_off(pool, root);
         }
         let piece = pool.get(first)?;
         let next = pm.load(&piece.next);
         let mut op = pool.op()?;
-        op.free(first, Owner::pointer(&root.image, first))?;
+        match op.free(first, Owner::pointer(&root.image, first)) {
+            Err(PmError::Corrupt { .. }) => {
+                drop(op); // no block that is in use
+                return cut_off(pool, root);
+            }
+            freed => freed?,
+        }
         op.changes(&piece.next);
         op.prepare(Flushed::nothing())?; // durable before: the pointer
         pm.store(&root.image, next);
@@ -325,6 +375,15 @@ pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), 
         let durable = pm.fence(linked.and(sealed))?;
         op.finish(durable);
     }
+}
+
+/// Forgets what is left of a damaged list.
+#[cold]
+fn cut_off<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<bool, PmError> {
+    pool.settle(&root.image)?;
+    pool.pm().store(&root.image, PPtr::NULL);
+    pool.pm().persist(&root.image)?; // durable before: any change of the index
+    Ok(false)
 }
 
 const _: () = assert!(HEADER_WORDS == 8);

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Barrier, Mutex};
 
-use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Shape, Storable, Words};
+use pmindex_core::{Mapped, Medium, PPtr, Pool};
+use pmindex_index::{Shape, Storable, Words};
 
 use crate::layout::Piece;
 use crate::shutdown::{Title, checksum};
@@ -102,7 +102,7 @@ fn pieces(pool: &Pool, root: PPtr<crate::layout::Root>) -> Vec<PPtr<Piece>> {
 }
 
 #[test]
-fn a_damaged_image_is_ignored_or_reported() {
+fn a_damaged_image_is_ignored() {
     let words = |pool: &Pool, piece: PPtr<Piece>| {
         8 + pool.pm().load(&pool.get(piece).expect("a piece").words)
     };
@@ -117,15 +117,64 @@ fn a_damaged_image_is_ignored_or_reported() {
             let piece = pieces(&pool, root)[at].offset();
             let cell = &pool.words(piece + 8 * word, 1).expect("a word")[0];
             pool.pm().store_word(cell, pool.pm().load_word(cell) ^ 1 << (word % 64));
-            match Small::open(&pool, "h") {
-                Ok(hart) => {
-                    assert!(!hart.recovery_report().from_image, "piece {at} word {word}");
-                    assert_holds(&hart, 40);
-                }
-                // A list that leads elsewhere.
-                Err(IndexError::Pool(PmError::Corrupt { .. })) => assert_eq!(word, 0),
-                Err(other) => panic!("piece {at} word {word}: {other}"),
+            let hart = Small::open(&pool, "h").expect("built from the records");
+            assert!(!hart.recovery_report().from_image, "piece {at} word {word}");
+            assert_holds(&hart, 40);
+        }
+    }
+}
+
+#[test]
+fn a_list_of_an_image_that_leads_elsewhere_is_cut_off_there() {
+    let (pool, hart) = filled(40);
+    let root = hart.entry.root::<crate::layout::Root>();
+    hart.close().expect("room");
+    let count = pieces(&pool, root).len();
+    // The root's pointer, and that of each piece.
+    for at in 0..=count {
+        for wrong in 0..6 {
+            let (pool, hart) = filled(40);
+            let mut chunks = Vec::new();
+            let each = hart.chunks.each(hart.pm(), |_, chunk, _, _| {
+                chunks.push(chunk.offset());
+                Ok(())
+            });
+            each.expect("known");
+            hart.close().expect("room");
+            let all = pieces(&pool, root);
+            let target = match wrong {
+                0 => chunks[0], // would free what is in use
+                1 => chunks[0] + 64,
+                2 => all[0].offset(), // a circle, or a piece already freed
+                3 => pool.len(),
+                4 => root.offset(),
+                _ => all[count - 1].offset() + 3,
+            };
+            let cell = match at.checked_sub(1) {
+                None => &pool.get(root).expect("a root").image,
+                Some(before) => &pool.get(all[before]).expect("a piece").next,
+            };
+            pool.pm().store(cell, PPtr::new(target));
+            let hart = Small::open(&pool, "h").expect("built from the records");
+            let report = hart.recovery_report();
+            if at == 0 && wrong == 2 {
+                assert!(report.from_image, "that is where it led");
+            } else {
+                assert!(!report.from_image && report.repaired == 1, "{at} {wrong}: {report:?}");
             }
+            assert_holds(&hart, 40);
+            // It is as good as new: what changes is there, and so is the next image.
+            for n in 0..40 {
+                assert_eq!(
+                    hart.update(&key(n), &7),
+                    Ok(hart.contains_key(&key(n)).expect("sound"))
+                );
+            }
+            let all = hart.len().expect("counted");
+            hart.close().expect("room");
+            let hart = Small::open(&pool, "h").expect("sound");
+            assert!(hart.recovery_report().from_image);
+            assert_eq!(hart.check(), Ok(all));
         }
     }
 }
