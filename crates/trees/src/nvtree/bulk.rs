@@ -337,7 +337,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Step P3.
     fn finish(mut self) -> Result<u64, IndexError> {
         let tree = self.tree;
-        let inner = tree.inner.prepare(&self.leaves)?;
+        let inner = tree.inner.prepare(1, &[&self.leaves])?;
         self.finished = true; // what follows decides
         mark(&tree.pool, self.root, 0)?; // LIN, DUR
         tree.inner.install(tree.pm(), &inner);

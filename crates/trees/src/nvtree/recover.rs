@@ -113,11 +113,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             ..RecoveryReport::default()
         };
         let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
-        let leaves = if let Some(saved) = saved {
+        let parts = if let Some(saved) = saved {
             report.from_image = true;
-            report.leaves = saved.leaves.len() as u64;
+            report.leaves = saved.parts.iter().map(|part| part.len() as u64).sum();
             report.records = saved.records;
-            saved.leaves
+            report.threads = saved.threads;
+            saved.parts
         } else {
             let survey = waypoints::survey::<K, V, M, LEAF>(pool, root, head, limit)?;
             report.threads = survey.threads;
@@ -130,9 +131,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 value: std::marker::PhantomData,
             };
             gather.run(survey.stretches)?;
-            gather.leaves
+            vec![gather.leaves]
         };
-        let prepared = inner.prepare(&leaves)?;
+        let parts: Vec<&[LeafRef]> =
+            parts.iter().flat_map(|part| part.chunks(InnerTree::<K, INNER>::PART)).collect();
+        let prepared = inner.prepare(report.threads, &parts)?;
         inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let locks = VersionTable::new(limit.ilog2().clamp(4, 13));

@@ -15,15 +15,21 @@ use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Piece, Root};
 use super::leaf::{Leaf, link, prepare_free};
 use super::tree::NvTree;
+use crate::threads::{on_threads, threads_for};
 
 /// Pairs in a piece: 32 KiB.
 const PAIRS: usize = 2044;
 const HEADER_WORDS: usize = size_of::<Piece>() / 8;
 
+/// Pieces that a thread reads at a time.
+const GROUP: usize = 4;
+
 /// What an image says.
 pub(super) struct Saved {
-    pub(super) leaves: Vec<LeafRef>,
+    /// The leaves, in order.
+    pub(super) parts: Vec<Vec<LeafRef>>,
     pub(super) records: u64,
+    pub(super) threads: usize,
 }
 
 fn has_image<K: Key>() -> bool {
@@ -127,37 +133,64 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     limit: u64,
 ) -> Option<Saved> {
     let pm = pool.pm();
-    let mut saved = Saved { leaves: Vec::new(), records: 0 };
     let mut next = pm.load(&root.image);
     let total = pm.load(&pool.get(next).ok()?.total);
-    let mut last = None;
-    let mut words = Vec::new();
+    let (mut pieces, mut leaves, mut records) = (Vec::new(), 0, 0u64);
     while !next.is_null() {
         let piece = pool.get(next).ok()?;
-        let leaves = pm.load(&piece.leaves);
-        if leaves == 0 || leaves > PAIRS as u64 || saved.leaves.len() as u64 + leaves > limit {
+        let count = pm.load(&piece.leaves);
+        leaves += count.min(limit);
+        if count == 0 || count > PAIRS as u64 || leaves > limit {
             return None;
         }
-        let pairs: &[PmU64] =
-            pool.words(next.offset() + 8 * HEADER_WORDS as u64, 2 * leaves as usize).ok()?;
-        words.resize(pairs.len(), 0);
-        pm.read_words(pairs, &mut words);
-        if hash_words(&words) != pm.load(&piece.checksum) {
+        let body = next.offset() + 8 * HEADER_WORDS as u64;
+        pieces.push((piece, pool.words(body, 2 * count as usize).ok()?));
+        records = records.wrapping_add(pm.load(&piece.records));
+        next = pm.load(&piece.next);
+    }
+    let threads = threads_for(pieces.len());
+    let groups: Vec<_> = pieces.chunks(GROUP).collect();
+    let parts = on_threads(threads, groups.len(), |at| {
+        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], at == 0)
+    });
+    let parts: Vec<Vec<LeafRef>> = parts.into_iter().collect::<Option<_>>()?;
+    let first = parts.first()?.first()?;
+    let starts = first.leaf() == pm.load(&root.head).offset();
+    let greatest = |part: &Vec<LeafRef>| part.last().map(LeafRef::fence);
+    // The head's fence has no meaning; no other leaf is first in the first part.
+    let ordered = parts.windows(2).enumerate().all(|(at, pair)| {
+        at == 0 && pair[0].len() == 1 || greatest(&pair[0]) < pair[1].first().map(LeafRef::fence)
+    });
+    (starts && ordered && leaves == total).then_some(Saved { parts, records, threads })
+}
+
+/// Reads and verifies some pieces, the first ones (`head`) or others.
+fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    pool: &Pool<M>,
+    inner: &InnerTree<K, INNER>,
+    pieces: &[(&Piece, &[PmU64])],
+    head: bool,
+) -> Option<Vec<LeafRef>> {
+    let pm = pool.pm();
+    let pairs: usize = pieces.iter().map(|(_, pairs)| pairs.len() / 2).sum();
+    let mut leaves: Vec<LeafRef> = Vec::with_capacity(pairs);
+    let mut words = vec![0; 2 * PAIRS];
+    for (piece, pairs) in pieces {
+        let words = &mut words[..pairs.len()];
+        pm.read_words(pairs, words);
+        if hash_words(words) != pm.load(&piece.checksum) {
             return None;
         }
         for &[fence, leaf] in words.as_chunks::<2>().0 {
-            if last.is_some_and(|last| saved.leaves.len() > 1 && last >= fence) {
+            let before = if head && leaves.len() == 1 { None } else { leaves.last() };
+            if before.is_some_and(|before| before.fence() >= fence) {
                 return None;
             }
-            last = Some(fence);
             Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
-            saved.leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
+            leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
         }
-        saved.records = saved.records.wrapping_add(pm.load(&piece.records));
-        next = pm.load(&piece.next);
     }
-    let starts = saved.leaves.first()?.leaf() == pm.load(&root.head).offset();
-    (starts && saved.leaves.len() as u64 == total).then_some(saved)
+    Some(leaves)
 }
 
 const _: () = assert!(HEADER_WORDS == 8);

@@ -235,6 +235,43 @@ fn damaged_shutdown_image_is_ignored() {
     assert_holds(&pool, &tree, 0..100);
 }
 
+#[test]
+fn a_long_shutdown_image_is_read_by_several_threads_and_damage_anywhere_in_it_is_noticed() {
+    const RECORDS: u64 = 8 * 17 * 2044; // leaves of 8, pieces of 2044
+    let pool = Arc::new(Pool::emulated(64 << 20).expect("memory"));
+    let tree = Tree::create(&pool, "t").expect("room");
+    tree.bulk_load(&mut (0..RECORDS).map(|key| (2 * key, 20 * key))).expect("room");
+    for key in (1..2 * RECORDS).step_by(1000) {
+        assert!(tree.insert(&key, &(10 * key)).expect("room"), "splits a leaf");
+    }
+    let mut wanted: Vec<u64> = (0..RECORDS).map(|key| 2 * key).collect();
+    wanted.extend((1..2 * RECORDS).step_by(1000));
+    wanted.sort_unstable();
+    tree.close().expect("room");
+    let tree = Tree::open(&pool, "t").expect("intact");
+    let report = tree.recovery_report();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(report.from_image);
+    assert_eq!((report.records, report.threads), (wanted.len() as u64, cores.min(8)));
+    assert_holds(&pool, &tree, wanted.iter().copied());
+    let root = tree.entry.root::<super::Root>();
+    drop(tree);
+    for victim in [0, 9, 17] {
+        Tree::open(&pool, "t").expect("intact").close().expect("room");
+        let mut piece = pool.pm().load(&pool.get(root).expect("a root").image);
+        for _ in 0..victim {
+            piece = pool.pm().load(&pool.get(piece).expect("a piece").next);
+        }
+        let pair = &pool.words(piece.offset() + 64 + 16 * 100, 1).expect("a pair")[0];
+        pool.pm().store(pair, pool.pm().load(pair) + 1);
+        let tree = Tree::open(&pool, "t").expect("intact");
+        assert!(!tree.recovery_report().from_image, "piece {victim}");
+        assert_eq!(tree.len().expect("intact"), wanted.len() as u64);
+    }
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert_holds(&pool, &tree, wanted);
+}
+
 fn waypoints(tree: &Tree) -> Vec<u64> {
     let root = tree.root().expect("a root");
     root.waypoints.iter().map(|cell| tree.pm().load(cell)).collect()

@@ -4,6 +4,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
 use super::parent::{Contents, FIRST, InnerTree, Links};
+use crate::threads::on_threads;
 use pmindex_record::{Route, Separator};
 
 /// A leaf and the separator on its left (of no meaning for the first).
@@ -17,6 +18,11 @@ impl LeafRef {
     /// The leaf's offset.
     pub(in crate::nvtree) fn leaf(&self) -> u64 {
         self.leaf
+    }
+
+    /// The first word of the separator.
+    pub(in crate::nvtree) fn fence(&self) -> u64 {
+        self.low.prefix
     }
 }
 
@@ -46,34 +52,65 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Fills nodes over `leaves`, in order, all but the first.
-    pub(in crate::nvtree) fn prepare(&self, leaves: &[LeafRef]) -> Result<Built, PmError> {
-        let nodes = leaves.len().div_ceil(Self::FILL).max(1);
-        let mut rest = leaves;
-        let mut left = FIRST;
-        let mut next = (nodes > 1).then(|| self.parents.alloc()).transpose()?;
-        let mut first = Contents::default();
-        for remaining in (1..=nodes).rev() {
-            let (part, others) = rest.split_at(rest.len().div_ceil(remaining));
-            rest = others;
-            let index = if remaining == nodes { FIRST } else { next.unwrap_or(FIRST) };
-            if remaining < nodes {
-                next = (remaining > 1).then(|| self.parents.alloc()).transpose()?;
-            }
-            let contents = Contents {
-                separators: part.iter().skip(1).map(|leaf| leaf.low).collect(),
-                leaves: part.iter().map(|leaf| leaf.leaf).collect(),
-                high: others.first().map(|leaf| leaf.low),
-                links: Links { left: (index != FIRST).then_some(left), right: next },
-            };
-            if index == FIRST {
-                first = contents;
-            } else {
-                self.write(index, &contents);
-            }
-            left = index;
+    /// Leaves in a part that a thread fills nodes for, in leaves that are not in parts yet.
+    pub(in crate::nvtree) const PART: usize = 64 * Self::FILL;
+
+    /// Fills nodes over the leaves of all parts, in order, all but the first node. The parts, none of
+    /// them empty, are shared out among `threads`.
+    pub(in crate::nvtree) fn prepare(
+        &self,
+        threads: usize,
+        parts: &[&[LeafRef]],
+    ) -> Result<Built, PmError> {
+        let mut starts = Vec::with_capacity(parts.len());
+        let mut nodes = 0;
+        for part in parts {
+            starts.push(nodes);
+            nodes += part.len().div_ceil(Self::FILL);
         }
-        Ok(Built(first))
+        let mut indices = Vec::with_capacity(nodes);
+        indices.push(FIRST);
+        while indices.len() < nodes {
+            match self.parents.alloc() {
+                Ok(index) => indices.push(index),
+                Err(full) => {
+                    indices.drain(1..).for_each(|index| self.parents.free(index));
+                    return Err(full);
+                }
+            }
+        }
+        let neighbours = |number: usize| Links {
+            left: number.checked_sub(1).map(|left| indices[left]),
+            right: indices.get(number + 1).copied(),
+        };
+        let firsts = on_threads(threads, parts.len(), |at| {
+            let part = parts[at];
+            let nodes = part.len().div_ceil(Self::FILL);
+            let border = |node: usize| node * part.len() / nodes;
+            let next = parts.get(at + 1).and_then(|next| next.first());
+            let mut first = None;
+            for node in 0..nodes {
+                let (number, end) = (starts[at] + node, border(node + 1));
+                let leaves = &part[border(node)..end];
+                let high = part.get(end).or(next).map(|leaf| leaf.low);
+                let links = neighbours(number);
+                if number == 0 {
+                    // It is in use, until all is ready.
+                    first = Some(Contents {
+                        separators: leaves[1..].iter().map(|leaf| leaf.low).collect(),
+                        leaves: leaves.iter().map(|leaf| leaf.leaf).collect(),
+                        high,
+                        links,
+                    });
+                } else {
+                    let separators = leaves[1..].iter().map(|leaf| leaf.low);
+                    let leaves = leaves.iter().map(|leaf| leaf.leaf);
+                    self.fill(indices[number], separators, leaves, high, links);
+                }
+            }
+            first
+        });
+        Ok(Built(firsts.into_iter().flatten().next().unwrap_or_default()))
     }
 
     /// Replaces the tree, which has one leaf, by what was prepared.

@@ -286,24 +286,38 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let Contents { separators, leaves, high, links } = contents;
         debug_assert!(!leaves.is_empty() && leaves.len() == separators.len() + 1);
         debug_assert_eq!(high.is_some(), links.right.is_some());
+        self.fill(index, separators.iter().copied(), leaves.iter().copied(), *high, *links);
+    }
+
+    /// As [`write`](Self::write), from what is elsewhere.
+    pub(super) fn fill(
+        &self,
+        index: u32,
+        mut separators: impl Iterator<Item = Separator>,
+        leaves: impl Iterator<Item = u64>,
+        high: Option<Separator>,
+        links: Links,
+    ) {
         let node = self.parents.get(index);
         for i in 0..F {
-            let separator = separators.get(i);
+            let separator = separators.next();
             self.dram.store_word(&node.keys[i], separator.map_or(u64::MAX, |s| s.prefix));
             if let (false, Some(separator)) = (Self::ONE_WORD, separator) {
                 self.dram
                     .store_word(&self.parent_tails.get(index).tails[i], separator.tail.into_word());
             }
         }
-        for (cell, &leaf) in words_of(node)[F + 4..].iter().zip(leaves) {
+        let mut count = 0;
+        for (cell, leaf) in words_of(node)[F + 4..].iter().zip(leaves) {
             self.dram.store_word(cell, leaf);
+            count += 1;
         }
         self.dram.store_word(&node.high, high.map_or(u64::MAX, |high| high.prefix));
         if let (false, Some(high)) = (Self::ONE_WORD, high) {
             self.dram.store_word(&self.parent_tails.get(index).high, high.tail.into_word());
         }
         self.dram.store_word(&node.links, links.into_word());
-        self.dram.store_word(&node.count, leaves.len() as u64);
+        self.dram.store_word(&node.count, count);
     }
 
     /// Stores a node's left neighbour; its lock is held.
