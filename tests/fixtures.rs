@@ -222,3 +222,23 @@ fn wbtree_v1_closed_opens() {
 fn wbtree_v1_killed_opens() {
     opens("wbtree", false);
 }
+
+#[test]
+fn sptree_v1_closed_opens() {
+    opens("sptree", true);
+}
+
+#[test]
+fn sptree_v1_killed_opens() {
+    opens("sptree", false);
+}
+
+#[test]
+fn sptree_buffered_v1_closed_opens() {
+    opens("sptree-buffered", true);
+}
+
+#[test]
+fn sptree_buffered_v1_killed_opens() {
+    opens("sptree-buffered", false);
+}
