@@ -15,6 +15,8 @@ pmindex_testkit::conformance! {
         groups [model, checked, edges, naming, space, full, threads];
     bytes_to_bytes: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>,
         groups [model, checked, edges, naming, space, full, threads];
+    full_bytes_to_words: Full<Vec<u8>, u64>, keys Vec<u8>, values u64,
+        groups [space];
     full_words_to_words: Full<u64, u64>, keys u64, values u64;
     full_bytes_to_bytes: Full<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>;
 }

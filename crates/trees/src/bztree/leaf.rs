@@ -406,18 +406,28 @@ impl Draft {
         }
         words[INFO] = Info::leaf(sorted, free, wide).0;
         // Few different sizes, so that the blocks of old leaves serve new ones.
-        let later = G::<K, V, LEAF, INNER>::LATER;
         let total = if little {
             free.next_multiple_of(8)
-        } else if G::<K, V, LEAF, INNER>::FIXED {
-            Self::fixed_total::<K, V, LEAF, INNER>()
         } else {
-            let most = G::<K, V, LEAF, INNER>::INLINE_WORDS;
-            let mean = live.div_ceil(sorted.max(1)).max(2);
-            let room = (later * mean).min(G::<K, V, LEAF, INNER>::MOST_WORDS / 2).max(most);
-            coarse(free + room, 32)
+            Self::total_of::<K, V, LEAF, INNER>(sorted, live)
         };
         Self { words, total }
+    }
+
+    /// Words of a leaf of so many records of so many words in all, with room as usual.
+    pub(super) fn total_of<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
+        sorted: usize,
+        live: usize,
+    ) -> usize {
+        if Geometry::<K, V, LEAF, INNER>::FIXED {
+            return Self::fixed_total::<K, V, LEAF, INNER>();
+        }
+        let free = Geometry::<K, V, LEAF, INNER>::records(sorted) + live;
+        let later = Geometry::<K, V, LEAF, INNER>::LATER;
+        let least = Geometry::<K, V, LEAF, INNER>::INLINE_WORDS;
+        let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS / 2;
+        let mean = live.div_ceil(sorted.max(1)).max(2);
+        coarse(free + (later * mean).min(most).max(least), 32)
     }
 
     /// Words of a leaf of records of fixed size, with room as usual.

@@ -4,7 +4,8 @@
 //! installs a new parent with one child less; a root with one child gives way to it. As with a
 //! split, leaves that keep changing are frozen first, by an operation on both statuses.
 //!
-//! An empty leaf needs no new one: it is taken out of its parent.
+//! An empty leaf needs no new one: it is taken out of its parent. A leaf that finds no neighbour and
+//! is far larger than its records need gives way to a smaller one: so does the last one of a tree.
 //!
 //! Merging is a favour, never a duty: if anything stands in the way, the nodes stay as they are.
 
@@ -13,10 +14,9 @@ use pmindex_index::{Key, Value};
 use pmindex_pmwcas::Session;
 
 use super::access::Path;
-use super::inner::Target;
 use super::install::{Change, Refused};
 use super::layout::{Geometry, Ptr, Status};
-use super::leaf::Leaf;
+use super::leaf::{Draft, Leaf};
 use super::record::RawRef;
 use super::tree::BzTree;
 
@@ -40,8 +40,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         status.live() <= few && (few < 4 || status.live().is_multiple_of(4))
     }
 
-    /// Merges the leaf at the end of `path` with a neighbour, then the inner nodes above where that
-    /// leaves them with few children. Whether the leaves merged.
+    /// Merges the leaf at the end of `path`, that of `key`, with a neighbour, then the inner nodes
+    /// above where that leaves them with few children. A leaf that has no neighbour for it gives its
+    /// own room back. Whether the leaves merged.
+    #[inline(never)]
     pub(super) fn merge(
         &self,
         session: &mut Session<'_, M>,
@@ -50,9 +52,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, PmError> {
         let mut done = self.merge_leaf(session, path)?;
         while self.merge_above(session, key)? {
-            done |= self.merge_leaf(session, &self.path(path.anchor, &Target::Key(key))?)?;
+            done |= self.merge_leaf(session, &self.path_to(key)?)?;
+        }
+        if !done {
+            self.shrink(session, &self.path_to(key)?)?;
         }
         Ok(done)
+    }
+
+    /// Replaces a leaf by a smaller one if its block is twice as large as its records need, or has
+    /// room for records and there are none: the last leaf of a tree stays, and must not be the
+    /// largest that it ever had.
+    fn shrink(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<(), PmError> {
+        let leaf = self.leaf(path.leaf)?;
+        let status = leaf.status(&self.mwcas)?;
+        let needed = Draft::total_of::<K, V, LEAF, INNER>(status.live(), status.live_words());
+        let spare = if status.live() == 0 { needed } else { 2 * needed };
+        if status.is_frozen() || leaf.words.len() <= spare {
+            return Ok(());
+        }
+        match self.try_restructure(session, path, &leaf, status) {
+            Ok(_) | Err(Refused::Stale | Refused::TooWide) => Ok(()),
+            Err(Refused::Failed(error)) => Err(error),
+        }
     }
 
     /// Merges the leaf at the end of `path` with a neighbour. Whether it did.

@@ -74,7 +74,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    fn try_restructure(
+    pub(super) fn try_restructure(
         &self,
         session: &mut Session<'_, M>,
         path: &Path<'_>,

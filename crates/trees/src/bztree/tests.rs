@@ -426,3 +426,35 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
     assert_eq!(tree.check().unwrap(), 2);
     pool.audit(tree.blocks().unwrap().into_iter()).unwrap();
 }
+
+/// The last leaf does not stay as large as its records ever made it: with slabs of many pages, its
+/// block would hold back a tenth of a tree.
+#[test]
+fn bztree_tree_without_records_is_as_small_as_a_new_one() {
+    type Full = BzTree<Vec<u8>, u64>;
+    const RECORDS: u64 = 600;
+    let nth = |i: u64| {
+        let tail = if i % 16 == 15 { 200 } else { i % 16 };
+        let mut key = format!("family/{i:010}");
+        key.extend((0..tail).map(|_| '~'));
+        key.into_bytes()
+    };
+    let orders: [fn(u64) -> u64; 3] = [|i| i, |i| RECORDS - 1 - i, |i| i * 7 % RECORDS];
+    for order in orders {
+        let pool = pool();
+        let tree = Full::create(&pool, "t").unwrap();
+        let bytes = || tree.stats().unwrap().pm_bytes;
+        let empty = bytes();
+        for i in 0..RECORDS {
+            assert!(tree.insert(&nth(i), &i).unwrap());
+        }
+        let full = bytes();
+        for i in 0..RECORDS {
+            assert_eq!(tree.remove(&nth(order(i))).unwrap(), Some(order(i)));
+            let left = RECORDS - 1 - i;
+            assert!(left > 8 || bytes() - empty < (full - empty) / 16, "{left} records left");
+        }
+        assert_eq!((bytes(), tree.check().unwrap()), (empty, 0));
+        pool.audit(tree.blocks().unwrap().into_iter()).unwrap();
+    }
+}
