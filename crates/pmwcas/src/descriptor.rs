@@ -1,6 +1,6 @@
 //! Building an operation.
 
-use pmindex_core::{Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Reserved, Word};
+use pmindex_core::{Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Word};
 
 use crate::entry::{Entry, Policy};
 use crate::error::MwcasError;
@@ -16,12 +16,7 @@ use crate::word::MAX_VALUE;
 #[must_use = "an operation does nothing unless executed"]
 pub struct Descriptor<'s, 'm, M: Medium> {
     session: &'s mut Session<'m, M>,
-    entries: Vec<Entry>,
-    blocks: Vec<Reserved<PmU64>>,
-    /// What is to be durable before the operation: where, and how many words.
-    filled: Vec<(u64, usize)>,
-    op: Option<Op<'m, M>>,
-    recycler: RecyclerId,
+    prepared: Prepared<'m, M>,
 }
 
 /// The new value of a reserved entry that has none yet: no user value.
@@ -34,7 +29,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         recycler: RecyclerId,
     ) -> Self {
         let (blocks, filled) = (Vec::new(), Vec::new());
-        Self { session, entries, blocks, filled, op: None, recycler }
+        Self { session, prepared: Prepared { entries, op: None, blocks, filled, recycler } }
     }
 
     /// Adds a word: it must hold `expected`, and shall hold `new`. Both may be the same: then the
@@ -46,6 +41,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     ///
     /// # Panics
     /// If the word is not in the pool.
+    #[inline]
     pub fn add_word<W: Word>(
         &mut self,
         cell: &PmCell<W>,
@@ -134,7 +130,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         self.check_room()?;
         let ptr = self.reserve::<T>(init)?;
         let new = ptr.offset();
-        self.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
+        self.prepared.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
         Ok(ptr)
     }
 
@@ -151,7 +147,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     ) -> Result<PPtr<u64>, MwcasError> {
         self.check_room()?;
         let new = self.reserve_bytes(size, align, init)?;
-        self.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
+        self.prepared.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
         Ok(PPtr::new(new))
     }
 
@@ -163,7 +159,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     pub fn free_on_success<T>(&mut self, block: PPtr<T>) -> Result<(), MwcasError> {
         self.check_room()?;
         let old = checked(block)?;
-        self.entries.push(Entry { old, policy: Policy::FreeOldOnSuccess, ..Entry::EMPTY });
+        self.prepared.entries.push(Entry { old, policy: Policy::FreeOldOnSuccess, ..Entry::EMPTY });
         Ok(())
     }
 
@@ -174,7 +170,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// If the words are not in the pool.
     pub fn flush_first(&mut self, words: &[PmU64]) {
         if let Some(first) = words.first() {
-            self.filled.push((self.offset_of(first), words.len()));
+            self.prepared.filled.push((self.offset_of(first), words.len()));
         }
     }
 
@@ -185,10 +181,10 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     pub fn remove_word<W>(&mut self, cell: &PmCell<W>) -> Result<(), MwcasError> {
         let offset = self.offset_of(cell.as_word());
         let at = self.position(offset)?;
-        let entry = self.entries.swap_remove(at);
+        let entry = self.prepared.entries.remove(at);
         if entry.policy.frees_new() {
-            self.blocks.retain(|block| block.ptr().offset() != entry.new);
-            self.filled.retain(|filled| filled.0 != entry.new);
+            self.prepared.blocks.retain(|block| block.ptr().offset() != entry.new);
+            self.prepared.filled.retain(|filled| filled.0 != entry.new);
         }
         Ok(())
     }
@@ -205,17 +201,19 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// # Errors
     /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost)
     /// the words keep their old values for readers, and nobody can tell what a crash will leave.
-    pub fn execute(self) -> Result<bool, MwcasError> {
-        if let Some(entry) = self.entries.iter().find(|e| e.new == UNSET) {
+    #[inline]
+    pub fn execute(mut self) -> Result<bool, MwcasError> {
+        let prepared = &mut self.prepared;
+        if let Some(entry) = prepared.entries.iter().find(|e| e.new == UNSET) {
             return Err(MwcasError::Unset { offset: entry.target });
         }
-        let Self { session, entries, blocks, filled, op, recycler } = self;
-        if entries.is_empty() {
+        if prepared.entries.is_empty() {
             return Ok(true);
         }
-        // Without a block of its own an operation needs nothing of the allocator.
-        let op = op.filter(|_| !blocks.is_empty());
-        Ok(session.execute(Prepared { entries, op, blocks, filled, recycler })?)
+        if prepared.blocks.is_empty() {
+            prepared.op = None; // without a block it needs nothing of the allocator
+        }
+        Ok(self.session.execute(prepared)?)
     }
 
     /// Gives the operation up; the same as dropping it.
@@ -226,7 +224,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     }
 
     fn position(&self, offset: u64) -> Result<usize, MwcasError> {
-        self.entries
+        self.prepared
+            .entries
             .iter()
             .position(|e| e.target == offset)
             .ok_or(MwcasError::NoSuchWord { offset })
@@ -234,23 +233,34 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
 
     fn check_room(&self) -> Result<(), MwcasError> {
         let max = self.session.mwcas().config().words as usize;
-        if self.entries.len() < max { Ok(()) } else { Err(MwcasError::TooManyWords { max }) }
+        if self.prepared.entries.len() < max {
+            Ok(())
+        } else {
+            Err(MwcasError::TooManyWords { max })
+        }
     }
 
+    /// Adds a word in its place: entries are always in the order of installation. That costs least
+    /// if words are added in ascending order, those of blocks last.
+    #[inline]
     fn add(&mut self, cell: &PmU64, old: u64, new: u64, policy: Policy) -> Result<(), MwcasError> {
         let target = self.offset_of(cell);
-        if self.position(target).is_ok() {
+        let entry = Entry { target, old, new, policy };
+        let entries = &self.prepared.entries;
+        let later = entries.iter().rev().take_while(|e| e.order() > entry.order()).count();
+        let at = entries.len() - later;
+        if at > 0 && entries[at - 1].target == target {
             return Err(MwcasError::Duplicate { offset: target });
         }
         self.check_room()?;
-        self.entries.push(Entry { target, old, new, policy });
+        self.prepared.entries.insert(at, entry);
         Ok(())
     }
 
     /// The reserved entry of a word, whose policy must (or must not) free the new value.
     fn reserved(&mut self, cell: &PmU64, frees_new: bool) -> Result<&mut Entry, MwcasError> {
         let at = self.position(self.offset_of(cell))?;
-        let entry = &mut self.entries[at];
+        let entry = &mut self.prepared.entries[at];
         let set_already = frees_new && entry.new != UNSET;
         if entry.policy.frees_new() != frees_new || set_already {
             return Err(MwcasError::WrongPolicy);
@@ -259,18 +269,18 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     }
 
     fn op(&mut self) -> Result<&mut Op<'m, M>, PmError> {
-        if self.op.is_none() {
-            self.op = Some(self.session.mwcas().pool().op()?);
+        if self.prepared.op.is_none() {
+            self.prepared.op = Some(self.session.mwcas().pool().op()?);
         }
-        self.op.as_mut().ok_or(PmError::Busy { slots: 0 })
+        self.prepared.op.as_mut().ok_or(PmError::Busy { slots: 0 })
     }
 
     fn reserve<T: PmType>(&mut self, init: impl FnOnce(&T)) -> Result<PPtr<T>, PmError> {
         let block = self.op()?.reserve_bytes(size_of::<T>() as u64, align_of::<T>() as u64)?;
         let ptr = block.ptr().cast::<T>();
         init(self.session.mwcas().pool().get(ptr)?);
-        self.blocks.push(block);
-        self.filled.push((ptr.offset(), size_of::<T>() / 8));
+        self.prepared.blocks.push(block);
+        self.prepared.filled.push((ptr.offset(), size_of::<T>() / 8));
         Ok(ptr)
     }
 
@@ -284,8 +294,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         let offset = block.ptr().offset();
         let words = self.session.mwcas().pool().words(offset, size.div_ceil(8) as usize)?;
         let filled = init(words).min(words.len());
-        self.blocks.push(block);
-        self.filled.push((offset, filled));
+        self.prepared.blocks.push(block);
+        self.prepared.filled.push((offset, filled));
         Ok(offset)
     }
 }

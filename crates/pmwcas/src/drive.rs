@@ -21,6 +21,8 @@ pub(crate) struct Action<'a> {
     pub(crate) number: u32,
     pub(crate) seq: u64,
     pub(crate) entries: &'a [Entry],
+    /// Whether the thread that has the descriptor drives it.
+    pub(crate) own: bool,
 }
 
 /// Who drives.
@@ -88,11 +90,13 @@ impl<M: Medium> Mwcas<M> {
                     driver.fences += 1;
                     // LIN and DUR of a successful operation: from here on reads return the new
                     // values. Release pairs with the Acquire in `read`.
-                    let _ = pm.cas(
-                        cell,
-                        status.pack(),
-                        status.to(State::Committed, status.stamp).pack(),
-                    );
+                    let committed = status.to(State::Committed, status.stamp).pack();
+                    if action.own {
+                        // Nobody stores anything else here until this thread retires it.
+                        pm.store(cell, committed);
+                    } else {
+                        let _ = pm.cas(cell, status.pack(), committed);
+                    }
                 }
                 State::Committed => {
                     self.finish(action)?;

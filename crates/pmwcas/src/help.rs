@@ -53,7 +53,8 @@ impl<'m, M: Medium> Session<'m, M> {
         }
         let mut view = core::mem::take(&mut self.local.view);
         slot.copy_entries(pm, heading, &mut view);
-        let action = Action { slot, number: pointer.slot(), seq: heading.seq, entries: &view };
+        let action =
+            Action { slot, number: pointer.slot(), seq: heading.seq, entries: &view, own: false };
         let progress = mwcas.drive(&action, &mut self.driver);
         self.local.view = view;
         progress

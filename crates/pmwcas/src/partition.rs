@@ -39,10 +39,18 @@ pub(crate) struct Local {
     /// Descriptors of operations that have begun and are not in `decided`: the current one, and those
     /// that an error or a panic ended.
     pub(crate) open: Vec<u32>,
+    /// The lines to flush before the horizon moves over operations in `decided`: each with the
+    /// operation's stamp, or with [`FAILED`](Local::FAILED) if it had none.
+    pub(crate) changed: Vec<(u64, u64)>,
     /// Buffers, kept so that operations need not allocate.
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
     pub(crate) lines: Vec<u64>,
+}
+
+impl Local {
+    /// Later than every stamp.
+    pub(crate) const FAILED: u64 = u64::MAX;
 }
 
 #[derive(Debug)]

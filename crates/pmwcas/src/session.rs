@@ -42,7 +42,9 @@ pub struct Session<'m, M: Medium> {
 }
 
 /// What a descriptor brings to be executed.
+#[derive(Debug)]
 pub(crate) struct Prepared<'m, M: Medium> {
+    /// In the order of installation.
     pub(crate) entries: Vec<Entry>,
     pub(crate) op: Option<Op<'m, M>>,
     pub(crate) blocks: Vec<Reserved<PmU64>>,
@@ -112,10 +114,9 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     /// Executes the operation: whether it took place.
-    pub(crate) fn execute(&mut self, mut prepared: Prepared<'m, M>) -> Result<bool, PmError> {
-        prepared.entries.sort_unstable_by_key(Entry::order);
+    pub(crate) fn execute(&mut self, prepared: &mut Prepared<'m, M>) -> Result<bool, PmError> {
         if !self.is_plausible(&prepared.entries)? {
-            self.local.entries = prepared.entries;
+            self.local.entries = take(&mut prepared.entries);
             return Ok(false); // LIN of an operation that fails here: the read of the odd word
         }
         let number = self.take_slot()?;
@@ -125,7 +126,7 @@ impl<'m, M: Medium> Session<'m, M> {
         let seq = (slot.load_heading(self.mwcas.pool.pm()).seq + 1) & SEQ_MASK;
         let owns = prepared.entries.iter().any(|e| e.policy != Policy::None);
 
-        if let Err(error) = self.publish(slot, seq, owns, &mut prepared, settled) {
+        if let Err(error) = self.publish(slot, seq, owns, prepared, settled) {
             self.local.free.push(number); // no pointer leads to it
             return Err(error);
         }
@@ -135,7 +136,8 @@ impl<'m, M: Medium> Session<'m, M> {
             let _rides_on_the_next_fence = self.flush_horizon(upto)?;
         }
         let fences = self.driver.fences;
-        let stamp = self.drive_own(&Action { slot, number, seq, entries: &prepared.entries })?;
+        let stamp =
+            self.drive_own(&Action { slot, number, seq, entries: &prepared.entries, own: true })?;
         if let Some(upto) = horizon {
             if self.driver.fences == fences {
                 self.fence(Flushed::nothing())?;
@@ -148,7 +150,8 @@ impl<'m, M: Medium> Session<'m, M> {
         );
         self.local.open.pop();
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
-        self.local.entries = prepared.entries;
+        self.note_lines(&prepared.entries, stamp);
+        self.local.entries = take(&mut prepared.entries);
         if horizon.is_some() || self.local.free.len() * 2 < self.per_partition() {
             self.reclaim()?;
         }
@@ -193,6 +196,9 @@ impl<'m, M: Medium> Session<'m, M> {
 
     /// Whether enough of this partition's operations wait for the horizon.
     fn is_settling_due(&self) -> bool {
+        if self.local.decided.len() * 2 < self.per_partition() {
+            return false;
+        }
         let horizon = self.mwcas.durable_horizon();
         let waiting = |decided: &&Decided| match decided.outcome {
             Outcome::Committed(stamp) => stamp > horizon,

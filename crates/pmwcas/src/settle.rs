@@ -20,11 +20,11 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use pmindex_core::{Flushed, Medium, PmError, lines_of};
+use pmindex_core::{Flushed, LINE, Medium, PmError, lines_of};
 
 use crate::drive::Action;
 use crate::entry::Entry;
-use crate::partition::Outcome;
+use crate::partition::{Local, Outcome};
 use crate::session::Session;
 use crate::status::{State, Status};
 
@@ -45,7 +45,7 @@ impl<M: Medium> Session<'_, M> {
         for i in 0..self.local.open.len() {
             self.settle_slot(self.local.open[i], upto, &mut lines)?;
         }
-        self.collect_decided(&mut lines)?;
+        self.collect_changed(&mut lines);
         lines.sort_unstable();
         lines.dedup();
         let mut flushed = Flushed::nothing();
@@ -99,37 +99,45 @@ impl<M: Medium> Session<'_, M> {
         let heading = slot.load_heading(pm);
         let mut view = core::mem::take(&mut self.local.view);
         slot.copy_entries(pm, heading, &mut view);
-        let action = Action { slot, number, seq: heading.seq, entries: &view };
+        let action = Action { slot, number, seq: heading.seq, entries: &view, own: false };
         let driven = mwcas.drive(&action, &mut self.driver);
         lines.extend(lines_of_targets(&view));
         self.local.view = view;
         driven.map(|_| true)
     }
 
-    /// Notes the lines of this partition's operations that are over: the new values are in them, or
-    /// pointers were taken out of them.
-    fn collect_decided(&mut self, lines: &mut Vec<u64>) -> Result<(), PmError> {
-        let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
-        let horizon = mwcas.durable_horizon();
-        let mut view = core::mem::take(&mut self.local.view);
-        for decided in &self.local.decided {
-            let waits = match decided.outcome {
-                Outcome::Committed(stamp) => stamp > horizon,
-                Outcome::Failed { words_durable } => !words_durable,
-            };
-            if waits {
-                let slot = mwcas.slot(decided.slot)?;
-                slot.copy_entries(pm, slot.load_heading(pm), &mut view);
-                lines.extend(lines_of_targets(&view));
+    /// Notes the lines of an operation of this partition that is over: the new values are in them,
+    /// or pointers were taken out of them.
+    pub(crate) fn note_lines(&mut self, entries: &[Entry], stamp: Option<u64>) {
+        if self.mwcas.pool.pm().is_volatile() {
+            return;
+        }
+        let stamp = stamp.unwrap_or(Local::FAILED);
+        let changed = &mut self.local.changed;
+        for entry in entries.iter().take_while(|e| e.target != 0) {
+            let noted = (stamp, entry.target - entry.target % LINE as u64);
+            if changed.last() != Some(&noted) {
+                changed.push(noted);
             }
         }
-        self.local.view = view;
-        Ok(())
+    }
+
+    /// The lines of this partition's operations that are over and after the horizon.
+    fn collect_changed(&mut self, lines: &mut Vec<u64>) {
+        let horizon = self.mwcas.durable_horizon();
+        self.local.changed.retain(|&(stamp, line)| {
+            let waits = stamp > horizon;
+            if waits {
+                lines.push(line);
+            }
+            waits
+        });
     }
 
     /// What a completed fence after [`flush_settled`](Self::flush_settled) means for this
     /// partition's failed operations.
     pub(crate) fn note_failed_durable(&mut self) {
+        self.local.changed.retain(|&(stamp, _)| stamp != Local::FAILED);
         for decided in &mut self.local.decided {
             if let Outcome::Failed { words_durable } = &mut decided.outcome {
                 *words_durable = true;
