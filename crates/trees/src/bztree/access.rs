@@ -92,7 +92,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The way to a leaf, for writers: pinned.
+    /// The leaf itself, for writers: pinned.
+    #[inline(always)]
+    pub(super) fn leaf_of(&self, target: &Target<'_>) -> Result<Ptr, PmError> {
+        let leaf = self.descend(self.anchor()?, target, |_, _| Ok(()))?;
+        self.prefetch_header(leaf);
+        Ok(leaf)
+    }
+
+    /// The way to a leaf, for writers who change the structure: pinned.
     pub(super) fn path<'t>(
         &'t self,
         anchor: &'t PmU64,

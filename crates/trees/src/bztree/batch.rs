@@ -2,8 +2,9 @@
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
 //! overlap. `insert_many` also shares its fences: one operation shows the records of up to
-//! [`GROUP`] keys, whatever leaves they are in, so each group costs the two fences of one insert. A
-//! record that cannot join (its leaf is full or has changed) goes in alone, after those before it.
+//! [`GROUP`] keys, whatever leaves they are in, so each group costs the two fences of one insert.
+//! Full leaves are replaced before, since a record that cannot join (its leaf has no room, or has
+//! changed) goes in alone, after those before it.
 
 use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
@@ -11,7 +12,7 @@ use pmindex_pmwcas::Session;
 use pmindex_record::{Datum, Probe};
 
 use super::inner::Target;
-use super::layout::{Entry, MAX_LEVEL, NOTHING, Place, Ptr, Status};
+use super::layout::{Entry, Geometry, MAX_LEVEL, NOTHING, Place, Ptr, Status};
 use super::leaf::{Leaf, bits, corrupt};
 use super::record::{RawRef, Record};
 use super::tree::{BzTree, pool_error};
@@ -133,7 +134,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
         self.pool.check_writable()?;
         let _busy = self.count.begin();
-        let (mut probes, mut data) = (Vec::new(), Vec::new());
+        let mut probes = Vec::with_capacity(records.len());
+        let mut data = Vec::with_capacity(records.len());
         let mut refused = None;
         for (key, value) in records {
             match (Probe::<K>::new(key.borrowed()), Datum::<V>::new(value.borrowed())) {
@@ -150,10 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut session = self.mwcas.session()?;
         let mut ways = [Ptr::NULL; BATCH];
         self.locate_many(&probes, &mut ways)?;
-        for way in &ways[..probes.len()] {
-            let leaf = self.leaf(*way)?;
-            leaf.prefetch_room(self.pm(), leaf.status(&self.mwcas)?);
-        }
+        self.make_room(&mut session, &probes, &mut ways)?;
         let mut next = 0;
         while next < probes.len() {
             let mut group = Group {
@@ -169,7 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
                 next += 1;
             }
-            if !self.show(&mut session, &group)? {
+            if !self.show(&mut session, &mut group)? {
                 // Someone else was at one of the leaves: each record by itself.
                 group.results.clear();
                 next = first;
@@ -195,6 +194,33 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         refused.map_or(Ok(()), Err)
     }
 
+    /// Replaces the leaves of a batch that are full, so that they break no group, and fetches where
+    /// records go in the others. A full pool is found when a record has no room.
+    fn make_room(
+        &self,
+        session: &mut Session<'_, M>,
+        probes: &[Probe<'_, K>],
+        ways: &mut [Ptr; BATCH],
+    ) -> Result<(), IndexError> {
+        let most = Geometry::<K, V, LEAF, INNER>::LATER;
+        for (probe, way) in probes.iter().zip(ways) {
+            let mut leaf = self.leaf(*way)?;
+            let mut status = leaf.status(&self.mwcas)?;
+            if status.used() == most {
+                let target = Target::Key(RawRef::of(probe));
+                match self.restructure_at(session, &target, *way) {
+                    Err(IndexError::Pool(PmError::Full { .. })) => {}
+                    result => result?,
+                }
+                *way = self.leaf_of(&target)?;
+                leaf = self.leaf(*way)?;
+                status = leaf.status(&self.mwcas)?;
+            }
+            leaf.prefetch_room(self.pm(), status);
+        }
+        Ok(())
+    }
+
     /// Stages record `number` of the batch, or finds its key there. `false`: it cannot join.
     #[inline(always)]
     fn stage<'t>(
@@ -210,10 +236,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if record.form.out {
             return Ok(false);
         }
-        if group.staged.iter().any(|&other| probes[other].compare(probe).is_eq()) {
-            group.results.push(false);
-            return Ok(true);
-        }
         let mut leaf = self.leaf(ways[number])?;
         let mut status = leaf.status(&self.mwcas)?;
         if status.is_frozen() {
@@ -226,7 +248,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if status.is_frozen() || moved {
             return Ok(false);
         }
-        if leaf.find(&self.mwcas, status, probe)?.is_some() {
+        // Keys that are alike are in one leaf.
+        let staged = known.is_some()
+            && group.staged.iter().any(|&other| probes[other].compare(probe).is_eq());
+        if staged || leaf.find(&self.mwcas, status, probe)?.is_some() {
             group.results.push(false);
             return Ok(true);
         }
@@ -255,19 +280,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn show(
         &self,
         session: &mut Session<'_, M>,
-        group: &Group<'_, K, V, LEAF, INNER>,
+        group: &mut Group<'_, K, V, LEAF, INNER>,
     ) -> Result<bool, PmError> {
         if group.entries.is_empty() {
             return Ok(true);
         }
+        // In the order in which the operation takes its words: by leaf, status first.
+        let Group { leaves, entries, .. } = group;
+        entries.sort_unstable_by_key(|&(leaf, entry, ..)| (leaves[leaf].leaf.offset(), entry));
         let mut op = session.descriptor();
-        for Staged { leaf, from, to } in &group.leaves {
-            op.add_word(leaf.status_cell(), from.into_word(), to.into_word())
-                .map_err(pool_error)?;
-        }
-        for &(leaf, entry, from, to) in &group.entries {
-            let cell = group.leaves[leaf].leaf.entry_cell(entry);
-            op.add_word(cell, from, to).map_err(pool_error)?;
+        let mut last = usize::MAX;
+        for &(number, entry, from, to) in entries.iter() {
+            let staged = &leaves[number];
+            if number != last {
+                let (from, to) = (staged.from.into_word(), staged.to.into_word());
+                op.add_word(staged.leaf.status_cell(), from, to).map_err(pool_error)?;
+                last = number;
+            }
+            op.add_word(staged.leaf.entry_cell(entry), from, to).map_err(pool_error)?;
         }
         let shown = op.execute().map_err(pool_error)?;
         if shown {

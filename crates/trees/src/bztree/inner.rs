@@ -205,8 +205,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     pub(super) fn fan<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Fan, PmError> {
         let pm = mwcas.pool().pm();
         let count = self.separators(pm)?;
-        let separators = (0..count).map(|i| self.separator(pm, i)).collect::<Result<_, _>>()?;
-        let children = (0..=count).map(|i| self.child(mwcas, i)).collect::<Result<_, _>>()?;
+        // Room for one more: a parent is copied because a child split.
+        let mut separators = Vec::with_capacity(count + 1);
+        let mut children = Vec::with_capacity(count + 2);
+        for i in 0..count {
+            separators.push(self.separator(pm, i)?);
+        }
+        for i in 0..=count {
+            children.push(self.child(mwcas, i)?);
+        }
         Ok(Fan { level: self.ptr.level(), separators, children })
     }
 }

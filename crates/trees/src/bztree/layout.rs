@@ -324,6 +324,11 @@ impl Entry {
     pub(super) const fn is_visible(self) -> bool {
         self.0 & 3 == 2
     }
+    /// Whether state and fingerprint are the same.
+    #[inline(always)]
+    pub(super) const fn is_alike(self, other: Self) -> bool {
+        (self.0 ^ other.0) & (3 | 0xff << 24) == 0
+    }
     /// The index epoch of a reservation.
     pub(super) const fn epoch(self) -> u64 {
         self.0 >> 24 & 0xffff_ffff

@@ -204,19 +204,22 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         probe: &Probe<'_, K>,
     ) -> Result<Option<Found<'p, K, V>>, PmError> {
         let pm = mwcas.pool().pm();
-        let fingerprint = probe.fingerprint();
-        let (mut later, mut replaced_later, mut replaced) = (0u64, 0u64, 0u64);
-        for (i, cell) in self.words[ENTRIES..][..status.used()].iter().enumerate() {
-            let entry = Entry::of(mwcas.read(cell)?);
-            if !entry.was_shown() {
-                continue;
-            }
-            later |= u64::from(entry.is_visible() && entry.fingerprint() == fingerprint) << i;
-            let prev = entry.prev();
-            if prev < MAX_LEAF {
-                replaced |= 1 << prev;
-            } else if prev != NOTHING {
-                replaced_later |= later_bit(prev);
+        let sought = Entry::visible(Place::default(), probe.fingerprint(), 0);
+        let mut copy = [0; MOST_LATER];
+        let entries = self.entries(mwcas, status, &mut copy)?;
+        let (mut later, mut replacing) = (0u64, 0u64);
+        for (i, &word) in entries.iter().enumerate() {
+            let entry = Entry::of(word);
+            later |= u64::from(entry.is_alike(sought)) << i;
+            replacing |= u64::from(entry.prev() != NOTHING) << i;
+        }
+        let (mut replaced_later, mut replaced) = (0u64, 0u64);
+        for i in bits(replacing) {
+            let entry = Entry::of(entries[i]);
+            match entry.prev() {
+                _ if !entry.was_shown() => {}
+                prev @ 0..MAX_LEAF => replaced |= 1 << prev,
+                prev => replaced_later |= later_bit(prev),
             }
         }
         for i in bits(later & !replaced_later) {
@@ -237,6 +240,25 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Ok(None)
     }
 
+    /// The words of the entries shown so far, each at some moment.
+    #[inline(always)]
+    fn entries<'c, M: Medium>(
+        &self,
+        mwcas: &Mwcas<M>,
+        status: Status,
+        copy: &'c mut [u64; MOST_LATER],
+    ) -> Result<&'c [u64], PmError> {
+        let used = status.used().min(MOST_LATER);
+        let (cells, copy) = (&self.words[ENTRIES..][..used], &mut copy[..used]);
+        mwcas.pool().pm().read_words(cells, copy);
+        if copy.iter().fold(0, |all, word| all | word) > MAX_VALUE {
+            for (word, cell) in copy.iter_mut().zip(cells).filter(|(word, _)| **word > MAX_VALUE) {
+                *word = mwcas.read(cell)?; // an operation is in it
+            }
+        }
+        Ok(copy)
+    }
+
     /// Which records are there.
     pub(super) fn live<M: Medium>(
         &self,
@@ -245,9 +267,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
     ) -> Result<Live, PmError> {
         let mut live = Live { entries: [Entry::EMPTY; MOST_LATER], later: 0, sorted: 0 };
         let (mut replaced_later, mut replaced) = (0u64, 0u64);
-        let cells = &self.words[ENTRIES..][..status.used()];
-        for (i, (cell, out)) in cells.iter().zip(&mut live.entries).enumerate() {
-            let entry = Entry::of(mwcas.read(cell)?);
+        let mut copy = [0; MOST_LATER];
+        let words = self.entries(mwcas, status, &mut copy)?;
+        for (i, (&word, out)) in words.iter().zip(&mut live.entries).enumerate() {
+            let entry = Entry::of(word);
             *out = entry;
             if !entry.was_shown() {
                 continue;

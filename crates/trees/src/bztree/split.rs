@@ -19,7 +19,7 @@ use pmindex_pmwcas::Session;
 use super::access::Path;
 use super::inner::Target;
 use super::install::{Change, Refused};
-use super::layout::{Geometry, Status};
+use super::layout::{Geometry, Ptr, Status};
 use super::leaf::Leaf;
 use super::record::RawRef;
 use super::tree::BzTree;
@@ -56,6 +56,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
             }
         }
+    }
+
+    /// [`restructure`](Self::restructure), if the way to a key still leads to this leaf.
+    #[inline(never)]
+    pub(super) fn restructure_at(
+        &self,
+        session: &mut Session<'_, M>,
+        target: &Target<'_>,
+        leaf: Ptr,
+    ) -> Result<(), IndexError> {
+        let path = self.path(self.anchor()?, target)?;
+        if path.leaf == leaf { self.restructure(session, &path) } else { Ok(()) }
     }
 
     /// Freezes or thaws a leaf, if its status is still `from`. Width 1.

@@ -120,8 +120,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, IndexError> {
         let target = Target::Key(RawRef::of(record.probe));
         loop {
-            let path = self.path(self.anchor()?, &target)?;
-            let leaf = self.leaf(path.leaf)?;
+            let leaf = self.leaf(self.leaf_of(&target)?)?;
             match self.put_in(session, &leaf, record, want)? {
                 Put::Done(present) => {
                     if !present && want != Want::Update {
@@ -129,7 +128,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     }
                     return Ok(present);
                 }
-                Put::NoRoom => self.restructure(session, &path)?,
+                Put::NoRoom => self.restructure_at(session, &target, leaf.ptr)?,
             }
         }
     }
@@ -267,11 +266,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut session = self.mwcas.session()?;
         let target = Target::Key(RawRef::of(&probe));
         loop {
-            let path = self.path(self.anchor()?, &target)?;
-            let leaf = self.leaf(path.leaf)?;
+            let leaf = self.leaf(self.leaf_of(&target)?)?;
             let status = leaf.status(&self.mwcas)?;
             if status.is_frozen() {
-                self.restructure(&mut session, &path)?;
+                self.restructure_at(&mut session, &target, leaf.ptr)?;
                 continue;
             }
             let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
@@ -292,13 +290,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.count.add(u64::MAX);
             if Self::is_merge_due(next) {
                 // The record is gone, durably. Nodes that cannot be merged now stay.
-                let merged = self.merge(&mut session, &path, RawRef::of(&probe));
+                let merge = |session: &mut Session<'_, M>| {
+                    let path = self.path(self.anchor()?, &target)?;
+                    self.merge(session, &path, RawRef::of(&probe))
+                };
+                let merged = merge(&mut session);
                 drop(session);
                 if matches!(merged, Err(PmError::Full { .. })) {
-                    let _ = self.with_session(|session| {
-                        let path = self.path(self.anchor()?, &target)?;
-                        Ok(self.merge(session, &path, RawRef::of(&probe))?)
-                    });
+                    let _ = self.with_session(|session| Ok(merge(session)?));
                 }
             }
             return Ok(Some(value));
