@@ -10,7 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmindex::{AnyIndex, Index, IndexError, Kind, Pool, PoolOptions};
+use pmindex::core::OpenError;
+use pmindex::{AnyIndex, FpTree, Index, IndexError, Kind, NvTree, Pool, PoolOptions, WbTree};
 
 /// Records of each index, before some are removed.
 const RECORDS: u64 = 90;
@@ -241,4 +242,59 @@ fn sptree_buffered_v1_closed_opens() {
 #[test]
 fn sptree_buffered_v1_killed_opens() {
     opens("sptree-buffered", false);
+}
+
+/// Opens a file with these contents as a pool.
+fn open_bytes(bytes: &[u8]) -> Result<Arc<Pool>, OpenError> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    fs::write(&path, bytes).expect("written");
+    Pool::open(&path, &options()).map(Arc::new)
+}
+
+#[test]
+fn a_truncated_a_zeroed_and_a_mistaken_file_each_have_an_error_of_their_own() {
+    for (kind, closed) in
+        ["fptree", "nvtree", "wbtree"].map(|kind| [(kind, true), (kind, false)]).concat()
+    {
+        let whole = image(kind.parse().expect("a kind"), closed);
+        for cut in [4096, 8192, whole.len() / 2, whole.len() - 1] {
+            let error = open_bytes(&whole[..cut]).expect_err("refused");
+            assert!(
+                matches!(error, OpenError::Truncated { len, expected, .. }
+                    if len == cut as u64 && expected == whole.len() as u64),
+                "{kind} cut to {cut}: {error}"
+            );
+        }
+        let error = open_bytes(&vec![0; whole.len()]).expect_err("refused");
+        assert!(matches!(error, OpenError::NotAPool { .. }), "{kind} zeroed: {error}");
+
+        let pool = open_bytes(&whole).expect("opened");
+        let names = ["numbers", "texts"];
+        let others: [(&str, fn(&Arc<Pool>, &str) -> Option<IndexError>); 3] = [
+            ("fptree", |pool, name| FpTree::<u64, i64>::open(pool, name).err()),
+            ("nvtree", |pool, name| NvTree::<u64, i64>::open(pool, name).err()),
+            ("wbtree", |pool, name| WbTree::<u64, i64>::open(pool, name).err()),
+        ];
+        for (other, open) in others.into_iter().filter(|(other, _)| *other != kind) {
+            for wanted in names {
+                let error = open(&pool, wanted).expect("refused");
+                assert!(
+                    matches!(&error, IndexError::WrongType { name, found, .. }
+                        if name == wanted && found == kind),
+                    "{kind} as {other}: {error}"
+                );
+            }
+        }
+        for (_, open) in others.into_iter().filter(|(other, _)| *other == kind) {
+            let error = open(&pool, "texts").expect("refused");
+            let IndexError::WrongLayout { name, .. } = &error else {
+                panic!("{kind} of other types: {error}")
+            };
+            assert_eq!(name, "texts");
+            assert!(open(&pool, "numbers").is_none(), "a refused opening changes nothing");
+        }
+        let error = FpTree::<u64, i64>::open(&pool, "none").err();
+        assert_eq!(error, Some(IndexError::NoSuchIndex { name: "none".into() }));
+    }
 }
