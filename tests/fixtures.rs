@@ -244,6 +244,9 @@ fn sptree_buffered_v1_killed_opens() {
     opens("sptree-buffered", false);
 }
 
+/// Opens an index as a certain type; the error, if it is refused.
+type Refusal = fn(&Arc<Pool>, &str) -> Option<IndexError>;
+
 /// Opens a file with these contents as a pool.
 fn open_bytes(bytes: &[u8]) -> Result<Arc<Pool>, OpenError> {
     let directory = tempfile::tempdir().expect("a directory");
@@ -271,7 +274,7 @@ fn a_truncated_a_zeroed_and_a_mistaken_file_each_have_an_error_of_their_own() {
 
         let pool = open_bytes(&whole).expect("opened");
         let names = ["numbers", "texts"];
-        let others: [(&str, fn(&Arc<Pool>, &str) -> Option<IndexError>); 3] = [
+        let others: [(&str, Refusal); 3] = [
             ("fptree", |pool, name| FpTree::<u64, i64>::open(pool, name).err()),
             ("nvtree", |pool, name| NvTree::<u64, i64>::open(pool, name).err()),
             ("wbtree", |pool, name| WbTree::<u64, i64>::open(pool, name).err()),
