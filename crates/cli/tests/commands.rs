@@ -212,6 +212,7 @@ fn bench_measures_and_its_json_keeps_its_form() {
     assert_eq!(tree["durability"], "flush");
     assert_eq!(tree["records"], 20_000);
     assert!(tree["recovery_ms"].as_f64().is_some_and(|ms| ms > 0.0));
+    assert!(tree["clean_open_ms"].as_f64().is_some_and(|ms| ms > 0.0));
     assert!(tree["pm_bytes_per_record"].as_f64().is_some_and(|bytes| bytes > 16.0));
     assert!(runs[1]["recovery_ms"].is_null());
     let phases = tree["phases"].as_array().expect("phases");

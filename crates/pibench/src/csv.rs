@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::report::{PhaseRow, Report, Run};
 
 /// The names of the columns, in order; new ones are added at the end.
-pub const COLUMNS: [&str; 43] = [
+pub const COLUMNS: [&str; 44] = [
     "index",
     "threads",
     "pinned",
@@ -48,6 +48,7 @@ pub const COLUMNS: [&str; 43] = [
     "pm_bytes_per_record",
     "dram_bytes_per_record",
     "recovery_ms",
+    "clean_open_ms",
     "cpu",
     "commit",
 ];
@@ -117,6 +118,7 @@ fn cells(report: &Report, run: &Run, row: &PhaseRow) -> Vec<String> {
         some(run.pm_bytes_per_record),
         some(run.dram_bytes_per_record),
         some(run.recovery_ms),
+        some(run.clean_open_ms),
         report.environment.cpu.clone(),
         report.environment.commit.clone(),
     ]

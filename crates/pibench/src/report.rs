@@ -70,6 +70,9 @@ pub struct Run {
     pub dram_bytes_per_record: Option<f64>,
     /// Time from an unclean end to a usable index, in milliseconds; null if nothing survives.
     pub recovery_ms: Option<f64>,
+    /// Time from opening a closed pool to a usable index, in milliseconds; null without a pool.
+    #[serde(default)]
+    pub clean_open_ms: Option<f64>,
 }
 
 /// How records were chosen.

@@ -270,10 +270,11 @@ fn a_report_has_the_fields_that_tools_rely_on() {
     assert_eq!(back.runs[0].phases.len(), 10);
 }
 
-const REQUIRED: [&str; 4] = [
+const REQUIRED: [&str; 5] = [
     "schema environment runs index peer threads pinned records durability durability_words phases",
     "write_latency_ns distribution name skew key value kind min_bytes max_bytes prefix file seed",
-    "pm_bytes_per_record dram_bytes_per_record recovery_ms scan_length batch op mix ops seconds mops",
+    "pm_bytes_per_record dram_bytes_per_record recovery_ms clean_open_ms scan_length batch op mix",
+    "ops seconds mops",
     "chunks_mops windows_mops window_stddev latency_ns samples mean min p50 p90 p99 p99_9 p99_99 \
      p99_999 max flushed_lines_per_op fences_per_op media_write_bytes_per_op counters",
 ];

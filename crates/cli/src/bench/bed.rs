@@ -48,9 +48,18 @@ pub(crate) trait Bench<K, V> {
     fn stored_bytes(&self) -> Option<u64>;
 
     /// Lets another process open the pool and write, kills it, opens again, and verifies the
-    /// structure: the time until the index was usable (verification not included) and the records
-    /// found, of which one more may have been under way. `None` if nothing survives.
-    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError>;
+    /// structure; then closes all and opens once more. `None` if nothing survives.
+    fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError>;
+}
+
+/// What opening took until the index was usable, verification not included.
+pub(crate) struct Reopened {
+    /// After a process that wrote was killed.
+    pub(crate) killed: Duration,
+    /// The records found then, of which one more may have been under way.
+    pub(crate) records: u64,
+    /// After index and pool were closed.
+    pub(crate) closed: Duration,
 }
 
 /// An index whose medium counts.
@@ -112,6 +121,11 @@ pub(crate) trait Maker<K, V, M: Medium>: 'static {
     where
         K: Key,
         V: Value;
+    /// Closes it.
+    fn close(index: Self::Index) -> Result<(), IndexError>
+    where
+        K: Key,
+        V: Value;
 }
 
 /// An index whose type is known, so that every call of it can be inlined.
@@ -126,6 +140,10 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static> Maker<K, V, M> 
 
     fn open(pool: &Arc<Pool<M>>) -> Result<I, IndexError> {
         I::open(pool, INDEX)
+    }
+
+    fn close(index: I) -> Result<(), IndexError> {
+        index.close()
     }
 }
 
@@ -143,6 +161,10 @@ impl<K: Key, V: Value, M: Medium> Maker<K, V, M> for AnyKind {
 
     fn open(pool: &Arc<Pool<M>>) -> Result<AnyIndex<K, V>, IndexError> {
         AnyIndex::open(pool, INDEX)
+    }
+
+    fn close(index: AnyIndex<K, V>) -> Result<(), IndexError> {
+        index.close()
     }
 }
 
@@ -287,23 +309,36 @@ impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
         Some(self.pool.used_bytes())
     }
 
-    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+    fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError> {
         let Self { pool, index, name, path, medium, write_latency, wrap } = *self;
         drop(index);
-        match Arc::into_inner(pool) {
-            Some(pool) => pool.kill(),
-            None => return Err(CliError::StillOpen { path }),
-        }
+        sole(pool, &path)?.kill();
         let bytes = K::SHAPE.is_bytes();
         victim::write_and_kill(&victim::Target { index: name, pool: &path, bytes, medium })?;
         let options = medium.apply(PoolOptions::new());
-        let started = Instant::now();
-        let pool = Pool::open_with(&path, &options, |mapped| wrap(mapped, write_latency))?;
-        let pool = Arc::new(pool);
-        let index = T::open(&pool)?;
-        let time = started.elapsed();
-        Ok(Some((time, index.check()?)))
+        let open = || -> Result<_, CliError> {
+            let started = Instant::now();
+            let pool = Pool::open_with(&path, &options, |mapped| wrap(mapped, write_latency))?;
+            let pool = Arc::new(pool);
+            let index = T::open(&pool)?;
+            Ok((started.elapsed(), pool, index))
+        };
+        let (killed, pool, index) = open()?;
+        let records = index.check()?;
+        T::close(index)?;
+        sole(pool, &path)?.close()?;
+        let (closed, _pool, index) = open()?;
+        let found = index.len()?;
+        if found != records {
+            return Err(CliError::Recovered { index: name, records: found, expected: records });
+        }
+        Ok(Some(Reopened { killed, records, closed }))
     }
+}
+
+/// The pool, which no index uses any more.
+fn sole<M: Medium>(pool: Arc<Pool<M>>, path: &Path) -> Result<Pool<M>, CliError> {
+    Arc::into_inner(pool).ok_or_else(|| CliError::StillOpen { path: path.to_path_buf() })
 }
 
 /// A store in volatile memory.
@@ -322,7 +357,7 @@ impl<K, V, S: Subject<K, V>> Bench<K, V> for InMemory<S> {
         None
     }
 
-    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+    fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError> {
         Ok(None)
     }
 }

@@ -1,12 +1,11 @@
 //! Other stores, measured beside the indexes: each in a folder of its own.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use pmindex_peers::{PEERS, Peer};
 use pmindex_pibench::Subject;
 
-use crate::bench::bed::{Bench, Ground, Makers};
+use crate::bench::bed::{Bench, Ground, Makers, Reopened};
 use crate::error::CliError;
 
 /// The names of all peers.
@@ -73,7 +72,7 @@ impl Bench<u64, u64> for Store {
         self.peer.files.then(|| size_of(&self.dir))
     }
 
-    fn crash_and_open(self: Box<Self>) -> Result<Option<(Duration, u64)>, CliError> {
+    fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError> {
         Ok(None)
     }
 }

@@ -122,7 +122,7 @@ fn sizes(runs: &[Run]) -> Table {
         *op != "load" && costs.fold(0.0, f64::max) > 0.0
     };
     let ops: Vec<&str> = rows(runs).into_iter().filter(counted).collect();
-    let fixed = ["PM", "DRAM", "recovery"];
+    let fixed = ["PM", "DRAM", "recovery", "clean opening"];
     let heading = ["index", "durability"].into_iter().chain(ops.iter().copied()).chain(fixed);
     let mut table = Table::new(heading);
     for run in runs {
@@ -136,7 +136,8 @@ fn sizes(runs: &[Run]) -> Table {
         cells.extend(ops.iter().map(|op| cost(op).unwrap_or("-".into())));
         cells.push(bytes(run.pm_bytes_per_record));
         cells.push(bytes(run.dram_bytes_per_record));
-        cells.push(run.recovery_ms.map_or("gone".into(), |ms| format!("{} ms", digits(ms))));
+        let millis = |ms: Option<f64>| ms.map_or("gone".into(), |ms| format!("{} ms", digits(ms)));
+        cells.extend([millis(run.recovery_ms), millis(run.clean_open_ms)]);
         table.row(cells);
     }
     table

@@ -5,7 +5,7 @@ use pmindex_pibench::{
     CHUNKS, Distribution, Measured, Phase, Records, Run, Settings, Step, Subject, Workload, measure,
 };
 
-use crate::bench::bed::{Bench, Datum, Ground, Makers};
+use crate::bench::bed::{Bench, Datum, Ground, Makers, Reopened};
 use crate::bench::costs;
 use crate::bench::options::{Data, Plan, integers};
 use crate::error::CliError;
@@ -76,7 +76,10 @@ fn of<K: Datum, V: Datum>(
             let (counted, records) = (counting(entry.name)?, (types.records)()?);
             costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run)?;
         }
-        run.recovery_ms = recovery(entry, bench, &work)?;
+        if let Some(reopened) = reopened(entry, bench, &work)? {
+            run.recovery_ms = Some(reopened.killed.as_secs_f64() * 1e3);
+            run.clean_open_ms = Some(reopened.closed.as_secs_f64() * 1e3);
+        }
         runs.push(run);
     }
     Ok(runs)
@@ -108,19 +111,20 @@ fn describe<K: Datum, V: Datum>(
     run
 }
 
-/// Milliseconds until an index is usable after its process was killed.
-fn recovery<K, V>(
+/// How long an index takes to open, after its process was killed and after it was closed.
+fn reopened<K, V>(
     entry: &Entry,
     bench: Box<dyn Bench<K, V>>,
     work: &Workload<K, V>,
-) -> Result<Option<f64>, CliError> {
-    let Some((time, records)) = bench.crash_and_open()? else { return Ok(None) };
+) -> Result<Option<Reopened>, CliError> {
+    let Some(reopened) = bench.crash_and_open()? else { return Ok(None) };
     // The process that was killed may have been at its one record more.
+    let records = reopened.records;
     if !(work.live()..=work.live() + 1).contains(&records) {
         let (index, expected) = (entry.name, work.live());
         return Err(CliError::Recovered { index, records, expected });
     }
-    Ok(Some(time.as_secs_f64() * 1e3))
+    Ok(Some(reopened))
 }
 
 /// What a record takes right after loading, in bytes.
