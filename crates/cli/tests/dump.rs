@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+// What the program has compiled of the indexes, these tests share.
+use pmindex_cli as _;
+
 use pmindex::{AnyIndex, Index, Key, Kind, Pool, PoolOptions, Value as Stored};
 use serde_json::Value;
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use pmindex_pibench::{Counts, Distribution, Records, Run, Sizes, Step, Ticks, Workload};
 
 use crate::bench::bed::Counted;
+use crate::bench::golden;
 use crate::error::CliError;
 use crate::registry::Entry;
 
@@ -30,7 +31,7 @@ pub(super) fn count<K, V>(
     let small = Sizes { records: sizes.records.min(RECORDS), ops: OPS, ..sizes };
     let mut work = Workload::of(records, small);
     let plain = run.key.kind == "u64" && sizes.distribution == Distribution::Uniform;
-    let golden = if plain { entry.golden() } else { Vec::new() };
+    let golden = if plain { golden::of(entry.name) } else { Vec::new() };
     for step in steps {
         let cost = cost(counted, &mut work, step)?;
         let golden = golden.iter().find(|golden| step.phase() == Some(golden.0));

@@ -2,6 +2,7 @@
 
 pub(crate) mod bed;
 mod costs;
+mod golden;
 mod options;
 #[cfg(feature = "peers")]
 pub(crate) mod peer;

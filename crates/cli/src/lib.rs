@@ -1,0 +1,124 @@
+//! The program `pmindex`: persistent indexes from the command line.
+//!
+//! A library, so that its tests share what it has compiled; the program is `main.rs`. One file per
+//! command; what they share is `registry` (indexes by name), `table` and `progress`
+//! (what a person sees), `memory` (what the operating system says).
+#![forbid(unsafe_code)]
+
+mod bench;
+mod completions;
+mod error;
+mod kinds;
+mod medium;
+mod memory;
+mod output;
+mod place;
+mod pool;
+mod progress;
+mod quickstart;
+mod registry;
+mod style;
+mod table;
+mod torture;
+mod trial;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::CliError;
+
+/// Crash-consistent ordered indexes in persistent memory, or in any file that can be mapped
+#[derive(Parser)]
+#[command(name = "pmindex", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  pmindex quickstart                    load, kill, recover, verify: see it work
+  pmindex put my.pool apple red         make a pool with one record in it
+  pmindex scan my.pool
+  pmindex info my.pool                  what it survives, and what is in it
+  pmindex check my.pool --repair new.pool
+  pmindex dump my.pool | pmindex restore - other.pool --type wbtree
+
+Exit codes: 0 it worked; 1 it did not, or there is no such key, or something is damaged (standard error
+says what to do next); 2 the command line is wrong. Progress is drawn on terminals only; NO_COLOR is
+honoured.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Load real keys, kill a writing process, recover, and prove that nothing was lost
+    Quickstart(quickstart::Args),
+    #[command(name = trial::WRITER, hide = true)]
+    TrialWriter(trial::writer::Args),
+    /// Kill a writing process again and again, and show that nothing is ever lost
+    Torture(torture::Args),
+    #[command(name = trial::VERIFIER, hide = true)]
+    TrialVerifier(trial::verifier::Args),
+    #[command(name = bench::victim::NAME, hide = true)]
+    BenchVictim(bench::victim::Args),
+    /// Measure indexes against each other and against std's `BTreeMap`
+    Bench(Box<bench::Args>),
+    /// Draw measurements of `bench --json` on one page of charts
+    Report(bench::ReportArgs),
+    /// Say what a pool is, what it survives, and what is in it
+    Info(pool::InfoArgs),
+    /// Verify every index of a pool
+    Check(pool::CheckArgs),
+    /// Print the value of a key
+    Get(pool::GetArgs),
+    /// Add or replace a record
+    Put(pool::PutArgs),
+    /// Remove a record
+    Del(pool::DelArgs),
+    /// List records in key order
+    Scan(pool::ScanArgs),
+    /// Copy a pool, and verify the copy
+    Backup(pool::BackupArgs),
+    /// Write a pool as text, one JSON value a line
+    Dump(pool::DumpArgs),
+    /// Make a new pool of what `dump` wrote
+    Restore(pool::RestoreArgs),
+    /// Print the completions of a shell
+    Completions(completions::Args),
+}
+
+/// Runs the command that the process was given, and says how it ended.
+#[must_use]
+pub fn run() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Quickstart(args) => quickstart::run(&args),
+        Command::TrialWriter(args) => trial::writer::run(&args),
+        Command::TrialVerifier(args) => trial::verifier::run(&args),
+        Command::Torture(args) => torture::run(&args),
+        Command::BenchVictim(args) => bench::victim::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Report(args) => bench::report(&args),
+        Command::Info(args) => pool::info(&args),
+        Command::Check(args) => pool::check(&args),
+        Command::Get(args) => pool::get(&args),
+        Command::Put(args) => pool::put(&args),
+        Command::Del(args) => pool::del(&args),
+        Command::Scan(args) => pool::scan(&args),
+        Command::Backup(args) => pool::backup(&args),
+        Command::Dump(args) => pool::dump(&args),
+        Command::Restore(args) => pool::restore(&args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+/// Says what went wrong and what to do next.
+fn report(error: &CliError) -> ExitCode {
+    eprintln!("error: {error}");
+    if let Some(hint) = error.hint() {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::FAILURE
+}
