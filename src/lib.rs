@@ -2,6 +2,10 @@
 #![doc = include_str!("../docs/guide.md")]
 #![forbid(unsafe_code)]
 
+// What tests of this crate share with those in `tests/` names it as they do.
+#[cfg(test)]
+extern crate self as pmindex;
+
 mod any;
 mod backup;
 mod batch;

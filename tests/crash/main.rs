@@ -5,6 +5,7 @@
 
 #[path = "../../crates/pm-testkit/tests/crash_alloc/blocks.rs"]
 mod allocator;
+mod batched;
 mod fastfair;
 mod hart;
 mod list;

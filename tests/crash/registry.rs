@@ -3,6 +3,7 @@
 use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
 
 use super::allocator::Blocks as Allocator;
+use super::batched::Batch;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     fastfair::{FastFairBytes, FastFairWords},
@@ -39,6 +40,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Allocator>(),
         entry::<SharedPool>(),
         entry::<SpTreeLog>(),
+        entry::<Batch>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),
