@@ -23,6 +23,21 @@ const ENTRIES: &[Entry] = &[
     YARDSTICK,
 ];
 
+/// Indexes with nodes of other sizes than their own, and how many records a leaf holds. Each is
+/// compiled for every line here: two lines are enough to see what the size does.
+const SIZED: &[(&str, usize, Entry)] = &[
+    (
+        "fptree",
+        13,
+        sized::<FpTree<u64, u64, Mapped, 13>, FpTree<u64, u64, Counting, 13>>("fptree-13"),
+    ),
+    (
+        "fptree",
+        28,
+        sized::<FpTree<u64, u64, Mapped, 28>, FpTree<u64, u64, Counting, 28>>("fptree-28"),
+    ),
+];
+
 /// BzTree in its volatile mode.
 const VOLATILE_BZTREE: &str = "bztree-volatile";
 
@@ -49,8 +64,34 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// The entry of this name.
 pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
     all()
+        .chain(SIZED.iter().map(|(_, _, entry)| entry))
         .find(|entry| entry.name == name)
         .ok_or_else(|| CliError::UnknownIndex { name: name.into() })
+}
+
+/// The entry of this name with so many records in a leaf.
+///
+/// # Errors
+/// [`CliError::Option`] if this program has no such size of it.
+pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, CliError> {
+    find(name)?;
+    let sizes = || SIZED.iter().filter(|(index, ..)| *index == name);
+    if let Some((.., entry)) = sizes().find(|(_, size, _)| *size == records) {
+        return Ok(entry);
+    }
+    let built: Vec<String> = sizes().map(|(_, size, _)| size.to_string()).collect();
+    let what = if built.is_empty() {
+        let mut with: Vec<&str> = SIZED.iter().map(|(index, ..)| *index).collect();
+        with.dedup();
+        format!(
+            "--node-size: {name} has nodes of its own size only; {} has others",
+            with.join(", ")
+        )
+    } else {
+        let built = built.join(" and ");
+        format!("--node-size {records}: besides its own, {name} has leaves of {built} records here")
+    };
+    Err(CliError::Option { what })
 }
 
 /// The entry of an index that lives in a pool: on the real medium and on one that counts.
@@ -64,6 +105,15 @@ where
         integers: pool_makers::<u64, u64, Typed<I>, Typed<C>>(),
         bytes: Some(pool_makers::<Vec<u8>, Vec<u8>, AnyKind, AnyKind>()),
     }
+}
+
+/// The entry of an index with nodes of another size, for integers.
+const fn sized<I, C>(name: &'static str) -> Entry
+where
+    I: PmIndex<u64, u64, Mapped> + 'static,
+    C: PmIndex<u64, u64, Counting> + 'static,
+{
+    Entry { name, integers: pool_makers::<u64, u64, Typed<I>, Typed<C>>(), bytes: None }
 }
 
 /// The entry of an index in volatile memory: nothing is flushed, nothing survives.

@@ -305,9 +305,23 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
     let lines: Vec<&str> = rows.lines().collect();
     assert_eq!(lines.len(), 5, "a heading, and two phases of two indexes:\n{rows}");
     assert!(lines[0].starts_with("index,threads,") && lines[1].starts_with("fptree,1,"), "{rows}");
+}
+
+#[test]
+fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
+    // Their recovery included; the yardstick once.
+    let sized = ["bench", "--records", "3000", "--ops", "400", "--phases", "get", "--csv"];
+    let rows = works([&sized[..], &["--node-size", "13,28"]].concat());
+    let names: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').next()).collect();
+    for (name, phases) in [("fptree-13", 2), ("fptree-28", 2), ("btreemap", 2)] {
+        assert_eq!(names.iter().filter(|found| **found == name).count(), phases, "{rows}");
+    }
 
     for (options, word) in [
-        (&["--distribution", "normal"][..], "uniform"),
+        (&["--node-size", "14"][..], "13 and 28"),
+        (&["--node-size", "13", "--index", "hart"], "fptree has others"),
+        (&["--node-size", "13", "--key-size", "20"], "fptree-13"),
+        (&["--distribution", "normal"], "uniform"),
         (&["--mix", "get:50,put:50"], "get:50"),
         (&["--key-size", "0"], "--key-size"),
         (&["--key-size", "9000"], "4096"),

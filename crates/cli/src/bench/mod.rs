@@ -28,6 +28,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "fptree,btreemap")]
     pub(super) index: Vec<String>,
 
+    /// Records in a leaf, for indexes that this program has with several sizes (fptree: 13, 28) and
+    /// records of integers; may be several [default: each index's own]
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub(super) node_size: Vec<usize>,
+
     /// Records to load before the other phases
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) records: u64,
@@ -169,6 +174,7 @@ fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
 const EXAMPLES: &str = "Examples:
   pmindex bench
   pmindex bench --index fptree,btreemap --records 10000000 --durability flush
+  pmindex bench --index fptree --node-size 13,28
   pmindex bench --index fptree,bztree --threads 1,2 --distribution uniform,zipfian --json
   pmindex bench --index hart,fptree --mix read-intensive,write-intensive --write-latency 300
   pmindex bench --index fptree,hart --key-file words.txt --value-size 100 --records 200000";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmindex_pibench::{
     Distribution, Field, Integers, Length, Lines, Phase, Records, Settings, Sizes, Step, Texts,
-    Workload,
+    Workload, Yardstick,
 };
 
 use crate::bench::Args;
@@ -63,7 +63,6 @@ pub(super) struct Bytes {
 impl<'a> Plan<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Self, CliError> {
         let option = |what: String| CliError::Option { what };
-        let entries = args.index.iter().map(|name| registry::find(name));
         let named = |name: &String| {
             let skewed = matches!(name.as_str(), "zipfian" | "self-similar");
             Distribution::named(name, args.skew.filter(|_| skewed))
@@ -87,7 +86,7 @@ impl<'a> Plan<'a> {
             _ => args.records.max((args.batch * pmindex_pibench::CHUNKS) as u64),
         };
         Ok(Self {
-            entries: entries.collect::<Result<_, _>>()?,
+            entries: entries(args)?,
             steps: steps(args).map_err(option)?,
             threads: args.threads.clone(),
             distributions: distributions.map_err(option)?,
@@ -126,6 +125,24 @@ impl<'a> Plan<'a> {
         let rounds = if self.seconds.is_some() { 16 } else { 4 };
         (112 + record) * (self.records + rounds * self.ops)
     }
+}
+
+/// The indexes, each with every size of nodes that was asked for.
+fn entries(args: &Args) -> Result<Vec<&'static Entry>, CliError> {
+    if args.node_size.is_empty() {
+        return args.index.iter().map(|name| registry::find(name)).collect();
+    }
+    let mut entries = Vec::new();
+    for name in &args.index {
+        if name == Yardstick::NAME {
+            entries.push(registry::find(name)?); // beside any of them
+            continue;
+        }
+        for &size in &args.node_size {
+            entries.push(registry::find_sized(name, size)?);
+        }
+    }
+    Ok(entries)
 }
 
 /// The load, the phases, the mixes.
