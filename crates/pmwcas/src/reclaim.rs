@@ -49,6 +49,8 @@ impl<M: Medium> Session<'_, M> {
             }
             false
         });
+        // Another thread may be the one that always moves the horizon, and flushes these.
+        local.changed.retain(|&(stamp, _)| stamp > horizon);
         let mut size = BATCH;
         while !owners.is_empty() {
             let batch = owners.split_off(owners.len().saturating_sub(size));

@@ -188,3 +188,35 @@ fn lines_of_targets(entries: &[Entry]) -> impl Iterator<Item = u64> + '_ {
         .filter(|e| e.target != 0)
         .flat_map(|e| lines_of(e.target as usize, size_of::<u64>()).map(|line| line as u64))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pmindex_core::{Medium, PmU64, Pool};
+
+    use crate::{Config, Mwcas};
+
+    #[test]
+    fn lines_that_another_thread_flushes_are_forgotten() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let word = pool
+            .create_index::<PmU64>("word", *b"word    ", 0, |word| {
+                pool.pm().store(word, 0);
+                pool.pm().flush(word)
+            })
+            .expect("room");
+        let config = Config { partitions: 2, per_partition: 8, words: 4 };
+        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
+        let word = pool.get(word.root::<PmU64>()).expect("there");
+        let mut one = mwcas.session().expect("free");
+        let mut other = mwcas.session().expect("free");
+        for value in 0..1000 {
+            let mut op = one.descriptor();
+            op.add_word(word, value, value + 1).expect("room");
+            assert!(op.execute().expect("emulated"));
+            other.move_horizon().expect("emulated");
+            assert!(one.local.changed.len() <= 8, "{} lines", one.local.changed.len());
+        }
+    }
+}
