@@ -95,6 +95,7 @@ macro_rules! variant {
 }
 
 fn variants() -> Vec<Variant> {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
     let mut all = vec![variant!(portable)];
     #[cfg(target_arch = "x86_64")]
     {
