@@ -8,7 +8,7 @@ pub mod bztree;
 pub mod fptree;
 #[cfg(feature = "nvtree")]
 pub mod nvtree;
-#[cfg(feature = "fptree")]
+#[cfg(any(feature = "fptree", feature = "nvtree"))]
 mod threads;
 #[cfg(feature = "wbtree")]
 pub mod wbtree;
