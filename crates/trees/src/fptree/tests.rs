@@ -222,3 +222,16 @@ fn underfull_leaves_stay_until_they_empty_and_take_the_keys_that_come_back() {
     assert_eq!(leaves(), 1);
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
+
+#[test]
+fn an_emptied_index_is_loaded_as_often_as_one_likes() {
+    let (_, tree) = tree_of([]);
+    for round in 0..200 {
+        let loaded = tree.bulk_load(&mut (0..400).map(|key| (key, key * 10)));
+        assert_eq!(loaded, Ok(400), "round {round}");
+        for key in 0..400 {
+            assert_eq!(tree.remove(&key), Ok(Some(key * 10)));
+        }
+    }
+    assert_holds(&tree, []);
+}

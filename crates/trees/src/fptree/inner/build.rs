@@ -74,26 +74,62 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         if leaves <= F + 1 {
             return Ok(Built(contents(&parts.concat())));
         }
-        let nodes = on_threads(threads, parts.len(), |at| self.level_above(&parts[at]));
-        let mut level = nodes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-        while level.len() > F + 1 {
-            level = self.level_above(&level)?;
+        let mut level = Vec::new();
+        let mut failed = None;
+        for nodes in on_threads(threads, parts.len(), |at| self.level_above(&parts[at])) {
+            match nodes {
+                Ok(nodes) => level.extend(nodes),
+                Err(error) => failed = Some(error),
+            }
+        }
+        while failed.is_none() && level.len() > F + 1 {
+            match self.level_above(&level) {
+                Ok(above) => level = above,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            self.give_back(level.iter().map(|node| node.child));
+            return Err(error);
         }
         Ok(Built(contents(&level)))
+    }
+
+    /// Frees nodes that nothing leads to, and those below them.
+    fn give_back(&self, children: impl IntoIterator<Item = Child>) {
+        for child in children {
+            if let Target::Node(index) = child.target() {
+                self.give_back(self.read(index).children);
+            }
+            self.free_node(child);
+        }
+    }
+
+    fn free_node(&self, child: Child) {
+        if let Target::Node(index) = child.target() {
+            self.nodes.free(index);
+        }
     }
 
     /// Fills the nodes over a part of a level.
     fn level_above(&self, part: &[LeafRef]) -> Result<Vec<LeafRef>, PmError> {
         let nodes = part.len().div_ceil(F + 1 - F / 8);
-        let count = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let first = self.nodes.alloc_fresh(count)?;
         let start = |node: usize| node * part.len() / nodes;
-        let fill = |(index, node): (u32, usize)| {
+        let mut above = Vec::with_capacity(nodes);
+        for node in 0..nodes {
+            let index = match self.nodes.alloc() {
+                Ok(index) => index,
+                Err(error) => {
+                    // Those below are the caller's.
+                    above.iter().for_each(|node: &LeafRef| self.free_node(node.child));
+                    return Err(error);
+                }
+            };
             let part = &part[start(node)..start(node + 1)];
             self.write(index, &contents(part));
-            LeafRef { low: part[0].low, child: Child::node(index) }
-        };
-        Ok((first..).zip(0..nodes).map(fill).collect())
+            above.push(LeafRef { low: part[0].low, child: Child::node(index) });
+        }
+        Ok(above)
     }
 
     /// Visits the leaves of a quiescent index in order, each with the separator on its left (none
