@@ -32,13 +32,16 @@ const HART: [Golden; 6] = [
 ];
 
 /// New values become durable in their words in batches, at other operations' fences: the lines of
-/// one that has no batch to flush. The means printed count all of them.
-const BZTREE: [Golden; 6] = [
+/// one that has no batch to flush. The means printed count all of them. An update is in place if the
+/// value has 62 bits at most, and else a new record, whose line is flushed too; values here are
+/// random.
+const BZTREE: [Golden; 7] = [
     (Phase::Get, 0, 0),
     (Phase::GetMiss, 0, 0),
     (Phase::Scan, 0, 0),
     (Phase::Insert, 3, 2),
     (Phase::Update, 2, 2),
+    (Phase::Update, 3, 2),
     (Phase::Delete, 2, 2),
 ];
 
