@@ -115,13 +115,15 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     fn level_above(&self, part: &[LeafRef]) -> Result<Vec<LeafRef>, PmError> {
         let nodes = part.len().div_ceil(F + 1 - F / 8);
         let start = |node: usize| node * part.len() / nodes;
-        let mut above = Vec::with_capacity(nodes);
+        let mut above: Vec<LeafRef> = Vec::with_capacity(nodes);
         for node in 0..nodes {
             let index = match self.nodes.alloc() {
                 Ok(index) => index,
                 Err(error) => {
                     // Those below are the caller's.
-                    above.iter().for_each(|node: &LeafRef| self.free_node(node.child));
+                    for node in &above {
+                        self.free_node(node.child);
+                    }
                     return Err(error);
                 }
             };
