@@ -18,7 +18,7 @@ const OPS: u64 = 10_000;
 /// Counts every step on a small copy of the index and writes the means into its rows.
 ///
 /// # Errors
-/// [`CliError::Cost`] if the most frequent cost of an operation is not a golden one. Golden costs
+/// [`CliError::Cost`] if the most frequent cost of an operation is not the golden one. Golden costs
 /// are those of integers chosen uniformly.
 pub(super) fn count<K, V>(
     entry: &Entry,
@@ -34,9 +34,9 @@ pub(super) fn count<K, V>(
     let golden = if plain { golden::of(entry.name) } else { Vec::new() };
     for step in steps {
         let cost = cost(counted, &mut work, step)?;
-        let golden = || golden.iter().filter(|golden| step.phase() == Some(golden.0));
-        if let Some(&(phase, lines, fences)) = golden().next()
-            && !golden().any(|golden| cost.usual == (golden.1, golden.2))
+        let golden = golden.iter().find(|golden| step.phase() == Some(golden.0));
+        if let Some(&(phase, lines, fences)) = golden
+            && cost.usual != (lines, fences)
         {
             let (index, found, golden) = (entry.name, cost.usual, (lines, fences));
             return Err(CliError::Cost { index, phase, found, golden });
