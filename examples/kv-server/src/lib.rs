@@ -14,6 +14,7 @@
 //! | `server` | connections, one thread each, and a clean end |
 //! | `client` | a small client |
 //! | `load`, `trial` | a load generator; kill, restart, verify, with the times |
+//! | `service`, `compare` | servers as processes; the same trial of Redis, and of redb (feature `redb`) |
 //!
 //! Commands: `PING`, `ECHO`, `GET`, `SET` (`NX`, `XX`), `SETNX`, `GETDEL`, `DEL`, `UNLINK`,
 //! `EXISTS`, `STRLEN`, `MGET`, `MSET`, `DBSIZE`, `SCAN` (`MATCH`, `COUNT`), `KEYS`, `RANGE`, `INFO`,
@@ -23,15 +24,22 @@
 
 mod client;
 mod command;
+mod compare;
 mod load;
+#[cfg(feature = "redb")]
+mod redb_trial;
 mod resp;
 mod scan;
 mod server;
+mod service;
 mod store;
 mod trial;
 
 pub use client::{Client, Reply};
+pub use compare::{CompareArgs, compare};
 pub use load::{LoadArgs, load};
+#[cfg(feature = "redb")]
+pub use redb_trial::{RedbArgs, read as redb_read, write as redb_write};
 pub use resp::ProtocolError;
 pub use server::{ServeArgs, serve};
 pub use store::{StoreArgs, StoreError, Wanted};
@@ -55,6 +63,10 @@ pub enum Error {
     /// The other side does not speak the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// redb.
+    #[cfg(feature = "redb")]
+    #[error("redb: {0}")]
+    Redb(#[from] redb::Error),
     /// A trial found something else than what was acknowledged.
     #[error("{lost} of {acknowledged} acknowledged records are not there after the restart")]
     Lost {

@@ -1,10 +1,12 @@
-//! The program: serve, load, trial.
+//! The program: serve, load, trial, compare.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use kv_server::{LoadArgs, ServeArgs, TrialArgs};
+#[cfg(feature = "redb")]
+use kv_server::RedbArgs;
+use kv_server::{CompareArgs, LoadArgs, ServeArgs, TrialArgs};
 
 /// A key-value server that speaks Redis's protocol and keeps its state in a pool.
 #[derive(Parser)]
@@ -13,7 +15,8 @@ use kv_server::{LoadArgs, ServeArgs, TrialArgs};
     arg_required_else_help = true,
     after_help = "Examples:\n  \
     kv-server serve /dev/shm/kv.pool\n  redis-cli set answer 42\n  redis-benchmark -t set,get -P 16\n  \
-    kv-server trial /dev/shm/trial.pool --records 1000000"
+    kv-server trial /dev/shm/trial.pool --records 1000000\n  \
+    kv-server compare /dev/shm"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -28,6 +31,16 @@ enum Command {
     Load(LoadArgs),
     /// Write to a server, kill -9 it, start it again, verify; the time of the restart
     Trial(TrialArgs),
+    /// The same trial of this server, of Redis if it is installed, and of redb (feature `redb`)
+    Compare(CompareArgs),
+    /// Write to redb until killed
+    #[cfg(feature = "redb")]
+    #[command(hide = true)]
+    RedbWrite(RedbArgs),
+    /// Open what redb has, and read
+    #[cfg(feature = "redb")]
+    #[command(hide = true)]
+    RedbRead(RedbArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +48,11 @@ fn main() -> ExitCode {
         Command::Serve(args) => kv_server::serve(&args),
         Command::Load(args) => kv_server::load(&args),
         Command::Trial(args) => kv_server::trial(&args),
+        Command::Compare(args) => kv_server::compare(&args),
+        #[cfg(feature = "redb")]
+        Command::RedbWrite(args) => kv_server::redb_write(&args),
+        #[cfg(feature = "redb")]
+        Command::RedbRead(args) => kv_server::redb_read(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

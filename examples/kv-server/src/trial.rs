@@ -1,7 +1,5 @@
 //! Kill, restart, verify: what the server is there to show, with the times.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -10,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::load::{key, per_second, value};
+use crate::service::{Server, Service};
 use crate::store::StoreArgs;
 
 /// How to try it.
@@ -27,106 +26,79 @@ pub struct TrialArgs {
     connections: u64,
 }
 
-const IN_FLIGHT: u64 = 64;
-const VALUE_SIZE: usize = 64;
+pub(crate) const IN_FLIGHT: u64 = 64;
+pub(crate) const VALUE_SIZE: usize = 64;
 
-/// A server process, killed when this is dropped.
-struct Server {
-    process: Child,
-    address: String,
-    /// From the start of the process to the reply to a first `PING`.
-    ready_in: Duration,
-    /// What it printed when it was ready.
-    greeting: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // SIGKILL; an error means that it ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Server {
-    fn start(store: &StoreArgs) -> Result<Self, Error> {
-        let started = Instant::now();
-        let program = std::env::current_exe().map_err(Error::io("this program"))?;
-        let durability = clap::ValueEnum::to_possible_value(&store.durability);
-        let mut process = Command::new(program)
-            .arg("serve")
-            .arg(&store.pool)
-            .args(["--listen", "127.0.0.1:0", "--index", store.index.name()])
-            .args(["--size", &store.size.to_string()])
-            .args(durability.iter().flat_map(|mode| ["--durability", mode.get_name()]))
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(Error::io("starting the server"))?;
-        let mut greeting = String::new();
-        if let Some(stdout) = process.stdout.take() {
-            let read = BufReader::new(stdout).read_line(&mut greeting);
-            read.map_err(Error::io("the server's output"))?;
-        }
-        let address = greeting.strip_prefix("ready on ").and_then(|rest| rest.split(' ').next());
-        let address = address.unwrap_or_default().to_owned();
-        let mut server = Self { process, address, ready_in: Duration::ZERO, greeting };
-        if server.address.is_empty() {
-            return Err(Error::Server("ended before it was ready".into()));
-        }
-        let reply = Client::connect(&server.address)?.call(&["PING"])?;
-        if reply != Reply::Simple("PONG".into()) {
-            return Err(Error::Server(format!("answers PING with {reply:?}")));
-        }
-        server.ready_in = started.elapsed();
-        Ok(server)
-    }
+/// What a trial found.
+pub(crate) struct Outcome {
+    /// Writes that were acknowledged before the kill, and how many a second.
+    pub(crate) acknowledged: u64,
+    pub(crate) rate: f64,
+    /// From the start of the new process to the reply to a first `PING`.
+    pub(crate) ready_in: Duration,
+    /// What the restarted server said of itself.
+    pub(crate) greeting: String,
+    /// Acknowledged writes that are not there, and how long it took to look.
+    pub(crate) lost: u64,
+    pub(crate) verified_in: Duration,
 }
 
 /// Writes through several connections, kills the server while they write, starts it again, and
 /// looks for every record whose write was acknowledged.
 pub fn trial(args: &TrialArgs) -> Result<(), Error> {
-    let connections = args.connections.max(1);
-    let mut server = Server::start(&args.store)?;
-    println!("started: {}", server.greeting.trim_end());
-    let acknowledged: Vec<AtomicU64> = (0..connections).map(|_| AtomicU64::new(0)).collect();
+    let outcome = attempt(&Service::Pool(args.store.clone()), args.records, args.connections)?;
+    let Outcome { acknowledged, lost, .. } = outcome;
+    println!("killed after {acknowledged} acknowledged writes ({:.0} a second)", outcome.rate);
+    println!("restarted: {}", outcome.greeting.trim_end());
+    println!(
+        "from the start of the process to its first reply: {:.1} ms",
+        millis(outcome.ready_in)
+    );
+    if lost > 0 {
+        return Err(Error::Lost { lost, acknowledged });
+    }
+    println!("all {acknowledged} verified in {:.0} ms", millis(outcome.verified_in));
+    Ok(())
+}
+
+/// The trial of any server.
+pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
+    let connections = connections.max(1);
+    let mut server = Server::start(service)?;
+    if !server.greeting.is_empty() {
+        println!("started: {}", server.greeting.trim_end());
+    }
+    let counts: Vec<AtomicU64> = (0..connections).map(|_| AtomicU64::new(0)).collect();
     let (address, started) = (server.address.clone(), Instant::now());
     thread::scope(|scope| {
-        for (first, count) in (0..).zip(&acknowledged) {
+        for (first, count) in (0..).zip(&counts) {
             let address = &address;
             // It ends with an error: the server is killed under it.
             scope.spawn(move || write(address, first, connections, count));
         }
-        let total = || acknowledged.iter().map(|count| count.load(SeqCst)).sum::<u64>();
-        while total() < args.records && matches!(server.process.try_wait(), Ok(None)) {
+        let total = || counts.iter().map(|count| count.load(SeqCst)).sum::<u64>();
+        while total() < records && matches!(server.process.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_micros(500));
         }
         server.process.kill().map_err(Error::io("killing the server"))
     })?;
     let elapsed = started.elapsed();
     server.process.wait().map_err(Error::io("the killed server"))?;
-    let total: u64 = acknowledged.iter().map(|count| count.load(SeqCst)).sum();
-    println!(
-        "killed after {total} acknowledged writes ({:.0} a second)",
-        per_second(total, elapsed)
-    );
+    let acknowledged: u64 = counts.iter().map(|count| count.load(SeqCst)).sum();
+    let rate = per_second(acknowledged, elapsed);
 
-    let server = Server::start(&args.store)?;
-    println!("restarted: {}", server.greeting.trim_end());
-    println!("from the start of the process to its first reply: {:.1} ms", millis(server.ready_in));
+    let server = Server::start(service)?;
     let started = Instant::now();
     let mut lost = 0;
     let mut client = Client::connect(&server.address)?;
-    for (first, count) in (0..).zip(&acknowledged) {
+    for (first, count) in (0..).zip(&counts) {
         lost += verify(&mut client, first, connections, count.load(SeqCst))?;
     }
-    if lost > 0 {
-        return Err(Error::Lost { lost, acknowledged: total });
-    }
-    println!("all {total} verified in {:.0} ms", millis(started.elapsed()));
-    Ok(())
+    let (ready_in, greeting) = (server.ready_in, server.greeting.clone());
+    Ok(Outcome { acknowledged, rate, ready_in, greeting, lost, verified_in: started.elapsed() })
 }
 
-fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 

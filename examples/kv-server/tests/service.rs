@@ -242,3 +242,20 @@ fn the_trial_shows_its_times() {
     assert!(text.contains("from the start of the process to its first reply: "), "{text}");
     assert!(text.contains("verified"), "{text}");
 }
+
+#[test]
+fn the_comparison_loses_nothing_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_kv-server"))
+        .arg("compare")
+        .arg(dir.path())
+        .args(["--records", "3000", "--connections", "2", "--durability", "process"])
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["kv-server", "redis-server", "redb"] {
+        assert!(text.contains(name), "a row or a word for each: {text}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+}
