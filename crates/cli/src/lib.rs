@@ -25,6 +25,7 @@ mod trial;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pmindex_pibench::Peer;
 
 use crate::error::CliError;
 
@@ -89,6 +90,13 @@ enum Command {
 /// Runs the command that the process was given, and says how it ended.
 #[must_use]
 pub fn run() -> ExitCode {
+    run_with(&[])
+}
+
+/// As [`run`], in a program whose `bench` has these other stores besides the indexes.
+#[must_use]
+pub fn run_with(peers: &'static [Peer]) -> ExitCode {
+    bench::peer::set(peers);
     let outcome = match Cli::parse().command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::TrialWriter(args) => trial::writer::run(&args),

@@ -1,12 +1,15 @@
 //! Indexes by name: who adds an index adds one line to [`ENTRIES`].
 
+use std::sync::LazyLock;
+
 use pmindex::core::{Counting, Mapped};
 use pmindex::{
     BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
 };
-use pmindex_pibench::Yardstick;
+use pmindex_pibench::{Peer, Yardstick};
 
 use crate::bench::bed::{AnyKind, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers};
+use crate::bench::peer;
 use crate::error::CliError;
 
 /// Every index that can be measured, the yardstick last.
@@ -53,7 +56,7 @@ pub(crate) struct Entry {
 
 /// All entries, the peers last.
 fn all() -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().chain(peers::entries())
+    ENTRIES.iter().chain(peers())
 }
 
 /// All names.
@@ -124,22 +127,11 @@ const fn in_memory<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -
 const YARDSTICK: Entry =
     Entry { name: Yardstick::NAME, integers: yardstick_makers(), bytes: Some(yardstick_makers()) };
 
-/// Other stores, where the program was built with them.
-mod peers {
-    use super::Entry;
-
-    #[cfg(not(feature = "peers"))]
-    pub(super) fn entries() -> &'static [Entry] {
-        &[]
-    }
-
-    #[cfg(feature = "peers")]
-    pub(super) fn entries() -> &'static [Entry] {
-        use crate::bench::peer;
-        static ENTRIES: std::sync::LazyLock<Vec<Entry>> = std::sync::LazyLock::new(|| {
-            let entry = |name| Entry { name, integers: peer::makers(), bytes: None };
-            peer::names().map(entry).collect()
-        });
-        &ENTRIES
-    }
+/// The peers of this program.
+fn peers() -> &'static [Entry] {
+    static PEERS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+        let entry = |peer: &Peer| Entry { name: peer.name, integers: peer::makers(), bytes: None };
+        peer::all().iter().map(entry).collect()
+    });
+    &PEERS
 }

@@ -5,7 +5,8 @@
 //! lives in memory is gone after a crash; what lives in files is asked for no synchronisation beyond
 //! its default where that can be had, so that its figures are its best ones.
 //!
-//! No member of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
+//! The program here is `pmindex` with these peers: what `cargo xtask evidence` measures with. No member
+//! of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -13,22 +14,7 @@ mod memory;
 
 use std::path::Path;
 
-use pmindex_pibench::{Fault, Measurable, Subject};
-
-/// A store to compare with.
-#[derive(Clone, Copy)]
-pub struct Peer {
-    /// Its name.
-    pub name: &'static str,
-    /// What survives what, in a word.
-    pub durability: &'static str,
-    /// The same in a sentence.
-    pub words: &'static str,
-    /// Whether it keeps its records in the folder it is given.
-    pub files: bool,
-    /// Makes an empty one in a folder.
-    pub make: fn(&Path) -> Result<Box<dyn Subject>, Fault>,
-}
+use pmindex_pibench::{Fault, Measurable, Peer, Subject};
 
 const MEMORY: &str = "in memory; nothing survives the process";
 

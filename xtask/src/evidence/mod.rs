@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "docs/evidence", value_name = "DIR")]
     out: PathBuf,
 
-    /// A program `pmindex` to measure with, built with the feature `peers` [default: a release build]
+    /// A program `pmindex` with peers to measure with [default: a release build of crates/peers]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
@@ -118,9 +118,11 @@ fn program(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(program) = given {
         return Ok(program.to_path_buf());
     }
-    let line = ["build", "--release", "--package", "pmindex-cli", "--features", "peers"];
-    run_cargo(&line, &[])?;
-    Ok(target().join("release").join("pmindex"))
+    let manifest = root().join("crates/peers/Cargo.toml").display().to_string();
+    let folder = target().join("peers");
+    let line = ["build", "--release", "--bin", "pmindex", "--manifest-path", &manifest];
+    run_cargo(&line, &[("CARGO_TARGET_DIR", &folder.display().to_string())])?;
+    Ok(folder.join("release").join("pmindex"))
 }
 
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-record"],
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &["pmindex-trees", "pmindex-hart", "pmindex-sptree", "pmindex-pibench", "pmindex-testkit"],
-    &["pmindex", "pmindex-peers"],
+    &["pmindex"],
     &["pmindex-cli", "pmindex-capi", "pmindex-kv-server", "xtask"],
 ];
 

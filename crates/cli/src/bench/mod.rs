@@ -4,7 +4,6 @@ pub(crate) mod bed;
 mod costs;
 mod golden;
 mod options;
-#[cfg(feature = "peers")]
 pub(crate) mod peer;
 mod print;
 mod series;

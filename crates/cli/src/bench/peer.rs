@@ -1,16 +1,24 @@
 //! Other stores, measured beside the indexes: each in a folder of its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use pmindex_peers::{PEERS, Peer};
-use pmindex_pibench::Subject;
+use pmindex_pibench::{Peer, Subject};
 
 use crate::bench::bed::{Bench, Ground, Makers, Reopened};
 use crate::error::CliError;
 
-/// The names of all peers.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    PEERS.iter().map(|peer| peer.name)
+/// The peers of this program.
+static PEERS: OnceLock<&'static [Peer]> = OnceLock::new();
+
+/// Says which peers this program has: once, at its start.
+pub(crate) fn set(peers: &'static [Peer]) {
+    let _ = PEERS.set(peers);
+}
+
+/// All peers of this program.
+pub(crate) fn all() -> &'static [Peer] {
+    PEERS.get().copied().unwrap_or_default()
 }
 
 /// The makers of any peer.
@@ -33,7 +41,7 @@ struct Store {
 impl Store {
     fn create(ground: Ground<'_>) -> Result<Self, CliError> {
         let unknown = || CliError::UnknownIndex { name: ground.name.into() };
-        let peer = PEERS.iter().find(|peer| peer.name == ground.name).ok_or_else(unknown)?;
+        let peer = all().iter().find(|peer| peer.name == ground.name).ok_or_else(unknown)?;
         let dir = ground.path.with_extension("peer");
         let failed = |error| CliError::File { path: dir.clone(), error };
         if peer.files {
