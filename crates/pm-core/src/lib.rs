@@ -6,6 +6,61 @@
 //! * [`Medium`]: how cells are read, written, flushed and fenced.
 //! * [`Op`], [`Owner`]: allocation that a crash can interrupt anywhere.
 //! * [`sync`], [`Arena`]: locks and nodes in DRAM.
+//!
+//! # A structure of one's own
+//!
+//! A structure is a root in a pool's directory, and words and blocks that lead on from there. Programs
+//! that only want an index need none of this: they use one of `pmindex`'s.
+//!
+//! ```
+//! use pmindex_core::{Medium, PPtr, PmCell, PmU64, Pool, pm_struct};
+//!
+//! pm_struct! {
+//!     /// A note.
+//!     #[align(64)]
+//!     struct Note: size 64 {
+//!         words: [PmU64; 8],
+//!     }
+//! }
+//!
+//! pm_struct! {
+//!     /// Where all notes are found.
+//!     #[align(16)]
+//!     struct Root: size 16 {
+//!         written: PmU64,
+//!         last: PmCell<PPtr<Note>>,
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = Pool::emulated(4 << 20)?; // or Pool::create(path, &PoolOptions::new())?
+//! let pm = pool.pm();
+//! let entry = pool.create_index::<Root>("notes", *b"notes   ", 1, |root| {
+//!     pm.store(&root.written, 0);
+//!     pm.store(&root.last, PPtr::NULL);
+//!     pm.flush(root)
+//! })?;
+//! let root = pool.get(entry.root::<Root>())?;
+//!
+//! // A change of one word is atomic. It is durable when the fence after its flush returns.
+//! pm.store(&root.written, 1);
+//! let flushed = pm.flush(&root.written);
+//! pm.fence(flushed)?;
+//!
+//! // A block and the pointer to it: both or neither, wherever a crash comes.
+//! let note = pool.alloc_into(&root.last, |note: &Note| {
+//!     note.words.iter().for_each(|word| pm.store(word, 7));
+//!     pm.flush(note)
+//! })?;
+//! assert_eq!(pm.load(&pool.get(note)?.words[3]), 7);
+//! pool.free_from(&root.last)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What must be durable before what is the structure's own affair, and nothing in the types checks it:
+//! `pmindex-testkit` does, by crashing the structure at every step. [`Flushed`] and [`Durable`] are
+//! reminders only: they make a forgotten fence a warning.
 
 mod alloc;
 mod arch;

@@ -1,5 +1,25 @@
 //! What every `pmindex` index implements: the [`Index`] contract, and how key and value types are
 //! kept ([`Storable`], [`Key`], [`Value`]).
+//!
+//! Code that is written against [`Index`] works with each of them, also as `&dyn Index<K, V>`; what
+//! it acknowledges is durable in the mode of the index's pool, and no reader on any thread sees what
+//! a crash could take back. [`PmIndex`] adds what only an index in a pool has: creating, opening,
+//! closing.
+//!
+//! ```
+//! use pmindex_index::{Index, IndexError};
+//!
+//! /// Gives a record another key; `false` if there is none, or the new key is taken. A crash leaves
+//! /// the record under the old key, under both, or under the new one; it is never lost.
+//! fn rename(index: &dyn Index<String, u64>, from: &str, to: &str) -> Result<bool, IndexError> {
+//!     let Some(value) = index.get(from)? else { return Ok(false) };
+//!     if !index.insert(to, &value)? {
+//!         return Ok(false);
+//!     }
+//!     index.remove(from)?;
+//!     Ok(true)
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 mod bytes;

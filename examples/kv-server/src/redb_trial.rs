@@ -92,7 +92,8 @@ pub(crate) fn attempt(file: &Path, records: u64) -> Result<Outcome, Error> {
     let started = Instant::now();
     let lost = verify(file, acknowledged)?;
     let verified_in = started.elapsed();
-    Ok(Outcome { acknowledged, rate, ready_in, greeting: String::new(), lost, verified_in })
+    let greetings = Default::default();
+    Ok(Outcome { acknowledged, rate, ready_in, greetings, lost, verified_in })
 }
 
 /// How many of the first `count` records are not what was written.

@@ -36,8 +36,8 @@ pub(crate) struct Outcome {
     pub(crate) rate: f64,
     /// From the start of the new process to the reply to a first `PING`.
     pub(crate) ready_in: Duration,
-    /// What the restarted server said of itself.
-    pub(crate) greeting: String,
+    /// What the server said of itself, at first and when it was restarted.
+    pub(crate) greetings: [String; 2],
     /// Acknowledged writes that are not there, and how long it took to look.
     pub(crate) lost: u64,
     pub(crate) verified_in: Duration,
@@ -48,8 +48,9 @@ pub(crate) struct Outcome {
 pub fn trial(args: &TrialArgs) -> Result<(), Error> {
     let outcome = attempt(&Service::Pool(args.store.clone()), args.records, args.connections)?;
     let Outcome { acknowledged, lost, .. } = outcome;
+    println!("started: {}", outcome.greetings[0].trim_end());
     println!("killed after {acknowledged} acknowledged writes ({:.0} a second)", outcome.rate);
-    println!("restarted: {}", outcome.greeting.trim_end());
+    println!("restarted: {}", outcome.greetings[1].trim_end());
     println!(
         "from the start of the process to its first reply: {:.1} ms",
         millis(outcome.ready_in)
@@ -65,9 +66,7 @@ pub fn trial(args: &TrialArgs) -> Result<(), Error> {
 pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
     let connections = connections.max(1);
     let mut server = Server::start(service)?;
-    if !server.greeting.is_empty() {
-        println!("started: {}", server.greeting.trim_end());
-    }
+    let at_first = server.greeting.clone();
     let counts: Vec<AtomicU64> = (0..connections).map(|_| AtomicU64::new(0)).collect();
     let (address, started) = (server.address.clone(), Instant::now());
     thread::scope(|scope| {
@@ -94,8 +93,8 @@ pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Resu
     for (first, count) in (0..).zip(&counts) {
         lost += verify(&mut client, first, connections, count.load(SeqCst))?;
     }
-    let (ready_in, greeting) = (server.ready_in, server.greeting.clone());
-    Ok(Outcome { acknowledged, rate, ready_in, greeting, lost, verified_in: started.elapsed() })
+    let (ready_in, greetings) = (server.ready_in, [at_first, server.greeting.clone()]);
+    Ok(Outcome { acknowledged, rate, ready_in, greetings, lost, verified_in: started.elapsed() })
 }
 
 pub(crate) fn millis(time: Duration) -> f64 {
