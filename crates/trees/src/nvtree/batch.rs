@@ -1,12 +1,14 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
-//! leaf, under as many leaf locks as it takes, then makes all of them durable at once and commits
-//! them at once:
+//! overlap. `insert_many` also shares its fences: it gives records their places in input order, each
+//! in its own leaf, under as many leaf locks as it takes, then writes all of them, makes them durable
+//! at once and commits them at once. All locks come before the first store to a leaf, for which
+//! their atomics would wait:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
+//! | P0 | leaves without room make room, each by itself | |
 //! | P1 | byte strings: all blocks, with their tickets (wide slots: all records) | P2 |
 //! | P2 | for each leaf: the records of its first segment, then their marks in one store (LIN) | P3 |
 //! | P3 | for each leaf: the same of every other segment (LIN) | return (DUR) |
@@ -19,6 +21,8 @@
 //! A stage ends early at a record that cannot join it (its leaf is full or has changed): what is
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
+
+use std::cmp::Ordering;
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
@@ -162,12 +166,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.make_room_for_all(&probes, &mut ways);
         let mut next = 0;
         while next < probes.len() {
-            let mut stage = Stage::new(self);
+            let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
-                let Some(new) = stage.add(&probes[next], &records[next].1, &ways[next]) else {
-                    break;
-                };
+                let Some(new) = stage.add(next, &ways[next]) else { break };
                 results.push(new);
                 next += 1;
             }
@@ -184,16 +186,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Makes room in full leaves before anything is staged, so that a stage need not end there.
     fn make_room_for_all<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
-        let mut made = false;
-        for (probe, at) in probes.iter().zip(&*ways) {
-            let Ok(leaf) = self.leaf(at.leaf) else { continue };
-            if leaf.hint(self.pm()).count() >= LEAF && at.validate(self.pm()) {
-                // Whatever fails here fails again where its record is inserted.
-                let _ = self.make_room(probe);
-                made = true;
+        let pm = self.pm();
+        let mut full = 0u64;
+        for (i, at) in ways.iter().enumerate().take(probes.len()) {
+            if self.leaf(at.leaf).is_ok_and(|leaf| leaf.hint(pm).count() >= LEAF) {
+                self.prefetch_leaf(Some(at.leaf));
+                full |= 1 << i;
             }
         }
-        if made {
+        for i in bits(full).filter(|&i| ways[i].validate(pm)) {
+            // Whatever fails here fails again where its record is inserted.
+            let _ = self.make_room(&probes[i]);
+        }
+        if full != 0 {
             self.locate_again(probes, ways);
         }
     }
@@ -245,41 +250,74 @@ impl<K: Key, V: Value, const LEAF: usize> Staged<'_, K, V, LEAF> {
     }
 }
 
+/// A record with its place.
+struct Planned {
+    /// Which of the batch.
+    record: usize,
+    /// Which of the staged leaves.
+    leaf: usize,
+    slot: usize,
+    /// Its block; 0 where records have none.
+    block: u64,
+}
+
 /// Records that will be committed together.
 ///
 /// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
-struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
+    probes: &'r [Probe<'r, K>],
+    records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
-    flushed: Flushed,
     leaves: Vec<Staged<'t, K, V, LEAF>>,
+    planned: Vec<Planned>,
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Stage<'t, K, V, M, LEAF, INNER>
+impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    Stage<'t, 'r, K, V, M, LEAF, INNER>
 {
-    fn new(tree: &'t NvTree<K, V, M, LEAF, INNER>) -> Self {
-        let leaves = Vec::with_capacity(BATCH);
-        Self { tree, op: None, flushed: Flushed::nothing(), leaves }
+    fn new(
+        tree: &'t NvTree<K, V, M, LEAF, INNER>,
+        probes: &'r [Probe<'r, K>],
+        records: &'r [(K, V)],
+    ) -> Self {
+        let (leaves, planned) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        Self { tree, probes, records, op: None, leaves, planned }
     }
 
-    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
+    /// Gives a record its place, or finds its key there (`false`). `None`: it cannot join, for
     /// whatever reason, and nothing was changed.
     #[inline(always)]
-    fn add(&mut self, probe: &Probe<'_, K>, value: &V, at: &At<'t>) -> Option<bool> {
-        let tree = self.tree;
-        let datum = Datum::new(value.borrowed()).ok()?;
+    fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
+        let (tree, probe) = (self.tree, &self.probes[record]);
+        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
         let index = self.hold(at)?;
-        let Staged { leaf, hint, .. } = self.leaves[index];
-        // Staged records have their fingerprints already.
-        if leaf.find(&tree.pool, hint, probe).ok()?.is_some() {
+        let Staged { leaf, hint, first, .. } = &self.leaves[index];
+        let (leaf, slot) = (*leaf, hint.count());
+        let same = |p: &Planned| {
+            p.leaf == index && self.probes[p.record].compare(probe) == Ordering::Equal
+        };
+        if slot > *first && self.planned.iter().any(same)
+            || leaf.find(&tree.pool, leaf.hint(tree.pm()), probe).ok()?.is_some()
+        {
             return Some(false);
         }
-        if hint.count() >= LEAF {
+        if slot >= LEAF {
             return None;
         }
-        self.write(&leaf, hint.count(), &Incoming { probe, datum: &datum })?;
-        self.leaves[index].hint = hint.appended(hint.count(), Mark::POSITIVE);
+        let mut block = 0;
+        if Slot::<K, V>::HAS_BLOCK {
+            if self.op.is_none() {
+                self.op = Some(tree.pool.op().ok()?);
+            }
+            let op = self.op.as_mut()?;
+            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
+            op.allocate(&reserved, leaf.appended(slot)).ok()?;
+            block = reserved.ptr().offset();
+        }
+        self.planned.push(Planned { record, leaf: index, slot, block });
+        let staged = &mut self.leaves[index];
+        staged.hint = staged.hint.appended(slot, Mark::POSITIVE);
         Some(true)
     }
 
@@ -312,45 +350,37 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(self.leaves.len() - 1)
     }
 
-    /// Writes a record and its fingerprint: nobody takes note of either before the mark.
+    /// Writes the records and their fingerprints: nobody takes note of either before the marks. What
+    /// must be durable before these is flushed (step P1).
     #[inline(always)]
-    fn write(
-        &mut self,
-        leaf: &Leaf<'t, K, V, LEAF>,
-        slot: usize,
-        record: &Incoming<'_, K, V>,
-    ) -> Option<()> {
-        let Incoming { probe, datum } = *record;
+    fn write(&self) -> Result<Flushed, IndexError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let mut flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        let mut offset = 0;
-        if Slot::<K, V>::HAS_BLOCK {
-            if self.op.is_none() {
-                self.op = Some(pool.op().ok()?);
+        let mut flushed = Flushed::nothing();
+        for &Planned { record, leaf, slot, block } in &self.planned {
+            let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
+            let datum = &Datum::new(self.records[record].1.borrowed())?;
+            if Slot::<K, V>::HAS_BLOCK {
+                let filled = Slot::<K, V>::write_block(pool, LeafPtr::new(block), probe, datum)?;
+                flushed = flushed.and(filled);
             }
-            let op = self.op.as_mut()?;
-            let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
-            offset = block.ptr().offset();
-            flushed = flushed.and(Slot::<K, V>::write_block(pool, block.ptr(), probe, datum).ok()?);
-            op.allocate(&block, leaf.appended(slot)).ok()?;
+            leaf.write_slot(pm, slot, &Incoming { probe, datum }, block);
+            if !Geometry::<K, V, LEAF>::ONE_LINE {
+                flushed = flushed.and(pm.flush_words(leaf.slot(slot)));
+            }
+            leaf.put_fingerprint(pm, slot, probe.fingerprint());
         }
-        leaf.write_slot(pm, slot, record, offset);
-        if !Geometry::<K, V, LEAF>::ONE_LINE {
-            flushed = flushed.and(pm.flush_words(leaf.slot(slot)));
-        }
-        leaf.put_fingerprint(pm, slot, probe.fingerprint());
-        self.flushed = flushed;
-        Some(())
+        Ok(flushed)
     }
 
     /// Makes what is staged durable and visible.
-    fn commit(self) -> Result<(), PmError> {
-        let Self { tree, mut op, flushed, leaves } = self;
-        let pm = tree.pm();
-        let staged = || leaves.iter().filter(|staged| staged.records() > 0);
-        if staged().next().is_none() {
+    fn commit(self) -> Result<(), IndexError> {
+        if self.planned.is_empty() {
             return Ok(());
         }
+        let flushed = self.write()?;
+        let Self { tree, mut op, leaves, .. } = self;
+        let pm = tree.pm();
+        let staged = || leaves.iter().filter(|staged| staged.records() > 0);
         // P1: blocks and tickets; records that are not on the line of their counter.
         if let Some(op) = &mut op {
             op.prepare(flushed)?;

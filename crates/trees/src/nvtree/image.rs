@@ -5,6 +5,7 @@ use pmindex_index::{Key, Value};
 use pmindex_record::{Probe, Slot};
 
 use super::layout::{Geometry, Hint, Mark, NEXT};
+use super::leaf::Incoming;
 
 /// A leaf in the making, in private memory.
 pub(super) struct LeafImage<K, V, const LEAF: usize> {
@@ -40,6 +41,23 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
         self.hint = self.hint.appended(i, Mark::POSITIVE);
         Ok(())
+    }
+
+    /// Appends a record that is on its way in, if there is one.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the leaf is full.
+    pub(super) fn push_incoming(
+        &mut self,
+        record: Option<&Incoming<'_, K, V>>,
+    ) -> Result<(), PmError> {
+        let Some(Incoming { probe, datum }) = record else { return Ok(()) };
+        self.push(probe, |slot| Slot::<K, V>::encode(slot, probe, datum))
+    }
+
+    /// The segment that is appended to.
+    pub(super) fn segment(&self) -> usize {
+        self.hint.count().min(LEAF - 1) / Geometry::<K, V, LEAF>::PER_SEGMENT
     }
 
     /// The words, complete.

@@ -20,11 +20,11 @@
 
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::layout::{Geometry, Hint, LeafPtr, Mark, NEXT, bits};
+use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, Mark, NEXT, bits};
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
@@ -178,6 +178,19 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pool: &Pool<M>,
         hint: Hint,
     ) -> Result<Vec<(K, usize)>, PmError> {
+        if K::SHAPE == Shape::Inline(1) {
+            let (mut words, mut slots, mut len) = ([0; MAX_LEAF], [0u8; MAX_LEAF], 0);
+            for i in bits(hint.live()).filter(|&i| i < LEAF) {
+                words[len] = pool.pm().load_word(&self.slot(i)[0]);
+                slots[len] = i as u8;
+                len += 1;
+            }
+            let mut order = [0; 64];
+            let order = rank_sort(&words[..len], &mut order).iter().map(|&at| usize::from(at));
+            return Ok(order
+                .map(|at| (K::from_words(&[words[at]]), usize::from(slots[at])))
+                .collect());
+        }
         let mut keys = bits(hint.live())
             .filter(|&i| i < LEAF)
             .map(|i| Ok((Slot::<K, V>::key(pool, self.slot(i))?, i)))

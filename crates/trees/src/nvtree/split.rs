@@ -7,6 +7,9 @@
 //! | P1 | the new leaves, their links included; their tickets, and that of the old leaf | P2 |
 //! | P2 | the predecessor's link (decides all); allocation bits | unlock (DUR) |
 //!
+//! The insert that found the leaf full goes with it, in line: its record is in one of the new leaves
+//! from the start, and the link is its commit too.
+//!
 //! One word decides, so there is nothing to log: the old leaf is live while the predecessor's link
 //! leads to it, the new ones while it leads to the first of them. Where keys arrive in order, the
 //! last leaf stays as it is, full, and a new one is linked behind it by its own link.
@@ -20,9 +23,9 @@ use pmindex_index::{IndexError, Key, Shape, Value, Words};
 use pmindex_record::{Probe, Slot, separator_between};
 
 use super::image::LeafImage;
-use super::inner::Route;
+use super::inner::{Entry, Neighbours, Route};
 use super::layout::{Geometry, LeafPtr};
-use super::leaf::{Leaf, link};
+use super::leaf::{Incoming, Leaf, link};
 use super::tree::NvTree;
 
 /// A leaf and the link that leads to it, both locked.
@@ -95,6 +98,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Live records with which a leaf is compacted rather than split.
     const COMPACTED: usize = LEAF * 2 / 3;
 
+    /// The last segment of a leaf.
+    const LAST_SEGMENT: usize = Geometry::<K, V, LEAF>::SEGMENTS - 1;
+
     /// Locks the leaf of a key, and the link to it.
     pub(super) fn lock_with_link(
         &self,
@@ -102,16 +108,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<Linked<'_, K, V, LEAF>, PmError> {
         let pm = self.pm();
         loop {
-            let leaf = self.inner.leaf_of(pm, route);
-            let left = self.inner.find_left_leaf(pm, route);
+            let found = self.inner.find_neighbours(pm, route);
+            let Neighbours { leaf, left, .. } = found;
+            self.prefetch_leaf(Some(leaf));
+            self.pool.prefetch(LeafPtr::new(left.unwrap_or(leaf)));
             let guards = match left {
                 Some(left) => self.lock_both(left, leaf),
                 None => [Some(self.head_lock.lock(pm)), Some(self.lock_of(leaf).lock(pm))],
             };
             // The ways to a leaf and its predecessor change only under their locks: what holds now
             // stays so.
-            if self.inner.leaf_of(pm, route) != leaf || self.inner.find_left_leaf(pm, route) != left
-            {
+            if !found.validate(pm) {
                 drop(guards);
                 pm.spin();
                 continue;
@@ -142,30 +149,55 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&self, probe: &Probe<'_, K>) -> Result<(), IndexError> {
+        self.make_room_with(probe, None).map(drop)
+    }
+
+    /// As [`make_room`](Self::make_room), and adds the record there and then if that is possible and
+    /// its key is not there; whether it did.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room_for(&self, record: &Incoming<'_, K, V>) -> Result<bool, IndexError> {
+        // A block would need tickets on words of a leaf that nobody can reach yet.
+        let with = (!Slot::<K, V>::HAS_BLOCK).then_some(record);
+        self.make_room_with(record.probe, with)
+    }
+
+    fn make_room_with(
+        &self,
+        probe: &Probe<'_, K>,
+        mut with: Option<&Incoming<'_, K, V>>,
+    ) -> Result<bool, IndexError> {
         let pm = self.pm();
         let linked = self.lock_with_link(&Route::to(probe))?;
         let leaf = &linked.leaf;
         let hint = leaf.hint(pm);
         if leaf.is_behind(pm, hint) {
-            return Ok(leaf.heal(&self.pool)?);
+            leaf.heal(&self.pool)?;
+            return Ok(false);
         }
         if hint.count() < LEAF {
-            return Ok(());
+            return Ok(false);
+        }
+        if with.is_some() && leaf.find(&self.pool, hint, probe)?.is_some() {
+            with = None;
         }
         let sorted = leaf.sorted(&self.pool, hint)?;
         let greatest = sorted.last().filter(|_| leaf.next(pm) == 0);
         if sorted.len() <= Self::COMPACTED {
-            self.compact(&linked, &sorted, &Route::to(probe))?;
+            self.compact(&linked, &sorted, &Route::to(probe), with)?;
         } else if let Some((greatest, slot)) = greatest
             && Slot::<K, V>::cmp_key(&self.pool, leaf.slot(*slot), probe)?.is_lt()
         {
-            self.extend(leaf, &Divider::between(greatest, probe))?;
+            self.extend(leaf, &Divider::between(greatest, probe), with)?;
         } else {
-            self.split(&linked, &sorted)?;
+            self.split(&linked, &sorted, with)?;
+        }
+        if with.is_some() {
+            self.count(leaf.offset(), 1); // its lock is held, whichever leaf the record is in
         }
         drop(linked);
         self.go_on();
-        Ok(())
+        Ok(with.is_some())
     }
 
     /// A step of the rebuild of the inner nodes, if one is under way or due.
@@ -189,16 +221,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(image)
     }
 
-    /// Replaces a leaf by one with its live records.
+    /// Replaces a leaf by one with its live records, and another one.
     fn compact(
         &self,
         linked: &Linked<'_, K, V, LEAF>,
         sorted: &[(K, usize)],
         route: &Route<'_>,
+        with: Option<&Incoming<'_, K, V>>,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let Linked { leaf, cell, .. } = linked;
-        let (old, image) = (leaf.offset(), self.image_of(leaf, sorted)?);
+        let (old, mut image) = (leaf.offset(), self.image_of(leaf, sorted)?);
+        image.push_incoming(with)?;
+        let segment = image.segment();
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         let new = block.ptr().offset();
@@ -210,8 +245,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(filled)?;
         // P2: the link.
         let follow = Follow::after(|quietly| match (pm.load_word(cell) == new, quietly) {
-            (true, false) => self.inner.replace(pm, route, new),
-            (true, true) => self.inner.replace(self.inner.medium(), route, new),
+            (true, false) => self.inner.replace(pm, route, Entry::word(new, segment)),
+            (true, true) => {
+                self.inner.replace(self.inner.medium(), route, Entry::word(new, segment));
+            }
             _ => {}
         });
         link(pool, op, cell, new)?;
@@ -220,8 +257,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Replaces a leaf by two with half of its live records each.
-    fn split(&self, linked: &Linked<'_, K, V, LEAF>, sorted: &[(K, usize)]) -> Result<(), PmError> {
+    /// Replaces a leaf by two with half of its live records each, and another one.
+    fn split(
+        &self,
+        linked: &Linked<'_, K, V, LEAF>,
+        sorted: &[(K, usize)],
+        with: Option<&Incoming<'_, K, V>>,
+    ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let Linked { leaf, cell, .. } = linked;
         let (lower, upper) = sorted.split_at(sorted.len().div_ceil(2));
@@ -231,13 +273,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         let divider = Divider::between(last, &Probe::of_stored(first));
         let route = divider.route::<K>();
-        let (old, lower) = (leaf.offset(), self.image_of(leaf, lower)?);
-        let upper = self.image_of(leaf, upper)?;
+        let (old, mut lower) = (leaf.offset(), self.image_of(leaf, lower)?);
+        let mut upper = self.image_of(leaf, upper)?;
+        if let Some(with) = with {
+            let goes_up = with.probe.words() > &divider.words;
+            (if goes_up { &mut upper } else { &mut lower }).push_incoming(Some(with))?;
+        }
+        let segments = (lower.segment(), upper.segment());
         let promise = self.inner.promise(pm, Some(&route))?;
         let blocks = std::cell::Cell::new((0, 0));
         let follow = Follow::after(|quietly| {
             let (left, right) = blocks.get();
-            match (left != 0 && pm.load_word(cell) == left, quietly) {
+            let replaced = left != 0 && pm.load_word(cell) == left;
+            let (left, right) = (Entry::word(left, segments.0), Entry::word(right, segments.1));
+            match (replaced, quietly) {
                 (true, false) => self.inner.split(pm, &promise, &route, left, right),
                 (true, true) => {
                     self.inner.split(self.inner.medium(), &promise, &route, left, right);
@@ -268,14 +317,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Links an empty leaf behind the last one.
-    fn extend(&self, last: &Leaf<'_, K, V, LEAF>, divider: &Divider) -> Result<(), PmError> {
+    /// Links a leaf behind the last one, empty or with one record.
+    fn extend(
+        &self,
+        last: &Leaf<'_, K, V, LEAF>,
+        divider: &Divider,
+        with: Option<&Incoming<'_, K, V>>,
+    ) -> Result<(), PmError> {
         let (pool, pm, cell) = (&*self.pool, self.pm(), last.next_cell());
         let route = divider.route::<K>();
         let promise = self.inner.promise(pm, Some(&route))?;
         let block = std::cell::Cell::new(0);
         let follow = Follow::after(|quietly| {
-            let (left, new) = (last.offset(), block.get());
+            let (left, new) = (Entry::word(last.offset(), Self::LAST_SEGMENT), block.get());
             match (new != 0 && pm.load_word(cell) == new, quietly) {
                 (true, false) => self.inner.split(pm, &promise, &route, left, new),
                 (true, true) => {
@@ -289,7 +343,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let reserved = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         let new = reserved.ptr().offset();
         // P1: the new leaf, before anything leads to it.
-        let image = LeafImage::<K, V, LEAF>::new().finish(0, &divider.words);
+        let mut image = LeafImage::<K, V, LEAF>::new();
+        image.push_incoming(with)?;
+        let image = image.finish(0, &divider.words);
         let filled = pm.stream_words(self.leaf(new)?.words(), &image);
         op.allocate(&reserved, Owner { word: cell, mask: u64::MAX, expect: new })?;
         op.prepare(filled)?;

@@ -70,7 +70,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(Ok(Some(Held { leaf, hint, slot, entry: at.entry, guard })))
     }
 
-    /// Appends the record to the leaf that is held, or makes room in it and returns `false`.
+    /// Appends the record to the leaf that is held, or makes room in it and returns `false`; a new
+    /// record may go in with that.
     #[inline(always)]
     fn append_held(
         &self,
@@ -79,7 +80,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, IndexError> {
         let Held { leaf, hint, slot, entry, guard } = held;
         if hint.count() >= LEAF {
+            self.prefetch_leaf(Some(leaf.offset()));
             drop(guard);
+            if slot.is_none() {
+                return self.make_room_for(record);
+            }
             self.make_room(record.probe)?;
             return Ok(false);
         }

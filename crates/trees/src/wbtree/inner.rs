@@ -323,7 +323,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     /// Fetches what a descent reads of the node at `offset`. A hint.
     #[inline(always)]
     pub(super) fn prefetch<M: Medium>(pool: &Pool<M>, offset: u64) {
-        let read = 8 * Geometry::<K, V, LEAF, INNER>::RESTS;
+        // Keys of one word: all of it. Where they are longer, the separators come in between.
+        let read = 8 * match K::SHAPE {
+            Shape::Inline(1) => Geometry::<K, V, LEAF, INNER>::INNER_WORDS,
+            _ => Geometry::<K, V, LEAF, INNER>::RESTS,
+        };
         for line in (0..read).step_by(LINE) {
             pool.prefetch(PPtr::<PmU64>::new(offset + line as u64));
         }

@@ -5,18 +5,22 @@
 //! pointer is checked, and believe what they found only if no write came between. A reader that has
 //! lost too often takes the lock.
 //!
-//! A writer holds the lock until its last fence, so nobody sees what a crash could take back.
+//! A writer holds the lock until its last fence, so nobody sees what a crash could take back. It takes
+//! the lock after it has found its leaf, as a reader does: the locked instruction waits for the
+//! write-backs of the writes before, and the way down need not.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use pmindex_core::sync::VersionLock;
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
+use pmindex_record::{Datum, Probe};
 
+use super::leaf::{Found, Incoming};
 use super::range::check_bounds;
 use super::tree::WbTree;
 
@@ -93,6 +97,34 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.alone(read)
     }
 
+    /// What `apply` makes, with the lock, of what `seek` found without it. `None`: there was no
+    /// agreement on what is there, or more to do; nothing is half done.
+    #[inline(always)]
+    fn find_and_write<'t, T>(
+        &'t self,
+        seek: impl Fn(&'t WbTree<K, V, M, LEAF, INNER>) -> Result<Found<'t, K, V, LEAF>, PmError>,
+        apply: impl Fn(
+            &'t WbTree<K, V, M, LEAF, INNER>,
+            &Found<'t, K, V, LEAF>,
+        ) -> Result<Option<T>, IndexError>,
+    ) -> Result<Option<T>, IndexError> {
+        let (tree, pm) = (&self.tree, self.tree.pm());
+        tree.pool.check_writable()?;
+        for _ in 0..TRIES {
+            let version = self.lock.begin_read(pm);
+            if tree.is_in_doubt() {
+                break; // a write panicked
+            }
+            let found = seek(tree);
+            // What was read is still so, and stays so: the version becomes the lock.
+            if let Some(_guard) = self.lock.try_upgrade(pm, version) {
+                return apply(tree, &found?);
+            }
+            pm.spin();
+        }
+        Ok(None)
+    }
+
     /// Runs `body` with the lock.
     #[inline(always)]
     fn write<T>(&self, body: impl FnOnce(&WbTree<K, V, M, LEAF, INNER>) -> T) -> T {
@@ -130,11 +162,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.write(|tree| tree.do_insert(key, value))
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        let done = self.find_and_write(
+            |tree| tree.seek_to_insert(&probe),
+            |tree, found| tree.insert_found(found, record),
+        )?;
+        done.map_or_else(|| self.write(|tree| tree.do_insert(key, value)), Ok)
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.write(|tree| tree.do_update(key, value))
+        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let record = Incoming { probe: &probe, datum: &datum };
+        let done = self.find_and_write(
+            |tree| tree.seek_to_change(&probe),
+            |tree, found| tree.update_found(found, record),
+        )?;
+        done.map_or_else(|| self.write(|tree| tree.do_update(key, value)), Ok)
     }
 
     fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -142,7 +186,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.write(|tree| tree.do_remove(key))
+        let probe = Probe::new(key)?;
+        let done = self.find_and_write(
+            |tree| tree.seek_to_change(&probe),
+            |tree, found| tree.remove_found(found, &probe).map(Some),
+        )?;
+        done.map_or_else(|| self.write(|tree| tree.do_remove(key)), Ok)
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {

@@ -144,18 +144,77 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(done)
     }
 
+    /// The leaf of a key that is to be inserted.
+    #[inline(always)]
+    pub(super) fn seek_to_insert(
+        &self,
+        probe: &Probe<'_, K>,
+    ) -> Result<Found<'_, K, V, LEAF>, PmError> {
+        self.seek(probe, |leaf| self.prefetch_leaf(leaf))
+    }
+
+    /// The leaf of a key whose record is to be changed.
+    #[inline(always)]
+    pub(super) fn seek_to_change(
+        &self,
+        probe: &Probe<'_, K>,
+    ) -> Result<Found<'_, K, V, LEAF>, PmError> {
+        self.seek(probe, |leaf| self.prefetch_slot(leaf, probe))
+    }
+
+    /// Inserts where [`seek_to_insert`](Self::seek_to_insert) led; `None` if that made room only.
+    #[inline(always)]
+    pub(super) fn insert_found(
+        &self,
+        found: &Found<'_, K, V, LEAF>,
+        record: Incoming<'_, K, V>,
+    ) -> Result<Option<bool>, IndexError> {
+        if found.slot.is_some() {
+            return Ok(Some(false));
+        }
+        Ok(self.insert_into(found, record)?.then_some(true))
+    }
+
+    /// Updates where [`seek_to_change`](Self::seek_to_change) led; `None` if that made room only.
+    #[inline(always)]
+    pub(super) fn update_found(
+        &self,
+        found: &Found<'_, K, V, LEAF>,
+        record: Incoming<'_, K, V>,
+    ) -> Result<Option<bool>, IndexError> {
+        let Some(slot) = found.slot else { return Ok(Some(false)) };
+        Ok(self.update_in(found, slot, record)?.then_some(true))
+    }
+
+    /// Removes what [`seek_to_change`](Self::seek_to_change) found.
+    #[inline(always)]
+    pub(super) fn remove_found(
+        &self,
+        found: &Found<'_, K, V, LEAF>,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<V>, IndexError> {
+        let Some(slot) = found.slot else { return Ok(None) };
+        let value = Slot::<K, V>::value(&self.pool, found.leaf.slot(slot))?;
+        self.doubt(found.leaf.offset());
+        found.remove(&self.pool, slot)?;
+        self.doubt(0);
+        self.count(u64::MAX);
+        if found.may_be_last(self.pm(), slot) {
+            // The record is gone, durably. A leaf that cannot be given back now stays, empty, until
+            // it empties again.
+            let _ = self.unlink(&Route::to(probe));
+        }
+        Ok(Some(value))
+    }
+
     #[inline(always)]
     pub(super) fn do_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {
-            let found = self.seek(&probe, |leaf| self.prefetch_leaf(leaf))?;
-            if found.slot.is_some() {
-                return Ok(false);
-            }
-            if self.insert_into(&found, record)? {
-                return Ok(true);
+            if let Some(new) = self.insert_found(&self.seek_to_insert(&probe)?, record)? {
+                return Ok(new);
             }
         }
     }
@@ -166,10 +225,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {
-            let found = self.seek(&probe, |leaf| self.prefetch_slot(leaf, &probe))?;
-            let Some(slot) = found.slot else { return Ok(false) };
-            if self.update_in(&found, slot, record)? {
-                return Ok(true);
+            if let Some(done) = self.update_found(&self.seek_to_change(&probe)?, record)? {
+                return Ok(done);
             }
         }
     }
@@ -180,7 +237,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {
-            let found = self.seek(&probe, |leaf| self.prefetch_leaf(leaf))?;
+            let found = self.seek_to_insert(&probe)?;
             let done = match found.slot {
                 Some(slot) => self.update_in(&found, slot, record)?,
                 None => self.insert_into(&found, record)?,
@@ -195,18 +252,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(super) fn do_remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.begin()?;
-        let found = self.seek(&probe, |leaf| self.prefetch_slot(leaf, &probe))?;
-        let Some(slot) = found.slot else { return Ok(None) };
-        let value = Slot::<K, V>::value(&self.pool, found.leaf.slot(slot))?;
-        self.doubt(found.leaf.offset());
-        found.remove(&self.pool, slot)?;
-        self.doubt(0);
-        self.count(u64::MAX);
-        if found.may_be_last(self.pm(), slot) {
-            // The record is gone, durably. A leaf that cannot be given back now stays, empty, until
-            // it empties again.
-            let _ = self.unlink(&Route::to(&probe));
-        }
-        Ok(Some(value))
+        self.remove_found(&self.seek_to_change(&probe)?, &probe)
     }
 }

@@ -3,7 +3,7 @@
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
-use super::parent::{Contents, FIRST, InnerTree, Links};
+use super::parent::{Contents, Entry, FIRST, InnerTree, Links};
 use crate::threads::on_threads;
 use pmindex_record::{Route, Separator};
 
@@ -131,6 +131,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         while let Some(index) = next {
             let Contents { separators, leaves, high, links } = self.read(index);
             let lows = std::iter::once(low).chain(separators.iter().map(|s| s.prefix));
+            let leaves = leaves.into_iter().map(Entry::leaf_of);
             pairs.extend(lows.zip(leaves).map(<[u64; 2]>::from));
             low = high.map_or(0, |high| high.prefix);
             next = links.right;

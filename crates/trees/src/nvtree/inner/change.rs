@@ -84,7 +84,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Puts `leaf` in the place of the leaf for `route`. The locks of both neighbours' link and of
+    /// Puts `leaf`, the word of an [`Entry`](super::Entry), in the place of the leaf for `route`. The locks of both neighbours' link and of
     /// the replaced leaf are held.
     pub(in crate::nvtree) fn replace(&self, pm: &impl Medium, route: &Route<'_>, leaf: u64) {
         let _writer = pm.lock(&self.writer);
@@ -100,7 +100,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     }
 
     /// Puts `left` in the place of the leaf for `separator`, for which the promise was made, and
-    /// `right` behind the separator. The lock of the leaf is held.
+    /// `right` behind the separator: words of [`Entry`](super::Entry)s. The lock of the leaf is held.
     pub(in crate::nvtree) fn split(
         &self,
         pm: &impl Medium,

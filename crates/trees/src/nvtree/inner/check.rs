@@ -3,7 +3,7 @@
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
-use super::parent::{FIRST, InnerTree};
+use super::parent::{Entry, FIRST, InnerTree};
 use pmindex_record::Separator;
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
@@ -16,7 +16,9 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         for _ in 0..=leaves.len() {
             let Some(index) = next else { break };
             let contents = self.read(index);
-            let Some(others) = rest.strip_prefix(contents.leaves.as_slice()) else {
+            let named: Vec<u64> =
+                contents.leaves.iter().map(|word| Entry::leaf_of(*word)).collect();
+            let Some(others) = rest.strip_prefix(named.as_slice()) else {
                 return Err(wrong("the inner nodes and the list name other leaves"));
             };
             rest = others;

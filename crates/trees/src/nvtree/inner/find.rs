@@ -43,6 +43,22 @@ impl Place<'_> {
     }
 }
 
+/// A leaf and its left neighbour, as the inner nodes name them.
+pub(in crate::nvtree) struct Neighbours<'t> {
+    pub(in crate::nvtree) leaf: u64,
+    /// `None` for the first leaf.
+    pub(in crate::nvtree) left: Option<u64>,
+    /// The nodes that name them, at the versions at which they did.
+    named: [(&'t VersionLock, u64); 2],
+}
+
+impl Neighbours<'_> {
+    /// Whether they still are neighbours, and the leaf the one for its route.
+    pub(in crate::nvtree) fn validate(&self, pm: &impl Medium) -> bool {
+        self.named.iter().all(|(lock, version)| lock.validate(pm, *version))
+    }
+}
+
 /// A parent at a version.
 pub(super) struct Stand<'t, const F: usize> {
     pub(super) index: u32,
@@ -138,19 +154,29 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         })
     }
 
-    /// The leaf to the left of the leaf for `route`, or `None` for the first leaf.
-    pub(in crate::nvtree) fn find_left_leaf(
+    /// The leaf for `route` and the one to its left, at some moment during the call.
+    pub(in crate::nvtree) fn find_neighbours(
         &self,
         pm: &impl Medium,
         route: &Route<'_>,
-    ) -> Option<u64> {
-        self.find_left(pm, route, |tree, at| match at {
-            Left::Here(index, at) => tree.leaf(tree.parents.get(index), at),
-            Left::There(index) => {
-                let node = tree.parents.get(index);
-                tree.leaf(node, tree.count(node) - 1)
+    ) -> Neighbours<'_> {
+        loop {
+            let (Stand { index, node, version }, _) = self.find_parent(pm, route);
+            let at = self.leaf_index(index, node, route);
+            let leaf = self.leaf(node, at);
+            let here = (&node.lock, version);
+            let mut neighbours = Neighbours { leaf, left: None, named: [here, here] };
+            if at > 0 {
+                neighbours.left = Some(self.leaf(node, at - 1));
+            } else if let Some(left) = self.links(node).left {
+                let left = self.parents.get(left);
+                neighbours.named[0] = (&left.lock, left.lock.begin_read(pm));
+                neighbours.left = Some(self.leaf(left, self.count(left) - 1));
             }
-        })
+            if neighbours.validate(pm) {
+                return neighbours;
+            }
+        }
     }
 
     /// What `read` makes of the left neighbour of the leaf for `route`, if there is one.

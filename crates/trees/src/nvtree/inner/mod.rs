@@ -39,7 +39,7 @@ mod rebuild;
 mod top;
 
 pub(super) use build::LeafRef;
-pub(super) use find::Siblings;
+pub(super) use find::{Neighbours, Siblings};
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use parent::{Entry, InnerTree};
 pub(super) use pmindex_record::{OwnedRoute, Route};

@@ -79,6 +79,14 @@ impl Entry {
     pub(super) fn at(&self) -> usize {
         self.at as usize
     }
+    /// The word of a leaf that is appended to in `segment`.
+    pub(in crate::nvtree) fn word(leaf: u64, segment: usize) -> u64 {
+        leaf | (segment as u64 & SEGMENT)
+    }
+    /// The leaf of a word.
+    pub(super) fn leaf_of(word: u64) -> u64 {
+        word & !SEGMENT
+    }
 }
 
 /// The first node, for ever.
@@ -117,6 +125,7 @@ pub(in crate::nvtree) struct InnerTree<K, const F: usize> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) separators: Vec<Separator>,
+    /// The words of [`Entry`]s.
     pub(super) leaves: Vec<u64>,
     /// The separator behind the last leaf; there is one if there is a right neighbour.
     pub(super) high: Option<Separator>,
@@ -181,7 +190,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         if entry.segment() != segment {
             let node = self.parents.get(entry.parent);
             let cell = &words_of(node)[F + 4 + entry.at as usize];
-            let word = entry.leaf() | (segment as u64 & SEGMENT);
+            let word = Entry::word(entry.leaf(), segment);
             let _ = self.dram.cas_word(cell, entry.word, word);
         }
     }
@@ -275,7 +284,10 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let links = self.links(node);
         Contents {
             separators: (0..count - 1).map(|at| self.separator(index, at)).collect(),
-            leaves: (0..count).map(|at| self.leaf(node, at)).collect(),
+            leaves: words_of(node)[F + 4..][..count]
+                .iter()
+                .map(|c| self.dram.load_word(c))
+                .collect(),
             high: links.right.map(|_| self.high(index)),
             links,
         }
