@@ -71,6 +71,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         while node.level() > 0 {
             let (place, child) = self.child_for(node, route)?;
             steps.push(Step { node, place });
+            if child.level() > 0 {
+                Inner::<K, V, LEAF, INNER>::prefetch(&self.pool, child.offset());
+            }
             node = child;
         }
         Ok(Path { steps, leaf: node.offset() })

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Slot};
 
@@ -21,6 +21,9 @@ use super::leaf::Leaf;
 use super::order::Order;
 use super::separator::Route;
 use super::tree::WbTree;
+
+/// How many leaves ahead of the one that is copied a scan fetches the first lines of.
+const AHEAD: usize = 4;
 
 /// Items of a range scan, from both ends.
 pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
@@ -102,6 +105,9 @@ fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
+    /// Records that a leaf has, more or less.
+    const USUAL: usize = LEAF.div_ceil(3) * 2;
+
     /// The records with keys in `bounds`, in order, from both ends.
     ///
     /// # Cost
@@ -142,7 +148,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let from = K::owned(from);
         let probe = Probe::<K>::of_stored(&from);
         let pool = &*self.pool;
-        let mut path = self.trace_scan(&Route::to(&probe))?;
+        let mut path = self.trace(self.top()?, &Route::to(&probe))?;
+        // The first lines of all leaves that will be needed, probably, before any other line: so the
+        // walks through the page tables, which take longest, overlap.
+        self.pool.prefetch(PPtr::<PmU64>::new(path.leaf));
+        let ahead = (limit.saturating_add(Self::USUAL / 2) / Self::USUAL).min(AHEAD - 1);
+        for distance in 1..=ahead {
+            self.prefetch_sibling(&path, distance, false);
+        }
+        self.prefetch_leaf(path.leaf);
+        if ahead > 0 {
+            self.prefetch_sibling(&path, 1, true);
+        }
         let end = out.len().saturating_add(limit);
         let mut first = true;
         while out.len() < end {
@@ -153,6 +170,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let skip = if first { order.rank(pool, &leaf, live, &probe)? } else { 0 };
             first = false;
             let slots = order.slots().get(skip..).unwrap_or(&[]);
+            let left = (end - out.len()).saturating_sub(slots.len());
+            if left > Self::USUAL / 4 * 3 {
+                self.prefetch_sibling(&path, 2, true);
+            }
+            if left > AHEAD * Self::USUAL {
+                self.prefetch_sibling(&path, AHEAD, false);
+            }
             append(pool, &leaf, &slots[..slots.len().min(end - out.len())], out)?;
             if out.len() >= end || !self.advance(&mut path)? {
                 break;
@@ -200,7 +224,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn trace_scan(&self, route: &Route<'_>) -> Result<Path, PmError> {
         let path = self.trace(self.top()?, route)?;
         self.prefetch_leaf(path.leaf);
-        self.prefetch_beside(&path)?;
+        self.prefetch_sibling(&path, 1, true);
         Ok(path)
     }
 
@@ -225,6 +249,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
+    #[inline(always)]
     fn child_at(&self, step: Step) -> Result<Child, PmError> {
         let pool = &*self.pool;
         let inner = self.inner(step.node.offset())?;
@@ -232,16 +257,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         inner.child(pool.pm(), i).below(step.node)
     }
 
-    /// Fetches the leaf to the right, if it has the same parent.
+    /// Fetches a leaf to the right, or its first line, if it has the same parent. A hint.
     #[inline(always)]
-    fn prefetch_beside(&self, path: &Path) -> Result<(), PmError> {
-        if let Some(step) = path.steps.last() {
-            let beside = Step { node: step.node, place: step.place + 1 };
-            if beside.place < self.inner(step.node.offset())?.len(self.pm()) {
-                self.prefetch_leaf(self.child_at(beside)?.offset());
+    fn prefetch_sibling(&self, path: &Path, distance: usize, whole: bool) {
+        let Some(step) = path.steps.last() else { return };
+        let sibling = Step { node: step.node, place: step.place + distance };
+        if self.inner(step.node.offset()).is_ok_and(|inner| sibling.place < inner.len(self.pm()))
+            && let Ok(leaf) = self.child_at(sibling)
+        {
+            if whole {
+                self.prefetch_leaf(leaf.offset());
+            } else {
+                self.pool.prefetch(PPtr::<PmU64>::new(leaf.offset()));
             }
         }
-        Ok(())
     }
 
     /// Goes on to the leaf on the right; `false` after the last.
@@ -253,7 +282,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 path.steps.push(step);
                 let child = self.child_at(step)?;
                 self.go_down(path, child, false)?;
-                self.prefetch_beside(path)?;
                 return Ok(true);
             }
         }
@@ -330,6 +358,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     if !tree.advance(&mut path)? {
                         return Ok(());
                     }
+                    tree.prefetch_sibling(&path, 1, true);
                     path
                 }
                 End::Bound => match &self.lower {
