@@ -107,3 +107,39 @@ pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
     // initialised memory like any other), so its memory is `size / 8` valid cells.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), size_of::<T>() / 8) }
 }
+
+/// Up to 7 bytes as a little-endian number; of more, some number.
+///
+/// Without a loop, a call, or a way through memory: a word stored in parts and read in one waits for
+/// every store before it, and behind a flush that is as long as a fence.
+#[inline(always)]
+#[must_use]
+pub fn short_word(bytes: &[u8]) -> u64 {
+    let (mut number, mut at) = (0, 0);
+    if let Some(part) = bytes.first_chunk::<4>() {
+        (number, at) = (u64::from(u32::from_le_bytes(*part)), 4);
+    }
+    if let Some(part) = bytes[at..].first_chunk::<2>() {
+        number |= u64::from(u16::from_le_bytes(*part)) << (8 * at);
+        at += 2;
+    }
+    if let Some(&part) = bytes.get(at) {
+        number |= u64::from(part) << (8 * at);
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_words_are_padded_with_zeros() {
+        let bytes = [0x81, 2, 0, 4, 0xff, 6, 7];
+        for n in 0..=bytes.len() {
+            let mut padded = [0; 8];
+            padded[..n].copy_from_slice(&bytes[..n]);
+            assert_eq!(short_word(&bytes[..n]), u64::from_le_bytes(padded), "{n} bytes");
+        }
+    }
+}

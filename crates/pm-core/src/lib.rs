@@ -80,7 +80,7 @@ pub mod sync;
 pub use alloc::{AuditError, AuditReport, Guard, MicroLog, Op, Owner, Reserved};
 pub use arch::rank_sort;
 pub use arena::Arena;
-pub use cell::{PmCell, PmType, PmU64, Word, words_of};
+pub use cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};

@@ -25,6 +25,10 @@ impl Storable for Vec<u8> {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Some(bytes.to_vec())
     }
+    #[inline]
+    fn from_vec(bytes: Vec<u8>) -> Option<Self> {
+        Some(bytes)
+    }
 }
 impl Key for Vec<u8> {}
 
@@ -48,6 +52,10 @@ impl Storable for String {
     }
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         String::from_utf8(bytes.to_vec()).ok()
+    }
+    #[inline]
+    fn from_vec(bytes: Vec<u8>) -> Option<Self> {
+        String::from_utf8(bytes).ok()
     }
 }
 impl Key for String {}

@@ -83,6 +83,12 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     /// Back from the bytes; `None` if they are no encoding of a value.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
+    /// Back from a copy of the bytes, which a type that is one keeps.
+    #[must_use]
+    fn from_vec(bytes: Vec<u8>) -> Option<Self> {
+        Self::from_bytes(&bytes)
+    }
+
     /// The owned form of a borrowed value.
     ///
     /// # Panics

@@ -24,6 +24,9 @@ fn holds<K: Key>(a: &K, b: &K) -> Result<(), TestCaseError> {
             prop_assert!((1..=MAX_INLINE_WORDS).contains(&words));
             let unused = &K::to_words(value.borrowed())[words..];
             prop_assert!(unused.iter().all(|&word| word == 0), "{:?} uses more words", value);
+        } else {
+            let bytes = K::to_bytes(value.borrowed()).into_owned();
+            prop_assert_eq!(K::from_vec(bytes).as_ref(), Some(value));
         }
     }
     Ok(())

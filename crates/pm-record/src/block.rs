@@ -10,8 +10,11 @@
 
 use std::cmp::Ordering;
 
-use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+/// Lines of a block that are fetched ahead.
+const PREFETCHED: usize = 8;
 
 /// The lengths in the first word of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,24 @@ impl<'p> RecordBlock<'p> {
             return Err(PmError::Corrupt { what: "the lengths of a record", offset });
         }
         Ok(Self { lengths, words: pool.words(offset, lengths.words())? })
+    }
+
+    /// Fetches the first line of the block at `offset`. A hint: any offset is allowed.
+    #[inline(always)]
+    pub fn prefetch<M: Medium>(pool: &Pool<M>, offset: u64) {
+        pool.prefetch(PPtr::<PmU64>::new(offset));
+    }
+
+    /// Fetches what follows the first line of the block at `offset`, whose first line is there: a few
+    /// lines, after which the hardware has seen where this goes. A hint: any offset is allowed.
+    #[inline]
+    pub fn prefetch_rest<M: Medium>(pool: &'p Pool<M>, offset: u64) {
+        let Ok(block) = Self::at(pool, offset) else { return };
+        let end = (offset + block.size()).min(offset + (PREFETCHED * LINE) as u64);
+        let line = LINE as u64;
+        for next in (offset / line + 1)..end.div_ceil(line) {
+            Self::prefetch(pool, next * line);
+        }
     }
 
     /// Bytes that a block for such a record needs.
@@ -128,15 +149,11 @@ impl<'p> RecordBlock<'p> {
 
     /// Copies the key out.
     pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
-        let mut bytes = vec![0; self.lengths.key];
-        pm.read_bytes(self.key_part(), &mut bytes);
-        bytes
+        pm.read_vec(self.key_part(), self.lengths.key)
     }
 
     /// Copies the value out.
     pub fn value<M: Medium>(&self, pm: &M) -> Vec<u8> {
-        let mut bytes = vec![0; self.lengths.value];
-        pm.read_bytes(self.value_part(), &mut bytes);
-        bytes
+        pm.read_vec(self.value_part(), self.lengths.value)
     }
 }

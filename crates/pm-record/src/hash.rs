@@ -3,6 +3,8 @@
 //! Part of the format: a stored fingerprint must match the hash of the same key in every later
 //! version.
 
+use pmindex_core::short_word;
+
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
@@ -30,9 +32,7 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
         hash = fold(hash.rotate_left(29) ^ u64::from_le_bytes(*chunk) ^ SEED, FACTOR);
     }
     if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        hash = fold(hash.rotate_left(29) ^ u64::from_le_bytes(last) ^ SEED, FACTOR);
+        hash = fold(hash.rotate_left(29) ^ short_word(rest) ^ SEED, FACTOR);
     }
     hash
 }
@@ -47,6 +47,8 @@ mod tests {
         assert_eq!(hash_words(&[1, 2]), 0x2ea6_b4ed_8dba_9321);
         assert_eq!(hash_bytes(b""), 0xc9d8_74ca_57d9_e055);
         assert_eq!(hash_bytes(b"fingerprint"), 0x3aa7_8556_7df3_ca64);
+        assert_eq!(hash_bytes(b"seventh"), 0x15f9_1df3_6936_cdd8);
+        assert_eq!(hash_bytes(b"a longer tail"), 0x5015_7035_db68_e9d1);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! bytes    bytes     | block |                          block: key and value
 //! ```
 //!
+//! In a [`PrefixedSlot`] the first 8 bytes of a byte-string key stand before `block`.
+//!
 //! Which of these a slot is follows from the types, so every choice folds away at compile time.
 //! Reads race with writers: each returns a private copy, or [`PmError::Corrupt`] for contents that
 //! no writer left (bounds hold whatever the bytes are), and the caller validates a version before
@@ -31,4 +33,4 @@ pub use hash::{hash_bytes, hash_words};
 pub use probe::{Datum, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use separator::{low_between, separator_between};
-pub use slot::Slot;
+pub use slot::{PrefixedSlot, RawSlot, Slot};

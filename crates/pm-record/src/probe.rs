@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
+use pmindex_core::short_word;
 use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words};
 
 use crate::hash::{hash_bytes, hash_words};
@@ -104,10 +105,10 @@ impl<'k, K: Key> Probe<'k, K> {
 #[inline(always)]
 #[must_use]
 pub(crate) fn prefix_word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    let n = bytes.len().min(8);
-    word[..n].copy_from_slice(&bytes[..n]);
-    u64::from_be_bytes(word)
+    match bytes.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => short_word(bytes).swap_bytes(),
+    }
 }
 
 impl<K: Key> Probe<'_, K> {

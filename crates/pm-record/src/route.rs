@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use pmindex_core::{Arena, Mapped, Medium, PmError, PmType, PmU64, Word, words_of};
 use pmindex_index::{Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Words};
 
-use crate::probe::Probe;
+use crate::probe::{Probe, prefix_word};
 
 /// A key as inner nodes see it: what decides its way down.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +45,7 @@ impl<'k> Route<'k> {
     /// The way to a byte-string key, or to a separator.
     #[must_use]
     pub fn to_bytes(bytes: &'k [u8]) -> Self {
-        let mut first = [0; 8];
-        let n = bytes.len().min(8);
-        first[..n].copy_from_slice(&bytes[..n]);
-        let prefix = u64::from_be_bytes(first);
+        let prefix = prefix_word(bytes);
         Self { prefix, words: [prefix, 0, 0, 0], bytes }
     }
 

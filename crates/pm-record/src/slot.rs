@@ -7,17 +7,28 @@ use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Value};
 
 use crate::block::RecordBlock;
-use crate::probe::{Datum, Probe};
+use crate::probe::{Datum, Probe, prefix_word};
 
-/// How the slots of an index with keys `K` and values `V` are laid out.
+/// How the slots of an index with keys `K` and values `V` are laid out; with a prefix or without.
 #[derive(Debug)]
-pub struct Slot<K, V>(PhantomData<fn() -> (K, V)>);
+pub struct RawSlot<K, V, const PREFIX: bool>(PhantomData<fn() -> (K, V)>);
 
-impl<K: Key, V: Value> Slot<K, V> {
-    /// Words of the key part: the key, or the pointer to the record block.
+/// Slots in which a byte-string key is the pointer to its block.
+pub type Slot<K, V> = RawSlot<K, V, false>;
+
+/// Slots in which the first 8 bytes of a byte-string key (as a number that orders keys, ties
+/// excepted) stand before the pointer to its block: most keys are told apart, and put in order,
+/// without a look at the block.
+pub type PrefixedSlot<K, V> = RawSlot<K, V, true>;
+
+impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
+    /// Whether the first word of a slot is a byte-string key's prefix.
+    pub const HAS_PREFIX: bool = PREFIX && K::SHAPE.is_bytes();
+    /// Words of the key part: the key, or the pointer to the record block, with its prefix if it has
+    /// one.
     pub const KEY_WORDS: usize = match K::SHAPE {
         Shape::Inline(n) => n,
-        Shape::Bytes => 1,
+        Shape::Bytes => 1 + Self::HAS_PREFIX as usize,
     };
     /// Words of the value part; 0 where the value shares the key's block.
     pub const VALUE_WORDS: usize = match (K::SHAPE, V::SHAPE) {
@@ -30,7 +41,8 @@ impl<K: Key, V: Value> Slot<K, V> {
     /// Whether records have a block out of line.
     pub const HAS_BLOCK: bool = K::SHAPE.is_bytes() || V::SHAPE.is_bytes();
     /// Which word of a slot points to the block, where there is one.
-    pub const BLOCK_WORD: usize = if K::SHAPE.is_bytes() { 0 } else { Self::KEY_WORDS };
+    pub const BLOCK_WORD: usize =
+        if K::SHAPE.is_bytes() { Self::HAS_PREFIX as usize } else { Self::KEY_WORDS };
     /// Whether a value is replaced by one 8-byte store: the value itself, or the pointer to the
     /// block.
     pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;
@@ -90,6 +102,9 @@ impl<K: Key, V: Value> Slot<K, V> {
                 pm.store_word(cell, word);
             }
         }
+        if Self::HAS_PREFIX {
+            pm.store_word(&slot[0], probe.prefix());
+        }
         if Self::HAS_BLOCK {
             pm.store_word(&slot[Self::BLOCK_WORD], block);
         }
@@ -116,7 +131,10 @@ impl<K: Key, V: Value> Slot<K, V> {
         match K::SHAPE {
             Shape::Inline(n) => Ok((0..n).all(|i| pm.load_word(&slot[i]) == probe.words()[i])),
             Shape::Bytes => {
-                let block = RecordBlock::at(pool, pm.load_word(&slot[0]))?;
+                if Self::HAS_PREFIX && pm.load_word(&slot[0]) != probe.prefix() {
+                    return Ok(false);
+                }
+                let block = RecordBlock::at(pool, pm.load_word(&slot[Self::BLOCK_WORD]))?;
                 Ok(block.key_is(pm, probe.bytes()))
             }
         }
@@ -137,22 +155,32 @@ impl<K: Key, V: Value> Slot<K, V> {
                 Ok(words[..n].cmp(&probe.words()[..n]))
             }
             Shape::Bytes => {
-                let block = RecordBlock::at(pool, pm.load_word(&slot[0]))?;
+                if Self::HAS_PREFIX
+                    && let unequal @ (Ordering::Less | Ordering::Greater) =
+                        pm.load_word(&slot[0]).cmp(&probe.prefix())
+                {
+                    return Ok(unequal);
+                }
+                let block = RecordBlock::at(pool, pm.load_word(&slot[Self::BLOCK_WORD]))?;
                 Ok(block.cmp_key(pm, probe.bytes()))
             }
         }
     }
 
-    /// Copies the key out.
+    /// Copies the key out. A prefix that is not the key's is an error, so that keys taken in the order
+    /// of prefixes are in order.
     #[inline(always)]
     pub fn key<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<K, PmError> {
         let pm = pool.pm();
         match K::SHAPE {
             Shape::Inline(n) => Ok(K::from_words(&read_inline(pm, &slot[..n])[..n])),
             Shape::Bytes => {
-                let offset = pm.load_word(&slot[0]);
-                K::from_bytes(&RecordBlock::at(pool, offset)?.key(pm))
-                    .ok_or(PmError::Corrupt { what: "the encoding of a key", offset })
+                let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+                let bytes = RecordBlock::at(pool, offset)?.key(pm);
+                if Self::HAS_PREFIX && pm.load_word(&slot[0]) != prefix_word(&bytes) {
+                    return Err(PmError::Corrupt { what: "the prefix of a key", offset });
+                }
+                K::from_vec(bytes).ok_or(PmError::Corrupt { what: "the encoding of a key", offset })
             }
         }
     }
@@ -167,10 +195,44 @@ impl<K: Key, V: Value> Slot<K, V> {
             }
             Shape::Bytes => {
                 let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
-                V::from_bytes(&RecordBlock::at(pool, offset)?.value(pm))
-                    .ok_or(PmError::Corrupt { what: "the encoding of a value", offset })
+                Self::value_in(pm, offset, &RecordBlock::at(pool, offset)?)
             }
         }
+    }
+
+    /// Copies key and value out.
+    #[inline]
+    pub fn record<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<(K, V), PmError> {
+        if K::SHAPE.is_bytes() && V::SHAPE.is_bytes() {
+            let pm = pool.pm();
+            let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+            let block = RecordBlock::at(pool, offset)?;
+            let key = Self::key_in(pm, slot, offset, &block)?;
+            return Ok((key, Self::value_in(pm, offset, &block)?));
+        }
+        Ok((Self::key(pool, slot)?, Self::value(pool, slot)?))
+    }
+
+    /// The byte-string key in the block at `offset`.
+    #[inline(always)]
+    fn key_in<M: Medium>(
+        pm: &M,
+        slot: &[PmU64],
+        offset: u64,
+        block: &RecordBlock<'_>,
+    ) -> Result<K, PmError> {
+        let bytes = block.key(pm);
+        if Self::HAS_PREFIX && pm.load_word(&slot[0]) != prefix_word(&bytes) {
+            return Err(PmError::Corrupt { what: "the prefix of a key", offset });
+        }
+        K::from_vec(bytes).ok_or(PmError::Corrupt { what: "the encoding of a key", offset })
+    }
+
+    /// The byte-string value in the block at `offset`.
+    #[inline(always)]
+    fn value_in<M: Medium>(pm: &M, offset: u64, block: &RecordBlock<'_>) -> Result<V, PmError> {
+        V::from_vec(block.value(pm))
+            .ok_or(PmError::Corrupt { what: "the encoding of a value", offset })
     }
 }
 

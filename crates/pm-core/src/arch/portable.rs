@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::fence;
 
-use crate::cell::PmU64;
+use crate::cell::{PmU64, short_word};
 
 pub(crate) fn read_words(src: &[PmU64], dst: &mut [u64]) {
     for (cell, out) in src.iter().zip(dst) {
@@ -62,27 +62,10 @@ pub(crate) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
         Some(cell) if !rest.is_empty() => {
             let unused = 64 - 8 * rest.len(); // bits of the last word behind the string
             let stored = cell.atomic().load(Relaxed) << unused;
-            stored.swap_bytes().cmp(&(short(rest) << unused).swap_bytes())
+            stored.swap_bytes().cmp(&(short_word(rest) << unused).swap_bytes())
         }
         _ => Ordering::Equal,
     }
-}
-
-/// Up to 7 bytes as a little-endian number, without a loop or a call.
-#[inline(always)]
-fn short(bytes: &[u8]) -> u64 {
-    let (mut number, mut at) = (0, 0);
-    if let Some(part) = bytes.first_chunk::<4>() {
-        (number, at) = (u64::from(u32::from_le_bytes(*part)), 4);
-    }
-    if let Some(part) = bytes[at..].first_chunk::<2>() {
-        number |= u64::from(u16::from_le_bytes(*part)) << (8 * at);
-        at += 2;
-    }
-    if let Some(&part) = bytes.get(at) {
-        number |= u64::from(part) << (8 * at);
-    }
-    number
 }
 
 /// Copies words in, as many as both have: a release fence, then relaxed stores. The fence keeps

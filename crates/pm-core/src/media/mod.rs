@@ -14,7 +14,7 @@ mod writeback;
 use core::cmp::Ordering;
 
 use crate::arch;
-use crate::cell::{PmCell, PmType, PmU64, Word, words_of};
+use crate::cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 use crate::error::DurabilityLost;
 use crate::line::lines_in;
 
@@ -203,19 +203,43 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         for (cells, bytes) in src.chunks(32).zip(dst.chunks_mut(256)) {
             let cells = &cells[..bytes.len().div_ceil(8)];
             self.read_words(cells, &mut words[..cells.len()]);
-            for (chunk, word) in bytes.chunks_mut(8).zip(words) {
-                chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+            let (whole, rest) = bytes.as_chunks_mut::<8>();
+            for (chunk, word) in whole.iter_mut().zip(words) {
+                *chunk = word.to_le_bytes();
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&words[whole.len()].to_le_bytes()[..rest.len()]);
             }
         }
+    }
+
+    /// The first `len` bytes in a vector of their own, racing like [`read_words`](Self::read_words);
+    /// no more than `src` has.
+    fn read_vec(&self, src: &[PmU64], len: usize) -> Vec<u8> {
+        let src = &src[..src.len().min(len.div_ceil(8))];
+        // Not zeroed first: that takes another way through the system's allocator, a slow one.
+        let mut bytes = Vec::with_capacity(size_of_val(src));
+        let mut words = [0u64; 32];
+        for cells in src.chunks(32) {
+            let words = &mut words[..cells.len()];
+            self.read_words(cells, words);
+            for word in words {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        bytes.truncate(len);
+        bytes
     }
 
     /// Copies bytes in with ordinary stores; the rest of the last word becomes zero.
     #[track_caller]
     fn write_bytes(&self, dst: &[PmU64], src: &[u8]) {
-        for (cell, chunk) in dst.iter().zip(src.chunks(8)) {
-            let mut bytes = [0u8; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.store_word(cell, u64::from_le_bytes(bytes));
+        let (whole, rest) = src.as_chunks::<8>();
+        for (cell, chunk) in dst.iter().zip(whole) {
+            self.store_word(cell, u64::from_le_bytes(*chunk));
+        }
+        if let Some(cell) = dst.get(whole.len()).filter(|_| !rest.is_empty()) {
+            self.store_word(cell, short_word(rest));
         }
     }
 
