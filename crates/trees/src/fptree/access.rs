@@ -3,10 +3,10 @@
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{LINE, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, RecordBlock, Slot};
+use pmindex_record::{Probe, RecordBlock};
 
 use super::inner::Route;
-use super::layout::{Geometry, LeafPtr, LeafState, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The offset in a leaf of the line of the probe's preferred slot.
     #[inline(always)]
     pub(super) fn preferred_line(probe: &Probe<'_, K>) -> u64 {
-        Self::line_of_slot(probe.preferred_slot(LEAF))
+        Self::line_of_slot(Geometry::<K, V, LEAF>::preferred_slot(probe))
     }
 
     /// The offset in a leaf of a slot's (first) line.

@@ -21,11 +21,11 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{Datum, Probe};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor};
-use super::layout::{Geometry, LeafPtr, LeafState, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot, bits};
 use super::leaf::{Leaf, finish};
 use super::tree::FpTree;
 
@@ -261,7 +261,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         {
             return Some(false);
         }
-        let slot = Geometry::<K, V, LEAF>::free_slot(state, probe)?;
+        let slot = Geometry::<K, V, LEAF>::free_slot_for(state, probe)?;
         let mut block = 0;
         if Slot::<K, V>::HAS_BLOCK {
             if self.op.is_none() {

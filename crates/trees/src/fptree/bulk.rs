@@ -12,11 +12,11 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value, Words};
-use pmindex_record::{Datum, Probe, Slot, separator_between};
+use pmindex_record::{Datum, Probe, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{LeafRef, Route};
-use super::layout::{Geometry, LeafPtr, LeafState, Root, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Root, Slot, bits};
 use super::leaf::{Incoming, Leaf, finish, link};
 use super::tree::FpTree;
 use super::unlink::unlink_between;
@@ -362,7 +362,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         record: &Incoming<'_, K, V>,
     ) -> Result<(usize, LeafPtr, Flushed), PmError> {
         let Incoming { probe, datum } = *record;
-        let Some(slot) = Geometry::<K, V, LEAF>::free_slot(state, probe) else {
+        let Some(slot) = Geometry::<K, V, LEAF>::free_slot_for(state, probe) else {
             return Err(PmError::Corrupt {
                 what: "more records than slots",
                 offset: self.offset(),

@@ -2,10 +2,10 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Shape, Value};
-use pmindex_record::{Probe, RecordBlock, Slot};
+use pmindex_record::{Probe, RecordBlock};
 
 use super::inner::Route;
-use super::layout::{LeafState, Root, bits};
+use super::layout::{LeafState, Root, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 

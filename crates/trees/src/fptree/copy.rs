@@ -1,22 +1,45 @@
 //! The records of one leaf, in order, as scans take them.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::Slot;
+use pmindex_record::{Probe, RecordBlock};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
-use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
 /// Which records of a leaf a scan did not take.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Outside {
+    /// Some are below the bounds.
     pub(super) below: bool,
+    /// Some are above the bounds.
     pub(super) above: bool,
+    /// Some may be within the bounds, and were not wanted yet.
+    pub(super) cut: bool,
+}
+
+/// What a scan wants of a leaf.
+pub(super) struct Wanted<'b, K> {
+    pub(super) lower: &'b Bound<K>,
+    pub(super) upper: &'b Bound<K>,
+    /// The least so many.
+    pub(super) most: usize,
+}
+
+impl<K: Key> Wanted<'_, K> {
+    /// What prefixes the keys within the bounds have: from, to.
+    fn prefixes(&self) -> (u64, u64) {
+        let prefix = |bound: &Bound<K>, none| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Probe::of_stored(key).prefix(),
+            Bound::Unbounded => none,
+        };
+        (prefix(self.lower, 0), prefix(self.upper, u64::MAX))
+    }
 }
 
 /// Room for a private copy of a leaf.
@@ -68,23 +91,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The records of a leaf that lie between the bounds, ascending; `None` if it has changed.
+    /// Appends the records of a leaf that are wanted, ascending; `None` if it has changed. Whatever
+    /// goes wrong, nothing is appended.
     pub(super) fn copy_out(
         &self,
         at: &At<'_>,
-        bounds: (&Bound<K>, &Bound<K>),
+        wanted: &Wanted<'_, K>,
         scratch: &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
+        let before = items.len();
         let copied = self.leaf(at.leaf).and_then(|leaf| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
-                Ok(self.copy_words(&leaf, bounds, scratch, items))
+                Ok(self.copy_words(&leaf, wanted, scratch, items))
             } else {
-                self.copy_records(&leaf, bounds, items)
+                self.copy_records(&leaf, wanted, items)
             }
         });
-        if !at.validate(self.pm()) {
-            items.clear();
+        let valid = at.validate(self.pm());
+        if !valid || copied.is_err() {
+            items.truncate(before);
+        }
+        if !valid {
             self.pm().spin();
             return None;
         }
@@ -95,9 +123,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_words(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
+        &Wanted { lower, upper, most }: &Wanted<'_, K>,
         Scratch(copy): &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Outside {
         copy.resize(Geometry::<K, V, LEAF>::WORDS, 0);
         self.pm().read_words(leaf.words(), copy);
@@ -105,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let slot_of = |i: usize| Geometry::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS;
         let (mut keys, mut places) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
-        let mut outside = Outside { below: false, above: false };
+        let mut outside = Outside::default();
         for i in bits(slots).filter(|&i| i < LEAF) {
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
@@ -116,34 +144,103 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             places[count] = i as u8;
             count += usize::from(!(low || high));
         }
+        outside.cut = count > most;
         let mut order = [0; 64];
-        for &rank in rank_sort(&keys[..count], &mut order) {
+        for &rank in rank_sort(&keys[..count], &mut order).iter().take(most) {
             let slot = slot_of(usize::from(places[usize::from(rank)]));
             let record = &copy[slot..slot + Slot::<K, V>::WORDS];
-            items.push_back((K::from_words(&record[..1]), V::from_words(&record[1..])));
+            items.push((K::from_words(&record[..1]), V::from_words(&record[1..])));
         }
         outside
     }
 
-    /// Any keys, record by record.
+    /// Any keys: sorted by their first words, of which the leaf has them all. Then the records' blocks
+    /// are fetched together, those of the next leaf behind them.
     fn copy_records(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut VecDeque<(K, V)>,
+        wanted: &Wanted<'_, K>,
+        items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
-        let mut outside = Outside { below: false, above: false };
-        for i in bits(leaf.state(self.pm()).slots()).filter(|&i| i < LEAF) {
-            let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
-            if above(&key, upper) {
-                outside.above = true;
-            } else if below(&key, lower) {
-                outside.below = true;
-            } else {
-                items.push_back((key, Slot::<K, V>::value(&self.pool, leaf.slot(i))?));
+        let pm = self.pm();
+        let (from, to) = wanted.prefixes();
+        let (mut prefixes, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
+        let mut count = 0;
+        let mut outside = Outside::default();
+        for i in bits(leaf.state(pm).slots()).filter(|&i| i < LEAF) {
+            let prefix = leaf.prefix(pm, i);
+            outside.below |= prefix < from;
+            outside.above |= prefix > to;
+            prefixes[count] = prefix;
+            slots[count] = i as u8;
+            count += usize::from((from..=to).contains(&prefix));
+        }
+        let mut ranks = [0; 64];
+        let ranks = rank_sort(&prefixes[..count], &mut ranks);
+        let slot_of = |rank: &u8| usize::from(slots[usize::from(*rank)]);
+        if Slot::<K, V>::HAS_BLOCK {
+            self.fetch_blocks(leaf, ranks.iter().take(wanted.most).map(slot_of));
+            if wanted.most > count {
+                self.fetch_next(leaf, wanted.most - count);
             }
         }
-        items.make_contiguous().sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let prefix_of = |rank: &u8| prefixes[usize::from(*rank)];
+        let full = items.len().saturating_add(wanted.most);
+        for tied in ranks.chunk_by(|a, b| prefix_of(a) == prefix_of(b)) {
+            if items.len() >= full {
+                outside.cut = true;
+                break;
+            }
+            if let [one] = tied
+                && !(prefix_of(one) == from || prefix_of(one) == to)
+            {
+                // Within the bounds, and alone with its prefix.
+                items.push(Slot::<K, V>::record(&self.pool, leaf.slot(slot_of(one)))?);
+                continue;
+            }
+            for (key, slot) in leaf.keys_in_order(&self.pool, tied.iter().map(slot_of))? {
+                if below(&key, wanted.lower) {
+                    outside.below = true;
+                } else if above(&key, wanted.upper) {
+                    outside.above = true;
+                } else if items.len() >= full {
+                    outside.cut = true;
+                } else {
+                    items.push((key, Slot::<K, V>::value(&self.pool, leaf.slot(slot))?));
+                }
+            }
+        }
         Ok(outside)
+    }
+
+    /// Fetches the blocks of some slots: of all the first lines, then the rest.
+    fn fetch_blocks(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        slots: impl Iterator<Item = usize> + Clone,
+    ) {
+        let blocks = slots.map(|i| Slot::<K, V>::block(self.pm(), leaf.slot(i)));
+        for block in blocks.clone() {
+            RecordBlock::prefetch(&self.pool, block);
+        }
+        for block in blocks {
+            RecordBlock::prefetch_rest(&self.pool, block);
+        }
+    }
+
+    /// Fetches the first lines of the next leaf's blocks, where most of `more` records will come from
+    /// there, and the leaf after it.
+    fn fetch_next(&self, leaf: &Leaf<'_, K, V, LEAF>, more: usize) {
+        let pm = self.pm();
+        let Ok(next) = self.leaf(leaf.next(pm)) else { return };
+        let state = next.state(pm);
+        if state.len() <= more {
+            self.prefetch_leaf(Some(next.next(pm)));
+        }
+        if state.len().div_ceil(2) <= more {
+            for i in bits(state.slots()).filter(|&i| i < LEAF) {
+                RecordBlock::prefetch(&self.pool, Slot::<K, V>::block(pm, next.slot(i)));
+            }
+        }
     }
 }

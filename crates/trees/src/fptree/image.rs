@@ -2,9 +2,9 @@
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Probe;
 
-use super::layout::{Geometry, LeafState};
+use super::layout::{Geometry, LeafState, Slot};
 
 /// A leaf in the making, in private memory.
 pub(super) struct LeafImage<K, V, const LEAF: usize> {
@@ -19,7 +19,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         Self { words, state: LeafState::default(), record: std::marker::PhantomData }
     }
 
-    /// Puts a record in: `fill` writes its slot.
+    /// Puts the record of a key in: `fill` writes its slot.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the leaf is full.
@@ -28,12 +28,23 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         probe: &Probe<'_, K>,
         fill: impl FnOnce(&mut [u64]),
     ) -> Result<(), PmError> {
-        let Some(i) = Geometry::<K, V, LEAF>::free_slot(self.state, probe) else {
+        let preferred = Geometry::<K, V, LEAF>::preferred_slot(probe);
+        self.push_at(preferred, probe.fingerprint(), fill)
+    }
+
+    /// Puts a record in, into a slot like `preferred`.
+    pub(super) fn push_at(
+        &mut self,
+        preferred: usize,
+        fingerprint: u8,
+        fill: impl FnOnce(&mut [u64]),
+    ) -> Result<(), PmError> {
+        let Some(i) = Geometry::<K, V, LEAF>::free_slot(self.state, preferred) else {
             return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
         };
         let words = Slot::<K, V>::WORDS;
         fill(&mut self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]);
-        self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
+        self.words[1 + i / 8] |= u64::from(fingerprint) << (8 * (i % 8));
         self.state = self.state.with(i);
         Ok(())
     }

@@ -14,6 +14,9 @@
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
 //!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
 //!   so that an insert commits with one line.
+//! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
+//!   but for ties ([`PrefixedSlot`]); then the record's block. So scans and splits know the order of
+//!   most records, and lookups tell most keys apart, without a look at the blocks.
 //! * `next` is the following leaf in key order, or null.
 //! * `fence` is a lower bound: every key of this leaf and the leaves after it is greater. It is
 //!   written once, when the leaf is filled; the first leaf's is zero and has no meaning. Leaves of
@@ -25,12 +28,13 @@
 
 use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Probe, Slot, hash_bytes};
+use pmindex_record::{PrefixedSlot, Probe, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
-/// Version of the layout on this page.
-const FORMAT: u64 = 1;
+/// Version of the layout on this page: of leaves with inline keys, of leaves with byte-string keys
+/// (which had no prefixes in version 1).
+const FORMAT: [u64; 2] = [1, 2];
 
 /// Words before the slots: the state and the fingerprints.
 pub(super) const HEADER_WORDS: usize = LINE / 8;
@@ -200,11 +204,33 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         1
     };
 
-    /// A free slot for the probe's key: the preferred one; or one of the same line, which a lookup
+    /// The slot that a record with the probe's key takes if it is free.
+    #[inline(always)]
+    pub(super) fn preferred_slot(probe: &Probe<'_, K>) -> usize {
+        match K::SHAPE {
+            Shape::Inline(_) => probe.preferred_slot(LEAF),
+            Shape::Bytes => Self::slot_of_fingerprint(probe.fingerprint()),
+        }
+    }
+
+    /// The preferred slot of byte-string keys: it follows from what a leaf has of a key, so that a
+    /// split need not read the key.
+    #[inline(always)]
+    pub(super) fn slot_of_fingerprint(fingerprint: u8) -> usize {
+        (usize::from(fingerprint) * LEAF) >> 8
+    }
+
+    /// A free slot for the probe's key.
+    #[inline(always)]
+    pub(super) fn free_slot_for(state: LeafState, probe: &Probe<'_, K>) -> Option<usize> {
+        Self::free_slot(state, Self::preferred_slot(probe))
+    }
+
+    /// A free slot for a record that prefers one: that; or one of the same line, which a lookup
     /// fetches together with the header; or any.
     #[inline(always)]
-    pub(super) fn free_slot(state: LeafState, probe: &Probe<'_, K>) -> Option<usize> {
-        state.free_slot(probe.preferred_slot(LEAF), Self::GROUP, LEAF)
+    pub(super) fn free_slot(state: LeafState, preferred: usize) -> Option<usize> {
+        state.free_slot(preferred, Self::GROUP, LEAF)
     }
 
     const VALID: () = assert!(
@@ -215,10 +241,14 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// The hash that stands for this layout in the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
-        let name = format!("{FORMAT} {} {} {LEAF}", K::type_name(), V::type_name());
+        let format = FORMAT[usize::from(K::SHAPE.is_bytes())];
+        let name = format!("{format} {} {} {LEAF}", K::type_name(), V::type_name());
         hash_bytes(name.as_bytes())
     }
 }
+
+/// How records sit in a leaf.
+pub(super) type Slot<K, V> = PrefixedSlot<K, V>;
 
 /// A pointer to a leaf or a record block: words.
 pub(super) type LeafPtr = PPtr<PmU64>;

@@ -21,9 +21,9 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{Datum, Probe, RecordBlock};
 
-use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, bits};
+use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
@@ -136,32 +136,62 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pool: &Pool<M>,
         state: LeafState,
     ) -> Result<Vec<(K, usize)>, PmError> {
-        let mut keys = Vec::with_capacity(LEAF);
-        if K::SHAPE == Shape::Inline(1) {
-            self.sort_words(pool.pm(), state, &mut keys);
-            return Ok(keys);
-        }
+        let order = self.order(pool, state)?;
+        order.into_iter().map(|i| Ok((Slot::<K, V>::key(pool, self.slot(i))?, i))).collect()
+    }
+
+    /// The slots in the order of their keys. Not racing, or validate.
+    pub(super) fn order<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+    ) -> Result<Vec<usize>, PmError> {
+        let (mut words, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
+        let mut count = 0;
         for i in bits(state.slots()).filter(|&i| i < LEAF) {
+            words[count] = self.prefix(pool.pm(), i);
+            slots[count] = i as u8;
+            count += 1;
+        }
+        let mut ranks = [0; 64];
+        let ranks = rank_sort(&words[..count], &mut ranks);
+        let mut order = Vec::with_capacity(count);
+        for tied in ranks.chunk_by(|&a, &b| words[usize::from(a)] == words[usize::from(b)]) {
+            let tied = tied.iter().map(|&rank| usize::from(slots[usize::from(rank)]));
+            if tied.len() == 1 || K::SHAPE == Shape::Inline(1) {
+                order.extend(tied);
+            } else {
+                order.extend(self.keys_in_order(pool, tied)?.into_iter().map(|(_, i)| i));
+            }
+        }
+        Ok(order)
+    }
+
+    /// The keys in `slots`, in order, each with its slot; private copies, so that whatever is raced
+    /// with they have an order.
+    pub(super) fn keys_in_order<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        slots: impl Iterator<Item = usize> + Clone,
+    ) -> Result<Vec<(K, usize)>, PmError> {
+        if K::SHAPE.is_bytes() {
+            for i in slots.clone() {
+                RecordBlock::prefetch(pool, Slot::<K, V>::block(pool.pm(), self.slot(i)));
+            }
+        }
+        let mut keys = Vec::with_capacity(slots.size_hint().0);
+        for i in slots {
             keys.push((Slot::<K, V>::key(pool, self.slot(i))?, i));
         }
         keys.sort_unstable();
         Ok(keys)
     }
 
-    /// One-word keys: their words order them.
-    fn sort_words(&self, pm: &impl Medium, state: LeafState, keys: &mut Vec<(K, usize)>) {
-        let (mut words, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
-        let mut count = 0;
-        for i in bits(state.slots()).filter(|&i| i < LEAF) {
-            words[count] = pm.load_word(&self.slot(i)[0]);
-            slots[count] = i as u8;
-            count += 1;
-        }
-        let mut order = [0; 64];
-        keys.extend(rank_sort(&words[..count], &mut order).iter().map(|&rank| {
-            let rank = usize::from(rank);
-            (K::from_words(&words[rank..=rank]), usize::from(slots[rank]))
-        }));
+    /// The first word of the key in slot `i`: its words or its first 8 bytes order keys, ties
+    /// excepted.
+    #[inline(always)]
+    pub(super) fn prefix(&self, pm: &impl Medium, i: usize) -> u64 {
+        pm.load_word(&self.slot(i)[0])
     }
 
     /// Stores the fingerprint of slot `i`; flushed with the state, whose line it shares.
@@ -275,7 +305,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
             let stored = pm.flush_words(words_of(cell));
             pm.fence(stored)?; // DUR
         } else {
-            let Some(free) = Geometry::<K, V, LEAF>::free_slot(state, probe) else {
+            let Some(free) = Geometry::<K, V, LEAF>::free_slot_for(state, probe) else {
                 return Ok(false);
             };
             if Slot::<K, V>::HAS_BLOCK {

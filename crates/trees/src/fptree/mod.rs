@@ -13,6 +13,10 @@
 //! * **The split's micro-log is one bit** of the leaf's commit word ([`split`]), the removal's is
 //!   the allocator's ticket ([`unlink`]). A leaf says itself that it needs repair.
 //! * **A fence key** in each leaf lets recovery read two lines per leaf ([`recover`]).
+//! * **Byte-string keys leave their first 8 bytes in the leaf**, beside the pointer to the record's
+//!   block: scans, splits and recovery order records by them, and look at the blocks of ties alone. A
+//!   scan then fetches all the blocks it takes from a leaf at once, and those of the next leaf behind
+//!   them ([`copy`]).
 //!
 //! * **Leaves are not merged.** One that empties is given back; an underfull one stays, and takes
 //!   the next keys of its range. A merge would have to move records, with fences and a second lock,

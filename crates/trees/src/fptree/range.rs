@@ -18,7 +18,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::Probe;
 
 use super::access::At;
-use super::copy::Scratch;
+use super::copy::{Outside, Scratch, Wanted};
 use super::inner::{OwnedRoute, Route, Siblings};
 use super::tree::FpTree;
 
@@ -115,7 +115,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        let mut first = Vec::with_capacity(1);
+        self.iter().append_to(1, &mut first)?;
+        Ok(first.pop())
     }
 
     /// The greatest record.
@@ -157,11 +159,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }))
     }
 
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
+    /// Appends what is next at the front, `most` records at most; nothing at the end.
+    fn copy_front(&mut self, most: usize, items: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        let (tree, before) = (self.tree, items.len());
         // Leaves that give nothing: of an intact list never more than there are.
         let mut barren = 0;
-        while self.front_items.is_empty() {
+        while items.len() == before {
             let Some((at, siblings)) = self.front_leaf()? else {
                 self.front = Front::End;
                 return Ok(());
@@ -170,16 +173,27 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let what = "the list of leaves has no end";
                 return Err(PmError::Corrupt { what, offset: at.leaf }.into());
             }
-            let bounds = (&self.lower, &self.upper);
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
+            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most };
+            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, items);
             let Some(outside) = copied else { continue };
             barren += 1;
-            self.front = if outside?.above { Front::End } else { Front::After(at, siblings) };
-            if let Some((greatest, _)) = self.front_items.back() {
+            self.front = match outside? {
+                Outside { cut: true, .. } => Front::Bound,
+                Outside { above: true, .. } => Front::End,
+                _ => Front::After(at, siblings),
+            };
+            if let Some((greatest, _)) = items[before..].last() {
                 self.lower = Bound::Excluded(greatest.clone());
             }
         }
         Ok(())
+    }
+
+    fn fill_front(&mut self) -> Result<(), IndexError> {
+        let mut items = Vec::from(std::mem::take(&mut self.front_items));
+        let copied = self.copy_front(usize::MAX, &mut items);
+        self.front_items = items.into();
+        copied
     }
 
     /// The leaf to read next at the back, with the separator on its left.
@@ -200,20 +214,22 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     fn fill_back(&mut self) -> Result<(), IndexError> {
         let tree = self.tree;
-        while self.back_items.is_empty() {
+        let mut items = Vec::from(std::mem::take(&mut self.back_items));
+        while items.is_empty() {
             let Some((at, low)) = self.back_leaf() else { return Ok(()) };
-            let bounds = (&self.lower, &self.upper);
+            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most: usize::MAX };
             // The separator on a leaf's left is the same all its life, so it belongs to the copy.
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.back_items);
+            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, &mut items);
             let Some(outside) = copied else { continue };
             self.back = match low {
                 Some(low) if !outside?.below => Back::Below(low),
                 _ => Back::End,
             };
-            if let Some((least, _)) = self.back_items.front() {
+            if let Some((least, _)) = items.first() {
                 self.upper = Bound::Excluded(least.clone());
             }
         }
+        self.back_items = items.into();
         Ok(())
     }
 
@@ -223,17 +239,14 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        let mut left = limit;
-        while left > 0 {
-            if self.front_items.is_empty() {
-                self.fill_front()?;
-            }
-            let taken = left.min(self.front_items.len());
-            if taken == 0 {
+        let end = out.len().saturating_add(limit);
+        out.extend(self.front_items.drain(..limit.min(self.front_items.len())));
+        while out.len() < end {
+            let before = out.len();
+            self.copy_front(end - before, out)?;
+            if out.len() == before {
                 break;
             }
-            out.extend(self.front_items.drain(..taken));
-            left -= taken;
         }
         Ok(())
     }

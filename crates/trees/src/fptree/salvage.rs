@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Probe;
 
-use super::layout::{Geometry, Root, bits};
+use super::layout::{Geometry, Root, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 

@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{LINE, Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Slot, separator_between};
+use pmindex_record::{RecordBlock, separator_between};
 
 use super::inner::{InnerTree, LeafRef, Route};
-use super::layout::{Geometry, LeafPtr, LeafState, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 use super::leaf::Leaf;
 use crate::threads::{on_threads, threads_for};
 
@@ -122,7 +122,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Ok(Some(Borders { low: key(), high: key() }));
         }
         let mut borders: Option<Borders<K>> = None;
-        for i in bits(state.slots()).filter(|&i| i < LEAF) {
+        for i in self.outermost(leaf, state) {
             let key = Slot::<K, V>::key(self.pool, leaf.slot(i))?;
             match &mut borders {
                 None => borders = Some(Borders { low: key.clone(), high: key }),
@@ -132,6 +132,22 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
         }
         Ok(borders)
+    }
+
+    /// The slots whose keys may be the least or the greatest, by their prefixes.
+    fn outermost(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        state: LeafState,
+    ) -> impl Iterator<Item = usize> {
+        let mut prefixes = [0; MAX_LEAF];
+        let (mut least, mut greatest) = (u64::MAX, 0);
+        let slots = || bits(state.slots()).filter(|&i| i < LEAF);
+        for i in slots() {
+            prefixes[i] = leaf.prefix(self.pool.pm(), i);
+            (least, greatest) = (least.min(prefixes[i]), greatest.max(prefixes[i]));
+        }
+        slots().filter(move |&i| prefixes[i] == least || prefixes[i] == greatest)
     }
 
     /// Whether what lies on the left, up to `high`, ends where a leaf of these borders begins.
@@ -232,8 +248,8 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         if K::SHAPE == Shape::Bytes && !walk.fetched {
             walk.fetched = true;
-            for i in bits(state.slots()).filter(|&i| i < LEAF) {
-                self.pool.prefetch(LeafPtr::new(Slot::<K, V>::block(pm, leaf.slot(i))));
+            for i in self.outermost(&leaf, state) {
+                RecordBlock::prefetch(self.pool, Slot::<K, V>::block(pm, leaf.slot(i)));
             }
             return true;
         }

@@ -15,39 +15,56 @@
 //! The old leaf's lock is held throughout, and until the inner nodes know the new leaf.
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Medium, Owner, PmError};
+use pmindex_core::{Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value};
-use pmindex_record::{Probe, Slot, separator_between};
+use pmindex_record::{Probe, RecordBlock, separator_between};
 
 use super::image::LeafImage;
 use super::inner::Route;
-use super::layout::{Geometry, LeafState};
+use super::layout::{Geometry, LeafState, Slot};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 
 /// Which records move, and what separates the two leaves.
 struct Plan<K> {
-    /// Keys and slots of the records that move.
-    moved: Vec<(K, usize)>,
+    /// Slots of the records that move.
+    moved: Vec<usize>,
     /// The words of the separator of inline keys: the greatest key that stays.
     words: pmindex_index::Words,
     /// The separator of byte-string keys.
     bytes: Vec<u8>,
+    key: std::marker::PhantomData<fn() -> K>,
 }
 
 impl<K: Key> Plan<K> {
-    /// Of the sorted records, all but the first `keep` move.
-    fn new(mut sorted: Vec<(K, usize)>, keep: usize) -> Self {
-        let moved = sorted.split_off(keep);
-        let (left, right) = (&sorted[keep - 1].0, &moved[0].0);
-        let (words, bytes) = match K::SHAPE {
-            Shape::Inline(_) => (K::to_words(left.borrowed()), Vec::new()),
-            Shape::Bytes => {
-                let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
-                ([0; 4], separator_between(&left, &right).into_owned())
+    /// Of the records in `order`, all but the first `keep` move.
+    fn new<V: Value, M: Medium, const LEAF: usize>(
+        pool: &Pool<M>,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        mut order: Vec<usize>,
+        keep: usize,
+    ) -> Result<Self, PmError> {
+        let moved = order.split_off(keep);
+        let (left, right) = (leaf.slot(order[keep - 1]), leaf.slot(moved[0]));
+        let mut plan =
+            Self { moved, words: [0; 4], bytes: Vec::new(), key: std::marker::PhantomData };
+        match K::SHAPE {
+            Shape::Inline(_) => {
+                plan.words = K::to_words(Slot::<K, V>::key(pool, left)?.borrowed());
             }
-        };
-        Self { moved, words, bytes }
+            Shape::Bytes => {
+                RecordBlock::prefetch(pool, Slot::<K, V>::block(pool.pm(), right));
+                let (left, right) =
+                    (Slot::<K, V>::key(pool, left)?, Slot::<K, V>::key(pool, right)?);
+                let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
+                if left >= right {
+                    let what = "two records of a leaf with one key";
+                    return Err(PmError::Corrupt { what, offset: leaf.offset() });
+                }
+                plan.bytes = separator_between(&left, &right).into_owned();
+            }
+        }
+        Ok(plan)
     }
 
     fn route(&self) -> Route<'_> {
@@ -73,19 +90,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         incoming: Option<&Probe<'_, K>>,
     ) -> Result<(), IndexError> {
         let pm = self.pm();
-        let sorted = left.sorted(&self.pool, state)?;
-        if sorted.len() < 2 {
+        let order = left.order(&self.pool, state)?;
+        if order.len() < 2 {
             let what = "a full leaf without records";
             return Err(PmError::Corrupt { what, offset: left.offset() }.into());
         }
-        let appending = match (incoming, sorted.last()) {
-            (Some(probe), Some((_, last))) if left.next(pm) == 0 => {
+        let appending = match (incoming, order.last()) {
+            (Some(probe), Some(last)) if left.next(pm) == 0 => {
                 Slot::<K, V>::cmp_key(&self.pool, left.slot(*last), probe)?.is_lt()
             }
             _ => false,
         };
-        let keep = if appending { sorted.len() - 1 } else { sorted.len().div_ceil(2) };
-        let plan = Plan::new(sorted, keep);
+        let keep = if appending { order.len() - 1 } else { order.len().div_ceil(2) };
+        let plan = Plan::new(&self.pool, left, order, keep)?;
         let route = plan.route();
         let promise = self.inner.promise(pm, &route)?;
         match self.split_leaf(left, state, &plan) {
@@ -105,9 +122,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Steps P1 and P2 of a split in half, and no more.
     #[cfg(test)]
     pub(super) fn split_but_do_not_shrink(&self, left: &Leaf<'_, K, V, LEAF>, state: LeafState) {
-        let sorted = left.sorted(&self.pool, state).expect("intact");
-        let keep = sorted.len().div_ceil(2);
-        self.split_leaf(left, state, &Plan::new(sorted, keep)).expect("room");
+        let order = left.order(&self.pool, state).expect("intact");
+        let keep = order.len().div_ceil(2);
+        let plan = Plan::new(&self.pool, left, order, keep).expect("intact");
+        self.split_leaf(left, state, &plan).expect("room");
     }
 
     /// Steps P1 and P2; returns the new leaf.
@@ -129,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if Slot::<K, V>::HAS_BLOCK {
             // Earlier tickets may name the words that no longer own a moved record's block.
             op.changes(left.state_cell());
-            for (_, slot) in &plan.moved {
+            for slot in &plan.moved {
                 op.changes(&left.slot(*slot)[Slot::<K, V>::BLOCK_WORD]);
             }
         }
@@ -147,7 +165,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         plan: &Plan<K>,
     ) -> Result<(), PmError> {
         let pm = self.pm();
-        let kept = plan.moved.iter().fold(state, |state, (_, slot)| state.without(*slot));
+        let kept = plan.moved.iter().fold(state, |state, slot| state.without(*slot));
         let committed = left.commit(pm, kept);
         pm.fence(committed)?;
         Ok(())
@@ -161,9 +179,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<Vec<u64>, PmError> {
         let pm = self.pm();
         let mut image = LeafImage::<K, V, LEAF>::new();
-        for (key, from) in &plan.moved {
-            let words = left.slot(*from);
-            image.push(&Probe::<K>::of_stored(key), |slot| pm.read_words(words, slot))?;
+        for &from in &plan.moved {
+            let words = left.slot(from);
+            let fingerprint = left.fingerprint(pm, from);
+            let preferred = match K::SHAPE {
+                Shape::Inline(_) => {
+                    Probe::of_stored(&Slot::<K, V>::key(&self.pool, words)?).preferred_slot(LEAF)
+                }
+                Shape::Bytes => Geometry::<K, V, LEAF>::slot_of_fingerprint(fingerprint),
+            };
+            image.push_at(preferred, fingerprint, |slot| pm.read_words(words, slot))?;
         }
         Ok(image.finish(left.next(pm), &plan.words))
     }

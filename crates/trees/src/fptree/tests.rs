@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Probe;
 
-use super::layout::LeafState;
+use super::layout::{LeafState, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
@@ -234,4 +234,69 @@ fn an_emptied_index_is_loaded_as_often_as_one_likes() {
         }
     }
     assert_holds(&tree, []);
+}
+
+type Texts = FpTree<Vec<u8>, Vec<u8>, Mapped, 8, 4>;
+
+/// Some keys with first bytes of their own, many with the same first 8 bytes, one that is no longer.
+fn texts() -> Vec<Vec<u8>> {
+    let tied = (0..60u8).map(|n| [b"prefixes", &[n % 7, n][..usize::from(n % 3)]].concat());
+    let others = (0..60u8).map(|n| vec![n.wrapping_mul(37); 1 + usize::from(n % 12)]);
+    let all: std::collections::BTreeSet<_> = tied.chain(others).collect();
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_by_key(|key| pmindex_record::hash_bytes(key)); // in no order
+    all
+}
+
+#[test]
+fn scans_order_keys_whose_first_bytes_are_the_same() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = Texts::create(&pool, "t").expect("room");
+    let mut model = std::collections::BTreeMap::new();
+    for key in texts() {
+        assert!(tree.insert(&key, &key[..1]).expect("room"));
+        model.insert(key.clone(), key[..1].to_vec());
+    }
+    let tree = {
+        drop(tree); // its leaves are read again
+        Texts::open(&pool, "t").expect("recovery")
+    };
+    assert_eq!(tree.check().expect("intact"), model.len() as u64);
+    let wanted: Vec<_> = model.clone().into_iter().collect();
+    let found: Vec<_> = tree.iter().map(|item| item.expect("intact")).collect();
+    assert_eq!(found, wanted);
+    let found: Vec<_> = tree.iter().rev().map(|item| item.expect("intact")).collect();
+    assert!(found.iter().rev().eq(&wanted));
+    for (from, key) in wanted.iter().map(|(key, _)| key).enumerate() {
+        for limit in [0, 1, 2, 7, 30, wanted.len()] {
+            let mut found = vec![(vec![], vec![])]; // what is there stays
+            tree.scan(key, limit, &mut found).expect("intact");
+            assert_eq!(&found[1..], &wanted[from..wanted.len().min(from + limit)]);
+        }
+        let (low, high) = (key.clone(), wanted[(from + 9).min(wanted.len() - 1)].0.clone());
+        let found = tree.range(low.clone()..=high.clone()).map(|item| item.expect("intact"));
+        assert!(found.eq(model.range(low..=high).map(|(k, v)| (k.clone(), v.clone()))));
+    }
+    assert_eq!(tree.first().expect("intact").as_ref(), wanted.first());
+}
+
+#[test]
+fn a_prefix_that_is_not_its_keys_is_an_error_and_no_scan_goes_on_for_ever() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = Texts::create(&pool, "t").expect("room");
+    for n in 0..6u8 {
+        assert!(tree.insert(&[n; 10], &[n]).expect("room"));
+    }
+    let root = tree.root().expect("a root");
+    let leaf = tree.leaf(tree.pm().load(&root.head).offset()).expect("a leaf");
+    let probe = Probe::<Vec<u8>>::new(&[3; 10]).expect("a key");
+    let slot = leaf.find(&pool, leaf.state(tree.pm()), &probe).expect("intact").expect("there");
+    tree.pm().store_word(&leaf.slot(slot)[0], u64::MAX); // it would be the greatest
+    tree.pm().store_word(leaf.next_cell(), leaf.offset()); // and the leaf comes again
+    let mut items = tree.iter().take(100);
+    assert_eq!(items.by_ref().filter(Result::is_ok).count(), 0);
+    assert!(tree.scan(&[0], 100, &mut Vec::new()).is_err());
+    assert!(tree.check().is_err());
+    assert_eq!(tree.get(&[3; 10]).expect("no error"), None);
+    tree.pm().store_word(leaf.next_cell(), 0);
 }

@@ -11,10 +11,9 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::Slot;
 
 use super::inner::Route;
-use super::layout::LeafPtr;
+use super::layout::{LeafPtr, Slot};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 

@@ -3,11 +3,11 @@
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{Datum, Probe};
 
 use super::access::At;
 use super::inner::Route;
-use super::layout::{Geometry, LeafPtr, LeafState};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::{Incoming, Leaf};
 use super::tree::FpTree;
 
@@ -61,7 +61,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return at.validate(pm).then_some(Ok(None));
         }
         if slot.is_none()
-            && let Some(free) = Geometry::<K, V, LEAF>::free_slot(state, probe)
+            && let Some(free) = Geometry::<K, V, LEAF>::free_slot_for(state, probe)
         {
             // Where the record will be. The locked instruction that follows waits for the last
             // operation's write-backs: time enough to fetch it.
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
         let Held { leaf, state, guard, .. } = held;
-        let Some(slot) = Geometry::<K, V, LEAF>::free_slot(state, record.probe) else {
+        let Some(slot) = Geometry::<K, V, LEAF>::free_slot_for(state, record.probe) else {
             self.split(&leaf, state, guard, Some(record.probe))?;
             return Ok(false);
         };
