@@ -26,7 +26,7 @@ fn holds<K: Key>(a: &K, b: &K) -> Result<(), TestCaseError> {
             prop_assert!(unused.iter().all(|&word| word == 0), "{:?} uses more words", value);
         } else {
             let bytes = K::to_bytes(value.borrowed()).into_owned();
-            prop_assert_eq!(K::from_vec(bytes).as_ref(), Some(value));
+            prop_assert_eq!(K::from_vec(bytes), Some(value.clone()));
         }
     }
     Ok(())
