@@ -151,10 +151,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.report.from_image = true;
             return Ok(());
         }
-        let threads = match std::thread::available_parallelism() {
-            Ok(threads) if of_records.len() >= FEW => threads.get().min(8),
-            _ => 1,
-        };
+        let threads = if of_records.len() >= FEW { all_threads() } else { 1 };
         let parts = of_records.chunks(of_records.len().div_ceil(threads).max(1));
         let found = on_threads(threads, parts, |part| self.read_chunks(part))?;
         let records: usize = found.iter().map(Vec::len).sum();
@@ -209,9 +206,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(live)
     }
 
-    /// A record takes two words at least.
+    /// Records stand in lines.
     fn most_records(pool: &Pool<M>) -> u64 {
-        pool.max_size() / 16
+        pool.max_size() / LINE as u64 * per_line(record_words::<K>()) as u64
     }
 
     /// What the header of a chunk says, if it may.
@@ -369,6 +366,11 @@ pub(crate) fn read_table<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<Table
         next = pm.load(&segment.next);
     }
     Ok(image)
+}
+
+/// How many threads do what is much. (Finding it out reads files: not for what is little.)
+pub(crate) fn all_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
 }
 
 /// Runs a job for each part, on so many threads; results in the order of the parts.

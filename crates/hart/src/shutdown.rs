@@ -26,7 +26,7 @@ use pmindex_record::hash_words;
 
 use crate::directory::Directory;
 use crate::layout::{ChunkShape, Piece, Root};
-use crate::recover::on_threads;
+use crate::recover::{all_threads, on_threads};
 use crate::tree::Hart;
 
 /// Words of a piece, about: 64 KiB.
@@ -194,10 +194,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         let Some(used) = small(used) else { return Ok(None) };
         let restore = Restore::new(&self.nodes, used)?;
-        let threads = match std::thread::available_parallelism() {
-            Ok(threads) if pieces.len() >= FEW => threads.get().min(8),
-            _ => 1,
-        };
+        let threads = if pieces.len() >= FEW { all_threads() } else { 1 };
         let shares = (0..threads).map(|share| (1 + share..pieces.len()).step_by(threads));
         let taken = on_threads(threads, shares, |share| {
             let (mut words, mut taken) = (Vec::new(), Vec::new());

@@ -28,8 +28,9 @@ use crate::media::TracedInner;
 
 pub(crate) use mapping::MapKind;
 
-/// Regions up to this size come from the heap: no system call when a test makes many.
-const HEAP_MAX: usize = 1 << 20;
+/// Regions up to this size come from the heap: clearing them costs less than two system calls and
+/// page faults, when a test makes many. Of larger ones mostly little is touched.
+const HEAP_MAX: usize = 64 << 10;
 /// Alignment of every region, and the size of the page before the base.
 const PAGE: usize = 4096;
 
