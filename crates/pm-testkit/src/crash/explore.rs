@@ -93,8 +93,8 @@ pub struct Explorer<S: CrashSubject> {
     tail: Vec<S::Op>,
     /// States in creation after which no more of this trial are explored.
     creation_budget: u64,
-    /// The plan at hand is a directed one.
-    directed: bool,
+    /// If the plan at hand is a directed one, how many runs of such there are.
+    directed: Option<u64>,
 }
 
 impl<S: CrashSubject> Explorer<S> {
@@ -112,7 +112,7 @@ impl<S: CrashSubject> Explorer<S> {
             rng: Rng::new(config.seed),
             tail: Vec::new(),
             creation_budget: 0,
-            directed: false,
+            directed: None,
             config,
         }
     }
@@ -243,15 +243,17 @@ impl<S: CrashSubject> Explorer<S> {
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
-    /// As [`explore`](Self::explore), one run of many of a directed plan: it gets fewer states.
+    /// As [`explore`](Self::explore), one of `runs` runs of directed plans: it gets fewer states, and
+    /// all of these together no more than half.
     pub(crate) fn explore_directed(
         &mut self,
         plan: &Plan<S::Op>,
         seed: u64,
+        runs: u64,
     ) -> Result<(), Box<Failure>> {
-        self.directed = true;
+        self.directed = Some(runs);
         let result = self.explore(plan, seed);
-        self.directed = false;
+        self.directed = None;
         result
     }
 
@@ -260,9 +262,9 @@ impl<S: CrashSubject> Explorer<S> {
         let (done, wanted) = (self.report.states, self.config.states);
         let share = done
             + match (self.directed, self.config.mutation) {
-                (true, None) => wanted / 64,
-                (true, Some(_)) => wanted / 20, // directed plans are there for the mutants
-                (false, _) => (wanted / 12).max(400),
+                (Some(runs), None) => wanted / (2 * runs).max(64),
+                (Some(_), Some(_)) => wanted / 20, // directed plans are there for the mutants
+                (None, _) => (wanted / 12).max(400),
             };
         if done < wanted { share.min(wanted) } else { share }
     }

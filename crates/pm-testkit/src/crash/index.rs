@@ -67,6 +67,13 @@ pub trait CrashIndex: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Plans of its own, besides those that every index goes through: runs that chance seldom takes
+    /// to a step whose absence only they show.
+    #[must_use]
+    fn plans() -> Vec<Plan<IndexOp>> {
+        Vec::new()
+    }
+
     /// See [`CrashSubject::owns`].
     fn owns(site: &Location<'static>) -> bool;
 
@@ -95,7 +102,7 @@ pub enum IndexOp {
     /// Fills an empty index with so many records. One thread only.
     BulkLoad(u64),
     /// The same, but one more record is out of order: it is refused, and what was loaded is
-    /// discarded. One thread only.
+    /// discarded.
     BulkRefused(u64),
     /// Reads up to so many records from key on. One thread only.
     Scan(u64, usize),
@@ -363,7 +370,9 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 
     fn directed() -> Vec<Plan<IndexOp>> {
-        directed(C::KEYS, C::concurrent())
+        let mut plans = directed(C::KEYS, C::concurrent());
+        plans.extend(C::plans());
+        plans
     }
 
     fn concurrent() -> bool {

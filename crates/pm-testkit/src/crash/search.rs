@@ -39,13 +39,15 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
     } else {
         Vec::new() // they would take too much of so few
     };
-    for (i, plan) in directed.iter().enumerate() {
-        // Of several threads most schedules are harmless.
-        let runs = if config.threads > 1 { 4 * DIRECTED_RUNS } else { DIRECTED_RUNS };
-        for run in 0..if plan.threads.len() == config.threads { runs } else { 0 } {
+    // Of several threads most schedules are harmless.
+    let runs = if config.threads > 1 { 4 * DIRECTED_RUNS } else { DIRECTED_RUNS };
+    let fits = |plan: &Plan<S::Op>| plan.threads.len() == config.threads;
+    let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
+    for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
+        for run in 0..runs {
             // Neither creation nor a late start: the seed modulo 4 is 1 or 2.
             let seed = 4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2;
-            explorer.explore_directed(plan, seed)?;
+            explorer.explore_directed(plan, seed, all)?;
         }
     }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
