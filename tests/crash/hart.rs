@@ -4,15 +4,33 @@ use std::panic::Location;
 
 use pmindex::Hart;
 use pmindex::core::Traced;
-use pmindex_testkit::crash::CrashIndex;
+use pmindex_testkit::crash::{CrashIndex, IndexOp, Plan};
 
-/// HART with 8-byte keys and values, three to a chunk, in several trees.
+/// A load into a chunk that was emptied: its first line may be durable long before its last one. And
+/// one that is refused on one thread, beside an insert on another.
+fn loads(keys: u64) -> Vec<Plan<IndexOp>> {
+    let tail = vec![IndexOp::Get(0); 8];
+    vec![
+        Plan {
+            setup: vec![IndexOp::Insert(0, 1), IndexOp::Remove(0)],
+            threads: vec![vec![IndexOp::BulkLoad(4)]],
+            tail: tail.clone(),
+        },
+        Plan {
+            setup: Vec::new(),
+            threads: vec![vec![IndexOp::BulkRefused(keys - 1)], vec![IndexOp::Insert(0, 9)]],
+            tail,
+        },
+    ]
+}
+
+/// HART with 8-byte keys and values, four to a chunk of two lines, in several trees.
 pub(crate) struct HartWords;
 
 impl CrashIndex for HartWords {
     type Key = u64;
     type Value = u64;
-    type Index = Hart<u64, u64, Traced, 3, 1>;
+    type Index = Hart<u64, u64, Traced, 4, 1>;
     const NAME: &'static str = "hart";
     // Few, so that chunks empty.
     const KEYS: u64 = 12;
@@ -24,6 +42,10 @@ impl CrashIndex for HartWords {
 
     fn value(n: u64) -> u64 {
         n
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        loads(Self::KEYS)
     }
 
     fn owns(site: &Location<'static>) -> bool {
@@ -49,6 +71,10 @@ impl CrashIndex for HartBytes {
 
     fn value(n: u64) -> Vec<u8> {
         vec![n as u8; n as usize % 40]
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        loads(Self::KEYS)
     }
 
     fn owns(site: &Location<'static>) -> bool {

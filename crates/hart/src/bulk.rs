@@ -47,7 +47,9 @@ pub(crate) fn discard_unfinished<M: Medium>(pool: &Pool<M>, root: &Root) -> Resu
         }
     }
     free_segments(pool, root, &table.segments, 0)?;
-    mark(pool, root, 0)?; // durable before: nothing, there are no chunks
+    // Durable before the first chunk, without a flush: a chunk needs a segment, there is none any
+    // more, and the pointer to the first one is on the mark's line.
+    pool.pm().store(&root.bulk_load, 0);
     Ok(1)
 }
 

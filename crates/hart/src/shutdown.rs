@@ -25,6 +25,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::hash_words;
 
 use crate::directory::Directory;
+use crate::epalloc::link;
 use crate::layout::{ChunkShape, Piece, Root};
 use crate::recover::{all_threads, on_threads};
 use crate::tree::Hart;
@@ -97,11 +98,7 @@ impl<M: Medium> Writer<'_, M> {
         let filled = pm.stream_words(piece, &all);
         op.allocate(&block, Owner { word: self.cell, mask: u64::MAX, expect: offset })?;
         op.prepare(filled)?; // durable before: the pointer
-        pm.store_word(self.cell, offset);
-        let sealed = op.seal();
-        let linked = pm.flush_words(std::slice::from_ref(self.cell));
-        let durable = pm.fence(linked.and(sealed))?;
-        op.finish(durable);
+        link(pool, op, self.cell, offset)?;
         self.cell = &piece[0];
         self.position += 1;
         Ok(())
@@ -366,11 +363,7 @@ pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<bool
         }
         op.changes(&piece.next);
         op.prepare(Flushed::nothing())?; // durable before: the pointer
-        pm.store(&root.image, next);
-        let sealed = op.seal();
-        let linked = pm.flush(&root.image);
-        let durable = pm.fence(linked.and(sealed))?;
-        op.finish(durable);
+        link(pool, op, root.image.as_word(), next.offset())?;
     }
 }
 

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Barrier, Mutex};
 
-use pmindex_core::{Mapped, Medium, PPtr, Pool};
+use pmindex_core::trace::{Event, EventKind, Space};
+use pmindex_core::{Mapped, Medium, PPtr, Pool, PoolOptions, Traced};
 use pmindex_index::{Shape, Storable, Words};
 
 use crate::layout::Piece;
@@ -177,6 +178,50 @@ fn a_list_of_an_image_that_leads_elsewhere_is_cut_off_there() {
             assert_eq!(hart.check(), Ok(all));
         }
     }
+}
+
+/// The null that cuts a damaged list off is flushed and fenced before opening returns: else a crash
+/// after the next change would bring the list back, and with it whatever it leads to.
+#[test]
+fn a_list_that_was_cut_off_stays_so() {
+    let options = PoolOptions::new().size(256 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024);
+    let len = options.created_size().expect("a size") as usize;
+    let space = Space::new(len, len);
+    let pool = Arc::new(Pool::create_traced(&space, &options).expect("created"));
+    let hart = Hart::<u64, u64, Traced, 4, 1>::create(&pool, "h").expect("room");
+    for n in 0..40 {
+        assert!(hart.insert(&key(n), &n).expect("room"));
+    }
+    let mut chunks = Vec::new();
+    let each = hart.chunks.each(hart.pm(), |_, chunk, _, _| {
+        chunks.push(chunk.offset());
+        Ok(())
+    });
+    each.expect("known");
+    let root = hart.entry.root::<crate::layout::Root>();
+    hart.close().expect("room");
+    let cell = &pool.get(root).expect("a root").image;
+    pool.pm().store(cell, PPtr::new(chunks[0])); // in use, and no piece
+    let word = (pool.pptr(cell.as_word()).offset() / 8) as u32;
+    space.record(true);
+    let hart = Hart::<u64, u64, Traced, 4, 1>::open(&pool, "h").expect("built from the records");
+    space.record(false);
+    assert_eq!(hart.recovery_report().repaired, 1);
+    let trace = space.take_trace();
+    let after = |from: usize, what: &dyn Fn(&Event) -> bool| {
+        from + 1 + trace[from + 1..].iter().position(what).expect("a step of cutting off")
+    };
+    let stores = |e: &Event| e.kind.writes() && e.word == word;
+    let cut = trace.iter().rposition(stores).expect("the null");
+    assert_eq!(trace[cut].value, 0);
+    let flushed = after(cut, &|e| e.kind == EventKind::Flush && e.word == word / 8 * 8);
+    let fenced = after(flushed, &|e| e.kind == EventKind::Fence);
+    let durable = [cut, flushed, fenced].map(|at| trace[at].thread);
+    assert_eq!(durable, [durable[0]; 3]);
+    drop(hart); // as if the process had died
+    let hart = Hart::<u64, u64, Traced, 4, 1>::open(&pool, "h").expect("recovered");
+    assert_eq!(hart.recovery_report().repaired, 0, "there is no damaged list any more");
+    assert_eq!(hart.check().expect("whole"), 40);
 }
 
 struct Rng(u64);

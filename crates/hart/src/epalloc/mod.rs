@@ -30,4 +30,4 @@ mod shelf;
 mod table;
 
 pub(crate) use chunks::{Chunks, Hand};
-pub(crate) use table::{free_chunk, free_segments};
+pub(crate) use table::{free_chunk, free_segments, link};

@@ -1,6 +1,8 @@
 //! The table of chunks: which numbers are free, and the segments on the medium.
 
-use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmPtr, Pool, Word};
+use pmindex_core::{
+    Flushed, LINE, Medium, Op, Owner, PPtr, PmError, PmPtr, PmU64, Pool, Word, words_of,
+};
 
 use crate::layout::{ChunkHead, ChunkPtr, ChunkShape, LineWord, PLACES, Root, Segment};
 
@@ -79,13 +81,8 @@ pub(super) fn make_chunk<M: Medium>(
     let filled = pm.stream_words(pool.words(block.ptr().offset(), image.len())?, &image);
     op.allocate(&block, Owner::pointer(place, block.ptr()))?;
     op.prepare(filled)?;
-    pm.store(place, block.ptr());
-    let sealed = op.seal();
-    let linked = pm.flush(place);
-    let durable = pm.fence(linked.and(sealed))?;
-    let chunk = block.ptr();
-    op.finish(durable);
-    Ok(chunk)
+    link(pool, op, place.as_word(), block.ptr().offset())?;
+    Ok(block.ptr())
 }
 
 /// Gives a chunk back: none of its slots is in use.
@@ -98,15 +95,25 @@ pub(crate) fn free_chunk<M: Medium>(
     pool: &Pool<M>,
     place: &PmPtr<ChunkHead>,
 ) -> Result<(), PmError> {
-    let pm = pool.pm();
-    let chunk = pm.load(place);
+    let chunk = pool.pm().load(place);
     let mut op = pool.op()?;
     op.free(chunk, Owner::pointer(place, chunk))?;
     op.prepare(Flushed::nothing())?;
-    pm.store(place, PPtr::NULL);
+    link(pool, op, place.as_word(), 0)
+}
+
+/// The end of every operation that one word commits: stores and flushes it, seals and fences.
+pub(crate) fn link<M: Medium>(
+    pool: &Pool<M>,
+    mut op: Op<'_, M>,
+    cell: &PmU64,
+    word: u64,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store_word(cell, word); // LIN
     let sealed = op.seal();
-    let cleared = pm.flush(place);
-    let durable = pm.fence(cleared.and(sealed))?;
+    let linked = pm.flush_words(words_of(cell));
+    let durable = pm.fence(linked.and(sealed))?; // DUR
     op.finish(durable);
     Ok(())
 }
