@@ -115,8 +115,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The value of `key`.
     ///
     /// # Cost
-    /// No flush, no fence. Per inner node two dependent cache misses, the first one of seven lines at
-    /// once; in the leaf mostly one, of two lines.
+    /// No flush, no fence. Per inner node one cache miss, of all its lines at once (where keys are
+    /// longer than a word: two dependent ones, the first of seven lines); in the leaf mostly one, of
+    /// two lines.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.read(key, Slot::<K, V>::value)
