@@ -1,5 +1,5 @@
-//! Other architectures: checks that pm-core compiles for AArch64, and for a CPU whose flush
-//! instruction it does not know, where those targets are installed.
+//! Other architectures: checks that pm-core and the facade compile for AArch64, and for a CPU whose
+//! flush instruction is not known, where those targets are installed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use crate::shell::{output, run_cargo};
 
 const TARGETS: [&str; 2] = ["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu"];
 
-/// Checks pm-core for the other targets; says so if one is missing.
+/// Checks them for the other targets; says so if one is missing.
 pub(crate) fn run() -> Result<Duration, String> {
     let sysroot = output("rustc", &["--print", "sysroot"])?;
     let mut time = Duration::ZERO;
     for target in TARGETS {
         if Path::new(sysroot.trim()).join("lib/rustlib").join(target).exists() {
-            let args = ["clippy", "-p", "pmindex-core", "--target", target, "--", "-D", "warnings"];
-            time += run_cargo(&args, &[])?;
+            let packages = ["clippy", "-p", "pmindex-core", "-p", "pmindex", "--target", target];
+            time += run_cargo(&[&packages[..], &["--", "-D", "warnings"]].concat(), &[])?;
         } else {
             println!("\n== skipped: the target {target} is not installed, so it is not checked");
         }
