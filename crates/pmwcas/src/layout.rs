@@ -7,7 +7,7 @@
 //!
 //!  descriptor: | status | heading | entry 0 | entry 1 | ...    (entry: target, old, new)
 //!               0        8         16        40                 whole lines each
-//!  heading:    | 63..43: 0 | 42..38 recycler | 37..33 entries - 1 | 32..0 incarnation |
+//!  heading:    | 63..44: 0 | 43 allocates | 42..38 recycler | 37..33 entries - 1 | 32..0 incarnation |
 //! ```
 //!
 //! An operation on two words fits one line. The horizon is the stamp up to which every successful
@@ -29,15 +29,22 @@ const FIXED_WORDS: usize = 2;
 const SEQ_BITS: u32 = SEQ_MASK.count_ones();
 const COUNT_BITS: u32 = 5;
 const RECYCLER_BITS: u32 = 5;
+const ALLOCATES_SHIFT: u32 = SEQ_BITS + COUNT_BITS + RECYCLER_BITS;
 /// The most recyclers.
 pub(crate) const MAX_RECYCLERS: usize = 1 << RECYCLER_BITS;
 
-/// A heading: which incarnation, how many entries, who recycles old values.
+/// A heading: which incarnation, how many entries, who recycles old values, and whether the operation
+/// has new blocks.
+///
+/// Only one that has them makes its entries durable before its status; of any other, entries behind the
+/// first line can be those of an operation of the same incarnation that a crash prevented, as long as
+/// the status is `Undecided`. So what is freed by failure is asked of those that allocate, alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heading {
     pub(crate) seq: u64,
     pub(crate) count: usize,
     pub(crate) recycler: usize,
+    pub(crate) allocates: bool,
 }
 
 impl Heading {
@@ -45,6 +52,7 @@ impl Heading {
         (self.seq & SEQ_MASK)
             | (self.count.saturating_sub(1) as u64) << SEQ_BITS
             | (self.recycler as u64) << (SEQ_BITS + COUNT_BITS)
+            | (self.allocates as u64) << ALLOCATES_SHIFT
     }
 
     pub(crate) const fn unpack(word: u64) -> Self {
@@ -52,6 +60,7 @@ impl Heading {
             seq: word & SEQ_MASK,
             count: (word >> SEQ_BITS & ((1 << COUNT_BITS) - 1)) as usize + 1,
             recycler: (word >> (SEQ_BITS + COUNT_BITS) & (MAX_RECYCLERS as u64 - 1)) as usize,
+            allocates: word >> ALLOCATES_SHIFT & 1 != 0,
         }
     }
 }
@@ -108,7 +117,7 @@ impl Table {
             // Incarnations start where nobody can guess, so that no user data happens to look like a
             // pointer to one.
             let seq = mix(mix(slot) ^ pool.uuid() as u64 ^ (pool.uuid() >> 64) as u64);
-            let heading = Heading { seq: seq & SEQ_MASK, count: 1, recycler: 0 };
+            let heading = Heading { seq: seq & SEQ_MASK, count: 1, recycler: 0, allocates: false };
             let at = HEADER_WORDS + slot_words(config) * slot as usize + 1;
             pool.pm().store(&words[at], heading.pack());
         }
@@ -233,9 +242,9 @@ mod tests {
     fn two_words_fit_one_line_and_headings_survive_packing() {
         assert_eq!(Slot::entry_at(2) * 8, LINE);
         for heading in [
-            Heading { seq: 0, count: 1, recycler: 0 },
-            Heading { seq: SEQ_MASK, count: 32, recycler: 31 },
-            Heading { seq: 77, count: 12, recycler: 3 },
+            Heading { seq: 0, count: 1, recycler: 0, allocates: false },
+            Heading { seq: SEQ_MASK, count: 32, recycler: 31, allocates: true },
+            Heading { seq: 77, count: 12, recycler: 3, allocates: false },
         ] {
             assert_eq!(Heading::unpack(heading.pack()), heading);
         }

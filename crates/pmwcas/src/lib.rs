@@ -131,6 +131,10 @@
 //! * *Entries sorted by helpers, or after they were persisted*: entries never change once published.
 //! * *Memory freed twice, or never*: I5, and the blocks are freed by the very store that retires the
 //!   descriptor.
+//! * *An incarnation that comes back.* A crash in P0 can leave entries of an operation that never was
+//!   under the heading of the one before, so its number is given again. Entries of both under one
+//!   status can only be those of an `Undecided` operation that allocates nothing, whose pointers are in
+//!   no word: nothing is freed by them.
 //! * *Addresses to be rebased*: everything is an offset.
 //!
 //! # For a BzTree

@@ -25,12 +25,15 @@ impl<'m, M: Medium> Session<'m, M> {
     ) -> Result<(), PmError> {
         let pm = self.mwcas.pool.pm();
         let entries = &prepared.entries;
-        let heading = Heading { seq, count: entries.len(), recycler: prepared.recycler.0 };
+        let (count, recycler, allocates) =
+            (entries.len(), prepared.recycler.0, prepared.op.is_some());
+        let heading = Heading { seq, count, recycler, allocates };
         let undecided = Status::new(State::Undecided, seq, owns, 0).pack();
         slot.write(pm, heading, entries);
         let Some(mut op) = prepared.op.take() else {
             // P1. Entries of the last incarnation beside this status, or the other way round, are
-            // told apart by the incarnation's bits in both.
+            // told apart by the incarnation's bits in both; those of an operation that a crash
+            // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
             pm.store(slot.status(), undecided);
             let descriptor = slot.flush(pm, entries.len()).and(self.flush_filled(prepared)?);
             self.fence(settled.and(descriptor))?;

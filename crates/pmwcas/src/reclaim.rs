@@ -126,7 +126,9 @@ pub(crate) fn superfluous<M: Medium>(
     slot.copy_entries(pool.pm(), heading, entries);
     let mut blocks = Vec::new();
     if !took_place {
-        blocks.extend(entries.iter().filter_map(Entry::freed_by_failure));
+        if heading.allocates {
+            blocks.extend(entries.iter().filter_map(Entry::freed_by_failure));
+        }
         return Ok(blocks);
     }
     let recycler = recyclers.get(heading.recycler).ok_or(PmError::Corrupt {

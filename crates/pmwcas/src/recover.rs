@@ -150,3 +150,65 @@ fn restore_words<M: Medium>(
     }
     Ok(flushed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pmindex_core::{Mapped, Medium, PPtr, PmPtr, PmU64, Pool, pm_struct};
+
+    use super::*;
+    use crate::entry::Policy;
+    use crate::{Config, Mwcas};
+
+    pm_struct! {
+        /// Three words, and a block that none of this is about.
+        #[align(64)]
+        struct Root: size 64 {
+            words: [PmU64; 3],
+            block: PmPtr<PmU64>,
+            table: PmPtr<u64>,
+            reserved: [PmU64; 3],
+        }
+    }
+
+    /// A crash in the publication of an operation that allocates can leave its later lines without
+    /// the first one; recovery sees nothing of it, and the descriptor's next operation has the same
+    /// incarnation. If that one allocates nothing, it has one fence for all of its lines: a second
+    /// crash can leave its first line with the later lines of the other.
+    #[test]
+    fn lines_of_an_operation_that_never_was_free_nothing() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let pm = pool.pm();
+        let entry = pool.create_index::<Root>("root", *b"root    ", 0, |root| {
+            root.words.iter().for_each(|word| pm.store(word, 0));
+            pm.store(&root.block, PPtr::NULL);
+            pm.store(&root.table, PPtr::NULL);
+            pm.flush(root)
+        });
+        let root = pool.get(entry.expect("room").root::<Root>()).expect("there");
+        let block = pool.alloc_into(&root.block, |word: &PmU64| pm.flush(word)).expect("room");
+        let config = Config { partitions: 1, per_partition: 4, words: 4 };
+        Mwcas::<Mapped>::allocate_table(&pool, &root.table, config).expect("room");
+        let table = Table::at(&pool, pm.load(&root.table).offset()).expect("made above");
+        let slot = table.slot(&pool, 0).expect("there");
+        let seq = slot.load_heading(pm).seq + 1;
+
+        let target = |i: usize| pool.pptr(&root.words[i]).offset();
+        let words = |policy, new| -> Vec<Entry> {
+            (0..3).map(|i| Entry { target: target(i), old: 0, new, policy }).collect()
+        };
+        // All lines of the first, then the first line of the second: three words take two lines.
+        let first = Heading { seq, count: 3, recycler: 0, allocates: true };
+        slot.write(pm, first, &words(Policy::FreeNewOnFailure, block.offset()));
+        let second = Heading { seq, count: 3, recycler: 0, allocates: false };
+        slot.write(pm, second, &words(Policy::FreeOldOnSuccess, 0)[..2]);
+        pm.store(slot.status(), Status::new(State::Undecided, seq, true, 0).pack());
+
+        let recyclers = Recyclers::<Mapped>::new();
+        let report = Recovery::run(&pool, &table, &recyclers).expect("nothing is damaged");
+        assert_eq!(report.freed, 0);
+        let owned = [pool.pptr(root).offset(), block.offset(), table.offset()];
+        pool.audit(owned.into_iter()).expect("the block is still its owner's");
+    }
+}

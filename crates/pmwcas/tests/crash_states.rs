@@ -64,3 +64,10 @@ fn the_list_of_the_examples() {
     passes::<Linked>(&Config::new().states(5000).threads(2).ops(3).setup(6));
     passes::<Linked>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }
+
+/// With the directed plans, which small explorations leave out: descriptors that are used again after
+/// their publication was interrupted.
+#[test]
+fn blocks_in_descriptors_that_are_used_again() {
+    passes::<Blocks>(&Config::new().states(120_000));
+}

@@ -479,9 +479,14 @@ impl<S: CrashSubject> Explorer<S> {
         allowed: &Allowed<S::Model>,
         states: u64,
     ) -> Result<(), Broken> {
+        // What a mutant's step is for shows right after it, or anywhere up to the end; and what an
+        // incomplete recovery leaves shows in a crash of what comes after it.
         let mutated = trace.iter().position(|e| self.config.mutation.is_some_and(|m| m.hits(e)));
-        // What a mutant's step is for shows right after it, or anywhere up to the end.
-        let later = mutated.filter(|_| self.rng.one_in(2));
+        let earliest = match self.config.mutation {
+            Some(_) => mutated,
+            None => trace.iter().position(|event| event.kind == EventKind::Note),
+        };
+        let later = earliest.filter(|_| self.rng.one_in(2));
         let from = later.map_or(0, |step| step + self.rng.below(trace.len() - step));
         let mut inner = Walk {
             depth: walk.depth + 1,
@@ -551,7 +556,10 @@ impl<S: CrashSubject> Explorer<S> {
         *times += 1;
         // Recoveries differ in many ways; crashes of them must not crowd out everything else.
         let room = self.report.nested * 5 < self.report.states * 2;
-        room && writes && *times <= 2 || self.rng.one_in(self.config.nest_every)
+        // What a directed plan is there for is often what a second crash shows.
+        let every =
+            if self.directed { self.config.nest_every.min(8) } else { self.config.nest_every };
+        room && writes && *times <= 2 || self.rng.one_in(every)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, Traced, pm_struct};
 use pmindex_pmwcas::{Memory, Mwcas, MwcasError, Policy, Recycler, RecyclerId, Session};
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_pool, open_pool};
 use proptest::prelude::*;
 
 use super::words::{CONFIG, is_in, owned_by_pool};
@@ -68,6 +68,9 @@ pub(crate) enum Op {
     PutTwo(u8, u8, u64),
     /// Empties one slot and moves its node to another, whose old node goes.
     Move(u8, u8),
+    /// The same, and a third slot's node goes too: more words than a descriptor's first line has,
+    /// blocks to free, none allocated.
+    Collapse(u8, u8, u8),
     Read(u8),
     Quiesce,
 }
@@ -194,6 +197,24 @@ impl Blocks {
         })
     }
 
+    fn collapse(&self, i: u8, j: u8, k: u8) -> Result<Content, Fault> {
+        if i == j || j == k || i == k {
+            return self.shift(i, j);
+        }
+        self.until_done(|session| {
+            let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
+            let c = self.mwcas.read(self.slot(k)?)?;
+            let before = self.content(a)?;
+            let mut change = session.descriptor_with(RecyclerId::custom(0));
+            change.add_word(self.slot(i)?, a, PPtr::NULL)?;
+            change.reserve_entry(self.slot(j)?, b, Policy::FreeOldOnSuccess)?;
+            change.set(self.slot(j)?, a)?;
+            change.reserve_entry(self.slot(k)?, c, Policy::FreeOldOnSuccess)?;
+            change.set(self.slot(k)?, PPtr::NULL)?;
+            Ok((before, change.execute()?))
+        })
+    }
+
     fn read(&self, i: u8) -> Result<Content, Fault> {
         let _pinned = self.mwcas.pool().pin();
         self.content(self.mwcas.read(self.slot(i)?)?)
@@ -238,6 +259,7 @@ impl CrashSubject for Blocks {
             Op::Swap(i, j) => self.exchange(i, j),
             Op::PutTwo(i, j, value) => self.put_two(i, j, value),
             Op::Move(i, j) => self.shift(i, j),
+            Op::Collapse(i, j, k) => self.collapse(i, j, k),
             Op::Read(i) => self.read(i),
             Op::Quiesce => {
                 self.mwcas.quiesce()?;
@@ -302,6 +324,16 @@ impl CrashSubject for Blocks {
                 }
                 old
             }
+            Op::Collapse(i, j, k) => {
+                let old = before(model, i);
+                if i != j {
+                    model[slot(j)] = model[slot(i)].take();
+                }
+                if i != j && j != k && i != k {
+                    model[slot(k)] = None;
+                }
+                old
+            }
             Op::Read(i) => before(model, i),
             Op::Quiesce => None,
         })
@@ -315,10 +347,19 @@ impl CrashSubject for Blocks {
             2 => (slot(), slot()).prop_map(|(i, j)| Op::Swap(i, j)),
             2 => (slot(), slot(), 1u64..400).prop_map(|(i, j, v)| Op::PutTwo(i, j, v)),
             2 => (slot(), slot()).prop_map(|(i, j)| Op::Move(i, j)),
+            1 => (slot(), slot(), slot()).prop_map(|(i, j, k)| Op::Collapse(i, j, k)),
             2 => slot().prop_map(Op::Read),
             1 => Just(Op::Quiesce),
         ]
         .boxed()
+    }
+
+    /// A descriptor whose publication was interrupted is used again, by an operation that allocates
+    /// nothing, and is interrupted there too: lines of two incarnations with one number may meet.
+    fn directed() -> Vec<Plan<Op>> {
+        let after = [Op::Collapse(2, 3, 1), Op::Put(0, 7, true), Op::Collapse(0, 1, 2)];
+        let plan = |op| Plan { setup: Vec::new(), threads: vec![vec![op]], tail: after.to_vec() };
+        vec![plan(Op::PutTwo(0, 1, 5)), plan(Op::Put(0, 5, true))]
     }
 
     fn concurrent() -> bool {
