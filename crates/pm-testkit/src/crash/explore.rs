@@ -557,8 +557,11 @@ impl<S: CrashSubject> Explorer<S> {
         // Recoveries differ in many ways; crashes of them must not crowd out everything else.
         let room = self.report.nested * 5 < self.report.states * 2;
         // What a directed plan is there for is often what a second crash shows.
-        let every =
-            if self.directed { self.config.nest_every.min(8) } else { self.config.nest_every };
+        let every = if self.directed.is_some() {
+            self.config.nest_every.min(8)
+        } else {
+            self.config.nest_every
+        };
         room && writes && *times <= 2 || self.rng.one_in(every)
     }
 }
