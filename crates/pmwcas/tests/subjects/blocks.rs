@@ -197,20 +197,20 @@ impl Blocks {
         })
     }
 
-    fn collapse(&self, i: u8, j: u8, k: u8) -> Result<Content, Fault> {
-        if i == j || j == k || i == k {
-            return self.shift(i, j);
+    fn collapse(&self, from: u8, to: u8, other: u8) -> Result<Content, Fault> {
+        if from == to || to == other || from == other {
+            return self.shift(from, to);
         }
+        let [from, to, other] = [self.slot(from)?, self.slot(to)?, self.slot(other)?];
         self.until_done(|session| {
-            let (a, b) = (self.mwcas.read(self.slot(i)?)?, self.mwcas.read(self.slot(j)?)?);
-            let c = self.mwcas.read(self.slot(k)?)?;
-            let before = self.content(a)?;
+            let moved = self.mwcas.read(from)?;
+            let before = self.content(moved)?;
             let mut change = session.descriptor_with(RecyclerId::custom(0));
-            change.add_word(self.slot(i)?, a, PPtr::NULL)?;
-            change.reserve_entry(self.slot(j)?, b, Policy::FreeOldOnSuccess)?;
-            change.set(self.slot(j)?, a)?;
-            change.reserve_entry(self.slot(k)?, c, Policy::FreeOldOnSuccess)?;
-            change.set(self.slot(k)?, PPtr::NULL)?;
+            change.add_word(from, moved, PPtr::NULL)?;
+            for (slot, new) in [(to, moved), (other, PPtr::NULL)] {
+                change.reserve_entry(slot, self.mwcas.read(slot)?, Policy::FreeOldOnSuccess)?;
+                change.set(slot, new)?;
+            }
             Ok((before, change.execute()?))
         })
     }
