@@ -4,7 +4,69 @@ use std::panic::Location;
 
 use pmindex::FastFair;
 use pmindex::core::Traced;
-use pmindex_testkit::crash::{CrashIndex, Fault};
+use pmindex_testkit::crash::{CrashIndex, Fault, IndexOp, Plan};
+
+/// The steps of the index, without those that a test's interruption takes.
+fn owns(site: &Location<'static>) -> bool {
+    site.file().contains("fastfair/src/") && !site.file().ends_with("/interrupt.rs")
+}
+
+/// A load that is refused on one thread, and an insert on another: it must not be lost because the
+/// first one's mark is still durable.
+fn refused_beside_an_insert(keys: u64) -> Plan<IndexOp> {
+    Plan {
+        setup: Vec::new(),
+        threads: vec![vec![IndexOp::BulkRefused(keys - 1)], vec![IndexOp::Insert(0, 9)]],
+        tail: vec![IndexOp::Get(0); 8],
+    }
+}
+
+/// Blocks of one size.
+fn insert(key: u64) -> IndexOp {
+    IndexOp::Insert(key, 8)
+}
+
+/// A split, and before its thread goes on another one empties the new leaf and gives it back: the old
+/// leaf's range is what it was, and a moved record that it still held would be there again.
+fn split_beside_an_unlink() -> Vec<Plan<IndexOp>> {
+    let plan = Plan {
+        setup: [0, 2, 4, 6].map(insert).to_vec(),
+        threads: vec![vec![insert(8)], vec![IndexOp::Remove(6)]],
+        tail: vec![IndexOp::Get(6); 8],
+    };
+    vec![plan; 6] // a rare schedule
+}
+
+/// A split, and after a crash of it the block of a record that it has moved is used anew, for a key of
+/// a leaf further left, which splits: an entry of the old leaf that still pointed to it would take its
+/// key from it.
+fn split_before_reuse() -> Plan<IndexOp> {
+    let pairs = [80, 90, 80, 90].into_iter().zip([35, 35, 22, 22]);
+    Plan {
+        setup: [20, 40, 60, 80, 30, 25, 70, 90].map(insert).to_vec(),
+        // So many operations that not every store is a crash point: the end of the split is one.
+        threads: vec![[vec![insert(75)], vec![IndexOp::Get(1); 4]].concat()],
+        tail: pairs.flat_map(|(moved, left)| [IndexOp::Remove(moved), insert(left)]).collect(),
+    }
+}
+
+/// A leaf with a transient duplicate on its second line. A thread that has emptied the next leaf
+/// repairs it, finds the next leaf not empty any more, and executes no further fence; then another
+/// thread removes the record.
+fn repaired_beside_a_removal() -> Vec<Plan<IndexOp>> {
+    let mut setup = [4, 5, 6, 7, 8].map(insert).to_vec();
+    setup.extend([4, 6, 8].map(IndexOp::Remove)); // 5 stands alone at the end of a line
+    setup.push(IndexOp::Background);
+    let mut other = vec![insert(8)];
+    other.extend(vec![IndexOp::Get(1); 12]); // while the repair goes on
+    other.push(IndexOp::Remove(5));
+    let plan = Plan {
+        setup,
+        threads: vec![vec![IndexOp::Remove(7)], other],
+        tail: vec![IndexOp::Get(5); 8],
+    };
+    vec![plan; 12] // a rare schedule
+}
 
 /// FAST&FAIR with 8-byte keys and values, four to a leaf of two lines: shifts cross lines.
 pub(crate) struct FastFairWords;
@@ -28,8 +90,14 @@ impl CrashIndex for FastFairWords {
         Ok(index.interrupt(&(Self::KEYS / 2))?)
     }
 
+    fn plans() -> Vec<Plan<IndexOp>> {
+        let mut plans = vec![refused_beside_an_insert(Self::KEYS)];
+        plans.extend(split_beside_an_unlink());
+        plans
+    }
+
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("fastfair/src/")
+        owns(site)
     }
 }
 
@@ -56,7 +124,13 @@ impl CrashIndex for FastFairBytes {
         Ok(index.interrupt(&Self::key(Self::KEYS / 2))?)
     }
 
+    fn plans() -> Vec<Plan<IndexOp>> {
+        let mut plans = vec![refused_beside_an_insert(Self::KEYS), split_before_reuse()];
+        plans.extend(repaired_beside_a_removal());
+        plans
+    }
+
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("fastfair/src/") || site.file().contains("pm-record/src/")
+        owns(site) || site.file().contains("pm-record/src/")
     }
 }

@@ -16,7 +16,6 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, Word};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{RecordBlock, separator_between};
 
 use super::entry::{Datum, Sought};
 use super::inner::Separator;
@@ -58,9 +57,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             change.done();
             return Err(IndexError::NotEmpty);
         }
-        mark(&self.pool, root, 1)?; // P1
+        let marked = set_mark(&self.pool, root, 1); // P1
         let mut load = Load {
             tree: self,
+            marked,
             head,
             tail: head,
             last: None,
@@ -68,8 +68,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             finished: false,
             _inner: self.inner.lock(pm),
         };
-        load.run(records)?; // P2
-        mark(&self.pool, root, 0)?; // P3: LIN, DUR
+        if let Err(error) = load.run(records) {
+            let discarded = load.discard();
+            drop(load);
+            if discarded.is_ok() {
+                change.done(); // the leaf is empty again
+            }
+            return Err(error);
+        } // P2
+        clear_mark(&self.pool, root)?; // P3: LIN, DUR
         load.finished = true;
         let loaded = load.loaded;
         drop(load);
@@ -168,18 +175,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// Sets or clears the mark, durably.
+/// Sets or clears the mark.
 #[track_caller]
-fn mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Result<(), PmError> {
-    let pm = pool.pm();
-    pm.store(&root.bulk_load, mark);
-    pm.persist(&root.bulk_load)?;
+fn set_mark<M: Medium>(pool: &Pool<M>, root: &Root, mark: u64) -> Flushed {
+    pool.pm().store(&root.bulk_load, mark);
+    pool.pm().flush(&root.bulk_load)
+}
+
+/// Clears the mark, durably.
+#[track_caller]
+fn clear_mark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
+    let cleared = set_mark(pool, root, 0);
+    pool.pm().fence(cleared)?;
     Ok(())
 }
 
 /// A load under way. Dropping it unfinished discards it.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
+    /// P1, to be durable before the first record.
+    marked: Flushed,
     head: Leaf<'t, K, V, LEAF>,
     /// The last leaf of the list.
     tail: Leaf<'t, K, V, LEAF>,
@@ -192,6 +207,14 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Load<'_, K, V, M, LEAF, INNER>
 {
+    /// Takes everything back. If this fails (the medium does), the mark stands and the next opening
+    /// discards.
+    fn discard(&mut self) -> Result<(), PmError> {
+        self.finished = true;
+        self.tree.discard_unfinished_load()?;
+        clear_mark(&self.tree.pool, self.tree.root()?)
+    }
+
     fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
         let mut part: Vec<(K, V)> = Vec::with_capacity(LEAF);
         loop {
@@ -233,6 +256,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.link_leaf(&last, &first, &mut image)?;
             }
             None if !Form::<K, V>::HAS_BLOCK => {
+                let marked = std::mem::replace(&mut self.marked, Flushed::nothing());
+                pm.fence(marked).map_err(PmError::from)?;
                 let words = &image.words[..leaf_words(LEAF)];
                 let written = pm.stream_words(self.head.words(), words);
                 pm.fence(written).map_err(PmError::from)?;
@@ -259,11 +284,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (low, separator) = if Form::<K, V>::WORD_KEY {
             (Sought::of_word(last.word), Separator { word: last.word, block: 0 })
         } else {
-            let low = Sought::of_bytes(separator_between(&last.bytes, &first.bytes).into_owned());
-            let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
-            filled = RecordBlock::write(pool, reserved.ptr(), &low.bytes, &[])?;
-            op.allocate(&reserved, owner)?;
-            let separator = Separator { word: low.word, block: reserved.ptr().offset() };
+            let (low, block, written) = tree.write_low(&mut op, last, first, owner)?;
+            filled = written;
+            let separator = Separator { word: low.word, block };
             (low, separator)
         };
         image.words[2] = if Form::<K, V>::WORD_KEY { low.word } else { separator.block };
@@ -273,7 +296,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(filled)?; // durable before: the link
         link(pool, op, self.tail.next_cell(), offset)?;
         self.tail = leaf;
-        tree.make_known_as(&low, separator, offset, Flushed::nothing(), true)
+        tree.make_known_as(&low, separator, offset, &[], true)
     }
 
     /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
@@ -282,7 +305,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut done = 0;
         while done < part.len() {
             let mut op = tree.pool.op()?;
-            let mut filled = Flushed::nothing();
+            let mut filled = std::mem::replace(&mut self.marked, Flushed::nothing());
             let mut entries = Vec::with_capacity(LEAF);
             for (i, (key, value)) in part.iter().enumerate().skip(done) {
                 let key = Sought::new::<K>(key.borrowed())?;
@@ -322,11 +345,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
 {
     fn drop(&mut self) {
         if !self.finished {
-            // If this fails (the medium does), the mark stands and the next opening discards.
-            let tree = self.tree;
-            let cleared =
-                tree.discard_unfinished_load().and_then(|_| mark(&tree.pool, tree.root()?, 0));
-            drop(cleared);
+            let _ = self.discard();
         }
     }
 }

@@ -28,6 +28,7 @@ mod bulk;
 mod check;
 mod entry;
 mod inner;
+mod interrupt;
 mod layout;
 mod leaf;
 mod range;

@@ -4,17 +4,20 @@
 //! |------|-------|----------------|
 //! | P1 | the new leaf, its `next` and low included; its ticket | P2 |
 //! | P2 | the old leaf's `next` (the split is decided); allocation bits | P3 |
-//! | P3 | the ids of the moved records in the old leaf become 0 | P4 |
+//! | P3 | the ids of the moved records in the old leaf become 0 | P4 if records have blocks, else unlock |
 //! | P4 | the inner nodes know the new leaf ([`inner`](super::inner)) | unlock |
 //!
 //! From P2 on the moved records in the old leaf are dead, because their keys are greater than the
 //! low of the next leaf. A crash before P4 leaves a leaf of an old era: readers heed the low and move
-//! right, and the next writer does P3 and P4 ([`repair`](super::repair)).
+//! right, and the next writer does P3 and P4 ([`repair`](super::repair)). Once the new leaf is known,
+//! writers reach it without a look at the old one; a moved record's block may then be used anew, and
+//! a dead entry that still pointed to it would take its key from it: P3 comes before P4. Where the
+//! key stands in the entry a dead one stays dead.
 //!
 //! The old leaf's lock is held throughout. The new leaf's records stand apart, so that there are
 //! gaps for those to come.
 
-use pmindex_core::{Flushed, Medium, Owner, PmError};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{RecordBlock, separator_between};
 
@@ -56,8 +59,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let keep = if appending { records.len() - 1 } else { records.len().div_ceil(2) };
         let (kept, moved) = records.split_at(keep);
         let linked = self.link_right(left, image, kept[keep - 1], moved)?;
-        let dropped = self.drop_ids(left, moved);
-        self.make_known(&linked.low, linked.separator, linked.leaf, dropped)?;
+        for &i in moved {
+            self.pm().store_word(left.id_cell(i), 0); // P3, made durable on the way to P4
+        }
+        self.make_known(&linked.low, linked.separator, linked.leaf, left.words())?;
         change.done();
         Ok(())
     }
@@ -86,11 +91,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if left.bytes >= right.bytes {
                 return Err(PmError::Corrupt { what: "keys out of order", offset: leaf });
             }
-            let low = Sought::of_bytes(separator_between(&left.bytes, &right.bytes).into_owned());
-            let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
-            filled = RecordBlock::write(pool, reserved.ptr(), &low.bytes, &[])?;
-            op.allocate(&reserved, owner)?;
-            let separator = Separator { word: low.word, block: reserved.ptr().offset() };
+            let (low, block, written) = self.write_low(&mut op, &left, &right, owner)?;
+            filled = written;
+            let separator = Separator { word: low.word, block };
             (low, separator)
         };
         let word = if Form::<K, V>::WORD_KEY { separator.word } else { separator.block };
@@ -114,12 +117,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Linked { leaf, low, separator })
     }
 
-    /// Step P3, not fenced: what comes next is.
-    pub(crate) fn drop_ids(&self, left: &Leaf<'_, K, V, LEAF>, moved: &[usize]) -> Flushed {
-        let pm = self.pm();
-        for &i in moved {
-            pm.store_word(left.id_cell(i), 0);
-        }
-        pm.flush_words(left.words())
+    /// A block with the low of a new leaf, which starts between two keys of bytes; its offset. Durable
+    /// before any leaf points to it.
+    pub(crate) fn write_low(
+        &self,
+        op: &mut Op<'_, M>,
+        left: &Sought<'_>,
+        right: &Sought<'_>,
+        owner: Owner<'_>,
+    ) -> Result<(Sought<'static>, u64, Flushed), PmError> {
+        let low = Sought::of_bytes(separator_between(&left.bytes, &right.bytes).into_owned());
+        let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
+        let written = RecordBlock::write(&self.pool, reserved.ptr(), &low.bytes, &[])?;
+        op.allocate(&reserved, owner)?;
+        Ok((low, reserved.ptr().offset(), written))
     }
 }

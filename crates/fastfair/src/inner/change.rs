@@ -4,7 +4,7 @@ use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved};
 use pmindex_index::{Key, Value};
 
 use crate::entry::Sought;
-use crate::layout::{Child, Geometry, WordsPtr};
+use crate::layout::{Child, Form, Geometry, WordsPtr};
 use crate::tree::FastFair;
 
 use super::node::{Contents, Separator, no_tree};
@@ -17,6 +17,8 @@ struct Draft<'t, M: Medium> {
     op: Op<'t, M>,
     fresh: Vec<Reserved<PmU64>>,
     filled: Flushed,
+    /// Words to be durable when the change is, and not before.
+    beside: &'t [PmU64],
     /// The nodes that the copies replace.
     old: Vec<Child>,
 }
@@ -42,7 +44,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Makes `leaf`, whose keys are greater than `low`, known to the inner nodes, if it is not.
-    /// The lock of its left neighbour is held. `pending` is made durable first.
+    /// The lock of its left neighbour is held. What is stored in `dropped` (ids of a
+    /// split) is made durable first where records have blocks, else with the change.
     ///
     /// # Errors
     /// [`PmError::Full`]; the leaf is then still reached through its neighbour.
@@ -51,9 +54,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         low: &Sought<'_>,
         separator: Separator,
         leaf: u64,
-        pending: Flushed,
+        dropped: &[PmU64],
     ) -> Result<(), PmError> {
-        self.make_known_as(low, separator, leaf, pending, false)
+        self.make_known_as(low, separator, leaf, dropped, false)
     }
 
     /// As [`make_known`](Self::make_known); `held`: the caller holds the lock of the inner nodes.
@@ -62,7 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         low: &Sought<'_>,
         separator: Separator,
         leaf: u64,
-        pending: Flushed,
+        dropped: &[PmU64],
         held: bool,
     ) -> Result<(), PmError> {
         let _writer = self.pm().lock(&self.writer);
@@ -70,7 +73,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if found.offset() == leaf {
             return Ok(());
         }
-        let mut draft = self.draft(pending)?;
+        let mut draft = self.draft()?;
+        if Form::<K, V>::HAS_BLOCK {
+            draft.filled = self.pm().flush_words(dropped);
+        } else {
+            draft.beside = dropped;
+        }
         let appending = self.is_rightmost(&path)?;
         let (mut separator, mut child) = (separator, Child::new(leaf, 0));
         let mut replaced = found;
@@ -107,7 +115,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if found.offset() != leaf {
             return Ok(());
         }
-        let mut draft = self.draft(Flushed::nothing())?;
+        let mut draft = self.draft()?;
         // Nodes that had no other child go too.
         let (node, mut contents, at) = loop {
             let Some((node, at)) = path.pop() else { return Err(no_tree(found)) };
@@ -154,8 +162,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(child)
     }
 
-    fn draft(&self, filled: Flushed) -> Result<Draft<'_, M>, PmError> {
-        Ok(Draft { op: self.pool.op()?, fresh: Vec::new(), filled, old: Vec::new() })
+    fn draft(&self) -> Result<Draft<'_, M>, PmError> {
+        let filled = Flushed::nothing();
+        Ok(Draft { op: self.pool.op()?, fresh: Vec::new(), filled, beside: &[], old: Vec::new() })
     }
 
     /// Step P1 for one node.
@@ -186,7 +195,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             Some(&(node, at)) => Self::child_cell(self.node(node)?, at),
             None => &self.root()?.top,
         };
-        let Draft { mut op, fresh, filled, old } = draft;
+        let Draft { mut op, fresh, filled, beside, old } = draft;
         let before = pm.load_word(cell);
         for block in &fresh {
             op.allocate(block, Owner { word: cell, mask: u64::MAX, expect: new.0 })?;
@@ -199,7 +208,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let guard = (!held).then(|| self.inner.lock(pm));
         pm.store_word(cell, new.0); // P2, LIN
         let sealed = op.seal();
-        let stored = pm.flush_words(std::slice::from_ref(cell));
+        let stored = pm.flush_words(std::slice::from_ref(cell)).and(pm.flush_words(beside));
         let durable = pm.fence(sealed.and(stored))?; // DUR
         op.finish(durable);
         drop(guard);

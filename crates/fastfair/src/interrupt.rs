@@ -1,0 +1,38 @@
+//! What a crash in the middle of a change leaves, without a crash. For tests.
+
+use pmindex_core::Medium;
+use pmindex_index::{IndexError, Key, Value};
+
+use super::entry::Sought;
+use super::leaf::id_word;
+use super::tree::FastFair;
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Leaves the leaf of a key as a crash in the middle of a split does, or in the middle of a shift
+    /// where there is nothing to split. For tests.
+    #[doc(hidden)]
+    pub fn interrupt(&self, key: &K::Ref) -> Result<(), IndexError> {
+        let key = Sought::new::<K>(key)?;
+        let Some(held) = self.hold(&key, |_| true)? else { return Ok(()) };
+        let (leaf, pm) = (held.leaf, self.pm());
+        let image = leaf.image(pm);
+        let records: Vec<usize> = image.records(LEAF).collect();
+        if records.len() > 2 {
+            let (kept, moved) = records.split_at(records.len() / 2);
+            self.link_right(&leaf, &image, kept[kept.len() - 1], moved)?;
+        } else if let Some(&last) = records.iter().find(|&&i| i + 1 < LEAF && image.is_free(i + 1))
+            && image.words[id_word(last)] != 0
+        {
+            // The first copy of a shift: the same id twice.
+            let [id, other] = image.entry(last);
+            self.pool.settle(leaf.id_cell(last + 1))?;
+            self.pool.settle(leaf.other_cell(last + 1))?;
+            pm.store_word(leaf.id_cell(last + 1), id);
+            pm.store_word(leaf.other_cell(last + 1), other);
+        }
+        drop(held.change); // not done: the leaf is to be looked at again
+        Ok(())
+    }
+}
