@@ -25,16 +25,29 @@ pub(crate) fn on_threads<R: Send>(
     count: usize,
     job: impl Fn(usize) -> R + Sync,
 ) -> Vec<R> {
+    on_threads_with(threads, count, || (), |(), at| job(at))
+}
+
+/// As [`on_threads`], with room that each thread makes for itself and keeps from job to job: memory
+/// that is mapped and unmapped for each job would keep the other threads waiting.
+pub(crate) fn on_threads_with<S, R: Send>(
+    threads: usize,
+    count: usize,
+    room: impl Fn() -> S + Sync,
+    job: impl Fn(&mut S, usize) -> R + Sync,
+) -> Vec<R> {
     if threads <= 1 || count <= 1 {
-        return (0..count).map(job).collect();
+        let mut room = room();
+        return (0..count).map(|at| job(&mut room, at)).collect();
     }
     let results: Vec<Mutex<Option<R>>> = (0..count).map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let work = || {
+        let mut room = room();
         loop {
             let at = next.fetch_add(1, Relaxed);
             let Some(result) = results.get(at) else { return };
-            *result.lock() = Some(job(at));
+            *result.lock() = Some(job(&mut room, at));
         }
     };
     std::thread::scope(|scope| {

@@ -108,21 +108,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             ..RecoveryReport::default()
         };
         let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
-        let parts = if let Some(saved) = saved {
+        let prepared = if let Some(saved) = saved {
             report.from_image = true;
-            report.leaves = saved.parts.iter().map(|part| part.len() as u64).sum();
+            report.leaves = saved.leaves;
             report.records = saved.records;
             report.threads = saved.threads;
-            saved.parts
+            inner.prepare_over(saved.level)?
         } else {
             let value = std::marker::PhantomData;
             let reader = Reader::<K, V, M, LEAF, INNER> { pool, inner: &inner, value };
             let parts = Vec::new();
             let mut walk = Walk { reader, report: &mut report, high: None, parts };
             walk.run(head, limit)?;
-            walk.parts
+            let parts = walk.parts;
+            inner.prepare(report.threads, &parts)?
         };
-        let prepared = inner.prepare(report.threads, &parts)?;
         inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let locks = VersionTable::new(limit.ilog2().clamp(4, 13));

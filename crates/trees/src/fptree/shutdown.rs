@@ -15,7 +15,7 @@ use super::inner::{InnerTree, LeafRef, OwnedRoute, Route};
 use super::layout::{Piece, Root};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
-use crate::threads::{on_threads, threads_for};
+use crate::threads::{on_threads_with, threads_for};
 
 /// The most words of a piece, which is 32 KiB with its header.
 const PIECE_WORDS: usize = 4096 - HEADER_WORDS;
@@ -25,8 +25,9 @@ const GROUP: usize = 4;
 
 /// What an image says.
 pub(super) struct Saved {
-    /// The leaves, in order.
-    pub(super) parts: Vec<Vec<LeafRef>>,
+    /// The lowest inner nodes, in order; or the leaves, if they are so few that the root leads to them.
+    pub(super) level: Vec<LeafRef>,
+    pub(super) leaves: u64,
     pub(super) records: u64,
     pub(super) threads: usize,
 }
@@ -34,9 +35,25 @@ pub(super) struct Saved {
 /// A piece in the making: how many leaves, and the words.
 type Body = (u64, Vec<u64>);
 
-/// The checksum of a piece: of its numbers of leaves and records, and of what follows.
-fn checksum_of([leaves, total, records]: [u64; 3], body: &[u64]) -> u64 {
-    hash_words(&[leaves, total, records, hash_words(body)])
+/// The checksum of a piece: of its numbers of leaves and records, and of the hash of what follows.
+fn checksum_of([leaves, total, records]: [u64; 3], body: u64) -> u64 {
+    hash_words(&[leaves, total, records, body])
+}
+
+/// The hashes of several bodies, side by side: one word of a body has to wait for the word before.
+fn hash_bodies(bodies: [&[u64]; GROUP]) -> [u64; GROUP] {
+    let step = |hash: u64, word: u64| hash_words(&[hash.rotate_left(29) ^ word]);
+    let common = bodies.iter().map(|body| body.len()).min().unwrap_or_default();
+    let mut hashes = [0; GROUP];
+    for at in 0..common {
+        for (hash, body) in hashes.iter_mut().zip(&bodies) {
+            *hash = step(*hash, body[at]);
+        }
+    }
+    for (hash, body) in hashes.iter_mut().zip(&bodies) {
+        *hash = body[common..].iter().fold(*hash, |hash, &word| step(hash, word));
+    }
+    hashes
 }
 
 /// Appends a leaf and the separator on its left.
@@ -143,7 +160,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut cell = root.image.as_word();
         let mut total: u64 = bodies.iter().map(|(leaves, _)| leaves).sum();
         for (leaves, body) in bodies {
-            let checksum = checksum_of([leaves, total, records], &body);
+            let checksum = checksum_of([leaves, total, records], hash_words(&body));
             let mut words = vec![0, leaves, total, records, checksum, body.len() as u64, 0, 0];
             words.extend_from_slice(&body);
             (total, records) = (total - leaves, 0);
@@ -219,18 +236,18 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     }
     let threads = threads_for(pieces.len());
     let groups: Vec<_> = pieces.chunks(GROUP).collect();
-    let groups = on_threads(threads, groups.len(), |at| {
-        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], at == 0)
+    let groups = on_threads_with(threads, groups.len(), Room::default, |room, at| {
+        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], room, at == 0, total)
     });
     let ordered = |left: &Group, right: &Group| left.greatest < right.least;
     let whole = groups.iter().all(|group| group.whole) && groups.is_sorted_by(ordered);
-    let parts: Vec<Vec<LeafRef>> = groups.into_iter().map(|group| group.leaves).collect();
-    let found: usize = parts.iter().map(Vec::len).sum();
-    let head = parts.first().and_then(|part| part.first()).map(LeafRef::leaf);
-    if whole && found as u64 == total && head == Some(pm.load(&root.head).offset()) {
-        return Some(Saved { parts, records, threads });
+    let found = groups.iter().fold(0u64, |sum, group| sum.saturating_add(group.leaves));
+    let head = groups.first().map(|group| group.first);
+    let level: Vec<LeafRef> = groups.into_iter().flat_map(|group| group.level).collect();
+    if whole && found == total && head == Some(pm.load(&root.head).offset()) {
+        return Some(Saved { level, leaves: found, records, threads });
     }
-    inner.forget(parts.into_iter().flatten());
+    inner.discard(level);
     None
 }
 
@@ -242,7 +259,11 @@ fn body_words(pm: &impl Medium, piece: &Piece) -> Option<usize> {
 /// What a group of pieces says.
 #[derive(Default)]
 struct Group {
-    leaves: Vec<LeafRef>,
+    /// Its lowest inner nodes, or its leaves.
+    level: Vec<LeafRef>,
+    leaves: u64,
+    /// The first leaf.
+    first: u64,
     /// The separators before the first leaf (not the head) and before the last, as words and length.
     least: Option<(Vec<u64>, usize)>,
     greatest: Option<(Vec<u64>, usize)>,
@@ -250,39 +271,64 @@ struct Group {
     whole: bool,
 }
 
-/// Reads and verifies some pieces, the first ones (`head`) or others.
+/// Where a thread reads one group after the other.
+#[derive(Default)]
+struct Room {
+    words: Vec<u64>,
+    leaves: Vec<LeafRef>,
+    bytes: Vec<u8>,
+}
+
+/// Copies some pieces to `words`; how many leaves they say they name, if they have their checksums.
+fn copy_group(
+    pm: &impl Medium,
+    pieces: &[(&Piece, &[PmU64])],
+    words: &mut Vec<u64>,
+) -> Option<u64> {
+    words.clear();
+    for (_, body) in pieces {
+        let start = words.len();
+        words.resize(start + body.len(), 0);
+        pm.read_words(body, &mut words[start..]);
+    }
+    let (mut bodies, mut rest) = ([[].as_slice(); GROUP], words.as_slice());
+    for (copy, (_, body)) in bodies.iter_mut().zip(pieces) {
+        (*copy, rest) = rest.split_at(body.len());
+    }
+    let mut leaves = 0u64;
+    for ((piece, _), hash) in pieces.iter().zip(hash_bodies(bodies)) {
+        let numbers = [&piece.leaves, &piece.total, &piece.records].map(|number| pm.load(number));
+        if checksum_of(numbers, hash) != pm.load(&piece.checksum) {
+            return None;
+        }
+        leaves = leaves.wrapping_add(numbers[0]);
+    }
+    Some(leaves)
+}
+
+/// Reads and verifies some pieces, the first ones (`head`) or others, of an image of `total` leaves.
 fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     pool: &Pool<M>,
     inner: &InnerTree<K, INNER>,
     pieces: &[(&Piece, &[PmU64])],
+    Room { words, leaves, bytes }: &mut Room,
     head: bool,
+    total: u64,
 ) -> Group {
-    let pm = pool.pm();
-    let mut words = Vec::with_capacity(pieces.iter().map(|(_, body)| body.len()).sum());
-    let mut leaves = 0;
-    for &(piece, body) in pieces {
-        let start = words.len();
-        words.resize(start + body.len(), 0);
-        pm.read_words(body, &mut words[start..]);
-        leaves = pm.load(&piece.leaves).wrapping_add(leaves);
-        let numbers = [&piece.leaves, &piece.total, &piece.records].map(|number| pm.load(number));
-        if checksum_of(numbers, &words[start..]) != pm.load(&piece.checksum) {
-            return Group::default();
-        }
-    }
     let mut group = Group::default();
-    let (mut rest, mut room) = (words.as_slice(), Vec::new());
+    let Some(named) = copy_group(pool.pm(), pieces, words) else { return group };
+    let mut rest = words.as_slice();
     let (mut least, mut before) = (None, None);
     while let Some((leaf, low, taken)) = leaf_at::<K>(rest) {
         if before.as_ref().is_some_and(|before| *before >= low)
             || !is_leaf::<K, V, M, LEAF>(pool, leaf)
         {
-            return group;
+            break;
         }
-        let reference = low.with_route::<K, _>(&mut room, |low| inner.leaf_ref(low, leaf));
-        let Ok(reference) = reference else { return group };
-        let is_head = head && group.leaves.is_empty();
-        group.leaves.push(reference);
+        let reference = low.with_route::<K, _>(bytes, |low| inner.leaf_ref(low, leaf));
+        let Ok(reference) = reference else { break };
+        let is_head = head && leaves.is_empty();
+        leaves.push(reference);
         if !is_head {
             least = least.or(Some(low.clone()));
             before = Some(low);
@@ -291,7 +337,22 @@ fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize
     }
     let owned = |low: Low<'_>| (low.words.to_vec(), low.bytes);
     (group.least, group.greatest) = (least.map(owned), before.map(owned));
-    group.whole = rest.is_empty() && group.leaves.len() as u64 == leaves;
+    group.leaves = leaves.len() as u64;
+    group.first = leaves.first().map_or(0, LeafRef::leaf);
+    group.whole = rest.is_empty() && group.leaves == named;
+    let above = if InnerTree::<K, INNER>::has_levels(total) && !leaves.is_empty() {
+        inner.level_above(leaves).ok()
+    } else {
+        None
+    };
+    if let Some(above) = above {
+        group.level = above;
+        leaves.clear();
+    } else {
+        // Few leaves; or no memory for nodes over them, which is found out again without the image.
+        group.whole &= !InnerTree::<K, INNER>::has_levels(total) || leaves.is_empty();
+        group.level.append(leaves);
+    }
     group
 }
 

@@ -63,6 +63,25 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
+    /// Gives nodes back that will not be used, with what is below them.
+    pub(in crate::fptree) fn discard(&self, level: impl IntoIterator<Item = LeafRef>) {
+        for node in level {
+            if let Target::Node(index) = node.child.target() {
+                let Contents { separators, .. } = self.read(index);
+                for separator in separators {
+                    self.tails.free(separator.tail);
+                }
+            }
+            self.tails.free(node.low.tail);
+            self.free_node(node.child);
+        }
+    }
+
+    /// Whether so many leaves have nodes between them and the root.
+    pub(in crate::fptree) fn has_levels(leaves: u64) -> bool {
+        leaves > F as u64 + 1
+    }
+
     /// Fills nodes over the leaves of all parts, in order, each nearly full; all but the root. The
     /// lowest nodes are shared out among `threads`, part by part.
     pub(in crate::fptree) fn prepare(
@@ -71,7 +90,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         parts: &[Vec<LeafRef>],
     ) -> Result<Built, PmError> {
         let leaves: usize = parts.iter().map(Vec::len).sum();
-        if leaves <= F + 1 {
+        if !Self::has_levels(leaves as u64) {
             return Ok(Built(contents(&parts.concat())));
         }
         let mut level = Vec::new();
@@ -82,15 +101,28 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                 Err(error) => failed = Some(error),
             }
         }
-        while failed.is_none() && level.len() > F + 1 {
-            match self.level_above(&level) {
-                Ok(above) => level = above,
-                Err(error) => failed = Some(error),
+        match failed {
+            None => self.prepare_over(level),
+            Some(error) => {
+                self.give_back(level.iter().map(|node| node.child));
+                Err(error)
             }
         }
-        if let Some(error) = failed {
-            self.give_back(level.iter().map(|node| node.child));
-            return Err(error);
+    }
+
+    /// Fills the nodes over a level; all but the root.
+    pub(in crate::fptree) fn prepare_over(
+        &self,
+        mut level: Vec<LeafRef>,
+    ) -> Result<Built, PmError> {
+        while level.len() > F + 1 {
+            match self.level_above(&level) {
+                Ok(above) => level = above,
+                Err(error) => {
+                    self.give_back(level.iter().map(|node| node.child));
+                    return Err(error);
+                }
+            }
         }
         Ok(Built(contents(&level)))
     }
@@ -112,7 +144,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     }
 
     /// Fills the nodes over a part of a level.
-    fn level_above(&self, part: &[LeafRef]) -> Result<Vec<LeafRef>, PmError> {
+    pub(in crate::fptree) fn level_above(&self, part: &[LeafRef]) -> Result<Vec<LeafRef>, PmError> {
         let nodes = part.len().div_ceil(F + 1 - F / 8);
         let start = |node: usize| node * part.len() / nodes;
         let mut above: Vec<LeafRef> = Vec::with_capacity(nodes);
@@ -128,7 +160,8 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                 }
             };
             let part = &part[start(node)..start(node + 1)];
-            self.write(index, &contents(part));
+            let separators = part[1..].iter().map(|leaf| leaf.low);
+            self.fill(index, separators, part.iter().map(|leaf| leaf.child));
             above.push(LeafRef { low: part[0].low, child: Child::node(index) });
         }
         Ok(above)

@@ -194,19 +194,30 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     pub(super) fn write(&self, index: u32, contents: &Contents) {
         let Contents { separators, children } = contents;
         debug_assert!(!children.is_empty() && children.len() == separators.len() + 1);
+        self.fill(index, separators.iter().copied(), children.iter().copied());
+    }
+
+    /// As [`write`](Self::write).
+    #[inline]
+    pub(super) fn fill(
+        &self,
+        index: u32,
+        mut separators: impl Iterator<Item = Separator>,
+        children: impl ExactSizeIterator<Item = Child>,
+    ) {
         let node = self.nodes.get(index);
         for i in 0..F {
-            let separator = separators.get(i);
+            let separator = separators.next();
             let prefix = separator.map_or(u64::MAX, |s| s.prefix);
             self.dram.store_word(&node.keys[i], prefix);
             if let (false, Some(separator)) = (Self::ONE_WORD, separator) {
                 self.dram.store_word(&self.tail_cells(index)[i], separator.tail.into_word());
             }
         }
-        for (i, child) in children.iter().enumerate() {
-            self.dram.store_word(&words_of(node)[F + 2 + i], child.0);
-        }
         self.dram.store_word(&node.count, children.len() as u64);
+        for (cell, child) in words_of(node)[F + 2..].iter().zip(children) {
+            self.dram.store_word(cell, child.0);
+        }
     }
 
     /// Inner nodes in use, and their DRAM in bytes.
