@@ -9,7 +9,7 @@ use pmindex_testkit::crash::CrashIndex;
 /// The steps of the backup are FAST&FAIR's, which is explored by itself. The fence behind the clearing
 /// of ghosts matters to other threads than the one that recovers, and those write here only after it:
 /// a test of the crate counts it.
-fn owns(site: &Location<'static>) -> bool {
+pub(crate) fn owns(site: &Location<'static>) -> bool {
     site.file().contains("sptree/src/") && !site.file().ends_with("/ghosts.rs")
 }
 

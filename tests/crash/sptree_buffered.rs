@@ -6,10 +6,7 @@ use pmindex_core::{PoolOptions, Traced};
 use pmindex_sptree::SpTree;
 use pmindex_testkit::crash::{CrashIndex, Fault};
 
-/// The steps of the backup are FAST&FAIR's, which is explored by itself.
-fn owns(site: &Location<'static>) -> bool {
-    site.file().contains("sptree/src/")
-}
+use crate::sptree::owns;
 
 /// Room for the segments of three writers.
 fn options() -> PoolOptions {
@@ -82,7 +79,7 @@ impl CrashIndex for SpTreeBufferedWide {
             index.set_buffer_budget(u64::MAX);
             index.drain()?;
         } else {
-            index.set_buffer_budget(384); // one
+            index.set_buffer_budget(320); // one
             while index.step()? {}
         }
         Ok(())

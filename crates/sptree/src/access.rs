@@ -37,11 +37,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let pm = self.pm();
         loop {
             let near = self.top.near(pm, &self.middle, route).unwrap_or(self.head);
-            self.middle.prefetch(near);
+            self.prefetch_mnode(near);
             if let Some(at) = self.walk_to(near, route) {
                 return at;
             }
             pm.spin();
+        }
+    }
+
+    /// Fetches an Mnode, and with it its own buffer. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_mnode(&self, index: u32) {
+        self.middle.prefetch(index);
+        if let Some(buffering) = self.buffering() {
+            buffering.prefetch_own(index);
         }
     }
 
@@ -109,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let at = self.locate(&Route::to(probe));
             if Self::BUFFERED {
                 // Both at once: the buffer, and the record that it most likely does not have.
-                self.prefetch_candidate(&at, probe);
+                self.prefetch_candidate(at.node, at.bnode, probe);
             }
             let found = match self.buffered(at.node, probe) {
                 Some(found) => Ok(found.map(&of)),
@@ -123,12 +132,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Fetches the buffer of an Mnode, and the first record whose tag is the probe's. A hint.
     #[inline(always)]
-    fn prefetch_candidate(&self, at: &At<'_>, probe: &Probe<'_, K>) {
-        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
+    pub(crate) fn prefetch_candidate(&self, node: &Mnode, bnode: u64, probe: &Probe<'_, K>) {
+        if let Some((buffering, buffer)) = self.buffer_of(node) {
             buffering.buffers.prefetch(buffer);
         }
-        if let Some(slot) = bits(self.middle.matches(at.node, tag_of(probe), LEAF)).next() {
-            self.prefetch_slot(at.bnode, slot);
+        if let Some(slot) = bits(self.middle.matches(node, tag_of(probe), LEAF)).next() {
+            self.prefetch_slot(bnode, slot);
         }
     }
 

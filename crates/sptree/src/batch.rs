@@ -87,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let keys: Vec<&[u8]> = keys.collect();
         self.top.near_many(self.pm(), &self.middle, keys.iter().copied(), |at, index| {
             near[at] = index.unwrap_or(self.head);
-            self.middle.prefetch(near[at]);
+            self.prefetch_mnode(near[at]);
         });
         for ((route, near), at) in routes.iter().zip(near).zip(ways) {
             *at = self.walk_to(near, route).unwrap_or_else(|| self.nowhere());

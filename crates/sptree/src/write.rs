@@ -92,8 +92,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
         let pm = self.pm();
         let taken = self.middle.taken(at.node, LEAF);
-        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
-            buffering.buffers.prefetch(buffer);
+        if self.buffer_of(at.node).is_some() {
+            self.prefetch_candidate(at.node, at.bnode, probe);
         } else if writes != Writes::Value {
             self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
         }

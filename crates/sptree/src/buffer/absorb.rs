@@ -2,12 +2,15 @@
 
 use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
-use pmindex_record::Slot;
+use pmindex_record::{Datum, Probe, Slot};
 
-use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits};
+use super::cells::ENTRIES;
+use super::write::payload;
+use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits, tag_of};
 use crate::leaf::{Bnode, in_order};
 use crate::middle::{Mnode, exact};
 use crate::tree::SpTree;
+use crate::write::Held;
 
 /// What an absorption does to a Bnode.
 struct Change {
@@ -15,6 +18,8 @@ struct Change {
     taken: Taken,
     /// The slots of new records.
     new: u64,
+    /// Their tags, in the order of the slots.
+    tags: [u8; ENTRIES + 1],
     /// The lines of slots written, by the first slot that begins in each; and tags.
     written: u64,
 }
@@ -33,6 +38,8 @@ struct Rejoin<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: 
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     node: &'t Mnode,
     buffer: u32,
+    /// A write that joins the absorption: records (modulo 2^64) that were noted for it, where.
+    joining: (u32, u64),
     armed: bool,
 }
 
@@ -41,7 +48,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
 {
     fn drop(&mut self) {
         if self.armed {
+            let before = self.tree.middle.taken(self.node, LEAF);
             let _ = self.tree.rejoin(self.node, self.buffer);
+            // Whatever gains or loses a record changes the bitmap, by the one store that decides.
+            if self.tree.middle.taken(self.node, LEAF) == before {
+                self.tree.count(self.joining.0, self.joining.1.wrapping_neg());
+            }
         }
     }
 }
@@ -72,30 +84,64 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &'t self,
         nodes: impl Iterator<Item = (&'t Mnode, u32)>,
     ) -> Result<(), PmError> {
-        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
+        let Some(buffering) = self.buffering() else { return Ok(()) };
         let mut all = Vec::with_capacity(nodes.size_hint().0);
-        let (mut flushed, mut written) = (Flushed::nothing(), 0);
         // P1: records that no bit names yet, with their tags; values that the chains have too.
         for (node, buffer) in nodes {
-            if buffering.buffers.is_settled(buffer) {
-                continue;
+            if !buffering.buffers.is_settled(buffer) {
+                all.push(self.begin_absorption(node, buffer)?);
             }
-            let absorption = self.begin_absorption(node, buffer)?;
-            if absorption.change.written != 0 {
-                flushed = flushed.and(self.flush_entries(&absorption.bnode, &absorption.change));
-                written |= absorption.change.written;
-            }
-            all.push(absorption);
         }
+        self.complete_absorptions(buffering, &mut all)
+    }
+
+    /// As [`absorb`](Self::absorb), and a write that is not in the buffer joins it: for that one, there
+    /// is nothing in the log, which costs it a line and a fence less. There is room for it; its key is
+    /// not in the buffer, and if its value is replaced, that takes one store. `change` (modulo 2^64)
+    /// records more are noted at once, as for [`Mending::arm_and_count`].
+    ///
+    /// [`Mending::arm_and_count`]: crate::mend::Mending::arm_and_count
+    pub(super) fn absorb_with(
+        &self,
+        held: &Held<'_, K, V, LEAF>,
+        buffer: u32,
+        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        change: u64,
+    ) -> Result<(), PmError> {
+        let Some(buffering) = self.buffering() else { return Ok(()) };
+        let mut absorption = self.begin_absorption(held.node, buffer)?;
+        self.count(held.index, change);
+        absorption.rejoin.joining = (held.index, change);
+        let (words, _) = payload::<K, V>(probe, datum);
+        let Absorption { bnode, before, change, .. } = &mut absorption;
+        let entry = (&words, tag_of(probe), datum.is_none());
+        self.write_entry(bnode, *before, change, held.slot, entry)?;
+        self.complete_absorptions(buffering, std::slice::from_mut(&mut absorption))
+    }
+
+    /// The rest of step P1 and step P2, for several that share the fences.
+    fn complete_absorptions(
+        &self,
+        buffering: &super::Buffering<M>,
+        all: &mut [Absorption<'_, K, V, M, LEAF, BUFFER>],
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
         if all.is_empty() {
             return Ok(());
+        }
+        let (mut flushed, mut written) = (Flushed::nothing(), 0);
+        for Absorption { bnode, change, .. } in &*all {
+            if change.written != 0 {
+                flushed = flushed.and(self.flush_entries(bnode, change));
+                written |= change.written;
+            }
         }
         if written != 0 {
             pm.fence(flushed)?; // durable before: P2
         }
         // P2: the bitmap, then how much of the chain it has. One line, in this order.
         let mut committed = Flushed::nothing();
-        for Absorption { bnode, change, rejoin, .. } in &all {
+        for Absorption { bnode, change, rejoin, .. } in &*all {
             bnode.put_taken(pm, change.taken);
             in_order();
             pm.store_word(bnode.applied_cell(), buffering.buffers.chain(rejoin.buffer).seq);
@@ -115,7 +161,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Absorption<'t, K, V, M, LEAF, BUFFER>, PmError> {
         let bnode = self.bnode_of(node)?;
         let before = self.middle.taken(node, LEAF);
-        let rejoin = Rejoin { tree: self, node, buffer, armed: true };
+        let rejoin = Rejoin { tree: self, node, buffer, joining: (0, 0), armed: true };
         let change = self.write_entries(&bnode, before, node, buffer)?;
         Ok(Absorption { bnode, before, change, rejoin })
     }
@@ -124,14 +170,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn end_absorption(
         &self,
         buffering: &super::Buffering<M>,
-        absorption: Absorption<'_, K, V, M, LEAF, BUFFER>,
+        absorption: &mut Absorption<'_, K, V, M, LEAF, BUFFER>,
     ) {
-        let Absorption { bnode, before, change, mut rejoin } = absorption;
+        let Absorption { before, change, rejoin, .. } = absorption;
         for slot in bits(before.slots() & !change.taken.slots()) {
             self.middle.put_tag(rejoin.node, slot, 0);
         }
-        for slot in bits(change.new) {
-            self.middle.put_tag(rejoin.node, slot, bnode.tag(self.pm(), slot));
+        for (slot, tag) in bits(change.new).zip(change.tags) {
+            self.middle.put_tag(rejoin.node, slot, tag);
         }
         buffering.buffers.clear(rejoin.buffer);
         rejoin.armed = false;
@@ -151,25 +197,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         for entry in 0..buffers.state(buffer).len().min(Self::ROOM) {
             let copy = buffers.words::<K, V>(buffer, entry);
             let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
-            let found = bnode.find(&self.pool, &pmindex_record::Probe::<K>::of_stored(&key))?;
+            let found = bnode.find(&self.pool, &Probe::<K>::of_stored(&key))?;
             buffers.put_known(buffer, entry, found.is_some());
         }
         Ok(())
     }
 
     /// Fetches what an absorption of new records writes: bitmap, tags, the first free slots. A hint.
+    #[inline(always)]
     fn prefetch_to_absorb(&self, bnode: &Bnode<'_, K, V, LEAF>, before: Taken) {
         let Some(free) = before.free_slot(LEAF) else { return };
         self.pool.prefetch(BnodePtr::new(bnode.offset()));
         self.pool.prefetch(BnodePtr::new(bnode.offset() + LINE as u64));
-        let last = (free + Self::ROOM - 1).min(LEAF - 1);
+        let last = (free + Self::ROOM).min(LEAF - 1);
         let (first, last) = (Self::line_of_slot(free), Self::line_of_slot(last));
         for line in (first..=last).step_by(LINE) {
             self.pool.prefetch(BnodePtr::new(bnode.offset() + line));
         }
     }
 
-    /// Step P1, not flushed.
+    /// Step P1, not flushed: what is in the buffer.
     fn write_entries(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,
@@ -177,43 +224,59 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         buffer: u32,
     ) -> Result<Change, PmError> {
-        let (Some(buffering), pm) = (self.buffering(), self.pm()) else {
-            return Ok(Change { taken: before, new: 0, written: 0 });
-        };
+        let mut change = Change { taken: before, new: 0, tags: [0; ENTRIES + 1], written: 0 };
+        let Some(buffering) = self.buffering() else { return Ok(change) };
         let (buffers, state) = (&buffering.buffers, buffering.buffers.state(buffer));
-        let (keys, words) = (Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
-        let mut change = Change { taken: before, new: 0, written: 0 };
         self.prefetch_to_absorb(bnode, before);
         for entry in 0..state.len().min(Self::ROOM) {
             let copy = buffers.words::<K, V>(buffer, entry);
-            let key = K::from_words(&copy[..keys]);
-            let probe = pmindex_record::Probe::<K>::of_stored(&key);
-            let tag = crate::layout::tag_of(&probe);
-            let tagged = self.middle.matches(node, tag, LEAF) & before.slots();
-            let found = bnode.find_among(&self.pool, tagged, &probe)?;
-            let deleted = state.deleted() >> entry & 1 == 1;
-            match (found, deleted) {
-                (Some(slot), true) => change.taken = change.taken.without(slot),
-                (None, true) => {}
-                (Some(slot), false) => {
-                    pm.write_words(&bnode.slot(slot)[keys..], &copy[keys..words]);
-                    change.written |= 1 << slot;
-                }
-                (None, false) => {
-                    let occupied = Taken::of(before.slots() | change.new);
-                    let Some(slot) = occupied.free_slot(LEAF) else {
-                        let what = "a buffer without room in its Bnode";
-                        return Err(PmError::Corrupt { what, offset: bnode.offset() });
-                    };
-                    pm.write_words(bnode.slot(slot), &copy[..words]);
-                    bnode.put_tag(pm, slot, tag);
-                    change.taken = change.taken.with(slot);
-                    change.new |= 1 << slot;
-                    change.written |= 1 << slot;
-                }
+            let tag = buffers.tag(buffer, entry);
+            let mut found = None;
+            // The Bnode is searched for a key that it has, not for the others.
+            if buffers.is_known(buffer, entry) {
+                let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
+                let tagged = self.middle.matches(node, tag, LEAF) & before.slots();
+                found = bnode.find_among(&self.pool, tagged, &Probe::<K>::of_stored(&key))?;
             }
+            let deleted = state.deleted() >> entry & 1 == 1;
+            self.write_entry(bnode, before, &mut change, found, (&copy, tag, deleted))?;
         }
         Ok(change)
+    }
+
+    /// Step P1 of one record (words, tag, whether it is deleted), whose key has the slot `found`.
+    #[inline(always)]
+    fn write_entry(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        before: Taken,
+        change: &mut Change,
+        found: Option<usize>,
+        (copy, tag, deleted): (&[u64; 8], u8, bool),
+    ) -> Result<(), PmError> {
+        let (pm, keys, words) = (self.pm(), Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+        match (found, deleted) {
+            (Some(slot), true) => change.taken = change.taken.without(slot),
+            (None, true) => {}
+            (Some(slot), false) => {
+                pm.write_words(&bnode.slot(slot)[keys..], &copy[keys..words]);
+                change.written |= 1 << slot;
+            }
+            (None, false) => {
+                let occupied = Taken::of(before.slots() | change.new);
+                let Some(slot) = occupied.free_slot(LEAF) else {
+                    let what = "a buffer without room in its Bnode";
+                    return Err(PmError::Corrupt { what, offset: bnode.offset() });
+                };
+                pm.write_words(bnode.slot(slot), &copy[..words]);
+                bnode.put_tag(pm, slot, tag);
+                change.tags[change.new.count_ones() as usize % (ENTRIES + 1)] = tag;
+                change.taken = change.taken.with(slot);
+                change.new |= 1 << slot;
+                change.written |= 1 << slot;
+            }
+        }
+        Ok(())
     }
 
     /// Flushes each line of what was written once.

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 
-use super::Buffering;
 use super::cells::Buffer;
+use super::{Buffering, Buffers};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
@@ -63,9 +63,16 @@ impl Budget {
         self.most.load(Relaxed)
     }
 
-    /// Moves the hand on: to which of `bound` buffers.
-    fn pass(&self, bound: u32) -> u32 {
-        (self.hand.fetch_add(1, Relaxed) % u64::from(bound.max(1))) as u32
+    /// Whether all may have one.
+    #[inline(always)]
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.most() == u64::MAX
+    }
+
+    /// Moves the hand on: to which buffer.
+    fn pass(&self, buffers: &Buffers) -> u32 {
+        let n = self.hand.fetch_add(1, Relaxed) % u64::from(buffers.count().max(1));
+        buffers.nth(n as u32)
     }
 
     /// Whether a leaf waits for a buffer of another.
@@ -84,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if budget.most() == 0 {
             return;
         }
-        let round = budget.hand.load(Relaxed) / u64::from(buffers.bound().max(1));
+        let round = budget.hand.load(Relaxed) / u64::from(buffers.count().max(1));
         let writes = self.middle.count_unbuffered(node, round);
         if writes >= WORTH && writes.is_power_of_two() {
             budget.candidate.store(index, Relaxed);
@@ -104,7 +111,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let node = self.middle.get(candidate);
         let writes = u64::from(self.middle.unbuffered(node));
         for _ in 0..STEPS {
-            let buffer = budget.pass(buffers.bound());
+            let buffer = budget.pass(buffers);
             let idle = buffers.pass(buffer) * AHEAD < writes;
             if idle && self.take_from(buffering, buffer)? {
                 let _guard = node.lock.lock(self.pm());
@@ -121,11 +128,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Takes one of the buffers that are too many, if any is. Whoever calls it holds no lock.
     pub(super) fn take_surplus(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
         let Buffering { budget, buffers, .. } = buffering;
-        for _ in 0..buffers.bound() {
+        for _ in 0..buffers.count() {
             if buffers.live() <= budget.most() {
                 return Ok(false);
             }
-            let buffer = budget.pass(buffers.bound());
+            let buffer = budget.pass(buffers);
             if self.take_from(buffering, buffer)? {
                 return Ok(true);
             }
@@ -157,7 +164,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// nobody calls it, when others need them.
     pub fn set_buffer_budget(&self, bytes: u64) {
         if let Some(buffering) = self.buffering() {
-            buffering.budget.most.store(bytes / size_of::<Buffer>() as u64, Relaxed);
+            let limited = bytes / size_of::<Buffer>() as u64;
+            let most = if bytes == u64::MAX { u64::MAX } else { limited };
+            buffering.budget.most.store(most, Relaxed);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use parking_lot::Mutex;
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
@@ -11,16 +12,16 @@ use crate::layout::{bits, tag_of};
 use crate::log::{Chain, Location};
 
 /// Words for the entries of a buffer.
-const ENTRY_WORDS: usize = 32;
+const ENTRY_WORDS: usize = 28;
 /// The most entries of a buffer.
-const ENTRIES: usize = 16;
+pub(super) const ENTRIES: usize = 16;
 /// The most log entries of a chain: a key that is written again takes another.
-pub(crate) const ENTRIES_MAX: usize = 28;
+pub(crate) const ENTRIES_MAX: usize = 16;
 
 pm_struct! {
-    /// A buffer: six lines.
+    /// A buffer: five lines. The first one is all that a search reads that does not find its key.
     #[align(64)]
-    pub(crate) struct Buffer: size 384 {
+    pub(crate) struct Buffer: size 320 {
         /// What there is.
         pub state @ 0: PmCell<State>,
         /// Bit `i`: the Bnode has the key of entry `i`.
@@ -31,16 +32,14 @@ pm_struct! {
         pub seq @ 24: PmU64,
         /// A byte of each key's hash.
         pub tags @ 32: [PmU64; 2],
-        /// The segments of the chain's log entries, four to a word.
-        pub segments @ 48: [PmU64; 7],
         /// The sequence number up to which the Bnode has everything.
-        pub applied @ 104: PmU64,
+        pub applied @ 48: PmU64,
         /// The chain's last sequence number when the hand last passed (see [`budget`](super::budget)).
-        pub passed @ 112: PmU64,
-        /// Zero.
-        pub reserved @ 120: PmU64,
+        pub passed @ 56: PmU64,
+        /// The segments of the chain's log entries, four to a word.
+        pub segments @ 64: [PmU64; 4],
         /// Keys and values.
-        pub entries @ 128: [PmU64; 32],
+        pub entries @ 96: [PmU64; 28],
     }
 }
 
@@ -100,22 +99,40 @@ pub(crate) struct Hit {
 }
 
 /// All buffers of an index.
+///
+/// While any Mnode may have a buffer, it has the one of its own number, so that whoever knows the
+/// Mnode's number can fetch both at once, and does not wait for one after the other. Where there is a
+/// budget, buffers are *shared*: their numbers, from `own` on, are given out one after the other, so
+/// that no more memory is touched than there are buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     dram: Mapped,
     arena: Arena<Buffer>,
-    /// Indices below it may be in use.
-    bound: AtomicU32,
+    /// Mnodes' own buffers have numbers below it.
+    own: u32,
+    /// Own buffers below it may be in use.
+    own_bound: AtomicU32,
+    /// So many shared ones may be in use.
+    shared_bound: AtomicU32,
+    /// Shared ones that are not.
+    free: Mutex<Vec<u32>>,
     /// How many are in use.
     live: AtomicU64,
 }
 
 impl Buffers {
     pub(super) fn new(leaves: u64) -> Result<Self, PmError> {
-        // An Mnode has 31 bits for the number of its buffer.
-        let capacity = u32::try_from(leaves + 64).unwrap_or(u32::MAX).min((u32::MAX >> 1) - 1);
-        let (bound, live) = (AtomicU32::new(0), AtomicU64::new(0));
-        Ok(Self { dram: Mapped::dram(), arena: Arena::new(capacity)?, bound, live })
+        // An Mnode has 31 bits for the number of its buffer, and there are two kinds.
+        let own = u32::try_from(leaves + 64).unwrap_or(u32::MAX).min((u32::MAX >> 2) - 1);
+        Ok(Self {
+            dram: Mapped::dram(),
+            arena: Arena::new(2 * own)?,
+            own,
+            own_bound: AtomicU32::new(0),
+            shared_bound: AtomicU32::new(0),
+            free: Mutex::new(Vec::new()),
+            live: AtomicU64::new(0),
+        })
     }
 
     /// How many entries a buffer of `buffer` entries has room for, of these records.
@@ -144,10 +161,29 @@ impl Buffers {
         }
     }
 
+    /// Fetches all that an append to an Mnode's own buffer writes but the entry. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_own(&self, node: u32) {
+        let buffer = self.get(node.min(self.own));
+        self.dram.prefetch(&buffer.state);
+        self.dram.prefetch(&buffer.segments);
+    }
+
     /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has what is up to
-    /// `applied`.
-    pub(crate) fn alloc(&self, node: u32, seq: u64, applied: u64) -> Result<u32, PmError> {
-        let index = self.arena.alloc()?;
+    /// `applied`. Its `own` one, or one that is shared.
+    pub(crate) fn alloc(
+        &self,
+        node: u32,
+        own: bool,
+        seq: u64,
+        applied: u64,
+    ) -> Result<u32, PmError> {
+        let index = if own && node < self.own {
+            self.own_bound.fetch_max(node + 1, AcqRel);
+            node
+        } else {
+            self.share()?
+        };
         let buffer = self.get(index);
         self.dram.store(&buffer.known, 0);
         self.dram.store(&buffer.head, 0);
@@ -156,14 +192,28 @@ impl Buffers {
         self.dram.store(&buffer.passed, seq);
         self.dram.store(&buffer.state, State::of(node));
         self.live.fetch_add(1, Relaxed);
-        self.bound.fetch_max(index + 1, AcqRel);
         Ok(index)
+    }
+
+    /// The number of a shared buffer that is not in use.
+    fn share(&self) -> Result<u32, PmError> {
+        if let Some(index) = self.free.lock().pop() {
+            return Ok(index);
+        }
+        let more = |count: u32| (count < self.own).then_some(count + 1);
+        let taken = self.shared_bound.fetch_update(AcqRel, Acquire, more);
+        let (wanted, capacity) = (size_of::<Buffer>() as u64, u64::from(self.own));
+        taken
+            .map(|count| self.own + count)
+            .map_err(|_| PmError::Full { wanted, capacity: wanted * capacity })
     }
 
     pub(crate) fn free(&self, index: u32) {
         self.dram.store(&self.get(index).state, State::default());
         self.live.fetch_sub(1, Relaxed);
-        self.arena.free(index);
+        if index >= self.own {
+            self.free.lock().push(index);
+        }
     }
 
     /// Buffers in use.
@@ -183,17 +233,24 @@ impl Buffers {
 
     /// Buffers in use, and the DRAM they take.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.arena.len() as u64, self.arena.bytes() as u64)
+        (self.live(), u64::from(self.count()) * size_of::<Buffer>() as u64)
     }
 
-    /// All indices that may be in use are below it.
-    pub(crate) fn bound(&self) -> u32 {
-        self.bound.load(Acquire)
+    /// How many numbers may be in use.
+    pub(crate) fn count(&self) -> u32 {
+        self.own_bound.load(Acquire) + self.shared_bound.load(Acquire)
     }
 
-    /// All indices that may be in use.
-    pub(crate) fn indices(&self) -> std::ops::Range<u32> {
-        0..self.bound()
+    /// The `n`th of the numbers that may be in use.
+    pub(crate) fn nth(&self, n: u32) -> u32 {
+        let own = self.own_bound.load(Acquire);
+        if n < own { n } else { self.own + (n - own) }
+    }
+
+    /// All numbers that may be in use.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        let shared = self.own..self.own + self.shared_bound.load(Acquire);
+        (0..self.own_bound.load(Acquire)).chain(shared)
     }
 
     #[inline(always)]
@@ -318,6 +375,12 @@ impl Buffers {
         let words = Self::entry::<K, V>(self.get(index), entry);
         self.dram.read_words(words, &mut copy[..words.len()]);
         copy
+    }
+
+    /// The tag of an entry's key. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn tag(&self, index: u32, entry: usize) -> u8 {
+        self.dram.load(&self.get(index).tags[entry / 8]).to_le_bytes()[entry % 8]
     }
 
     /// The value of an entry. Racing: validate.

@@ -69,4 +69,13 @@ impl<M: Medium> Buffering<M> {
         let log = if there { Log::open(pool, &root.log) } else { Log::create(pool, &root.log) }?;
         Ok(Self { log, buffers: Buffers::new(leaves)?, budget: Budget::unlimited() })
     }
+
+    /// Fetches the buffer that the Mnode of this number most likely has, and whose number is not known
+    /// yet. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_own(&self, node: u32) {
+        if self.budget.is_unlimited() {
+            self.buffers.prefetch_own(node);
+        }
+    }
 }

@@ -53,7 +53,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (buffers, node) = (&buffering.buffers, self.middle.get(index));
         let seq = buffering.log.recovered(bnode.offset()).seq;
         let applied = bnode.applied(self.pm())?;
-        let buffer = buffers.alloc(index, seq, applied)?;
+        let own = buffering.budget.is_unlimited();
+        let buffer = buffers.alloc(index, own, seq, applied)?;
         self.middle.put_buffer(node, Some(buffer));
         let keys = Slot::<K, V>::KEY_WORDS.min(4);
         for (location, words, kind) in entries.into_iter().rev() {

@@ -13,7 +13,7 @@ use crate::write::Held;
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is durable and in the buffer.
+    /// It is durable, and in the buffer, or in the Bnode with all of the buffer.
     Buffered,
     /// The buffer was absorbed: the Bnode has changed, look again.
     Absorbed,
@@ -81,6 +81,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let counted = held.hit.is_some_and(|hit| !hit.deleted);
         let more = usize::from(datum.is_some() && !known && !counted);
         let slots = LEAF - held.taken.len() >= buffers.new_keys(buffer) + more;
+        let last = entry + 1 >= Self::ROOM || state.logged() + 1 >= ENTRIES_MAX;
+        if last && slots && held.hit.is_none() && Self::may_join(held.slot, datum) {
+            self.absorb_with(held, buffer, (probe, datum), change)?; // LIN: the unlock after it
+            return Ok(Written::Buffered);
+        }
         if !slots || entry == Self::ROOM || state.logged() == ENTRIES_MAX {
             return self.make_way(held, buffer);
         }
@@ -107,6 +112,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a write of a key that is not in the buffer can join an absorption: what it does becomes
+    /// visible, after a crash, by one store.
+    #[inline(always)]
+    const fn may_join(slot: Option<usize>, datum: Option<&Datum<'_, V>>) -> bool {
+        slot.is_none() || datum.is_none() || Slot::<K, V>::ONE_WORD_UPDATE
     }
 
     /// Absorbs what is in the buffer; what comes then goes past it if there was nothing.
@@ -147,7 +159,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let applied = self.bnode_of(node)?.applied(self.pm())?;
         let seq = buffering.log.greatest_seq().max(applied);
-        let buffer = buffering.buffers.alloc(index, seq, seq)?;
+        let own = buffering.budget.is_unlimited();
+        let buffer = buffering.buffers.alloc(index, own, seq, seq)?;
         self.middle.put_buffer(node, Some(buffer));
         Ok(Some(buffer))
     }
