@@ -45,6 +45,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Fetches the slots of a Bnode that hold records, and its neighbour's Mnode. A hint.
     #[inline]
     pub(crate) fn prefetch_records(&self, node: &Mnode) {
+        if let Some((buffering, buffer)) = self.buffer_of(node) {
+            buffering.buffers.prefetch_whole(buffer);
+        }
         let bnode = self.middle.dram.load(&node.bnode);
         let per_line = (LINE / 8 / Slot::<K, V>::WORDS).max(1);
         let slots = self.middle.taken(node, LEAF).slots();
@@ -85,12 +88,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let taken = self.middle.taken(at.node, LEAF);
         let copied = self.bnode(at.bnode).and_then(|bnode| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
-                Ok(self.copy_one_word(&bnode, taken, bounds, scratch, items))
+                Ok(self.copy_one_word(at.node, &bnode, taken, bounds, scratch, items))
             } else {
-                self.copy_any(&bnode, taken, bounds, items)
+                let outside = self.copy_any(&bnode, taken, bounds, items)?;
+                Ok(self.overlay(at.node, bounds, outside, items))
             }
         });
-        let copied = copied.map(|outside| self.overlay(at.node, bounds, outside, items));
         if !at.validate(self.pm()) {
             items.clear();
             self.pm().spin();
@@ -99,9 +102,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Some(copied)
     }
 
-    /// One-word keys: the slots are copied in one go, the keys sorted by rank.
+    /// One-word keys: the slots are copied in one go, then what the buffer has, the keys sorted by
+    /// rank.
     fn copy_one_word(
         &self,
+        node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         taken: Taken,
         (lower, upper): (&Bound<K>, &Bound<K>),
@@ -112,10 +117,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let used = MAX_LEAF - taken.slots().leading_zeros() as usize;
         copy.resize(slot_of(LEAF), 0);
         self.pm().read_words(&bnode.slots()[..slot_of(used)], &mut copy[..slot_of(used)]);
+        let slots = self.copy_buffered(node, taken, copy);
+        let buffered = LEAF..copy.len() / Slot::<K, V>::WORDS;
         let (mut keys, mut places) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
         let mut outside = Outside { below: false, above: false };
-        for i in bits(taken.slots()) {
+        for i in bits(slots).chain(buffered) {
+            if count == MAX_LEAF {
+                break; // not of one version: to be done again
+            }
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
             let (low, high) = (below(&key, lower), above(&key, upper));

@@ -19,7 +19,7 @@ use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
-use crate::buffer::Buffering;
+use crate::buffer::{Buffering, ENTRIES_MAX};
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
 use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
@@ -229,6 +229,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             // All at once: the list would name them one after the other.
             self.pool.prefetch(BnodePtr::new(bnode));
             self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(LINE as u64)));
+        }
+        if let Some(buffering) = self.buffering() {
+            let ids = known.iter().map(|&(_, bnode)| bnode);
+            buffering.log.prefetch_recovered(ids, ENTRIES_MAX);
         }
         for _ in 0..STEP {
             if rebuild.next == 0 {

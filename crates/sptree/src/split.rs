@@ -44,7 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     /// How many entries of the backup wait before a split puts them in.
-    const BEHIND: usize = if LEAF > 8 { 64 } else { 2 };
+    const BEHIND: usize = if LEAF > 8 { 16 } else { 2 };
 
     /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
     /// every key of the index, so that ascending keys leave full Bnodes.

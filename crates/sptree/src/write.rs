@@ -94,6 +94,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let taken = self.middle.taken(at.node, LEAF);
         if self.buffer_of(at.node).is_some() {
             self.prefetch_candidate(at.node, at.bnode, probe);
+            if writes == Writes::Bitmap {
+                self.pool.prefetch(BnodePtr::new(at.bnode));
+            }
         } else if writes != Writes::Value {
             self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
         }
@@ -184,11 +187,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        match self.write_buffered(&held, record.probe, Some(record.datum), 0)? {
-            Written::Past => {}
-            Written::Absorbed => return Ok(false),
-            Written::Buffered => return Ok(true), // LIN: the unlock
-        }
+        if !(held.hit.is_none() && Slot::<K, V>::ONE_WORD_UPDATE) {
+            match self.write_buffered(&held, record.probe, Some(record.datum), 0)? {
+                Written::Past => {}
+                Written::Absorbed => return Ok(false),
+                Written::Buffered => return Ok(true), // LIN: the unlock
+            }
+        } // else one line and one fence, as in the log, and nothing to absorb
         let Some(slot) = held.slot else { return Ok(false) };
         let mut mending = self.mending(held.index, held.node);
         mending.arm();
@@ -253,8 +258,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         bnode.remove(&self.pool, taken, slot)?;
         self.middle.put_tag(node, slot, 0);
         mending.disarm();
+        let left = self.records_of(node, taken.len() - 1);
         drop(guard); // LIN
-        if Self::may_merge(taken.len() - 1) {
+        if Self::may_merge(left) {
             self.merge_beside(&Route::to(&probe));
         }
         Ok(Some(value))
@@ -267,19 +273,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'t, K, V, LEAF>,
         probe: &Probe<'_, K>,
     ) -> Result<Removed<'t, K, V, LEAF>, IndexError> {
-        if !Self::BUFFERED {
+        // What the buffer does not have goes from the Bnode: one line and one fence, as in the log,
+        // and nothing to absorb.
+        if !Self::BUFFERED || held.hit.is_none() {
             return Ok(Removed::Past(held));
         }
-        let value = match (held.slot, self.buffered(held.node, probe)) {
-            (_, Some(Some(value))) => value,
-            (Some(slot), None) => Slot::<K, V>::value(&self.pool, held.bnode.slot(slot))?,
-            _ => return Ok(Removed::Absorbed), // not present: `hold` looks again
+        let Some(Some(value)) = self.buffered(held.node, probe) else {
+            return Ok(Removed::Absorbed); // not present: `hold` looks again
         };
         match self.write_buffered(&held, probe, None, u64::MAX)? {
             Written::Past => Ok(Removed::Past(held)),
             Written::Buffered => {
                 let node = held.node;
-                let left = self.records_of(node);
+                let left = self.records_of(node, self.middle.taken(node, LEAF).len());
                 if Self::may_merge(left) {
                     // Nearly empty, though its Bnode does not know. What cannot be done stays.
                     let settled = self.settle(node);

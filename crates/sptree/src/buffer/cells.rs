@@ -153,6 +153,12 @@ impl Buffers {
         self.arena.prefetch(index);
     }
 
+    /// Fetches all of a buffer. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_whole(&self, index: u32) {
+        self.dram.prefetch(self.get(index));
+    }
+
     /// Fetches an entry. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {
@@ -264,6 +270,16 @@ impl Buffers {
         let state = self.dram.load(&buffer.state);
         let old = self.dram.load(&buffer.known) | state.deleted();
         state.len() - (old & ((1 << state.len()) - 1)).count_ones() as usize
+    }
+
+    /// By how many (modulo 2^64) the records are more than those of the Bnode.
+    pub(crate) fn gained(&self, index: u32) -> u64 {
+        let buffer = self.get(index);
+        let state = self.dram.load(&buffer.state);
+        let entries = (1 << state.len().min(ENTRIES)) - 1;
+        let known = self.dram.load(&buffer.known) & entries;
+        let there = entries & !state.deleted();
+        u64::from(there.count_ones()).wrapping_sub(u64::from(known.count_ones()))
     }
 
     /// Whether the Bnode has the key of an entry.

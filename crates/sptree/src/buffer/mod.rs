@@ -2,7 +2,12 @@
 //!
 //! A write appends an entry to the [log](crate::log), one line and one fence, and is then put into the
 //! buffer ([`write`]). A full buffer is absorbed by its Bnode as a whole ([`absorb`]): two fences for
-//! all its records. Deletes are entries too. Reads and scans look into the buffer first.
+//! all its records. The record that fills it is one of them, and takes no entry. Deletes are entries
+//! too. Reads and scans look into the buffer first.
+//!
+//! What costs one line and one fence without a log, and then is done, has no entry, if the buffer does
+//! not have its key: a record of the Bnode that is removed, a value of one word that is replaced. The
+//! chain says nothing of such a key, so nothing older can come back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|

@@ -76,9 +76,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.gained(buffer))
     }
 
-    /// How many records a locked Mnode has, its buffer's included.
-    pub(crate) fn records_of(&self, node: &Mnode) -> usize {
-        let in_bnode = self.middle.taken(node, LEAF).len() as u64;
+    /// How many records a locked Mnode has, its buffer's included, of which `in_bnode` are in its
+    /// Bnode; or about how many, if it is not nearly empty.
+    #[inline(always)]
+    pub(crate) fn records_of(&self, node: &Mnode, in_bnode: usize) -> usize {
+        if !Self::BUFFERED || in_bnode > LEAF / 4 + Self::ROOM {
+            return in_bnode;
+        }
+        let in_bnode = in_bnode as u64;
         let gained = self.buffer_of(node).map_or(0, |(_, buffer)| self.gained(buffer));
         in_bnode.wrapping_add(gained) as usize
     }
@@ -86,12 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// By how many records (modulo 2^64) a buffer makes its Bnode more, or fewer.
     pub(crate) fn gained(&self, buffer: u32) -> u64 {
         let Some(buffering) = self.buffering() else { return 0 };
-        let state = buffering.buffers.state(buffer);
-        (0..state.len()).fold(0, |sum: u64, entry| {
-            let known = buffering.buffers.is_known(buffer, entry);
-            let deleted = state.deleted() >> entry & 1 == 1;
-            sum.wrapping_add(u64::from(!deleted)).wrapping_sub(u64::from(known))
-        })
+        buffering.buffers.gained(buffer)
     }
 
     /// Visits what a Bnode's chain says that the Bnode has not absorbed, the newest first.

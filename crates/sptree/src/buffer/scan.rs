@@ -8,7 +8,7 @@ use pmindex_index::{Key, Value};
 use pmindex_record::{Probe, Route, Slot};
 
 use crate::copy::{Outside, above, below};
-use crate::layout::tag_of;
+use crate::layout::{Taken, bits, tag_of};
 use crate::leaf::Bnode;
 use crate::middle::Mnode;
 use crate::tree::SpTree;
@@ -47,6 +47,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         outside
+    }
+
+    /// Puts the records of an Mnode's buffer behind the copy of its Bnode's slots, for one-word keys;
+    /// returns which of the slots still count. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn copy_buffered(&self, node: &Mnode, taken: Taken, copy: &mut Vec<u64>) -> u64 {
+        let mut slots = taken.slots();
+        let Some((buffering, buffer)) = self.buffer_of(node) else { return slots };
+        let (buffers, words) = (&buffering.buffers, Slot::<K, V>::WORDS);
+        let state = buffers.state(buffer);
+        for entry in 0..state.len().min(Self::ROOM) {
+            let record = buffers.words::<K, V>(buffer, entry);
+            if buffers.is_known(buffer, entry) {
+                let tagged = self.middle.matches(node, buffers.tag(buffer, entry), LEAF);
+                let same = |&slot: &usize| copy[slot * words] == record[0];
+                if let Some(slot) = bits(tagged & slots).find(same) {
+                    slots &= !(1 << slot);
+                }
+            }
+            if state.deleted() >> entry & 1 == 0 {
+                copy.extend_from_slice(&record[..words]);
+            }
+        }
+        slots
     }
 
     /// Verifies the buffer of a quiescent Mnode: keys distinct and in the range, what it knows of the

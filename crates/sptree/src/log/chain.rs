@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use pmindex_core::{Medium, PmError};
+use pmindex_core::{Medium, PPtr, PmError, PmU64};
 
 use super::Log;
 use super::entry::{self, Entry, Kind};
@@ -61,6 +61,28 @@ impl<M: Medium> Log<M> {
             (before, at) = (entry.seq, entry.next);
         }
         Err(PmError::Corrupt { what: "a chain of the log", offset: id })
+    }
+
+    /// Fetches the entries of chains that opening found, of all of them at once: each says only where
+    /// the one before it is. A hint.
+    pub fn prefetch_recovered(&self, ids: impl Iterator<Item = u64>, limit: usize) {
+        let pool = &*self.pool;
+        let offset_of = |at: Location| {
+            let segment = self.segments.get(at.segment())?;
+            (at.line() < segment.lines).then(|| segment.offset + u64::from(at.line()) * LINE_BYTES)
+        };
+        let heads = ids.map(|id| self.recovered(id).head);
+        let mut ways: Vec<Location> = heads.filter(|head| !head.is_none()).collect();
+        for _ in 0..limit {
+            for offset in ways.iter().filter_map(|&at| offset_of(at)) {
+                pool.prefetch(PPtr::<PmU64>::new(offset));
+            }
+            ways.retain_mut(|at| {
+                let cells = offset_of(*at).and_then(|offset| pool.words(offset, LINE_WORDS).ok());
+                *at = cells.map_or(Location::NONE, |cells| entry::next_of(pool.pm(), cells));
+                !at.is_none()
+            });
+        }
     }
 
     /// What opening found of a chain, whether or not it was used since. No entries: an empty chain.

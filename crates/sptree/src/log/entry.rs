@@ -96,6 +96,11 @@ pub(super) fn encode(words: &mut [u64], record: &Record<'_>, sequence: u64, line
 /// The greatest sequence number that a file may have: from there, counting on does not overflow.
 pub(crate) const SEQ_MAX: u64 = 1 << 48;
 
+/// Where the entry before the one that begins with `cells` is, if that is a whole one.
+pub(super) fn next_of<M: Medium>(pm: &M, cells: &[PmU64]) -> Location {
+    Location::from_bits(pm.load(&cells[3]) as u32)
+}
+
 /// The entry that begins with `cells` (which go on to the segment's end), if there is a whole one.
 pub(super) fn decode<'p, M: Medium>(
     pm: &M,
