@@ -69,9 +69,10 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
 ///
 /// # Cost
 ///
-/// Flushed lines and fences of a write: 1 and 1; for every 14 writes of a leaf 2 fences and the lines of
-/// these records, of their tags and of the bitmap besides. Records with byte strings have no buffers and
-/// cost what they cost in an [`SpTree`].
+/// Flushed lines and fences of an insert: 1 and 1; with every 14th of a leaf 2 fences and the lines of
+/// these 14 records, of their tags and of the bitmap instead. An update of an 8-byte value and a removal:
+/// 1 and 1, in the leaf or (if the buffer has the key) in the log. Records with byte strings have no
+/// buffers and cost what they cost in an [`SpTree`].
 pub type BufferedSpTree<K, V, M = Mapped> = SpTree<K, V, M, 64, 14>;
 
 /// How many counts there are: many enough that two threads seldom share a line.
