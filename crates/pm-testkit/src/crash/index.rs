@@ -420,13 +420,6 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             threads: vec![inserts(&[6]), removes(&[4])],
             tail: removes(&[0, 2, 0, 8, 2, 4, 6, 8]),
         });
-        // A load was refused, and it is another thread than the one that discarded it that writes:
-        // its fences are not the first one's.
-        plans.push(Plan {
-            setup: vec![IndexOp::BulkRefused(keys - 1)],
-            threads: vec![vec![IndexOp::Get(0)], inserts(&[0, 1, 2, 3])],
-            tail: inserts(&[4, 5]),
-        });
     }
     plans
 }
