@@ -12,7 +12,7 @@ use super::{
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
     pools::Pools,
     shared_pool::SharedPool,
-    sptree::{Refusing, SpTreeBytes, SpTreeWide, SpTreeWords},
+    sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
     trees::{
@@ -61,10 +61,10 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<WbTreeWords>>(),
         entry::<Indexed<WbTreeBytes>>(),
         entry::<Indexed<WbTreeValues>>(),
-        entry::<Refusing<SpTreeWords>>(),
-        entry::<Refusing<SpTreeBytes>>(),
-        entry::<Refusing<SpTreeWide>>(),
-        entry::<Refusing<SpTreeBuffered>>(),
-        entry::<Refusing<SpTreeBufferedWide>>(),
+        entry::<Indexed<SpTreeWords>>(),
+        entry::<Indexed<SpTreeBytes>>(),
+        entry::<Indexed<SpTreeWide>>(),
+        entry::<Indexed<SpTreeBuffered>>(),
+        entry::<Indexed<SpTreeBufferedWide>>(),
     ]
 }

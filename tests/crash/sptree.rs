@@ -4,9 +4,7 @@ use std::panic::Location;
 
 use pmindex::SpTree;
 use pmindex::core::Traced;
-use pmindex_core::trace::Space;
-use pmindex_testkit::crash::{CrashIndex, CrashSubject, Fault, Geometry, IndexOp, Indexed, Plan};
-use proptest::prelude::*;
+use pmindex_testkit::crash::{CrashIndex, IndexOp, Plan};
 
 /// The steps of the backup are FAST&FAIR's, which is explored by itself. The fence behind the clearing
 /// of ghosts matters to other threads than the one that recovers, and those write here only after it:
@@ -15,79 +13,15 @@ pub(crate) fn owns(site: &Location<'static>) -> bool {
     site.file().contains("sptree/src/") && !site.file().ends_with("/ghosts.rs")
 }
 
-/// An index as a subject, with a run of its own besides: a load was refused, and it is another thread
-/// than the one that discarded it that writes. Its fences are not the first one's.
-#[derive(Debug)]
-pub(crate) struct Refusing<C: CrashIndex>(Indexed<C>);
-
-impl<C: CrashIndex> CrashSubject for Refusing<C> {
-    type Op = IndexOp;
-    type Ret = <Indexed<C> as CrashSubject>::Ret;
-    type Model = <Indexed<C> as CrashSubject>::Model;
-    const NAME: &'static str = C::NAME;
-
-    fn directed() -> Vec<Plan<IndexOp>> {
-        let inserts = |keys: [u64; 4]| keys.map(|key| IndexOp::Insert(key, key + 1)).to_vec();
-        let mut plans = Indexed::<C>::directed();
-        plans.push(Plan {
-            setup: vec![IndexOp::BulkRefused(C::KEYS - 1)],
-            threads: vec![vec![IndexOp::Get(0)], inserts([0, 1, 2, 3])],
-            tail: inserts([4, 5, 6, 7]),
-        });
-        plans
-    }
-
-    fn geometry() -> Geometry {
-        Indexed::<C>::geometry()
-    }
-
-    fn create(space: &Space) -> Result<Self, Fault> {
-        Indexed::create(space).map(Self)
-    }
-
-    fn open(space: &Space) -> Result<Option<Self>, Fault> {
-        Ok(Indexed::open(space)?.map(Self))
-    }
-
-    fn apply(&self, op: &IndexOp) -> Result<Self::Ret, Fault> {
-        self.0.apply(op)
-    }
-
-    fn observe(&self) -> Result<Self::Model, Fault> {
-        self.0.observe()
-    }
-
-    fn audit(&self) -> Result<(), Fault> {
-        self.0.audit()
-    }
-
-    fn model(model: &mut Self::Model, op: &IndexOp) -> Self::Ret {
-        Indexed::<C>::model(model, op)
-    }
-
-    fn outcomes(model: &Self::Model, op: &IndexOp) -> Vec<(Self::Model, Self::Ret)> {
-        Indexed::<C>::outcomes(model, op)
-    }
-
-    fn ops() -> BoxedStrategy<IndexOp> {
-        Indexed::<C>::ops()
-    }
-
-    fn ops_for(threads: usize) -> BoxedStrategy<IndexOp> {
-        Indexed::<C>::ops_for(threads)
-    }
-
-    fn concurrent() -> bool {
-        Indexed::<C>::concurrent()
-    }
-
-    fn owns(site: &Location<'static>) -> bool {
-        C::owns(site)
-    }
-
-    fn sources() -> &'static [(&'static str, &'static str)] {
-        C::sources()
-    }
+/// A load was refused, and it is another thread than the one that discarded it that writes: its fences
+/// are not the first one's.
+pub(crate) fn plans() -> Vec<Plan<IndexOp>> {
+    let inserts = |keys: [u64; 4]| keys.map(|key| IndexOp::Insert(key, key + 1)).to_vec();
+    vec![Plan {
+        setup: vec![IndexOp::BulkRefused(8)],
+        threads: vec![vec![IndexOp::Get(0)], inserts([0, 1, 2, 3])],
+        tail: inserts([4, 5, 6, 7]),
+    }]
 }
 
 /// SPTree with 8-byte keys and values, four to a Bnode.
@@ -111,6 +45,10 @@ impl CrashIndex for SpTreeWords {
 
     fn owns(site: &Location<'static>) -> bool {
         owns(site)
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
     }
 }
 
@@ -136,6 +74,10 @@ impl CrashIndex for SpTreeBytes {
     fn owns(site: &Location<'static>) -> bool {
         owns(site) || site.file().contains("pm-record/src/")
     }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
+    }
 }
 
 /// SPTree with keys and values of two words: low keys have tails, an update takes a new slot.
@@ -160,5 +102,9 @@ impl CrashIndex for SpTreeWide {
 
     fn owns(site: &Location<'static>) -> bool {
         owns(site)
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
     }
 }

@@ -4,9 +4,9 @@ use std::panic::Location;
 
 use pmindex_core::{PoolOptions, Traced};
 use pmindex_sptree::SpTree;
-use pmindex_testkit::crash::{CrashIndex, Fault};
+use pmindex_testkit::crash::{CrashIndex, Fault, IndexOp, Plan};
 
-use crate::sptree::owns;
+use crate::sptree::{owns, plans};
 
 /// Room for the segments of three writers.
 fn options() -> PoolOptions {
@@ -45,6 +45,10 @@ impl CrashIndex for SpTreeBuffered {
 
     fn owns(site: &Location<'static>) -> bool {
         owns(site)
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
     }
 }
 
@@ -87,5 +91,9 @@ impl CrashIndex for SpTreeBufferedWide {
 
     fn owns(site: &Location<'static>) -> bool {
         owns(site)
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
     }
 }
