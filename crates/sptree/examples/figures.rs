@@ -174,7 +174,7 @@ fn dram(records: u64) -> Result<(), IndexError> {
     for part in [16, 4, 1] {
         let pool = Arc::new(Pool::emulated(room(records))?);
         let tree = BufferedSpTree::<u64, u64>::create(&pool, "t")?;
-        tree.set_buffer_budget(stats.leaves * 384 / part);
+        tree.set_buffer_budget(stats.leaves * 320 / part);
         (0..records).try_for_each(|n| tree.insert(&key(n), &n).map(drop))?;
         let stats = tree.stats()?;
         row(&format!("buffers for one leaf of {part}"), stats.dram_bytes, stats.pm_bytes);
