@@ -149,6 +149,19 @@ pub(crate) fn everything<S: Types>(index: &IndexOf<S>, count: u64) -> Verdict<BT
     let all = usize::MAX;
     let upwards = scan::<S>(index, (0, count), all, false)?;
     let downwards = scan::<S>(index, (count, count), all, true)?;
-    ensure!(upwards == downwards, "upwards {}, downwards {}", brief(&upwards), brief(&downwards));
+    let differs = |at: &usize| upwards.get(*at) != downwards.get(*at);
+    if let Some(at) = (0..upwards.len().max(downwards.len())).find(differs) {
+        let around = at.saturating_sub(2)..at + 3;
+        let part = |all: &[(u64, Tag)]| {
+            let end = around.end.min(all.len());
+            format!("{:?} of {}", &all[around.start.min(end)..end], all.len())
+        };
+        ensure!(
+            false,
+            "from record {at}: upwards {}, downwards {}",
+            part(&upwards),
+            part(&downwards)
+        );
+    }
     Ok(upwards.into_iter().collect())
 }

@@ -239,6 +239,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.write(left, &wider);
         self.put_dead(index, left);
         drop(guards);
+        self.widen(writer, left, wider.high);
         writer.leaving().parents.push(index);
         if let Some(old) = old {
             Self::drop_tail(writer, old);

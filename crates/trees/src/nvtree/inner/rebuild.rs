@@ -12,6 +12,9 @@ const STEP: u64 = 64;
 /// Links that a descent may take before the top is rebuilt.
 const MOST_HOPS: u32 = 4;
 
+/// What the top has behind the last node: more than any key.
+const LAST: Separator = Separator { prefix: u64::MAX, tail: Tail::NONE };
+
 /// A rebuild under way.
 #[derive(Debug)]
 pub(super) struct Rebuild {
@@ -112,10 +115,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let Some(taken) = writer.rebuild.take() else { return Ok(()) };
             rebuild = taken;
             let node = self.parents.get(next);
-            let high = match self.links(node).right {
-                Some(_) => self.high(next),
-                None => Separator { prefix: u64::MAX, tail: Tail::default() },
-            };
+            let high = self.links(node).right.map_or(LAST, |_| self.high(next));
             self.top.put(&self.dram, rebuild.version, rebuild.len, next, high)?;
             rebuild.len += 1;
             rebuild.last = Some(next);
@@ -126,11 +126,33 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
 
     /// The node after `last`, which may have been taken out meanwhile.
     fn next_of(&self, last: Option<u32>) -> Option<u32> {
-        let Some(mut last) = last else { return Some(FIRST) };
-        while self.is_dead(last) {
-            last = self.links(self.parents.get(last)).left.unwrap_or(FIRST);
+        let Some(last) = last else { return Some(FIRST) };
+        self.links(self.parents.get(self.heir_of(last))).right
+    }
+
+    /// The node itself, or where the one that was taken out sends readers.
+    fn heir_of(&self, mut node: u32) -> u32 {
+        while self.is_dead(node) {
+            node = self.links(self.parents.get(node)).left.unwrap_or(FIRST);
         }
-        self.links(self.parents.get(last)).right
+        node
+    }
+
+    /// Node `left` has taken keys over from its right neighbour, up to `high`. If it is the last that
+    /// the top being built names, those keys would be looked for at the next one, from which no link
+    /// leads back: the top is told.
+    pub(super) fn widen(&self, writer: &mut Writer, left: u32, high: Option<Separator>) {
+        let Some(rebuild) = &writer.rebuild else { return };
+        let Some(last) = rebuild.last else { return };
+        if self.heir_of(last) == left {
+            let high = high.unwrap_or(LAST);
+            // Its place is there: it has one already.
+            let told = self.top.put(&self.dram, rebuild.version, rebuild.len - 1, left, high);
+            if told.is_err() {
+                writer.rebuild = None;
+                writer.due = true;
+            }
+        }
     }
 
     /// Merges a node with its right neighbour, if both together leave room.
@@ -181,5 +203,60 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             self.tails.free(tail);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmindex_record::{Probe, Route};
+
+    use super::*;
+
+    /// A tree of leaves at multiples of 64; leaf `n` has the keys from `10 n + 1` to `10 n + 10`.
+    fn of_leaves(count: u64) -> InnerTree<u64, 3> {
+        let tree = InnerTree::<u64, 3>::new(count, 64).expect("memory");
+        for number in 1..count {
+            let separator = 10 * number;
+            let probe = Probe::<u64>::new(&separator).expect("a key");
+            let route = Route::to(&probe);
+            let promise = tree.promise(tree.medium(), Some(&route)).expect("memory");
+            tree.split(tree.medium(), &promise, &route, 64 * number, 64 * (number + 1));
+        }
+        tree.rebuild_now(tree.medium()).expect("memory");
+        tree
+    }
+
+    fn leaf_of(tree: &InnerTree<u64, 3>, key: u64) -> u64 {
+        let probe = Probe::<u64>::new(&key).expect("a key");
+        tree.leaf_of(tree.medium(), &Route::to(&probe)) / 64 - 1
+    }
+
+    /// The last node that a half-built top names takes over its right neighbour's first keys.
+    #[test]
+    fn a_node_that_grows_during_a_rebuild_keeps_its_keys() {
+        for removed in 1..=4 {
+            let tree = of_leaves(1000);
+            let pm = tree.medium();
+            let last = {
+                let mut writer = pm.lock(&tree.writer);
+                tree.start_rebuild(&mut writer);
+                tree.step(pm, &mut writer).expect("memory");
+                writer.rebuild.as_ref().and_then(|rebuild| rebuild.last).expect("not done yet")
+            };
+            // The leaf with the keys up to the last one that the node has, and those to its right.
+            let high = tree.high(last).prefix;
+            for next in 0..removed {
+                let (key, leaf) = (high + 10 * next + 1, leaf_of(&tree, high + 10 * next + 1));
+                let probe = Probe::<u64>::new(&key).expect("a key");
+                let promise = tree.promise(pm, None).expect("memory");
+                tree.remove(pm, &promise, &Route::to(&probe), 64 * (leaf + 1));
+            }
+            tree.rebuild_now(pm).expect("memory");
+            let heir = high / 10 - 1;
+            for key in high + 1..=high + 10 * removed {
+                assert_eq!(leaf_of(&tree, key), heir, "key {key}, {removed} leaves removed");
+            }
+            assert_eq!(leaf_of(&tree, high + 10 * removed + 1), heir + removed + 1);
+        }
     }
 }
