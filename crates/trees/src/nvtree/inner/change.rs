@@ -84,8 +84,8 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Puts `leaf`, the word of an [`Entry`](super::Entry), in the place of the leaf for `route`. The locks of both neighbours' link and of
-    /// the replaced leaf are held.
+    /// Puts `leaf`, the word of an [`Entry`](super::Entry), in the place of the leaf for `route`. The
+    /// locks of both neighbours' link and of the replaced leaf are held.
     pub(in crate::nvtree) fn replace(&self, pm: &impl Medium, route: &Route<'_>, leaf: u64) {
         let _writer = pm.lock(&self.writer);
         let (stand, _) = self.find_parent(&self.dram, route);
