@@ -45,18 +45,18 @@ impl<T: PmType> Arena<T> {
         if let Some(index) = self.free.lock().pop() {
             return Ok(index);
         }
-        self.used.fetch_update(AcqRel, Acquire, |n| (n < self.capacity).then_some(n + 1)).map_err(
-            |_| PmError::Full { wanted: size_of::<T>() as u64, capacity: self.region.len() as u64 },
-        )
+        self.alloc_fresh(1)
     }
 
     /// Takes `count` elements in a row that were never handed out; returns the first. They are zero.
     pub fn alloc_fresh(&self, count: u32) -> Result<u32, PmError> {
         let more = |n: u32| n.checked_add(count).filter(|&n| n <= self.capacity);
-        self.used.fetch_update(AcqRel, Acquire, more).map_err(|_| PmError::Full {
+        let first = self.used.fetch_update(AcqRel, Acquire, more).map_err(|_| PmError::Full {
             wanted: u64::from(count) * size_of::<T>() as u64,
             capacity: self.region.len() as u64,
-        })
+        })?;
+        self.region.reached((first + count) as usize * size_of::<T>());
+        Ok(first)
     }
 
     /// Elements that were ever handed out: all indices below this.

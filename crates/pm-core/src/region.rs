@@ -12,6 +12,7 @@
 //! child's pool has length 0, and every pointer into it fails its bounds check: the child cannot
 //! disturb its parent, at no cost to anyone.
 
+mod ahead;
 mod mapping;
 
 use core::ptr::NonNull;
@@ -26,6 +27,7 @@ use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
 use crate::media::TracedInner;
 
+use ahead::Ahead;
 pub(crate) use mapping::MapKind;
 
 /// Regions up to this size come from the heap: clearing them costs less than two system calls and
@@ -43,6 +45,7 @@ pub(crate) struct Region {
     base: NonNull<u8>,
     capacity: usize,
     backing: Backing,
+    ahead: Ahead,
 }
 
 /// Who gives the memory back, and how.
@@ -87,7 +90,12 @@ impl Region {
             .ok_or_else(|| os("mapping anonymous memory", rustix::io::Errno::NOMEM))?;
         // SAFETY: the mapping is `PAGE + len` bytes long.
         let base = unsafe { start.add(PAGE) };
-        let region = Self { base, capacity: len, backing: Backing::Map { start, len: total } };
+        let region = Self {
+            base,
+            capacity: len,
+            backing: Backing::Map { start, len: total },
+            ahead: Ahead::default(),
+        };
         region.advise_huge();
         region.set_len(len);
         Ok(region)
@@ -105,7 +113,7 @@ impl Region {
         let Some(start) = NonNull::new(start) else { handle_alloc_error(Self::heap_layout(len)) };
         // SAFETY: the allocation is `PAGE + len` bytes long.
         let base = unsafe { start.add(PAGE) };
-        let region = Self { base, capacity: len, backing: Backing::Heap };
+        let region = Self { base, capacity: len, backing: Backing::Heap, ahead: Ahead::default() };
         region.set_len(len);
         region
     }
@@ -114,7 +122,8 @@ impl Region {
     pub(crate) fn lent(space: &Arc<TracedInner>) -> Self {
         let memory = space.memory();
         let (base, capacity) = (memory.base, memory.capacity);
-        let region = Self { base, capacity, backing: Backing::Lent(Arc::clone(space)) };
+        let backing = Backing::Lent(Arc::clone(space));
+        let region = Self { base, capacity, backing, ahead: Ahead::default() };
         region.set_len(space.file_len() as usize);
         region
     }
@@ -173,6 +182,15 @@ impl Region {
         }
         self.set_len(len.max(self.len()));
         Ok(())
+    }
+
+    /// Says that memory up to `used` is handed out: what comes next is made ready, by a thread.
+    #[inline]
+    pub(crate) fn reached(&self, used: usize) {
+        if let Backing::Map { .. } = self.backing {
+            // SAFETY: the usable bytes are mapped until `drop`, which stops the thread first.
+            unsafe { self.ahead.reached(used, self.base, self.len()) }
+        }
     }
 
     /// The word just before the base.
@@ -263,6 +281,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.ahead.stop();
         match &self.backing {
             Backing::Heap => {
                 // SAFETY: the allocation starts a page before the base.

@@ -103,6 +103,7 @@ impl<M: Medium> Pool<M> {
         }
         // No access from here on: a panic in one leaves the pages free.
         shared.take_pages(zone, page, shape.pages);
+        self.reached(base + u64::from(shape.pages) * PAGE);
         let slab = shared.new_slab();
         heap.slab(slab).start(base, class, shape, Phase::Attached, !self.pm().is_volatile());
         heap.zone(zone).set_slab(page, shape.pages, slab);
@@ -115,8 +116,10 @@ impl<M: Medium> Pool<M> {
         let shared = &mut *self.pm().lock(&heap.shared);
         let Some((zone, page)) = self.find_pages(shared, pages)? else { return Ok(None) };
         shared.take_pages(zone, page, pages);
+        let offset = heap.zone_start(zone) + page as u64 * PAGE;
+        self.reached(offset + u64::from(pages) * PAGE);
         heap.zone(zone).set_extent(page, pages);
-        Ok(Some(Block::Extent { offset: heap.zone_start(zone) + page as u64 * PAGE, pages }))
+        Ok(Some(Block::Extent { offset, pages }))
     }
 
     /// Finds free pages in a row, in the first zone that has them.

@@ -26,6 +26,11 @@ impl<M: Medium> Pool<M> {
         self.len() == 0
     }
 
+    /// Says that the allocator has handed out memory up to `end`.
+    pub(crate) fn reached(&self, end: u64) {
+        self.region.reached(end as usize);
+    }
+
     /// Follows a pointer.
     ///
     /// # Errors

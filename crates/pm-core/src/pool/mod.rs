@@ -28,6 +28,8 @@
 //! * After `fork` the pool belongs to the parent. The child finds it empty (the kernel zeroes the page
 //!   with its length), so every access is [`PmError::Forked`](crate::PmError::Forked); nothing the child does or how it ends
 //!   changes the file. The lock stays until both have let go of it.
+//! * A pool in use has a thread of its own now and then (`pmindex-pages`, some milliseconds for each
+//!   4 MiB that are handed out): it touches the pages that come next, so that no write waits for one.
 //! * A device-DAX device holds one pool, which does not grow.
 
 mod access;

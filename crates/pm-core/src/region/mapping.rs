@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use super::{Backing, PAGE, Region};
+use super::{Ahead, Backing, PAGE, Region};
 
 /// Alignment of a mapped file: huge pages fit.
 const HUGE: usize = 2 << 20;
@@ -72,7 +72,8 @@ impl Region {
         let lead = (start.addr().get() + PAGE).next_multiple_of(HUGE) - start.addr().get();
         // SAFETY: `lead` is at most `PAGE + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
-        let region = Self { base, capacity, backing: Backing::Map { start, len } };
+        let backing = Backing::Map { start, len };
+        let region = Self { base, capacity, backing, ahead: Ahead::default() };
         // SAFETY: `lead` is at least a page.
         let prefix = unsafe { base.sub(PAGE) };
         // SAFETY: the page belongs to this mapping, and nothing uses it yet.

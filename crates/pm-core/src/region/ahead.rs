@@ -1,0 +1,204 @@
+//! Touching pages before they are used.
+//!
+//! The first store to a page waits for the kernel: 1 to 2 microseconds for a page of tmpfs, ten times
+//! that for a page which a hypervisor has to find or whose block a file system has to write down. One
+//! in a few hundred inserts meets such a page, and the slowest inserts are just these. So whoever
+//! hands out a region's memory in order says how far it [got](Ahead::reached), and a thread touches
+//! what comes next.
+//!
+//! The thread lives while it touches, some milliseconds for each [`STEP`]; an idle pool has none.
+//! `MADV_POPULATE_WRITE` (Linux 5.14) changes no contents, so it needs no order with anybody's
+//! stores; where the kernel has not got it, nothing happens. What is touched ahead is at most
+//! [`STEP`] bytes more than is used.
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+use super::PAGE;
+
+/// How much is touched at once.
+const STEP: usize = 4 << 20;
+/// Less than this is not worth a thread.
+const LEAST: usize = 16 << 20;
+/// Between two looks at whether to stop.
+const PIECE: usize = 64 << 10;
+
+/// What of a region was touched ahead of its use.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// The end of what was touched, or is being.
+    end: AtomicUsize,
+    /// The last thread.
+    toucher: Mutex<Option<Toucher>>,
+}
+
+/// A thread that touches pages.
+#[derive(Debug)]
+struct Toucher {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    /// The process it lives in: a forked child must not wait for it.
+    process: u32,
+}
+
+/// Pages of a mapping, as an address that may go to another thread.
+struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address; the memory at it is only ever touched by atomic accesses and the kernel.
+unsafe impl Send for Pages {}
+
+impl Ahead {
+    /// Says that memory up to `used` is handed out; touches what comes next, up to `len`, the usable
+    /// bytes at `base`. Costs a comparison, but for one call in [`STEP`] / 2 bytes.
+    ///
+    /// # Safety
+    /// The first `len` bytes at `base` stay mapped until [`stop`](Self::stop) returns.
+    #[inline]
+    pub(super) unsafe fn reached(&self, used: usize, base: NonNull<u8>, len: usize) {
+        if used >= LEAST && used + STEP / 2 > self.end.load(Relaxed) {
+            // SAFETY: the caller's promise.
+            unsafe { self.touch(used, base, len) }
+        }
+    }
+
+    /// # Safety
+    /// As of [`reached`](Self::reached).
+    #[cold]
+    unsafe fn touch(&self, used: usize, base: NonNull<u8>, len: usize) {
+        // Somebody else is at it, or was when the process forked.
+        let Some(mut toucher) = self.toucher.try_lock() else { return };
+        let start = used.max(self.end.load(Relaxed)) & !(PAGE - 1);
+        let end = (used + STEP).min(len) & !(PAGE - 1);
+        let behind = toucher.as_ref().is_some_and(|last| !last.thread.is_finished());
+        if start >= end || behind {
+            return;
+        }
+        // SAFETY: `start` is less than `len`.
+        let pages = Pages { start: unsafe { base.add(start) }, len: end - start };
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let spawned = std::thread::Builder::new()
+            .name("pmindex-pages".into())
+            // SAFETY: the pages stay mapped until `stop` has waited for this thread.
+            .spawn(move || unsafe { pages.populate(&told) });
+        // A system without room for a thread touches pages when they are used.
+        if let Ok(thread) = spawned {
+            *toucher = Some(Toucher { stop, thread, process: std::process::id() });
+        }
+        self.end.store(end, Relaxed);
+    }
+
+    /// Ends the touching, and waits for the thread.
+    pub(super) fn stop(&mut self) {
+        if let Some(last) = self.toucher.get_mut().take()
+            && last.process == std::process::id()
+        {
+            last.stop.store(true, Relaxed);
+            let _ = last.thread.join(); // it does not panic
+        }
+    }
+
+    /// Waits until what was begun is touched.
+    #[cfg(test)]
+    fn wait(&self) {
+        if let Some(last) = self.toucher.lock().take() {
+            last.thread.join().unwrap();
+        }
+    }
+}
+
+impl Pages {
+    /// Touches the pages, unless told to stop.
+    ///
+    /// # Safety
+    /// They are mapped.
+    unsafe fn populate(self, stop: &AtomicBool) {
+        for at in (0..self.len).step_by(PIECE) {
+            // SAFETY: `at` is less than the length.
+            let start = unsafe { self.start.add(at) };
+            // SAFETY: mapped by the caller's promise.
+            let touched = unsafe { populate(start, PIECE.min(self.len - at)) };
+            if stop.load(Relaxed) || touched.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes `len` bytes at `start` present and writable.
+///
+/// # Safety
+/// They are mapped.
+unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Errno> {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents.
+    unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::super::Region;
+    use super::*;
+
+    /// How many pages from `from` to `to` of a region are present.
+    fn present(region: &Region, from: usize, to: usize) -> usize {
+        let map = File::open("/proc/self/pagemap").unwrap();
+        let first = (region.base().addr().get() + from) / PAGE;
+        let is_present = |page: &usize| {
+            let mut entry = [0; 8];
+            map.read_exact_at(&mut entry, 8 * (first + page) as u64).unwrap();
+            u64::from_le_bytes(entry) >> 63 == 1
+        };
+        (0..(to - from) / PAGE).filter(is_present).count()
+    }
+
+    #[test]
+    fn what_comes_next_is_there_before_it_is_used() {
+        let region = Region::anonymous(64 << 20).unwrap();
+        // SAFETY: within the region, which is mapped.
+        if unsafe { populate(region.base(), PAGE) } == Err(Errno::INVAL) {
+            eprintln!("skipped: this kernel does not touch pages on request");
+            return;
+        }
+        region.reached(LEAST - 1);
+        region.ahead.wait();
+        assert_eq!(present(&region, PAGE, 64 << 20), 0, "little is not worth a thread");
+
+        region.reached(LEAST + 5);
+        region.ahead.wait();
+        assert_eq!(present(&region, LEAST, LEAST + STEP), STEP / PAGE);
+        // Half of it is left: nothing happens yet.
+        region.reached(LEAST + STEP / 2 - PAGE);
+        region.ahead.wait();
+        assert_eq!(region.ahead.end.load(Relaxed), LEAST + STEP);
+        region.reached(LEAST + STEP / 2 + PAGE);
+        region.ahead.wait();
+        assert_eq!(region.ahead.end.load(Relaxed), LEAST + STEP + STEP / 2 + PAGE);
+        // The end is the end.
+        region.reached((64 << 20) - PAGE);
+        region.ahead.wait();
+        assert_eq!(region.ahead.end.load(Relaxed), 64 << 20);
+        region.reached(64 << 20);
+        drop(region);
+    }
+
+    #[test]
+    fn a_region_that_goes_does_not_wait_for_all_its_pages() {
+        for _ in 0..20 {
+            let region = Region::anonymous(64 << 20).unwrap();
+            region.reached(LEAST);
+        }
+    }
+}
