@@ -5,7 +5,7 @@ use crate::word::{MAX_PARTITIONS, MAX_SLOTS, MAX_WORDS};
 /// How large a descriptor pool is; recorded in it when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How many threads can be in operations at once (1 to 1024).
+    /// How many threads can be in operations at once (1 to 1023).
     pub partitions: u32,
     /// Descriptors of each (4 to 256). Flushes are saved by retiring them in batches.
     pub per_partition: u32,

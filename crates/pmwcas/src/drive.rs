@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::install::Installed;
 use crate::layout::Slot;
 use crate::mwcas::Mwcas;
-use crate::status::State;
+use crate::status::{State, Status};
 use crate::word::{Content, Pointer};
 
 /// An operation whose descriptor cannot be reused while the caller is in it.
@@ -32,8 +32,8 @@ pub(crate) struct Driver {
     pub(crate) installer: u32,
     /// Whether no other thread can know the operation yet.
     pub(crate) private: bool,
-    /// How many fences this thread has executed.
-    pub(crate) fences: u64,
+    /// Where the horizon is to move to with the fence of the next outcome: all before is durable.
+    pub(crate) horizon: Option<u64>,
 }
 
 /// How far [`Mwcas::drive`] came.
@@ -61,12 +61,13 @@ impl<M: Medium> Mwcas<M> {
         driver: &mut Driver,
     ) -> Result<Progress<'_>, PmError> {
         let (pm, cell) = (self.pool.pm(), action.slot.status());
+        let mut word = pm.load(cell);
         loop {
-            let status = action.slot.load_status(pm);
+            let status = Status::unpack(word);
             if !status.is_of(action.seq) {
                 return Ok(Progress::Gone);
             }
-            match status.state {
+            word = match status.state {
                 State::Undecided => {
                     let next = match self.install_all(action, driver)? {
                         Installed::Everywhere if pm.is_volatile() => status.to(State::Committed, 0),
@@ -74,28 +75,42 @@ impl<M: Medium> Mwcas<M> {
                         // operation that changed one of them before.
                         Installed::Everywhere => status.to(State::Succeeded, self.next_stamp()),
                         Installed::Mismatch => status.to(State::Failed, 0),
-                        Installed::Decided => continue,
+                        Installed::Decided => {
+                            word = pm.load(cell);
+                            continue;
+                        }
                         Installed::Blocked(word, pointer) => {
                             return Ok(Progress::Blocked(word, pointer));
                         }
                     };
                     // P2: the outcome. Fails if someone else decided, or closed the horizon over
-                    // the stamp: then look again.
-                    let _ = pm.cas(cell, status.pack(), next.pack());
+                    // the stamp: then that is how it stands.
+                    match pm.cas(cell, word, next.pack()) {
+                        Ok(_) => next.pack(),
+                        Err(found) => found,
+                    }
                 }
                 State::Succeeded => {
+                    // Not earlier: a pointer that goes into a word would wait for the flush.
+                    let horizon = match driver.horizon.take() {
+                        Some(upto) => self.flush_horizon(upto)?,
+                        None => Flushed::nothing(),
+                    };
                     // durable before: any word shows its new value, to readers or on the medium.
                     let outcome = pm.flush(cell);
-                    pm.fence(outcome)?;
-                    driver.fences += 1;
+                    pm.fence(horizon.and(outcome))?;
                     // LIN and DUR of a successful operation: from here on reads return the new
                     // values. Release pairs with the Acquire in `read`.
                     let committed = status.to(State::Committed, status.stamp).pack();
                     if action.own {
                         // Nobody stores anything else here until this thread retires it.
                         pm.store(cell, committed);
+                        committed
                     } else {
-                        let _ = pm.cas(cell, status.pack(), committed);
+                        match pm.cas(cell, word, committed) {
+                            Ok(_) => committed,
+                            Err(found) => found,
+                        }
                     }
                 }
                 State::Committed => {
@@ -107,7 +122,7 @@ impl<M: Medium> Mwcas<M> {
                     return Ok(Progress::Done(None));
                 }
                 State::Void => return Ok(Progress::Gone),
-            }
+            };
         }
     }
 
@@ -157,10 +172,9 @@ impl<M: Medium> Mwcas<M> {
 
     /// Flushes one word's line and fences.
     #[track_caller]
-    pub(crate) fn persist_word(&self, word: &PmU64, driver: &mut Driver) -> Result<(), PmError> {
+    pub(crate) fn persist_word(&self, word: &PmU64) -> Result<(), PmError> {
         let flushed: Flushed = self.pool.pm().flush(word);
         self.pool.pm().fence(flushed)?;
-        driver.fences += 1;
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ pub enum MwcasError {
         offset: u64,
     },
     /// The value needs bits that belong to the protocol.
-    #[error("value {value:#x} does not fit the {} bits of a word's value", crate::VALUE_BITS)]
+    #[error("value {value:#x} is larger than {:#x}, the largest of a word's", crate::MAX_VALUE)]
     ValueTooLarge {
         /// The value.
         value: u64,

@@ -79,10 +79,6 @@ impl<M: Medium> Mwcas<M> {
                 }
                 Content::Pointer(p) => return Ok(Installed::Blocked(word, p)),
                 Content::Value(v) if v != old => return Ok(Installed::Mismatch),
-                Content::Garbage => {
-                    let offset = action.entries[entry].target;
-                    return Err(PmError::Corrupt { what: "a target word", offset });
-                }
                 Content::Value(_) if driver.private => {
                     if pm.cas(word, old, full).is_ok() {
                         driver.private = false;
@@ -98,7 +94,7 @@ impl<M: Medium> Mwcas<M> {
                     } else {
                         let _ = pm.cas(word, tentative, old);
                         // durable before: the descriptor can be reused.
-                        self.persist_word(word, driver)?;
+                        self.persist_word(word)?;
                         return Ok(Installed::Decided);
                     }
                 }

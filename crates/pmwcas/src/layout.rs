@@ -7,7 +7,7 @@
 //!
 //!  descriptor: | status | heading | entry 0 | entry 1 | ...    (entry: target, old, new)
 //!               0        8         16        40                 whole lines each
-//!  heading:    | 63..44: 0 | 43 allocates | 42..38 recycler | 37..33 entries - 1 | 32..0 incarnation |
+//!  heading:    | 63..41: 0 | 40 allocates | 39..35 recycler | 34..30 entries - 1 | 29..0 incarnation |
 //! ```
 //!
 //! An operation on two words fits one line. The horizon is the stamp up to which every successful
@@ -20,7 +20,7 @@ use crate::entry::Entry;
 use crate::status::{Status, low_of};
 use crate::word::SEQ_MASK;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x01\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x02\x00");
 const HEADER_WORDS: usize = 2 * LINE / 8;
 const HORIZON: usize = LINE / 8;
 const ENTRY_WORDS: usize = 3;

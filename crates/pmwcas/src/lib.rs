@@ -40,7 +40,7 @@
 //!
 //! # What the words hold
 //!
-//! Each target word holds a value of [`VALUE_BITS`] bits, or (marked by its two highest bits) a
+//! Each target word holds a value of at most [`MAX_VALUE`], or (marked by its five highest bits) a
 //! pointer to the descriptor that is changing it. So every read of a word that operations change
 //! goes through [`Mwcas::read`]; words are stored plainly only before anyone else can reach them.
 //! There is no dirty bit.
@@ -144,7 +144,7 @@
 //! what hangs on them by a [`Recycler`]; a split's nodes as
 //! [`allocate_extra_bytes`](Descriptor::allocate_extra_bytes) beside the one that a word points to,
 //! and [`free_on_success`](Descriptor::free_on_success) for nodes that no changed word points to;
-//! status words of 62 bits; reads without pins where the node's memory is validated otherwise. What
+//! status words of 63 bits; reads without pins where the node's memory is validated otherwise. What
 //! it must keep: a frozen node's words change no more (its status word is part of every operation on
 //! it), which is the contract for freeing it. Words on one line share its flush, so a node's status
 //! word and its first record entries belong together.
@@ -186,4 +186,4 @@ pub use mwcas::{Mwcas, Recyclers};
 pub use recover::Recovery;
 pub use recycle::{Memory, OneBlock, Recycler, RecyclerId};
 pub use session::Session;
-pub use word::{MAX_VALUE, VALUE_BITS};
+pub use word::MAX_VALUE;

@@ -101,21 +101,35 @@ impl Partitions {
     }
 
     /// Claims a partition, preferably the one this thread had last.
+    #[inline]
     pub(crate) fn claim<M: Medium>(
         &self,
         pm: &M,
     ) -> Result<(usize, MutexGuard<'_, Local>), PmError> {
         let (instance, last) = LAST.get();
-        let first = if instance == self.instance { last } else { 0 };
+        if instance == self.instance {
+            pm.yield_point();
+            if let Some(local) = self.all[last].local.try_lock() {
+                return Ok((last, local));
+            }
+        }
+        self.claim_any(pm, if instance == self.instance { last } else { 0 })
+    }
+
+    /// Claims a partition, preferably one from `first` on.
+    #[cold]
+    fn claim_any<M: Medium>(
+        &self,
+        pm: &M,
+        first: usize,
+    ) -> Result<(usize, MutexGuard<'_, Local>), PmError> {
         for turn in 0..PATIENCE {
             for i in (first..self.all.len()).chain(0..first) {
                 pm.yield_point();
                 if let Some(local) = self.all[i].local.try_lock() {
                     LAST.set((self.instance, i));
-                    if self.used.load(Relaxed) <= i {
-                        // Before any of its descriptors has a status: see `slots_in_use`.
-                        self.used.fetch_max(i + 1, AcqRel);
-                    }
+                    // Before any of its descriptors has a status: see `slots_in_use`.
+                    self.used.fetch_max(i + 1, AcqRel);
                     return Ok((i, local));
                 }
             }

@@ -6,6 +6,8 @@
 //! all over, or a crash before it frees them all. What is in the blocks becomes durable with P1:
 //! nothing leads to them before.
 
+use core::mem::replace;
+
 use pmindex_core::{Flushed, Medium, PmError};
 
 use crate::layout::{Heading, Slot};
@@ -45,7 +47,8 @@ impl<'m, M: Medium> Session<'m, M> {
             op.allocate(block, owner)?;
         }
         let descriptor = slot.flush(pm, entries.len());
-        op.prepare(settled.and(descriptor))?;
+        let streamed = replace(&mut prepared.streamed, Flushed::nothing());
+        op.prepare(settled.and(descriptor).and(streamed))?;
         // P1: one store takes all blocks over from the allocator.
         pm.store(slot.status(), undecided);
         let taken = pm.flush(slot.status()).and(op.seal()).and(self.flush_filled(prepared)?);

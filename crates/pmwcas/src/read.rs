@@ -42,7 +42,6 @@ impl<M: Medium> Mwcas<M> {
         loop {
             let pointer = match Content::of(word) {
                 Content::Value(value) => return Ok(value),
-                Content::Garbage => return Err(corrupt()),
                 Content::Pointer(pointer) => pointer,
             };
             if let Some(value) = self.value_behind(pointer)? {

@@ -50,6 +50,8 @@ pub(crate) struct Prepared<'m, M: Medium> {
     pub(crate) blocks: Vec<Reserved<PmU64>>,
     /// What is to be durable before the operation: where, and how many words.
     pub(crate) filled: Vec<(u64, usize)>,
+    /// What was written past the caches.
+    pub(crate) streamed: Flushed,
     pub(crate) recycler: RecyclerId,
 }
 
@@ -85,7 +87,7 @@ impl<M: Medium> Mwcas<M> {
 
 impl<'m, M: Medium> Session<'m, M> {
     fn new(mwcas: &'m Mwcas<M>, me: usize, local: MutexGuard<'m, Local>) -> Self {
-        let driver = Driver { installer: me as u32, private: false, fences: 0 };
+        let driver = Driver { installer: me as u32, private: false, horizon: None };
         Self { mwcas, me, local, driver, _pin: mwcas.pool.pin() }
     }
 
@@ -108,8 +110,7 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     #[track_caller]
-    pub(crate) fn fence(&mut self, flushed: Flushed) -> Result<Durable, DurabilityLost> {
-        self.driver.fences += 1;
+    pub(crate) fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost> {
         self.mwcas.pool.pm().fence(flushed)
     }
 
@@ -133,16 +134,14 @@ impl<'m, M: Medium> Session<'m, M> {
         self.local.open.push(number); // until it is decided, whatever becomes of this thread
         if let Some(upto) = horizon {
             self.note_failed_durable();
-            let _rides_on_the_next_fence = self.flush_horizon(upto)?;
+            self.driver.horizon = Some(upto);
         }
-        let fences = self.driver.fences;
         let stamp =
             self.drive_own(&Action { slot, number, seq, entries: &prepared.entries, own: true })?;
-        if let Some(upto) = horizon {
-            if self.driver.fences == fences {
-                self.fence(Flushed::nothing())?;
-            }
-            self.note_horizon(upto);
+        if let Some(upto) = horizon
+            && self.driver.horizon.take().is_none()
+        {
+            self.note_horizon(upto); // else no outcome had a fence: another operation's will do
         }
         let outcome = stamp.map_or(
             Outcome::Failed { words_durable: self.mwcas.pool.pm().is_volatile() },

@@ -24,7 +24,8 @@ use pmindex_core::{Flushed, LINE, Medium, PmError, lines_of};
 
 use crate::drive::Action;
 use crate::entry::Entry;
-use crate::partition::{Local, Outcome};
+use crate::mwcas::Mwcas;
+use crate::partition::{Decided, Local, Outcome};
 use crate::session::Session;
 use crate::status::{State, Status};
 
@@ -45,12 +46,13 @@ impl<M: Medium> Session<'_, M> {
         for i in 0..self.local.open.len() {
             self.settle_slot(self.local.open[i], upto, &mut lines)?;
         }
-        self.collect_changed(&mut lines);
-        lines.sort_unstable();
-        lines.dedup();
-        let mut flushed = Flushed::nothing();
-        for &line in &lines {
-            flushed = flushed.and(pm.flush(mwcas.word_at(line)?));
+        let horizon = mwcas.durable_horizon();
+        let own = self.local.changed.iter().filter(|&&(stamp, _)| stamp > horizon);
+        let (mut seen, mut flushed) = (Seen::default(), Flushed::nothing());
+        for &line in own.map(|(_, line)| line).chain(&lines) {
+            if seen.is_new(line) {
+                flushed = flushed.and(pm.flush(mwcas.word_at(line)?));
+            }
         }
         self.local.lines = lines;
         Ok((upto, flushed))
@@ -122,42 +124,19 @@ impl<M: Medium> Session<'_, M> {
         }
     }
 
-    /// The lines of this partition's operations that are over and after the horizon.
-    fn collect_changed(&mut self, lines: &mut Vec<u64>) {
-        let horizon = self.mwcas.durable_horizon();
-        self.local.changed.retain(|&(stamp, line)| {
-            let waits = stamp > horizon;
-            if waits {
-                lines.push(line);
-            }
-            waits
-        });
-    }
-
     /// What a completed fence after [`flush_settled`](Self::flush_settled) means for this
     /// partition's failed operations.
     pub(crate) fn note_failed_durable(&mut self) {
+        let failed = |decided: &Decided| matches!(decided.outcome, Outcome::Failed { .. });
+        if !self.local.decided.iter().any(failed) {
+            return;
+        }
         self.local.changed.retain(|&(stamp, _)| stamp != Local::FAILED);
         for decided in &mut self.local.decided {
             if let Outcome::Failed { words_durable } = &mut decided.outcome {
                 *words_durable = true;
             }
         }
-    }
-
-    /// S2, but for the fence.
-    #[track_caller]
-    pub(crate) fn flush_horizon(&self, upto: u64) -> Result<Flushed, PmError> {
-        let pm = self.mwcas.pool.pm();
-        let cell = self.mwcas.table.horizon(&self.mwcas.pool)?;
-        let mut found = pm.load(cell);
-        while found < upto {
-            match pm.cas(cell, found, upto) {
-                Ok(_) => break,
-                Err(now) => found = now,
-            }
-        }
-        Ok(pm.flush(cell))
     }
 
     /// S1 and S2 with fences of their own.
@@ -168,7 +147,7 @@ impl<M: Medium> Session<'_, M> {
         let (upto, flushed) = self.flush_settled()?;
         self.fence(flushed)?;
         self.note_failed_durable();
-        let flushed = self.flush_horizon(upto)?;
+        let flushed = self.mwcas.flush_horizon(upto)?;
         self.fence(flushed)?;
         self.note_horizon(upto);
         Ok(())
@@ -178,6 +157,43 @@ impl<M: Medium> Session<'_, M> {
     pub(crate) fn note_horizon(&self, upto: u64) {
         self.mwcas.pool.pm().yield_point();
         self.mwcas.durable.0.fetch_max(upto, AcqRel);
+    }
+}
+
+impl<M: Medium> Mwcas<M> {
+    /// S2, but for the fence.
+    #[track_caller]
+    pub(crate) fn flush_horizon(&self, upto: u64) -> Result<Flushed, PmError> {
+        let pm = self.pool.pm();
+        let cell = self.table.horizon(&self.pool)?;
+        let mut found = pm.load(cell);
+        while found < upto {
+            match pm.cas(cell, found, upto) {
+                Ok(_) => break,
+                Err(now) => found = now,
+            }
+        }
+        Ok(pm.flush(cell))
+    }
+}
+
+/// Lines that a batch has flushed; with many, it forgets some, and they are flushed twice.
+#[derive(Debug)]
+struct Seen([u64; Self::PLACES]);
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self([0; Self::PLACES])
+    }
+}
+
+impl Seen {
+    const PLACES: usize = 64;
+
+    fn is_new(&mut self, line: u64) -> bool {
+        let hash = (line / LINE as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (hash >> (u64::BITS - Self::PLACES.ilog2())) as usize;
+        core::mem::replace(&mut self.0[place], line) != line
     }
 }
 

@@ -11,19 +11,19 @@
 //! incarnation together are what the allocator's tickets look at, so that one store of this word
 //! takes or gives up all blocks of an operation at once.
 
-/// How far an operation has come.
+/// How far an operation has come; each with its number in the status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No operation, or one that is over and done with.
-    Void,
+    Void = 0,
     /// Pointers are being installed; the words still have their old values.
-    Undecided,
+    Undecided = 1,
     /// Decided in favour, but a crash could still take that back.
-    Succeeded,
+    Succeeded = 2,
     /// Durably decided in favour: the words have their new values.
-    Committed,
+    Committed = 3,
     /// Decided against: the words have their old values.
-    Failed,
+    Failed = 4,
 }
 
 /// A status word, taken apart.
@@ -89,15 +89,8 @@ impl Status {
     }
 
     pub(crate) const fn pack(self) -> u64 {
-        let state = match self.state {
-            State::Void => 0,
-            State::Undecided => 1,
-            State::Succeeded => 2,
-            State::Committed => 3,
-            State::Failed => 4,
-        };
         let owns = if self.owns { OWNS } else { 0 };
-        state | owns | self.low << LOW_SHIFT | self.stamp << STAMP_SHIFT
+        self.state as u64 | owns | self.low << LOW_SHIFT | self.stamp << STAMP_SHIFT
     }
 
     /// Whether this speaks of incarnation `seq`.

@@ -1,30 +1,31 @@
 //! Target words: a user's value, or a pointer to the descriptor that is changing the word.
 //!
 //! ```text
-//!  63 62 | 61            29 | 28        15 | 14   10 | 9        0
-//!   tag  |  sequence (33)   | descriptor   | entry   | installer
+//!  63  59 | 58            29 | 28        15 | 14   10 | 9        0
+//!  11111  |  sequence (30)   | descriptor   | entry   | installer
 //! ```
 //!
-//! Tag `00` is a value, so users have the low [`VALUE_BITS`] bits. A pointer names the descriptor,
-//! its incarnation, and which of its entries this word is; a *tentative* pointer also names the
-//! partition that put it there. Within one incarnation a partition succeeds at most once in putting
+//! Every other word is a value: users have all words up to [`MAX_VALUE`], and so 31 of 32 words that
+//! are random. A pointer names the descriptor, its incarnation, and which of its entries this word
+//! is; a *tentative* pointer also names the partition that put it there, a *full* one none. Within one incarnation a partition succeeds at most once in putting
 //! its tentative pointer into one word, so no pointer is ever seen, taken away and seen again: what
 //! the promotion in `install` relies on.
 
 use core::fmt;
 
-/// How many bits of a target word are the user's.
-pub const VALUE_BITS: u32 = 62;
-/// The largest value a target word can hold.
-pub const MAX_VALUE: u64 = (1 << VALUE_BITS) - 1;
+const TAG_BITS: u32 = 5;
+const TAG_SHIFT: u32 = u64::BITS - TAG_BITS;
+const TAG: u64 = u64::MAX << TAG_SHIFT;
+/// The largest value a target word can hold: the five highest bits of what is larger are set.
+pub const MAX_VALUE: u64 = TAG - 1;
 
 const INSTALLER_BITS: u32 = 10;
 const ENTRY_BITS: u32 = 5;
 const SLOT_BITS: u32 = 14;
-const SEQ_BITS: u32 = VALUE_BITS - SLOT_BITS - ENTRY_BITS - INSTALLER_BITS;
+const SEQ_BITS: u32 = TAG_SHIFT - SLOT_BITS - ENTRY_BITS - INSTALLER_BITS;
 
-/// The most partitions.
-pub(crate) const MAX_PARTITIONS: u32 = 1 << INSTALLER_BITS;
+/// The most partitions: one installer's number is that of nobody.
+pub(crate) const MAX_PARTITIONS: u32 = NOBODY;
 /// The most words of a descriptor.
 pub(crate) const MAX_WORDS: u32 = 1 << ENTRY_BITS;
 /// The most descriptors.
@@ -32,16 +33,14 @@ pub(crate) const MAX_SLOTS: u32 = 1 << SLOT_BITS;
 /// The bits of an incarnation number.
 pub(crate) const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 
-const FULL: u64 = 0b10;
-const TENTATIVE: u64 = 0b01;
+/// The installer that a full pointer names.
+const NOBODY: u32 = (1 << INSTALLER_BITS) - 1;
 
 /// What a target word holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Value(u64),
     Pointer(Pointer),
-    /// Both tag bits: never written.
-    Garbage,
 }
 
 /// A pointer to one entry of one incarnation of a descriptor.
@@ -49,10 +48,9 @@ pub(crate) enum Content {
 pub(crate) struct Pointer(u64);
 
 impl Pointer {
-    const fn new(tag: u64, slot: u32, seq: u64, entry: usize, installer: u32) -> Self {
+    const fn new(slot: u32, seq: u64, entry: usize, installer: u32) -> Self {
         Self(
-            tag << VALUE_BITS
-                | (seq & SEQ_MASK) << (VALUE_BITS - SEQ_BITS)
+            TAG | (seq & SEQ_MASK) << (TAG_SHIFT - SEQ_BITS)
                 | (slot as u64) << (ENTRY_BITS + INSTALLER_BITS)
                 | (entry as u64) << INSTALLER_BITS
                 | installer as u64,
@@ -61,12 +59,12 @@ impl Pointer {
 
     /// The word belongs to the descriptor until its outcome is known.
     pub(crate) const fn full(slot: u32, seq: u64, entry: usize) -> Self {
-        Self::new(FULL, slot, seq, entry, 0)
+        Self::new(slot, seq, entry, NOBODY)
     }
 
     /// `installer` found the expected value here and has yet to see that the outcome is open.
     pub(crate) const fn tentative(slot: u32, seq: u64, entry: usize, installer: u32) -> Self {
-        Self::new(TENTATIVE, slot, seq, entry, installer)
+        Self::new(slot, seq, entry, installer)
     }
 
     pub(crate) const fn word(self) -> u64 {
@@ -74,11 +72,11 @@ impl Pointer {
     }
 
     pub(crate) const fn is_full(self) -> bool {
-        self.0 >> VALUE_BITS == FULL
+        self.0 & NOBODY as u64 == NOBODY as u64
     }
 
     pub(crate) const fn seq(self) -> u64 {
-        (self.0 >> (VALUE_BITS - SEQ_BITS)) & SEQ_MASK
+        (self.0 >> (TAG_SHIFT - SEQ_BITS)) & SEQ_MASK
     }
 
     pub(crate) const fn slot(self) -> u32 {
@@ -105,11 +103,7 @@ impl fmt::Debug for Pointer {
 impl Content {
     #[inline(always)]
     pub(crate) const fn of(word: u64) -> Self {
-        match word >> VALUE_BITS {
-            0 => Self::Value(word),
-            FULL | TENTATIVE => Self::Pointer(Pointer(word)),
-            _ => Self::Garbage,
-        }
+        if word <= MAX_VALUE { Self::Value(word) } else { Self::Pointer(Pointer(word)) }
     }
 }
 
@@ -120,7 +114,7 @@ mod tests {
     #[test]
     fn pointers_keep_their_parts_and_differ_from_every_value() {
         for (slot, seq, entry, installer) in
-            [(0, 0, 0, 0), (16_383, SEQ_MASK, 31, 1023), (5, 1 << 32, 7, 3), (1, 2, 3, 4)]
+            [(0, 0, 0, 0), (16_383, SEQ_MASK, 31, 1022), (5, 1 << 29, 7, 3), (1, 2, 3, 4)]
         {
             let full = Pointer::full(slot, seq, entry);
             let tentative = Pointer::tentative(slot, seq, entry, installer);
@@ -134,6 +128,6 @@ mod tests {
             assert!(full.is_full() && !tentative.is_full());
         }
         assert_eq!(Content::of(MAX_VALUE), Content::Value(MAX_VALUE));
-        assert_eq!(Content::of(u64::MAX), Content::Garbage);
+        assert_eq!(MAX_VALUE, u64::MAX - (1 << 59));
     }
 }

@@ -20,6 +20,7 @@ use every::every;
 use medium::{Medium, check_reuse};
 use parking_lot::Mutex;
 use pmindex_core::trace::{Event, EventKind, Space, ThreadControl, run_as};
+use pmindex_pmwcas::MAX_VALUE;
 use pmindex_testkit::crash::{CrashSubject, Oracle, Rng};
 use script::{ALL, Script};
 use words::{Op, WORDS, Words};
@@ -138,9 +139,15 @@ fn check_with(space: &Space, run: &Run, layout: &Layout, rng: &mut Rng, crashes:
     }
 }
 
+/// Whether a pointer is full: it names no installer.
+fn is_full(pointer: u64) -> bool {
+    pointer & 0x3ff == 0x3ff
+}
+
 /// Whether the event puts a tentative pointer into a word.
 fn is_tentative(event: &Event) -> bool {
-    event.kind == EventKind::Rmw && event.value >> 62 == 1
+    let is_pointer = event.kind == EventKind::Rmw && event.value > MAX_VALUE;
+    is_pointer && !is_full(event.value)
 }
 
 /// Where target words and headings of descriptors are, as numbers of words.
@@ -184,7 +191,8 @@ impl Bench {
         let has_pointer = |steps: &usize| {
             let run = run(&self.space, plans, &[(0, *steps), (1, ALL)]);
             let alone = run.trace.iter().take_while(|e| e.thread != 2);
-            alone.into_iter().any(|e| e.kind == EventKind::Rmw && e.value >> 62 == 2)
+            let is_pointer = |e: &Event| e.kind == EventKind::Rmw && e.value > MAX_VALUE;
+            alone.into_iter().any(|e| is_pointer(e) && is_full(e.value))
         };
         (1..200).find(has_pointer).expect("an operation installs pointers")
     }

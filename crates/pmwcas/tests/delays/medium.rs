@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pmindex_core::trace::{Event, EventKind};
+use pmindex_pmwcas::MAX_VALUE;
 use pmindex_testkit::crash::Rng;
 
 const LINE_WORDS: u32 = 8;
@@ -79,7 +80,7 @@ impl Medium {
 
 /// A pointer as `word` describes it: its descriptor and incarnation.
 fn pointer(word: u64) -> Option<(u64, u64)> {
-    matches!(word >> 62, 1 | 2).then_some((word >> 15 & 0x3fff, word >> 29 & 0x1_ffff_ffff))
+    (word > MAX_VALUE).then_some((word >> 15 & 0x3fff, word >> 29 & 0x3fff_ffff))
 }
 
 /// No word of the structure may hold on the medium, then or later, a pointer to an incarnation that
@@ -95,7 +96,7 @@ pub(crate) fn check_reuse(
         for held in medium.possible(target) {
             let Some((slot, seq)) = pointer(held) else { continue };
             assert!(
-                slot != descriptor || seq == event.value & 0x1_ffff_ffff,
+                slot != descriptor || seq == event.value & 0x3fff_ffff,
                 "descriptor {slot} is reused while word {target:#x} may hold a pointer to \
                  incarnation {seq} of it"
             );

@@ -7,7 +7,7 @@ use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{Key, Value};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
 
-use super::layout::{ENTRIES, Geometry, INFO, Info, MAX_LEAF, STATUS, Status};
+use super::layout::{ENTRIES, Geometry, INFO, Info, MAX_LEAF, STATUS, Status, WIDE};
 use super::leaf::{Draft, Item, Leaf, MOST_LATER, bits, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
@@ -63,11 +63,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         let mut fingerprints = [0; MAX_LEAF.div_ceil(8)];
         let bytes = self.fingerprint_cells();
         pm.read_words(bytes, &mut fingerprints[..bytes.len()]);
+        let wide = self.wide(pm);
         let mut pairs = Vec::with_capacity(self.sorted() + count);
         let mut next = later.iter().peekable();
         for number in bits(live.sorted) {
             let (key, mut value) = (words[2 * number], words[2 * number + 1]);
-            if value > MAX_VALUE && !self.is_wide() {
+            if value > MAX_VALUE && wide >> number & 1 == 0 {
                 value = mwcas.read(&cells[2 * number + 1])?; // an operation is in the word
             }
             while let Some(&pair) = next.next_if(|pair| pair.key < key) {
@@ -151,14 +152,15 @@ fn draft_of_pairs<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
     let free = records + 2 * pairs.len();
     let mut words = vec![0; free];
     let (header, places) = words.split_at_mut(records);
-    let mut all = 0;
+    let mut wide = 0;
     for ((i, pair), words) in pairs.iter().enumerate().zip(places.as_chunks_mut::<2>().0) {
         header[fingerprints + i / 8] |= u64::from(pair.fingerprint) << (8 * (i % 8));
         *words = [pair.key, pair.value];
-        all |= pair.value;
+        wide |= u64::from(pair.value > MAX_VALUE) << i;
     }
     header[STATUS] = Status::fresh(pairs.len(), 2 * pairs.len()).into_word();
-    header[INFO] = Info::leaf(pairs.len(), free, all > MAX_VALUE).0;
+    header[INFO] = Info::leaf(pairs.len(), free).0;
+    header[WIDE] = wide;
     debug_assert!(header[ENTRIES..fingerprints].iter().all(|&word| word == 0));
     Draft { words, total: Draft::fixed_total::<K, V, LEAF, INNER>() }
 }

@@ -289,10 +289,3 @@ impl Fan {
         Ok(words)
     }
 }
-
-/// Writes an inner node into its block; returns how many words that were.
-#[track_caller]
-pub(super) fn put(pm: &impl Medium, block: &[PmU64], words: &[u64]) -> usize {
-    pm.write_words(&block[..words.len()], words);
-    words.len()
-}

@@ -12,7 +12,7 @@ use pmindex_pmwcas::{Descriptor, MwcasError};
 use pmindex_record::separator_between;
 
 use super::access::Path;
-use super::inner::{Fan, put};
+use super::inner::Fan;
 use super::layout::{Ptr, Status};
 use super::leaf::{Draft, Item, corrupt};
 use super::record::Raw;
@@ -97,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let bytes = 8 * draft.total as u64;
         // durable before: the operation that makes it reachable.
-        let block = op.allocate_extra_bytes(bytes, 64, |words| draft.put(self.pm(), words))?;
+        let block = op.allocate_extra_words(&draft.words, bytes, 64)?;
         Ok(Ptr::new(block.offset(), 0, draft.total))
     }
 
@@ -110,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let words = fan.draft::<K, V, LEAF, INNER>()?;
         let bytes = 8 * words.len() as u64;
         // durable before: the operation that makes it reachable.
-        let block = op.allocate_extra_bytes(bytes, 64, |cells| put(self.pm(), cells, &words))?;
+        let block = op.allocate_extra_words(&words, bytes, 64)?;
         Ok(Ptr::new(block.offset(), fan.level, words.len()))
     }
 

@@ -7,7 +7,7 @@
 //!
 //! # Pointers
 //!
-//! A pointer to a node is a word that operations change, so it has 62 bits: besides the offset it
+//! A pointer to a node is a word that operations change. It has 62 bits: besides the offset it
 //! says how high the node stands and how long it is, and whoever follows it need not look first.
 //!
 //! ```text
@@ -20,22 +20,24 @@
 //! `n` records were sorted when the leaf was made, `U` entries buffer what comes later:
 //!
 //! ```text
-//! word 0        1      2      3 .. 3+U    F: ceil(n/8)   n words (byte strings only)
-//!      | status | info | dead | entries | fingerprints | places | n records | free space |
+//! word 0        1      2      3      4 .. 4+U    F: ceil(n/8)   n words (byte strings only)
+//!      | status | info | dead | wide | entries | fingerprints | places | n records | free space |
 //! ```
 //!
 //! * `status` ([`Status`]) is part of every operation on the leaf and different after each.
 //! * `info` never changes: level, `n`, where the free space starts.
 //! * `dead`: one bit for each of the `n` sorted records that was removed.
+//! * `wide` never changes: one bit for each sorted record whose value is wide (below).
 //! * An *entry* ([`Entry`]) is the metadata of one record that came later: reserved (place, length,
 //!   index epoch), visible (place, lengths, fingerprint, which record it replaces), or dead.
 //! * Fingerprints (one byte of each key's hash) and places of the sorted records never change; nor
 //!   does a record once an entry shows it, but for one word that operations change: the pointer to a
 //!   record out of line, or a value of one word.
 //!
-//! A word that operations change has 62 bits. A value of one word that needs more is *wide*: its
-//! word never changes, and an update shows a new record. The entry (or place) of a record says so;
-//! where records of fixed size need no places, `info` says so of all sorted ones together.
+//! A word that operations change is at most [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE). A value of one
+//! word that is larger (one of 32 random ones) is *wide*: its word never changes, and an update shows
+//! a new record. The entry (or place) of a record says so; where records of fixed size need no places,
+//! `wide` says so of the sorted ones.
 //!
 //! With 8-byte keys and values a sorted record takes 17 bytes, a later one 24.
 //!
@@ -60,7 +62,7 @@ use pmindex_record::{Slot, hash_bytes};
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"bztree\0\0";
 /// Version of the layout on this page.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// The most sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;
@@ -72,7 +74,8 @@ pub(super) const STATUS: usize = 0;
 pub(super) const INFO: usize = 1;
 /// In a leaf.
 pub(super) const DEAD: usize = 2;
-pub(super) const ENTRIES: usize = 3;
+pub(super) const WIDE: usize = 3;
+pub(super) const ENTRIES: usize = 4;
 /// In an inner node.
 pub(super) const HEADS: usize = LINE / 8;
 
@@ -346,6 +349,11 @@ impl Entry {
     pub(super) const fn prev(self) -> usize {
         (self.0 >> 32 & 0x7f) as usize
     }
+    /// Not 0 if it replaces a record.
+    #[inline(always)]
+    pub(super) const fn replaces(self) -> u64 {
+        (self.0 ^ (NOTHING as u64) << 32) & 0x7f << 32
+    }
     #[inline(always)]
     pub(super) const fn place(self) -> Place {
         Place {
@@ -365,14 +373,14 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// A leaf's info word: `| 31..20 free space | 19..15 .. | 14 wide | 13..6 sorted | 5..0 level |`,
-/// where `wide` says that no sorted record's value changes in place; an inner node's: `| 63..24 words | 23..8 separators | 5..0 level |`.
+/// A leaf's info word: `| 31..20 free space | 19..14 .. | 13..6 sorted | 5..0 level |`; an inner
+/// node's: `| 63..24 words | 23..8 separators | 5..0 level |`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Info(pub(super) u64);
 
 impl Info {
-    pub(super) const fn leaf(sorted: usize, free: usize, wide: bool) -> Self {
-        Self((sorted as u64) << 6 | (wide as u64) << 14 | (free as u64) << 20)
+    pub(super) const fn leaf(sorted: usize, free: usize) -> Self {
+        Self((sorted as u64) << 6 | (free as u64) << 20)
     }
     pub(super) const fn inner(level: usize, separators: usize, words: usize) -> Self {
         Self(level as u64 | (separators as u64) << 8 | (words as u64) << 24)
@@ -380,10 +388,6 @@ impl Info {
     #[inline(always)]
     pub(super) const fn sorted(self) -> usize {
         (self.0 >> 6 & 0xff) as usize
-    }
-    #[inline(always)]
-    pub(super) const fn is_wide(self) -> bool {
-        self.0 >> 14 & 1 != 0
     }
     pub(super) const fn free(self) -> usize {
         (self.0 >> 20 & 0xfff) as usize
@@ -492,7 +496,7 @@ mod tests {
     #[test]
     fn a_leaf_of_8_byte_records_has_three_lines_of_header() {
         type G = Geometry<u64, u64, 60, 64>;
-        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(60)), (20, 23, 32));
+        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(60)), (20, 24, 32));
         assert_eq!((G::CHILDREN, G::INNER_WORDS), (72, 144));
     }
 }

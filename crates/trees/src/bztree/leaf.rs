@@ -9,7 +9,7 @@ use pmindex_record::{Probe, Slot};
 
 use super::layout::{
     DEAD, ENTRIES, Entry, Geometry, INFO, Info, MAX_LEAF, NOTHING, Place, Ptr, STATUS, State,
-    Status,
+    Status, WIDE,
 };
 use super::record::{Raw, Record};
 
@@ -22,8 +22,6 @@ pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
     pub(super) ptr: Ptr,
     sorted: usize,
     free: usize,
-    /// No sorted record's value changes in place.
-    wide: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -114,16 +112,18 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         if sorted > LEAF || free > words.len() || least > free {
             return Err(corrupt("a leaf's sizes", ptr.offset()));
         }
-        Ok(Self { words, ptr, sorted, free, wide: info.is_wide(), types: PhantomData })
+        Ok(Self { words, ptr, sorted, free, types: PhantomData })
     }
 
     pub(super) fn offset(&self) -> u64 {
         self.ptr.offset()
     }
 
-    /// Whether no sorted record's value changes in place.
-    pub(super) fn is_wide(&self) -> bool {
-        self.wide
+    /// One bit for each sorted record whose value does not change in place, where records have no
+    /// places that say so.
+    #[inline(always)]
+    pub(super) fn wide(&self, pm: &impl Medium) -> u64 {
+        pm.load_word(&self.words[WIDE])
     }
 
     /// How many records were sorted.
@@ -173,7 +173,8 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         if Geometry::<K, V, LEAF, INNER>::FIXED {
             let words = Slot::<K, V>::WORDS;
             let at = Geometry::<K, V, LEAF, INNER>::records(self.sorted) + number * words;
-            return Place { at, words, wide: self.wide, ..Place::default() };
+            let wide = Record::<K, V>::HAS_WORD && self.wide(pm) >> number & 1 != 0;
+            return Place { at, words, wide, ..Place::default() };
         }
         let first = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS + self.sorted.div_ceil(8);
         Entry::of(pm.load_word(&self.words[first + number])).place()
@@ -211,15 +212,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         for (i, &word) in entries.iter().enumerate() {
             let entry = Entry::of(word);
             later |= u64::from(entry.is_alike(sought)) << i;
-            replacing |= u64::from(entry.prev() != NOTHING) << i;
+            replacing |= entry.replaces();
         }
         let (mut replaced_later, mut replaced) = (0u64, 0u64);
-        for i in bits(replacing) {
-            let entry = Entry::of(entries[i]);
-            match entry.prev() {
-                _ if !entry.was_shown() => {}
-                prev @ 0..MAX_LEAF => replaced |= 1 << prev,
-                prev => replaced_later |= later_bit(prev),
+        if replacing != 0 {
+            for entry in entries.iter().map(|&word| Entry::of(word)).filter(|e| e.was_shown()) {
+                match entry.prev() {
+                    prev @ 0..MAX_LEAF => replaced |= 1 << prev,
+                    NOTHING => {}
+                    prev => replaced_later |= later_bit(prev),
+                }
             }
         }
         for i in bits(later & !replaced_later) {
@@ -404,7 +406,7 @@ impl Draft {
         let free = records + live;
         let mut words = vec![0; free];
         words[STATUS] = Status::fresh(sorted, live).into_word();
-        let mut wide = false;
+        let mut wide = 0;
         let fingerprints = G::<K, V, LEAF, INNER>::FINGERPRINTS;
         let places = fingerprints + sorted.div_ceil(8);
         let mut at = records;
@@ -422,12 +424,13 @@ impl Draft {
             if let Some((word, held)) = item.changing {
                 record[word] = held;
             }
-            wide |= Record::<K, V>::HAS_WORD
-                && G::<K, V, LEAF, INNER>::FIXED
-                && record[Slot::<K, V>::KEY_WORDS] > MAX_VALUE;
+            if Record::<K, V>::HAS_WORD && G::<K, V, LEAF, INNER>::FIXED {
+                wide |= u64::from(record[Slot::<K, V>::KEY_WORDS] > MAX_VALUE) << i;
+            }
             at += item.place.words;
         }
-        words[INFO] = Info::leaf(sorted, free, wide).0;
+        words[INFO] = Info::leaf(sorted, free).0;
+        words[WIDE] = wide;
         // Few different sizes, so that the blocks of old leaves serve new ones.
         let total = if little {
             free.next_multiple_of(8)
@@ -459,13 +462,6 @@ impl Draft {
         let most = Geometry::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;
         let later = Geometry::<K, V, LEAF, INNER>::LATER;
         (most + later * Slot::<K, V>::WORDS).next_multiple_of(8)
-    }
-
-    /// Writes it into its block; returns how many words that were.
-    #[track_caller]
-    pub(super) fn put(&self, pm: &impl Medium, block: &[PmU64]) -> usize {
-        pm.write_words(&block[..self.words.len()], &self.words);
-        self.words.len()
     }
 }
 

@@ -21,8 +21,8 @@
 //!
 //! # One record of a key
 //!
-//! A value of one word is replaced in place, as one word of an operation, if old and new one fit the
-//! 62 bits of such a word. A record out of line whose value is a byte string is updated by swinging
+//! A value of one word is replaced in place, as one word of an operation, if neither old nor new one
+//! is larger than such a word may be (31 of 32 random words are not). A record out of line whose value is a byte string is updated by swinging
 //! its pointer. Any other update shows a new record whose entry says which one it replaces. A
 //! replaced record stays so even when its successor is removed, so no older version comes back;
 //! nothing is hidden in a second step.
@@ -43,7 +43,7 @@
 //! * **B3** A leaf that is in the tree may be frozen (after a crash, by nobody). Every writer that
 //!   comes to it restructures it first. Readers do not look.
 //! * **B4** A record, once shown, does not change, but for the pointer to its block, or its value if
-//!   that is one word of no more than 62 bits: by operations that change the status too.
+//!   that is one word that is not wide: by operations that change the status too.
 //! * **B5** An entry below `used` was shown; above it, one that is not of this epoch is free.
 //! * **B6** A node out of the tree is freed by the operation that took it out, its status among that
 //!   operation's words: no later one on its words can take place (the contract of

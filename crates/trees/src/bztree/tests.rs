@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pmindex_core::{Mapped, Medium, Pool, Word};
-use pmindex_pmwcas::Session;
+use pmindex_pmwcas::{MAX_VALUE, Session};
 use pmindex_record::Probe;
 
 use super::access::Path;
@@ -387,7 +387,7 @@ fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
     }
 }
 
-/// A value of one word changes in place if neither it nor the new one needs more than 62 bits.
+/// A value of one word changes in place if neither it nor the new one has its five highest bits set.
 #[test]
 fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
     let pool = pool();
@@ -407,7 +407,7 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
         tree.restructure(&mut tree.mwcas.session().unwrap(), &path).unwrap();
         assert_eq!((tree.check().unwrap(), used()), (2, 0));
     };
-    let (narrow, wide) = (u64::MAX >> 2, (u64::MAX >> 2) + 1);
+    let (narrow, wide) = (MAX_VALUE, MAX_VALUE + 1);
     assert!(tree.insert(&1, &0).unwrap() && tree.insert(&2, &0).unwrap());
     assert_eq!(update(1, narrow), 0);
     assert_eq!(update(1, wide), 1);
@@ -417,8 +417,11 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
     consolidate();
     assert_eq!((update(1, 9), update(2, narrow)), (0, 0));
     assert_eq!(update(1, u64::MAX), 1);
-    consolidate(); // among sorted records one wide value is enough
-    assert_eq!((update(2, 3), update(2, 4)), (1, 0));
+    consolidate(); // each sorted record for itself
+    assert_eq!((update(2, 3), update(2, narrow), update(1, u64::MAX - 1)), (0, 0, 1));
+    consolidate();
+    assert_eq!((update(1, narrow), update(1, 4), update(2, wide), update(2, 5)), (1, 0, 1, 1));
+    assert_eq!(update(1, u64::MAX), 1);
     assert_eq!(tree.remove(&1).unwrap(), Some(u64::MAX));
     assert!(tree.insert(&1, &5).unwrap());
     consolidate();

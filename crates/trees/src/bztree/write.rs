@@ -60,8 +60,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Replaces a value; `false` (and no change) if the key is missing.
     ///
     /// # Cost
-    /// 4 lines, 2 fences in place: a value of one word, neither the old nor the new one of more than
-    /// 62 bits; else as [`insert`](Self::insert).
+    /// 4 lines, 2 fences in place: a value of one word, neither the old nor the new one above
+    /// [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE); else as [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.put(key, value, Want::Update)
@@ -166,9 +166,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             {
                 let old = self.mwcas.read(cell)?;
                 op = session.descriptor();
-                op.add_word(cell, old, datum.words()[0]).map_err(pool_error)?;
                 let next = status.next().into_word();
                 op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
+                op.add_word(cell, old, datum.words()[0]).map_err(pool_error)?;
             } else if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
                 && form.out
                 && V::SHAPE.is_bytes()
@@ -203,12 +203,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let place = Place { at: room.at, ..form };
                 let prev = found.as_ref().map_or(NOTHING, |found| found.number);
                 let entry = Entry::visible(place, probe.fingerprint(), prev).word();
-                let cell = leaf.entry_cell(room.entry);
-                op.add_word(cell, room.word, entry).map_err(pool_error)?;
                 let less = found.as_ref().map_or((0, 0), |found| (1, found.record.place.words));
                 let next = status.changed(room.entry + 1, (1, form.words), less);
                 op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
                     .map_err(pool_error)?;
+                let cell = leaf.entry_cell(room.entry);
+                op.add_word(cell, room.word, entry).map_err(pool_error)?;
                 self.add_free_of(&mut op, found.as_ref())?;
             }
             if op.execute().map_err(pool_error)? {
