@@ -104,7 +104,7 @@ impl CrashIndex for BzTreeWords {
     }
 
     fn value(n: u64) -> u64 {
-        n | n << 63 // half of them too large to change in place
+        n | (n & 1).wrapping_neg() << 59 // half of them too large to change in place
     }
 
     fn options() -> PoolOptions {

@@ -33,22 +33,29 @@ fn one_leaf() -> Vec<Row> {
     ]
 }
 
-/// The mean over many inserts at random, splits included.
-fn many() -> Row {
-    const INSERTS: u64 = 100_000;
+/// Means over many inserts and updates at random, splits included.
+fn many() -> Vec<Row> {
+    const RECORDS: u64 = 100_000;
+    let scattered = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let pool = pool();
     let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
-    golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
-        for i in 0..INSERTS {
-            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert!(tree.insert(&key, &i).expect("room"), "distinct keys");
-        }
-    })
+    let row = |name: &str, run: &dyn Fn(u64)| {
+        golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
+    };
+    vec![
+        row("insert, splits included", &|i| {
+            assert!(tree.insert(&scattered(i), &i).expect("room"), "distinct keys");
+        }),
+        row("update to a random value", &|i| {
+            let key = scattered(scattered(i) % RECORDS);
+            assert!(tree.update(&key, &scattered(i)).expect("room"));
+        }),
+    ]
 }
 
 #[test]
 fn golden_bztree() {
     let mut rows = one_leaf();
-    rows.push(many());
+    rows.extend(many());
     golden::check("bztree", &rows);
 }

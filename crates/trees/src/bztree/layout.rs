@@ -34,10 +34,10 @@
 //!   does a record once an entry shows it, but for one word that operations change: the pointer to a
 //!   record out of line, or a value of one word.
 //!
-//! A word that operations change is at most [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE). A value of one
-//! word that is larger (one of 32 random ones) is *wide*: its word never changes, and an update shows
-//! a new record. The entry (or place) of a record says so; where records of fixed size need no places,
-//! `wide` says so of the sorted ones.
+//! A word that operations change is at most [`pmindex_pmwcas::MAX_VALUE`]. A value of one word that is
+//! larger (one of 32 random ones) is *wide*: its word never changes, and an update shows a new record.
+//! The entry (or place) of a record says so; where records of fixed size need no places, `wide` says
+//! so of the sorted ones.
 //!
 //! With 8-byte keys and values a sorted record takes 17 bytes, a later one 24.
 //!
@@ -66,6 +66,11 @@ const FORMAT: u64 = 3;
 
 /// The most sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;
+/// Entries for later records of a leaf with so many sorted ones: with 60, they end a line with the
+/// fingerprints.
+pub(super) const fn later(leaf: usize) -> usize {
+    (7 * leaf).div_ceil(15)
+}
 /// Levels that a tree may have.
 pub(super) const MAX_LEVEL: usize = 40;
 
@@ -416,7 +421,7 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
     pub(super) const PAIRS: bool =
         matches!((K::SHAPE, V::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
     /// Entries for later records.
-    pub(super) const LATER: usize = LEAF.div_ceil(3);
+    pub(super) const LATER: usize = later(LEAF);
     /// Where the fingerprints are.
     pub(super) const FINGERPRINTS: usize = ENTRIES + Self::LATER;
     /// The most words of live records in a leaf that is not split.
@@ -494,9 +499,9 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_of_8_byte_records_has_three_lines_of_header() {
+    fn a_leaf_of_8_byte_records_has_five_lines_of_header() {
         type G = Geometry<u64, u64, 60, 64>;
-        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(60)), (20, 24, 32));
+        assert_eq!((G::LATER, G::FINGERPRINTS, G::records(60)), (28, 32, 40));
         assert_eq!((G::CHILDREN, G::INNER_WORDS), (72, 144));
     }
 }

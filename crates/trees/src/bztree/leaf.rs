@@ -9,12 +9,12 @@ use pmindex_record::{Probe, Slot};
 
 use super::layout::{
     DEAD, ENTRIES, Entry, Geometry, INFO, Info, MAX_LEAF, NOTHING, Place, Ptr, STATUS, State,
-    Status, WIDE,
+    Status, WIDE, later,
 };
 use super::record::{Raw, Record};
 
 /// The most entries for later records.
-pub(super) const MOST_LATER: usize = MAX_LEAF.div_ceil(3);
+pub(super) const MOST_LATER: usize = later(MAX_LEAF);
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {

@@ -17,7 +17,7 @@ use super::leaf::{Leaf, Reservation};
 
 /// A persistent, lock-free ordered map: BzTree.
 ///
-/// `LEAF` is the number of sorted records of a leaf (3 to 62; a third as many more are buffered
+/// `LEAF` is the number of sorted records of a leaf (3 to 62; half as many more are buffered
 /// beside them), `INNER` the number of separators of an inner node (3 to 512).
 ///
 /// Works the same in a volatile pool, where nothing is flushed.
@@ -25,8 +25,8 @@ use super::leaf::{Leaf, Reservation};
 /// # Cost
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no change of
-/// structure: insert and update 5 and 2, remove 4 and 2 (those that other operations flush later
-/// included), reads none. No DRAM but for a few counters.
+/// structure: insert 5 and 2, update of one word and remove 4 and 2, other updates as an insert (those
+/// that other operations flush later included), reads none. No DRAM but for a few counters.
 pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) entry: IndexEntry,
