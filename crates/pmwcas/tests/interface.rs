@@ -157,6 +157,26 @@ fn blocks_go_where_the_policy_says() {
     bed.audit();
 }
 
+#[test]
+fn a_block_that_is_written_past_the_caches_belongs_to_its_operation() {
+    let bed = Bed::new();
+    let words: Vec<u64> = (1..=13).collect();
+    let put = |expected: u64| {
+        let mut session = bed.mwcas.session().expect("free");
+        let mut change = session.descriptor();
+        let block = change.allocate_extra_words(&words, 128, 64).expect("room");
+        change.add_word(bed.word(0), expected, block.offset()).expect("room");
+        change.execute().expect("emulated")
+    };
+    assert!(put(0));
+    let block = bed.mwcas.pool().words(bed.read(0), words.len()).expect("in bounds");
+    let found: Vec<u64> = block.iter().map(|word| bed.mwcas.pool().pm().load(word)).collect();
+    assert_eq!(found, words);
+    bed.audit();
+    assert!(!put(0), "the word is not 0 any more");
+    bed.audit(); // the new block went back
+}
+
 /// Threads move amounts between the words; returns how many attempts failed, and how many there
 /// were.
 fn transfers(bed: &Bed, threads: usize, words: usize, rounds: usize) -> (u64, u64) {
