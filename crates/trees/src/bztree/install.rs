@@ -83,15 +83,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         items: &[Item<'_>],
         little: bool,
     ) -> Result<Ptr, Refused> {
-        self.add_draft(op, &Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
+        Self::add_draft(op, &Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
     }
 
     /// Makes a leaf with these contents, as part of an operation.
-    pub(super) fn add_draft(
-        &self,
-        op: &mut Descriptor<'_, '_, M>,
-        draft: &Draft,
-    ) -> Result<Ptr, Refused> {
+    pub(super) fn add_draft(op: &mut Descriptor<'_, '_, M>, draft: &Draft) -> Result<Ptr, Refused> {
         if draft.total > MOST_LEAF_WORDS {
             return Err(corrupt("records too long for a leaf", 0).into());
         }
@@ -102,11 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Makes an inner node, as part of an operation.
-    pub(super) fn add_inner(
-        &self,
-        op: &mut Descriptor<'_, '_, M>,
-        fan: &Fan,
-    ) -> Result<Ptr, Refused> {
+    pub(super) fn add_inner(op: &mut Descriptor<'_, '_, M>, fan: &Fan) -> Result<Ptr, Refused> {
         let words = fan.draft::<K, V, LEAF, INNER>()?;
         let bytes = 8 * words.len() as u64;
         // durable before: the operation that makes it reachable.
@@ -129,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 [one] => one,
                 _ => {
                     let level = old[0].level() + 1;
-                    self.add_inner(op, &Fan { level, separators, children: new })?
+                    Self::add_inner(op, &Fan { level, separators, children: new })?
                 }
             };
             op.add_word(path.anchor, old[0].word(), top.word())?;
@@ -170,11 +162,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else if above == 0 && fan.children.len() == 1 {
             new.push(fan.children[0]); // the root has one child left: that is the root now
         } else if fan.fits::<INNER>() {
-            new.push(self.add_inner(op, &fan)?);
+            new.push(Self::add_inner(op, &fan)?);
         } else {
             let (between, right) = fan.split();
-            new.push(self.add_inner(op, &fan)?);
-            new.push(self.add_inner(op, &right)?);
+            new.push(Self::add_inner(op, &fan)?);
+            new.push(Self::add_inner(op, &right)?);
             separators.push(between);
         }
         let old = &[step.node];

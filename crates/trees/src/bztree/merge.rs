@@ -280,7 +280,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !room || !fan.fits::<INNER>() {
             return Ok(false);
         }
-        let new = vec![self.add_inner(&mut op, &fan)?];
+        let new = vec![Self::add_inner(&mut op, &fan)?];
         let change = Change { depth, index, old: &old, new, separators: Vec::new() };
         self.add_change(&mut op, path, change)?;
         Ok(op.execute()?)

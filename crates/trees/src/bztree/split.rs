@@ -105,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut first = 0;
         for end in cut.into_iter().chain([contents.len()]) {
             let draft = contents.draft::<K, V, M, LEAF, INNER>(self.pm(), first..end);
-            new.push(self.add_draft(&mut op, &draft)?);
+            new.push(Self::add_draft(&mut op, &draft)?);
             first = end;
         }
         if let Some(at) = cut {
@@ -157,7 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut op = session.descriptor();
         Self::add_status(&mut op, node.status_cell(), status, status.frozen())?;
         Self::add_free(&mut op, node.offset())?;
-        let new = vec![self.add_inner(&mut op, &left)?, self.add_inner(&mut op, &right)?];
+        let new = vec![Self::add_inner(&mut op, &left)?, Self::add_inner(&mut op, &right)?];
         let index = depth.checked_sub(1).map_or(0, |above| path.steps()[above].index);
         let (old, separators) = (&[step.node], vec![between]);
         self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
