@@ -2,9 +2,13 @@
 
 use pmindex_core::{Medium, PmCell, PmError};
 
+use crate::change::keys16_words;
 use crate::child::{Child, Kind, LEAF_LIMIT, Target};
-use crate::node::{Nodes, PREFIX_MAX};
+use crate::node::{Meta, Node, Nodes, PREFIX_MAX, prefix_mask};
 use crate::tree::{Root, key_word};
+
+/// The most nodes of a size that a builder takes at a time.
+const ROW: u32 = 64;
 
 /// Leaves in the order of their keys.
 pub trait Sorted {
@@ -34,40 +38,30 @@ struct Part<'n> {
 #[must_use = "its nodes are taken"]
 pub struct Built(Child);
 
+/// Nodes of one size in a row that a builder has taken and not used.
+#[derive(Debug, Default)]
+struct Row {
+    next: u32,
+    end: u32,
+    /// How many the last row had.
+    taken: u32,
+}
+
+/// Builds trees, one after the other. It takes nodes several at a time, so builders on several threads
+/// do not meet at each node; what is left it gives back when it is dropped.
+#[derive(Debug)]
+pub struct Builder<'n> {
+    nodes: &'n Nodes,
+    rows: [Row; 4],
+    /// Where the children of the node under way begin, and their bytes.
+    starts: Vec<(u8, usize)>,
+}
+
 impl Nodes {
-    /// Builds a tree from leaves whose keys strictly ascend.
-    ///
-    /// # Errors
-    /// [`PmError::Corrupt`] if the keys do not ascend (with a leaf as the offset), and as
-    /// [`Tree::insert`](crate::Tree::insert); nothing is taken then.
-    ///
-    /// # Cost
-    /// O(n) in the leaves and the bytes that tell them apart; each node is made once, at its size.
-    pub fn build(&self, leaves: &impl Sorted) -> Result<Built, PmError> {
-        if leaves.is_empty() {
-            return Ok(Built(Child::NOTHING));
-        }
-        // A place for the first cell, that nobody can reach.
-        let place = self.alloc(Kind::N4, 0, 0)?;
-        let top = &self.resolve(place).head().end;
-        let mut parts = vec![Part { cell: top, from: 0, to: leaves.len(), depth: 0 }];
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(part) = parts.pop()
-        {
-            result = self.build_part(leaves, &part, &mut parts);
-        }
-        let built = Built(self.dram.load(top));
-        if let Target::Node(kind, index) = place.target() {
-            self.free(kind, index);
-        }
-        match result {
-            Ok(()) => Ok(built),
-            Err(error) => {
-                self.forget(&built);
-                Err(error)
-            }
-        }
+    /// A builder of trees of these nodes.
+    #[must_use]
+    pub fn builder(&self) -> Builder<'_> {
+        Builder { nodes: self, rows: Default::default(), starts: Vec::new() }
     }
 
     /// Puts a built tree in the place of an empty one.
@@ -93,71 +87,214 @@ impl Nodes {
         }
     }
 
-    fn build_part<'n>(
-        &'n self,
-        leaves: &impl Sorted,
-        part: &Part<'n>,
-        parts: &mut Vec<Part<'n>>,
-    ) -> Result<(), PmError> {
-        let &Part { cell, mut from, to, mut depth } = part;
-        if to - from == 1 {
-            let leaf = leaves.leaf(from);
-            if leaf >= LEAF_LIMIT {
-                return Err(PmError::BadOption { what: "the number of a leaf", value: leaf });
+    /// Takes a row of nodes that were never used, if no used one is free; else one that is.
+    fn row(&self, kind: Kind, count: u32) -> Result<(u32, u32), PmError> {
+        macro_rules! row {
+            ($arena:expr) => {{
+                let arena = &$arena;
+                if count > 1
+                    && arena.len() == arena.used() as usize
+                    && let Ok(first) = arena.alloc_fresh(count)
+                {
+                    Ok((first, first + count))
+                } else {
+                    arena.alloc().map(|one| (one, one + 1))
+                }
+            }};
+        }
+        match kind {
+            Kind::N4 => row!(self.n4),
+            Kind::N16 => row!(self.n16),
+            Kind::N48 => row!(self.n48),
+            Kind::N256 => row!(self.n256),
+        }
+    }
+}
+
+impl<'n> Builder<'n> {
+    /// Builds a tree from leaves whose keys strictly ascend.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the keys do not ascend (with a leaf as the offset), and as
+    /// [`Tree::insert`](crate::Tree::insert); nothing is taken then.
+    ///
+    /// # Cost
+    /// O(n) in the leaves and the bytes that tell them apart; each node is made once, at its size.
+    pub fn build(&mut self, leaves: &impl Sorted) -> Result<Built, PmError> {
+        if leaves.is_empty() {
+            return Ok(Built(Child::NOTHING));
+        }
+        let mut parts = Vec::new();
+        let built = Built(self.child(leaves, 0, leaves.len(), 0, &mut parts)?);
+        while let Some(part) = parts.pop() {
+            match self.child(leaves, part.from, part.to, part.depth, &mut parts) {
+                Ok(child) => self.nodes.dram.store(part.cell, child),
+                Err(error) => {
+                    self.nodes.forget(&built);
+                    return Err(error);
+                }
             }
-            self.dram.store(cell, Child::leaf(leaf));
-            return Ok(());
+        }
+        Ok(built)
+    }
+
+    /// A node that nobody has.
+    #[inline(always)]
+    fn take(&mut self, kind: Kind) -> Result<Child, PmError> {
+        let row = &mut self.rows[kind as usize];
+        if row.next == row.end {
+            row.taken = (2 * row.taken).clamp(1, ROW);
+            (row.next, row.end) = self.nodes.row(kind, row.taken)?;
+        }
+        row.next += 1;
+        Ok(Child::node(kind, row.next - 1))
+    }
+
+    /// A leaf, or a node for several; what goes under the node is added to `parts`.
+    fn child(
+        &mut self,
+        leaves: &impl Sorted,
+        mut from: usize,
+        to: usize,
+        mut depth: usize,
+        parts: &mut Vec<Part<'n>>,
+    ) -> Result<Child, PmError> {
+        if to - from == 1 {
+            return leaf(leaves, from);
         }
         let ((word, have), (last, lasts)) =
             (key_word(leaves.key(from), depth), key_word(leaves.key(to - 1), depth));
         let common = ((word ^ last).trailing_zeros() as usize / 8).min(have).min(lasts);
+        debug_assert!(common <= PREFIX_MAX, "a word");
         depth += common;
-        let mut end = None;
+        let mut end = Child::NOTHING;
         if leaves.key(from).len() == depth {
-            end = Some(Child::leaf(leaves.leaf(from)));
+            end = leaf(leaves, from)?;
             from += 1;
         }
         // Where the next byte changes.
-        let mut starts = Vec::new();
+        self.starts.clear();
         let mut before = None;
         for at in from..to {
             let byte = leaves.key(at).get(depth).copied();
-            if byte.is_none() || byte < before {
+            let Some(byte) = byte.filter(|&byte| before <= Some(byte)) else {
                 let offset = leaves.leaf(at);
                 return Err(PmError::Corrupt { what: "keys out of order, or one twice", offset });
-            }
-            if byte != before {
-                starts.push((byte.unwrap_or(0), at));
-                before = byte;
+            };
+            if before != Some(byte) {
+                self.starts.push((byte, at));
+                before = Some(byte);
             }
         }
-        debug_assert!(common <= PREFIX_MAX, "a word");
-        let kind = match starts.len() {
+        let kind = match self.starts.len() {
             0..=4 => Kind::N4,
             5..=16 => Kind::N16,
             17..=48 => Kind::N48,
             _ => Kind::N256,
         };
-        let made = self.alloc(kind, word, common)?;
-        self.dram.store(cell, made);
-        let node = self.resolve(made);
-        if let Some(end) = end {
-            self.dram.store(&node.head().end, end);
-        }
-        for &(byte, _) in &starts {
-            self.add(node, byte, Child::NOTHING);
-        }
-        for (i, &(byte, from)) in starts.iter().enumerate().rev() {
+        let made = self.take(kind)?;
+        let filled = self.fill(made, leaves, (to, depth), parts);
+        let meta = match filled {
+            Ok(meta) => meta,
+            Err(error) => {
+                if let Target::Node(kind, index) = made.target() {
+                    self.nodes.free(kind, index);
+                }
+                return Err(error);
+            }
+        };
+        let (dram, head) = (&self.nodes.dram, self.nodes.resolve(made).head());
+        dram.store(&head.meta, meta.with_prefix_len(common));
+        dram.store(&head.prefix, word & prefix_mask(common));
+        dram.store(&head.end, end);
+        Ok(made)
+    }
+
+    /// Fills a node with children, and says what its meta word is but for the prefix.
+    fn fill(
+        &self,
+        made: Child,
+        leaves: &impl Sorted,
+        (to, depth): (usize, usize),
+        parts: &mut Vec<Part<'n>>,
+    ) -> Result<Meta, PmError> {
+        let nodes: &'n Nodes = self.nodes;
+        let (dram, starts) = (&nodes.dram, &self.starts);
+        let count = starts.len();
+        let mut put = |cell: &'n PmCell<Child>, i: usize| {
+            let from = starts[i].1;
             let to = starts.get(i + 1).map_or(to, |&(_, next)| next);
-            let meta = self.meta(node);
-            if let Some(cell) = self.find(node, meta, byte) {
-                if to - from == 1 && leaves.leaf(from) < LEAF_LIMIT {
-                    self.dram.store(cell, Child::leaf(leaves.leaf(from)));
-                } else {
-                    parts.push(Part { cell, from, to, depth: depth + 1 });
+            let mut child = Child::NOTHING;
+            if to - from == 1 {
+                child = leaf(leaves, from)?;
+            } else {
+                parts.push(Part { cell, from, to, depth: depth + 1 });
+            }
+            dram.store(cell, child);
+            Ok::<(), PmError>(())
+        };
+        let meta = Meta::new(0).with_count(count);
+        match nodes.resolve(made) {
+            Node::N4(node) => {
+                let mut keys = [0; 4];
+                for (i, &(byte, _)) in starts.iter().enumerate() {
+                    keys[i] = byte;
+                    put(&node.children[i], i)?;
+                }
+                return Ok(meta.with_keys(u32::from_le_bytes(keys)));
+            }
+            Node::N16(node) => {
+                let mut keys = [0; 16];
+                for (i, &(byte, _)) in starts.iter().enumerate() {
+                    keys[i] = byte;
+                    put(&node.children[i], i)?;
+                }
+                for (cell, word) in node.keys.iter().zip(keys16_words(keys)) {
+                    dram.store(cell, word);
+                }
+            }
+            Node::N48(node) => {
+                let mut index = [[0; 8]; 32];
+                for (i, &(byte, _)) in starts.iter().enumerate() {
+                    index[usize::from(byte / 8)][usize::from(byte % 8)] = i as u8 + 1;
+                    put(&node.children[i], i)?;
+                }
+                for (cell, bytes) in node.index.iter().zip(index) {
+                    dram.store(cell, u64::from_le_bytes(bytes));
+                }
+            }
+            Node::N256(node) => {
+                let mut i = 0;
+                for (byte, cell) in node.children.iter().enumerate() {
+                    if starts.get(i).is_some_and(|&(next, _)| usize::from(next) == byte) {
+                        put(cell, i)?;
+                        i += 1;
+                    } else {
+                        dram.store(cell, Child::NOTHING);
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(meta)
     }
+}
+
+impl Drop for Builder<'_> {
+    fn drop(&mut self) {
+        for (row, kind) in self.rows.iter().zip([Kind::N4, Kind::N16, Kind::N48, Kind::N256]) {
+            for index in (row.next..row.end).rev() {
+                self.nodes.free(kind, index);
+            }
+        }
+    }
+}
+
+/// Leaf `at`, if it may be one.
+#[inline(always)]
+fn leaf(leaves: &impl Sorted, at: usize) -> Result<Child, PmError> {
+    let leaf = leaves.leaf(at);
+    if leaf >= LEAF_LIMIT {
+        return Err(PmError::BadOption { what: "the number of a leaf", value: leaf });
+    }
+    Ok(Child::leaf(leaf))
 }

@@ -87,9 +87,9 @@ impl Nodes {
     }
 
     fn put_keys16(&self, node: &crate::node::Node16, keys: [u8; 16]) {
-        let keys = u128::from_le_bytes(keys);
-        self.dram.store(&node.keys[0], keys as u64);
-        self.dram.store(&node.keys[1], (keys >> 64) as u64);
+        for (cell, word) in node.keys.iter().zip(keys16_words(keys)) {
+            self.dram.store(cell, word);
+        }
     }
 
     fn put_index48(&self, node: &crate::node::Node48, byte: u8, slot: u8) {
@@ -121,6 +121,12 @@ impl Nodes {
             _ => unreachable!("a child that was made as a node"),
         }
     }
+}
+
+/// The words of the bytes of a [`Node16`](crate::node::Node16).
+pub(crate) fn keys16_words(keys: [u8; 16]) -> [u64; 2] {
+    let keys = u128::from_le_bytes(keys);
+    [keys as u64, (keys >> 64) as u64]
 }
 
 /// The size above.

@@ -72,7 +72,7 @@ mod remove;
 mod tree;
 mod walk;
 
-pub use build::{Built, Sorted};
+pub use build::{Builder, Built, Sorted};
 pub use child::LEAF_LIMIT;
 pub use find_many::Search;
 pub use image::{Part, Restore, Saved};

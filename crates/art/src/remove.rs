@@ -44,8 +44,28 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// # Cost
     /// As a search; one to three nodes locked, more behind a long common part of keys.
     pub fn remove(&self, pm: &impl Medium, key: &[u8]) -> Result<Option<u64>, PmError> {
+        self.remove_if(pm, key, |leaf| self.leaves.key_is(leaf, key))
+    }
+
+    /// Removes `leaf`, whose key is `key`; whether it was there. As [`remove`](Self::remove), but no
+    /// leaf's key is read: the caller knows it.
+    ///
+    /// # Errors
+    /// None that the leaves fail with.
+    #[inline]
+    pub fn remove_leaf(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<bool, PmError> {
+        Ok(self.remove_if(pm, key, |found| Ok(found == leaf))?.is_some())
+    }
+
+    #[inline(always)]
+    fn remove_if(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        wanted: impl Fn(u64) -> Result<bool, PmError>,
+    ) -> Result<Option<u64>, PmError> {
         loop {
-            match self.attempt_remove(pm, key) {
+            match self.attempt_remove(pm, key, &wanted) {
                 Ok(done) => return done,
                 Err(Changed) => pm.spin(),
             }
@@ -56,6 +76,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         &self,
         pm: &impl Medium,
         key: &[u8],
+        wanted: &impl Fn(u64) -> Result<bool, PmError>,
     ) -> Result<Result<Option<u64>, PmError>, Changed> {
         let (mut at, mut child) = self.start(pm);
         let mut cell = &self.root.child;
@@ -64,7 +85,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
             let (kind, index) = match child.target() {
                 Target::Nothing => return if at.holds(pm) { Ok(Ok(None)) } else { Err(Changed) },
                 Target::Leaf(leaf) => {
-                    let same = self.leaves.key_is(leaf, key);
+                    let same = wanted(leaf);
                     if !at.holds(pm) {
                         return Err(Changed);
                     }

@@ -7,6 +7,9 @@ use crate::child::{Child, Target};
 use crate::leaves::Leaves;
 use crate::node::{Header, Nodes, PREFIX_MAX, prefix_mask};
 
+/// Children of a tree's top that are fetched before a walk begins there.
+const AHEAD: usize = 32;
+
 pm_struct! {
     /// The root of a tree, in DRAM: any number of them share their [`Nodes`]. Zero is an empty tree.
     #[align(16)]
@@ -211,11 +214,12 @@ impl<'t, L: Leaves> Tree<'t, L> {
     #[inline]
     pub fn prefetch(&self, direction: crate::Direction) {
         let child = self.nodes.dram.load(&self.root.child);
-        let first: &[u8] = match direction {
-            crate::Direction::Ascending => &[0],
-            crate::Direction::Descending => &[255],
-        };
-        self.nodes.prefetch_child(child, first, 0);
+        if let Target::Node(kind, index) = child.target() {
+            let up = direction == crate::Direction::Ascending;
+            let first = if up { 0 } else { 255 };
+            self.nodes.prefetch(kind, index, None);
+            self.nodes.prefetch_children(self.nodes.get(kind, index), first, up, AHEAD);
+        }
     }
 
     /// Whether there is no leaf.

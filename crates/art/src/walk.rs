@@ -237,7 +237,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                     }
                 }
             }
-            match self.advance(pm, scratch, self.enough - places.len(), found) {
+            match self.advance(pm, scratch, places, found) {
                 Some(Some(next)) => (at, child, edge) = next,
                 Some(None) => return Ok(Ended::Done),
                 None => return Ok(Ended::Changed),
@@ -337,15 +337,16 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         }
     }
 
-    /// The next child of the last frame that has one; `None` if that has changed, `Some(None)` if
-    /// there is none left.
+    /// The next child to look at, of the last frame that has one: behind the leaves that are inside
+    /// for sure, whose places it adds. `None` if a frame has changed, `Some(None)` if there is none
+    /// left, or there are places enough.
     #[allow(clippy::option_option, clippy::type_complexity, reason = "see above")]
     #[inline(always)]
     fn advance(
         &self,
         pm: &impl Medium,
         scratch: &mut Scratch<'t>,
-        wanted: usize,
+        places: &mut Vec<Place<'t>>,
         found: &mut impl FnMut(u64),
     ) -> Option<Option<(At<'t>, Child, bool)>> {
         let Scratch { frames, window } = scratch;
@@ -354,11 +355,18 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             if let Some(&child) = window.get(frame.next) {
                 frame.next += 1;
                 let edge = frame.edge.take().is_some();
+                if let (Target::Leaf(leaf), false) = (child.target(), edge) {
+                    places.push(Place { leaf, lock: at.lock, version: at.version });
+                    if places.len() >= self.enough {
+                        return Some(None);
+                    }
+                    continue;
+                }
                 return Some(Some((at, child, edge)));
             }
             window.truncate(frame.start);
             if frame.from.is_some() {
-                self.refill(frame, window, wanted, found);
+                self.refill(frame, window, self.enough - places.len(), found);
                 if !frame.at.holds(pm) {
                     return None;
                 }

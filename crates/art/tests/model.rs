@@ -168,9 +168,9 @@ fn compare_all<L: pmindex_art::Leaves>(
     let root = roots.get(roots.alloc().unwrap());
     let before = nodes.counts();
     let sorted = All(model.iter().map(|(k, l)| (k, *l)).collect());
-    nodes.forget(&nodes.build(&sorted).unwrap());
+    nodes.forget(&nodes.builder().build(&sorted).unwrap());
     assert_eq!(nodes.counts(), before);
-    nodes.install(pm, root, &nodes.build(&sorted).unwrap());
+    nodes.install(pm, root, &nodes.builder().build(&sorted).unwrap());
     let built = Tree::new(nodes, root, &|_: u64, _: &mut KeyBuf| -> Result<(), PmError> {
         unreachable!("no key is needed")
     });
@@ -187,6 +187,13 @@ fn compare_all<L: pmindex_art::Leaves>(
     let mut near = vec![None; all.len()];
     tree.near_many(pm, model.keys().map(Vec::as_slice), |at, leaf| near[at] = leaf);
     assert!(near.into_iter().flatten().eq(all));
+    for (key, &leaf) in model {
+        assert!(!built.remove_leaf(pm, key, leaf + 1).unwrap(), "another leaf stays");
+        assert!(built.remove_leaf(pm, key, leaf).unwrap());
+        assert!(!built.remove_leaf(pm, key, leaf).unwrap());
+    }
+    assert!(built.is_empty(pm));
+    assert_eq!(nodes.counts(), before);
 }
 
 fn walk_unbounded<L: pmindex_art::Leaves>(
@@ -248,7 +255,7 @@ fn keys_out_of_order_are_refused_by_build() {
         }
     }
     let nodes = Nodes::new(100).unwrap();
-    let build = |keys: &[&'static [u8]]| nodes.build(&Wrong(keys.to_vec()));
+    let build = |keys: &[&'static [u8]]| nodes.builder().build(&Wrong(keys.to_vec()));
     assert!(build(&[b"", b"a", b"aa", b"ab", b"b"]).is_ok());
     for keys in [
         &[&b"a"[..], b"a"][..],

@@ -139,13 +139,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let Some(new) = stage.add(record, place.as_ref(), version) else { break };
             results.push(new);
         }
-        let staged = results.len();
+        let before = inserted.len();
         stage.commit(&mut results, inserted)?;
-        Ok(staged)
+        Ok(inserted.len() - before)
     }
 }
 
-/// A record that is written and not committed.
+/// A record that has a slot, and is written when the stage is committed.
 struct Staged<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     // Dropped before the lock.
     pending: Pending<'t, K, V, M, CHUNK, PREFIX>,
@@ -163,8 +163,6 @@ struct Staged<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PRE
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     hand: Option<MutexGuard<'t, Hand>>,
-    /// Objects.
-    flushed: Option<Flushed>,
     // In order: of two records that share a lock the first one has it.
     records: Vec<Staged<'t, 'r, K, V, M, CHUNK, PREFIX>>,
     added: usize,
@@ -174,7 +172,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
     Stage<'t, 'r, K, V, M, CHUNK, PREFIX>
 {
     fn new(tree: &'t Hart<K, V, M, CHUNK, PREFIX>) -> Self {
-        Self { tree, hand: None, flushed: None, records: Vec::new(), added: 0 }
+        Self { tree, hand: None, records: Vec::new(), added: 0 }
     }
 
     /// Stages a record: whether its key is new; `None` if it cannot join.
@@ -210,13 +208,13 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
                 return Some(false);
             }
         }
-        self.write(record, guard, version)?;
+        self.take(record, guard, version)?;
         self.added += 1;
         Some(true)
     }
 
-    /// Writes and flushes a record. One that cannot be written goes in alone, and says why.
-    fn write(
+    /// Takes a slot for a record. What cannot have one goes in alone, and says why.
+    fn take(
         &mut self,
         record: &'r Incoming<'r, K, V>,
         guard: Option<VersionGuard<'t>>,
@@ -224,20 +222,37 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
     ) -> Option<()> {
         let tree = self.tree;
         let hand = self.hand.get_or_insert_with(|| tree.chunks.hand(tree.pm()));
-        let mut pending = Pending::take(tree, tree.root().ok()?, hand).ok()?;
-        if let Some(written) = pending.write(record).ok()? {
-            self.flushed = Some(both(self.flushed.take(), written));
-        }
+        let pending = Pending::take(tree, tree.root().ok()?, hand).ok()?;
         self.records.push(Staged { pending, record, at: self.added, version, guard });
         Some(())
     }
 
-    /// Makes what is staged durable (end of P1, and P2), then visible. What `results` says is
-    /// appended to `inserted` as far as that succeeds.
+    /// Writes all records, and flushes their objects: behind the search, so that the lines of all of
+    /// them are there together. The first one that cannot be written ends the stage before it, goes in
+    /// alone, and says why.
+    fn write_all(&mut self, results: &mut Vec<bool>) -> Option<Flushed> {
+        let mut flushed = None;
+        for i in 0..self.records.len() {
+            let staged = &mut self.records[i];
+            match staged.pending.write(staged.record) {
+                Ok(Some(written)) => flushed = Some(both(flushed, written)),
+                Ok(None) => {}
+                Err(_) => {
+                    results.truncate(staged.at);
+                    self.records.truncate(i);
+                    break;
+                }
+            }
+        }
+        flushed
+    }
+
+    /// Writes what is staged, makes it durable (end of P1, and P2), then visible. What `results` says
+    /// is appended to `inserted` as far as that succeeds.
     fn commit(mut self, results: &mut Vec<bool>, inserted: &mut Vec<bool>) -> Result<(), PmError> {
         let pm = self.tree.pm();
         if !self.records.is_empty() {
-            if let Some(flushed) = self.flushed.take() {
+            if let Some(flushed) = self.write_all(results) {
                 pm.fence(flushed)?;
             }
             let committed = self.commit_bits()?;

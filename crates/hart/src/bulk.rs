@@ -10,7 +10,7 @@
 //! fails takes back what it has made. All key locks are held throughout, and the trees are built
 //! aside, so nobody sees any of it before P3.
 
-use pmindex_art::Built;
+use pmindex_art::{Builder, Built};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, Pool, Rmw};
 use pmindex_index::{IndexError, Key, Value};
@@ -95,6 +95,7 @@ struct Load<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: u
     /// Records of the entry under way, and the trees of those before.
     items: Vec<Item>,
     entry: usize,
+    builder: Builder<'t>,
     built: Vec<(usize, Built)>,
     last: Option<K>,
     loaded: u64,
@@ -113,6 +114,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             line: None,
             items: Vec::new(),
             entry: 0,
+            builder: tree.nodes.builder(),
             built: Vec::new(),
             last: None,
             loaded: 0,
@@ -184,7 +186,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn build_entry(&mut self) -> Result<(), PmError> {
         if !self.items.is_empty() {
             let tree = self.tree;
-            let built = tree.nodes.build(&Entry::new(&tree.records, &self.items)?)?;
+            let built = self.builder.build(&Entry::new(&tree.records, &self.items)?)?;
             self.built.push((self.entry, built));
             self.items.clear();
         }

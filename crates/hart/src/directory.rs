@@ -30,6 +30,17 @@ const fn prefixes(n: usize) -> usize {
     if n == 0 { 1 } else { 1 + 256 * prefixes(n - 1) }
 }
 
+/// By how much each byte of a prefix moves on.
+const fn steps<const PREFIX: usize>() -> [usize; PREFIX] {
+    let mut steps = [0; PREFIX];
+    let mut at = 0;
+    while at < PREFIX {
+        steps[at] = prefixes(PREFIX - 1 - at);
+        at += 1;
+    }
+    steps
+}
+
 /// Where a key goes: an entry, and what the tree there orders of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home<'k> {
@@ -56,15 +67,13 @@ impl<const PREFIX: usize> Directory<PREFIX> {
     /// Where a key goes.
     #[inline(always)]
     pub(crate) fn home(key: &[u8]) -> Home<'_> {
-        let mut entry = 0;
-        let mut at = 0;
-        while at < PREFIX
-            && let Some(&byte) = key.get(at)
-        {
-            entry += 1 + usize::from(byte) * prefixes(PREFIX - 1 - at);
-            at += 1;
+        let steps = const { steps::<PREFIX>() };
+        if let Some((first, rest)) = key.split_first_chunk::<PREFIX>() {
+            let ranks = first.iter().zip(steps).map(|(&byte, step)| 1 + usize::from(byte) * step);
+            return Home { entry: ranks.sum(), rest };
         }
-        Home { entry, rest: &key[at..] }
+        let ranks = key.iter().zip(steps).map(|(&byte, step)| 1 + usize::from(byte) * step);
+        Home { entry: ranks.sum(), rest: &[] }
     }
 
     /// What of a key its tree orders.

@@ -71,6 +71,7 @@ mod directory;
 mod epalloc;
 mod layout;
 mod range;
+mod rebuild;
 mod record;
 mod recover;
 mod salvage;

@@ -24,6 +24,8 @@ use crate::tree::Hart;
 
 /// The most records that are read at a time.
 const BATCH: usize = 128;
+/// How far ahead of the record that is read the objects of another one are fetched.
+const AHEAD: usize = 12;
 
 /// Items of a range scan, from both ends.
 pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
@@ -246,7 +248,12 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let mut held: Option<(K, V)> = None;
         let mut changed = false;
         let mut ended = false;
-        for place in &self.places {
+        let objects = |place: &Place<'_>| {
+            tree.records.prefetch_objects(SlotRef::from_number(place.leaf));
+        };
+        self.places.iter().take(AHEAD).for_each(objects);
+        for (at, place) in self.places.iter().enumerate() {
+            self.places.get(at + AHEAD).into_iter().for_each(objects);
             let Some(record) = tree.read_record(place) else {
                 changed = true;
                 break;

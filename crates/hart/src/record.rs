@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use pmindex_art::{KeyBuf, Leaves};
-use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
 use pmindex_record::{Datum, Probe};
 
@@ -88,6 +88,28 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: SlotRef) {
         self.pool.prefetch(PPtr::<PmU64>::new(slot.offset()));
+    }
+
+    /// Fetches what a record leads to: a long key, a value out of line, up to its third line. The
+    /// record is read. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_objects(&self, slot: SlotRef) {
+        let Ok(words) = self.words(slot) else { return };
+        if K::SHAPE.is_bytes() && self.pm().load_word(&words[0]) > SHORT_KEY as u64 {
+            self.prefetch_object(self.pm().load_word(&words[1]), 1);
+        }
+        if V::SHAPE != Shape::Inline(1) {
+            self.prefetch_object(self.pm().load_word(&words[key_words::<K>()]), 3);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_object(&self, word: u64, lines: u64) {
+        if let ValueWord::Object(at) = ValueWord::from_word(word) {
+            for line in 0..lines {
+                self.pool.prefetch(PPtr::<PmU64>::new(at.offset() + line * LINE as u64));
+            }
+        }
     }
 
     /// The words and length of an object.
@@ -194,8 +216,9 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(bytes)
     }
 
-    /// Copies the bytes of a byte-string key.
-    pub(crate) fn load_key_bytes(&self, slot: SlotRef, key: &mut KeyBuf) -> Result<(), PmError> {
+    /// Where the bytes of a byte-string key are, and how many.
+    #[inline]
+    fn key_part(&self, slot: SlotRef) -> Result<Object<'_>, PmError> {
         let words = self.words(slot)?;
         let len = self.pm().load_word(&words[0]);
         if len > MAX_KEY_BYTES as u64 {
@@ -203,13 +226,18 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
         let len = len as usize;
         if len <= SHORT_KEY {
-            self.pm().read_bytes(&words[1..4], key.zeroed(len));
-            return Ok(());
+            return Ok((&words[1..4], len));
         }
         let (words, found) = self.object(self.key_object(words, slot)?, MAX_KEY_BYTES)?;
         if found != len {
             return Err(corrupt("the length of a key", slot.offset()));
         }
+        Ok((words, len))
+    }
+
+    /// Copies the bytes of a byte-string key.
+    pub(crate) fn load_key_bytes(&self, slot: SlotRef, key: &mut KeyBuf) -> Result<(), PmError> {
+        let (words, len) = self.key_part(slot)?;
         self.pm().read_bytes(words, key.zeroed(len));
         Ok(())
     }
@@ -227,9 +255,8 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
                 Ok(K::from_words(&key[..n]))
             }
             Shape::Bytes => {
-                let mut key = KeyBuf::new();
-                self.load_key_bytes(slot, &mut key)?;
-                K::from_bytes(key.bytes())
+                let (words, len) = self.key_part(slot)?;
+                K::from_vec(self.pm().read_vec(words, len))
                     .ok_or_else(|| corrupt("the encoding of a key", slot.offset()))
             }
         }
@@ -262,9 +289,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
             }
             (Shape::Bytes, ValueWord::Object(at)) => {
                 let (words, len) = self.object(at, MAX_VALUE_BYTES)?;
-                let mut bytes = vec![0; len];
-                self.pm().read_bytes(words, &mut bytes);
-                V::from_bytes(&bytes).ok_or_else(wrong)
+                V::from_vec(self.pm().read_vec(words, len)).ok_or_else(wrong)
             }
             _ => Err(wrong()),
         }

@@ -7,8 +7,8 @@
 //! |-------|------|----|
 //! | 1 | the table: where the chunks are; what a bulk load left unfinished is discarded | one thread |
 //! | 2 | chunks of records: the key of each live record; the objects that it leads to are marked | all threads |
-//! | 3 | the records sorted by key | all threads |
-//! | 4 | a tree for each directory entry, each node made once | all threads |
+//! | 3 | the records sorted by key, those of some directory entries at a time | all threads |
+//! | 4 | a tree for each of these entries, each node made once ([`rebuild`](crate::rebuild)) | all threads |
 //! | 5 | chunks without anything live are given back | one thread |
 //!
 //! Nothing but phases 1 and 5 writes to the pool, and each of their steps is one ticket, so opening
@@ -29,16 +29,16 @@ use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
 use crate::epalloc::Chunks;
 use crate::layout::{
-    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, SlotRef, layout_id, per_line, record_at,
-    record_words,
+    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, layout_id, per_line, record_words,
 };
 use crate::record::Records;
 use crate::shutdown::free_pieces;
-use crate::sorted::{Entry, Item};
 use crate::tree::Hart;
 
 /// Chunks below which one thread does everything.
-const FEW: usize = 256;
+pub(crate) const FEW: usize = 256;
+/// How far ahead of the header that is read another one is fetched.
+const AHEAD: usize = 16;
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
@@ -135,7 +135,12 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             .places
             .iter()
             .enumerate()
-            .map(|(number, &chunk)| self.read_head(number, chunk))
+            .map(|(number, &chunk)| {
+                if let Some(&ahead) = table.places.get(number + AHEAD) {
+                    self.pool.prefetch(ahead);
+                }
+                self.read_head(number, chunk)
+            })
             .collect::<Result<Vec<_>, PmError>>()?;
         self.chunks.load(pm, table.segments, &chunks)?;
         let of_records: Vec<(u32, ChunkPtr)> = (0..)
@@ -151,12 +156,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.report.from_image = true;
             return Ok(());
         }
-        let threads = if of_records.len() >= FEW { all_threads() } else { 1 };
-        let parts = of_records.chunks(of_records.len().div_ceil(threads).max(1));
-        let found = on_threads(threads, parts, |part| self.read_chunks(part))?;
-        let records: usize = found.iter().map(Vec::len).sum();
-        let sorted = self.sort_all(threads, found)?;
-        self.build_all(threads, &sorted)?;
+        let (records, threads) = self.rebuild(&of_records)?;
         let freed = self.chunks.sort_out(&self.pool, root)?;
         self.counts[0].store(records as u64, Relaxed);
         self.report.records = records as u64;
@@ -237,110 +237,6 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         self.pool.words(chunk.offset(), (shape.bytes() / 8) as usize)?;
         Ok(Some((chunk, shape)))
-    }
-
-    /// Phase 2: the live records of some chunks.
-    fn read_chunks(&self, chunks: &[(u32, ChunkPtr)]) -> Result<Vec<Item>, PmError> {
-        let mut items = Vec::with_capacity(chunks.len() * CHUNK);
-        for &(number, chunk) in chunks {
-            let live = self.live_of(number, chunk)?;
-            self.chunks.set_taken(number, live);
-            let mut left = live;
-            while left != 0 {
-                let slot = left.trailing_zeros() as usize;
-                left &= left - 1;
-                let at = SlotRef::new(chunk.offset() + record_at(record_words::<K>(), slot), slot);
-                self.mark_objects(at)?;
-                items.push(self.records.item(at)?);
-            }
-        }
-        Ok(items)
-    }
-
-    /// Marks the objects that a record leads to.
-    fn mark_objects(&self, at: SlotRef) -> Result<(), PmError> {
-        let objects = self.objects_of(at)?;
-        for object in [objects.key, objects.value].into_iter().flatten() {
-            let words = self.records.object_slot_words(object)?;
-            self.chunks.mark(&self.pool, object, words)?;
-        }
-        Ok(())
-    }
-
-    /// Phase 3: all records in order, in parts that follow each other.
-    fn sort_all(&self, threads: usize, found: Vec<Vec<Item>>) -> Result<Vec<Vec<Item>>, PmError> {
-        if threads == 1 {
-            let mut all = found.into_iter().flatten().collect::<Vec<_>>();
-            self.records.sort(&mut all);
-            return Ok(vec![all]);
-        }
-        let (least, most) = found.iter().flatten().fold((u64::MAX, 0), |(least, most), item| {
-            (least.min(item.word()), most.max(item.word()))
-        });
-        // Parts by the bits behind the common prefix.
-        let bits = 64 - (least ^ most).leading_zeros();
-        let shift = bits.saturating_sub(9);
-        let origin = least.checked_shr(shift).unwrap_or(0);
-        let part_of = |item: &Item| (item.word().checked_shr(shift).unwrap_or(0) - origin) as usize;
-        let parts = most.checked_shr(shift).unwrap_or(0) - origin + 1;
-        let divided = on_threads(threads, found, |items| {
-            let mut parts = vec![Vec::new(); parts as usize];
-            for item in items {
-                parts[part_of(&item)].push(item);
-            }
-            Ok(parts)
-        })?;
-        let mut divided: Vec<_> = divided.into_iter().map(Vec::into_iter).collect();
-        let joined = (0..parts).map(|_| {
-            divided.iter_mut().filter_map(Iterator::next).filter(|p| !p.is_empty()).collect()
-        });
-        let joined: Vec<Vec<Vec<Item>>> = joined.collect();
-        on_threads(threads, joined, |part| {
-            let mut items = part.concat();
-            self.records.sort(&mut items);
-            Ok(items)
-        })
-    }
-
-    /// Phase 4.
-    fn build_all(&self, threads: usize, sorted: &[Vec<Item>]) -> Result<(), PmError> {
-        // Parts of one directory entry, which goes on from part to part, belong together.
-        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
-        let mut last = None;
-        for (at, part) in sorted.iter().enumerate() {
-            let (Some(first), Some(end)) = (part.first(), part.last()) else { continue };
-            let entry = self.records.entry_of(first)?;
-            match groups.last_mut() {
-                Some(group) if last == Some(entry) => group.end = at + 1,
-                _ => groups.push(at..at + 1),
-            }
-            last = Some(self.records.entry_of(end)?);
-        }
-        on_threads(threads, groups, |group| match &sorted[group] {
-            [part] => self.build_entries(part),
-            parts => self.build_entries(&parts.concat()),
-        })?;
-        Ok(())
-    }
-
-    /// Builds the trees of items in order, which have whole directory entries.
-    fn build_entries(&self, items: &[Item]) -> Result<(), PmError> {
-        let mut rest = items;
-        while let Some(first) = rest.first() {
-            let entry = self.records.entry_of(first)?;
-            let mut count = 1;
-            while let Some(item) = rest.get(count)
-                && self.records.entry_of(item)? == entry
-            {
-                count += 1;
-            }
-            let (now, others) = rest.split_at(count);
-            let built = self.nodes.build(&Entry::new(&self.records, now)?)?;
-            self.directory.mark(entry);
-            self.nodes.install(self.pool.pm(), self.directory.root(entry), &built);
-            rest = others;
-        }
-        Ok(())
     }
 }
 

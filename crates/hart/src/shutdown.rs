@@ -32,6 +32,9 @@ use crate::tree::Hart;
 
 /// Words of a piece, about: 64 KiB.
 const WORDS: usize = 8192;
+/// Those of an image in a large pool: each piece costs an opening some cache misses, one after the
+/// other, and two fences.
+const LARGE: (u64, usize) = (64 << 20, 4 * WORDS);
 const HEADER_WORDS: usize = size_of::<Piece>() / 8;
 /// Pieces below which one thread does everything.
 const FEW: usize = 64;
@@ -119,19 +122,23 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             return Ok(());
         }
         let root = self.root()?;
-        match self.save(root) {
-            Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
-            Err(_) => {
-                free_pieces(pool, root)?;
-                Ok(())
+        // There may be room for small pieces only.
+        let large = (pool.len() >= LARGE.0).then_some(LARGE.1);
+        for words in large.into_iter().chain([WORDS]) {
+            match self.save(root, words) {
+                Ok(()) => break,
+                Err(PmError::DurabilityLost(lost)) => return Err(lost.into()),
+                Err(_) => {
+                    free_pieces(pool, root)?;
+                }
             }
-            Ok(()) => Ok(()),
         }
+        Ok(())
     }
 
-    fn save(&self, root: &Root) -> Result<(), PmError> {
+    fn save(&self, root: &Root, words: usize) -> Result<(), PmError> {
         let pm = self.pm();
-        let nodes = self.nodes.save(WORDS);
+        let nodes = self.nodes.save(words);
         let mut trees = Vec::new();
         let mut next = self.directory.next(0, true);
         while let Some(entry) = next {

@@ -134,7 +134,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.chunks.prefetch_state(line);
         self.pm().fence(cleared)?; // durable before: reuse
         let home = Self::home(key.bytes());
-        self.tree(home.entry).remove(self.pm(), home.rest)?; // LIN
+        // Without another look at the record, whose line has left the cache.
+        self.tree(home.entry).remove_leaf(self.pm(), home.rest, slot.number())?; // LIN
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
         self.chunks.release_record(&self.pool, slot, line)?;

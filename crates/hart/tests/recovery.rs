@@ -90,6 +90,24 @@ fn a_bulk_load_is_there_after_opening() {
 }
 
 #[test]
+fn an_image_has_large_pieces_where_they_fit_and_small_ones_where_not() {
+    for zone in [4 << 20, 128 << 10] {
+        let opts = PoolOptions::new().size(64 << 20).zone_bytes(zone);
+        let pool = Arc::new(Pool::create_in_memory(&opts, |mapped| mapped).expect("memory"));
+        let hart = Hart::<u64, u64>::create(&pool, "h").expect("room");
+        for i in 0..RECORDS {
+            assert!(hart.insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room"));
+        }
+        let before = contents(&hart);
+        hart.close().expect("saved");
+        let hart = Hart::<u64, u64>::open(&pool, "h").expect("opened");
+        assert!(hart.recovery_report().from_image, "zones of {zone} bytes");
+        assert!(contents(&hart) == before);
+        pool.audit(hart.blocks().expect("known").into_iter()).expect("the image is gone");
+    }
+}
+
+#[test]
 fn an_index_is_read_and_recovered_but_never_written() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("pool");

@@ -9,7 +9,7 @@ use pmindex_core::{Arena, Mapped, Medium, PPtr, PmError, PmU64, Pool, Rmw};
 
 use crate::layout::{
     CLASSES, ChunkHead, ChunkPtr, ChunkShape, LineWord, PLACES, Root, SlotRef, objects_per_chunk,
-    record_at, size_class,
+    per_line, record_at, size_class,
 };
 
 use super::shelf::{IN_HAND, ON_SHELF, Shelf, States};
@@ -17,9 +17,6 @@ use super::table::{Table, free_chunk, free_segments, make_chunk};
 
 /// Hands: more than threads that write at once without waiting.
 const HANDS: usize = 16;
-
-/// How far ahead of the slot it hands out a hand fetches the line of another.
-const AHEAD: usize = 6;
 
 /// A hand on lines of its own.
 #[derive(Debug, Default)]
@@ -124,12 +121,7 @@ impl Chunks {
         }
         let slot = hand.free.trailing_zeros() as usize;
         hand.free &= hand.free - 1;
-        let words = self.records.slot_words();
-        if slot + AHEAD < self.records.slots() {
-            // So that the store of a later record does not wait for its line.
-            pool.prefetch(PPtr::<PmU64>::new(hand.base + record_at(words, slot + AHEAD)));
-        }
-        Ok(SlotRef::new(hand.base + record_at(words, slot), slot))
+        Ok(SlotRef::new(hand.base + record_at(self.records.slot_words(), slot), slot))
     }
 
     #[cold]
@@ -147,6 +139,7 @@ impl Chunks {
             loop {
                 hand.free = all & !states.swap_taken(number, all | IN_HAND);
                 if hand.free != 0 {
+                    self.prefetch_free(pool, hand);
                     return Ok(());
                 }
                 if states.cas_taken(number, all | IN_HAND, all) {
@@ -167,8 +160,22 @@ impl Chunks {
         hand.chunk = number + 1;
         hand.base = states.dram.load(&states.get(number).base);
         hand.free = all & !states.swap_taken(number, all | IN_HAND);
+        if let Some(next) = rack.last() {
+            states.all.prefetch(next); // for the next time
+        }
         drop(rack);
+        self.prefetch_free(pool, hand);
         Ok(())
+    }
+
+    /// Fetches the lines of free slots together, so that no record waits for its own. A hint.
+    fn prefetch_free<M: Medium>(&self, pool: &Pool<M>, hand: &Hand) {
+        let (words, all) = (self.records.slot_words(), self.records.slots());
+        for slot in (0..all).step_by(per_line(words)) {
+            if hand.free >> slot & ((1 << per_line(words)) - 1) != 0 {
+                pool.prefetch(PPtr::<PmU64>::new(hand.base + record_at(words, slot)));
+            }
+        }
     }
 
     /// A slot for an object, with so many words.
