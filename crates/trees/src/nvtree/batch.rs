@@ -191,6 +191,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for (i, at) in ways.iter().enumerate().take(probes.len()) {
             if self.leaf(at.leaf).is_ok_and(|leaf| leaf.hint(pm).count() >= LEAF) {
                 self.prefetch_leaf(Some(at.leaf));
+                // Its link will change.
+                if let Some(left) = self.inner.left_of(&at.entry) {
+                    self.pool.prefetch(LeafPtr::new(left));
+                }
                 full |= 1 << i;
             }
         }

@@ -1,11 +1,11 @@
 //! A leaf in the making, in private memory.
 
-use pmindex_core::PmError;
+use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Probe, Slot};
 
 use super::layout::{Geometry, Hint, Mark, NEXT};
-use super::leaf::Incoming;
+use super::leaf::{Incoming, Leaf};
 
 /// A leaf in the making, in private memory.
 pub(super) struct LeafImage<K, V, const LEAF: usize> {
@@ -18,6 +18,43 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
     pub(super) fn new() -> Self {
         let words = vec![0; Geometry::<K, V, LEAF>::WORDS];
         Self { words, hint: Hint::default(), record: std::marker::PhantomData }
+    }
+
+    /// The records in some slots of a leaf that is not behind, with their fingerprints as they are.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there are more of them than slots.
+    pub(super) fn of(
+        pm: &impl Medium,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        slots: impl Iterator<Item = usize>,
+    ) -> Result<Self, PmError> {
+        let mut image = Self::new();
+        let (mut old, mut new) = ([0; NEXT], [0; 8 * NEXT]);
+        pm.read_words(&leaf.header()[..NEXT], &mut old);
+        let mut count = 0;
+        for from in slots {
+            if count >= LEAF {
+                return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
+            }
+            let to = &mut image.words[Geometry::<K, V, LEAF>::slot(count)..];
+            for (word, cell) in to.iter_mut().zip(leaf.slot(from)) {
+                *word = pm.load_word(cell);
+            }
+            count += 1;
+            new[7 + count] = old[1 + from / 8].to_le_bytes()[from % 8];
+        }
+        for (word, bytes) in image.words[1..NEXT].iter_mut().zip(&new.as_chunks::<8>().0[1..]) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
+        for first in (0..count).step_by(per_segment) {
+            let marks = (count - first).min(per_segment);
+            image.words[Geometry::<K, V, LEAF>::counter(first / per_segment)] =
+                (0..marks).fold(0, |counter, at| Mark::POSITIVE.add_to(counter, at));
+        }
+        image.hint = Hint::of_first(count);
+        Ok(image)
     }
 
     /// Appends a record: `fill` writes its slot.

@@ -187,6 +187,10 @@ impl Hint {
     pub(super) const fn count(self) -> usize {
         (self.0 >> Self::COUNT & 0xff) as usize
     }
+    /// With a live record in each of the first `count` slots.
+    pub(super) const fn of_first(count: usize) -> Self {
+        Self((1 << count) - 1 | (count as u64) << Self::COUNT)
+    }
     /// After an append of a record at `slot`.
     #[inline(always)]
     pub(super) const fn appended(self, slot: usize, mark: Mark) -> Self {

@@ -38,6 +38,21 @@ pub(super) struct Linked<'t, K, V, const LEAF: usize> {
     _guards: [Option<VersionGuard<'t>>; 2],
 }
 
+impl<K: Key, V: Value, const LEAF: usize> Linked<'_, K, V, LEAF> {
+    /// Whether the link leads to the leaf, as the inner nodes say. Its line may have to come first,
+    /// so this is asked only when nothing else is left to be done.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub(super) fn verify(&self, pm: &impl Medium) -> Result<(), PmError> {
+        if pm.load_word(self.cell) == self.leaf.offset() {
+            return Ok(());
+        }
+        let what = "a leaf that its neighbour does not know";
+        Err(PmError::Corrupt { what, offset: self.leaf.offset() })
+    }
+}
+
 /// What separates two leaves.
 struct Divider {
     /// Of inline keys: the greatest key on the left.
@@ -127,10 +142,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Some(left) => self.leaf(left)?.next_cell(),
                 None => self.root()?.head.as_word(),
             };
-            if pm.load_word(cell) != leaf {
-                let what = "a leaf that its neighbour does not know";
-                return Err(PmError::Corrupt { what, offset: leaf });
-            }
             let (leaf, first) = (self.leaf(leaf)?, left.is_none());
             return Ok(Linked { leaf, cell, first, _guards: guards });
         }
@@ -212,13 +223,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: &Leaf<'_, K, V, LEAF>,
         records: &[(K, usize)],
     ) -> Result<LeafImage<K, V, LEAF>, PmError> {
-        let pm = self.pm();
-        let mut image = LeafImage::new();
-        for (key, from) in records {
-            let words = leaf.slot(*from);
-            image.push(&Probe::of_stored(key), |slot| pm.read_words(words, slot))?;
-        }
-        Ok(image)
+        LeafImage::of(self.pm(), leaf, records.iter().map(|(_, slot)| *slot))
     }
 
     /// Replaces a leaf by one with its live records, and another one.
@@ -234,6 +239,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (old, mut image) = (leaf.offset(), self.image_of(leaf, sorted)?);
         image.push_incoming(with)?;
         let segment = image.segment();
+        linked.verify(pm)?;
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         let new = block.ptr().offset();
@@ -280,6 +286,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             (if goes_up { &mut upper } else { &mut lower }).push_incoming(Some(with))?;
         }
         let segments = (lower.segment(), upper.segment());
+        linked.verify(pm)?;
         let promise = self.inner.promise(pm, Some(&route))?;
         let blocks = std::cell::Cell::new((0, 0));
         let follow = Follow::after(|quietly| {

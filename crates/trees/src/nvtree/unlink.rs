@@ -30,6 +30,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if linked.first || hint.len() > 0 || leaf.is_behind(pm, hint) {
             return Ok(());
         }
+        linked.verify(pm)?;
         let promise = self.inner.promise(pm, None)?;
         let empty = leaf.offset();
         let follow = Follow::after(|quietly| match (pm.load_word(cell) == empty, quietly) {

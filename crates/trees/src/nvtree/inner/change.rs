@@ -114,19 +114,22 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let (stand, hops) = self.find_parent(&self.dram, separator);
         let (index, node) = (stand.index, stand.node);
         let at = self.leaf_index(index, node, separator);
+        if self.count(node) <= F {
+            let _guard = node.lock.lock(pm);
+            self.put_leaf(node, at, left);
+            self.insert(index, at, new, right);
+            writer.promised -= 1;
+            return;
+        }
         let mut contents = self.read(index);
         let appending = contents.links.right.is_none() && at + 1 == contents.leaves.len();
         contents.leaves[at] = left;
         contents.separators.insert(at, new);
         contents.leaves.insert(at + 1, right);
         let _guard = node.lock.lock(pm);
-        if contents.leaves.len() <= F + 1 {
-            self.write(index, &contents);
-        } else {
-            self.split_parent(pm, &mut writer, index, contents, appending);
-            writer.unnamed += 1;
-            writer.due |= self.is_rebuild_due(writer.unnamed, hops);
-        }
+        self.split_parent(pm, &mut writer, index, contents, appending);
+        writer.unnamed += 1;
+        writer.due |= self.is_rebuild_due(writer.unnamed, hops);
         writer.promised -= 1;
     }
 

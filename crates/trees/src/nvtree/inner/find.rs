@@ -141,6 +141,11 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         (at < self.count(node)).then(|| self.leaf(node, at))
     }
 
+    /// The leaf to the left, if it has the same parent. A hint: nothing is validated.
+    pub(in crate::nvtree) fn left_of(&self, entry: &Entry) -> Option<u64> {
+        Some(self.leaf(self.parents.get(entry.parent), entry.at().checked_sub(1)?))
+    }
+
     /// The separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
     /// greater than it are in the leaves before.
     pub(in crate::nvtree) fn find_low(
@@ -163,6 +168,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         loop {
             let (Stand { index, node, version }, _) = self.find_parent(pm, route);
             let at = self.leaf_index(index, node, route);
+            self.prefetch_node(node);
             let leaf = self.leaf(node, at);
             let here = (&node.lock, version);
             let mut neighbours = Neighbours { leaf, left: None, named: [here, here] };

@@ -332,6 +332,36 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.dram.store_word(&node.count, count);
     }
 
+    /// Inserts separator `at` and the leaf behind it, a word of an [`Entry`], into a node with room;
+    /// its lock is held.
+    pub(super) fn insert(&self, index: u32, at: usize, separator: Separator, leaf: u64) {
+        let node = self.parents.get(index);
+        let count = self.count(node);
+        let shift = |cells: &[PmU64], from: usize, to: usize| {
+            for i in (from..to).rev() {
+                self.dram.store_word(&cells[i + 1], self.dram.load_word(&cells[i]));
+            }
+        };
+        shift(&node.keys, at, count - 1);
+        self.dram.store_word(&node.keys[at], separator.prefix);
+        if !Self::ONE_WORD {
+            let tails = &self.parent_tails.get(index).tails;
+            shift(tails, at, count - 1);
+            self.dram.store_word(&tails[at], separator.tail.into_word());
+        }
+        let leaves = &words_of(node)[F + 4..];
+        shift(leaves, at + 1, count);
+        self.dram.store_word(&leaves[at + 1], leaf);
+        self.dram.store_word(&node.count, count as u64 + 1);
+    }
+
+    /// Fetches a whole node, which will change. A hint.
+    pub(super) fn prefetch_node(&self, node: &Parent<F>) {
+        for cell in words_of(node).iter().step_by(8) {
+            self.dram.prefetch_for_write(cell);
+        }
+    }
+
     /// Stores a node's left neighbour; its lock is held.
     pub(super) fn put_left(&self, index: u32, left: u32) {
         let node = self.parents.get(index);
