@@ -32,6 +32,8 @@
 
 #[cfg(feature = "bztree")]
 pub mod bztree;
+#[cfg(any(feature = "fptree", feature = "nvtree"))]
+mod checksum;
 #[cfg(feature = "fptree")]
 pub mod fptree;
 #[cfg(feature = "nvtree")]

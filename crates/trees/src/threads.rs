@@ -20,6 +20,7 @@ pub(crate) fn threads_for(parts: usize) -> usize {
 
 /// Does job 0 to job `count - 1` on this thread and on up to `threads - 1` others, which help as
 /// far as the system lets them; results in order. A job's panic is this function's.
+#[cfg(any(feature = "fptree", test))]
 pub(crate) fn on_threads<R: Send>(
     threads: usize,
     count: usize,

@@ -15,6 +15,7 @@ use super::inner::{InnerTree, LeafRef, OwnedRoute, Route};
 use super::layout::{Piece, Root};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
+use crate::checksum::hash_bodies;
 use crate::threads::{on_threads_with, threads_for};
 
 /// The most words of a piece, which is 32 KiB with its header.
@@ -38,22 +39,6 @@ type Body = (u64, Vec<u64>);
 /// The checksum of a piece: of its numbers of leaves and records, and of the hash of what follows.
 fn checksum_of([leaves, total, records]: [u64; 3], body: u64) -> u64 {
     hash_words(&[leaves, total, records, body])
-}
-
-/// The hashes of several bodies, side by side: one word of a body has to wait for the word before.
-fn hash_bodies(bodies: [&[u64]; GROUP]) -> [u64; GROUP] {
-    let step = |hash: u64, word: u64| hash_words(&[hash.rotate_left(29) ^ word]);
-    let common = bodies.iter().map(|body| body.len()).min().unwrap_or_default();
-    let mut hashes = [0; GROUP];
-    for at in 0..common {
-        for (hash, body) in hashes.iter_mut().zip(&bodies) {
-            *hash = step(*hash, body[at]);
-        }
-    }
-    for (hash, body) in hashes.iter_mut().zip(&bodies) {
-        *hash = body[common..].iter().fold(*hash, |hash, &word| step(hash, word));
-    }
-    hashes
 }
 
 /// Appends a leaf and the separator on its left.

@@ -113,12 +113,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             ..RecoveryReport::default()
         };
         let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
-        let parts = if let Some(saved) = saved {
+        let prepared = if let Some(saved) = saved {
             report.from_image = true;
-            report.leaves = saved.parts.iter().map(|part| part.len() as u64).sum();
+            report.leaves = saved.leaves;
             report.records = saved.records;
             report.threads = saved.threads;
-            saved.parts
+            saved.built
         } else {
             let survey = waypoints::survey::<K, V, M, LEAF>(pool, root, head, limit)?;
             report.threads = survey.threads;
@@ -131,11 +131,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 value: std::marker::PhantomData,
             };
             gather.run(survey.stretches)?;
-            vec![gather.leaves]
+            let leaves = gather.leaves;
+            let parts: Vec<&[LeafRef]> = leaves.chunks(InnerTree::<K, INNER>::PART).collect();
+            inner.prepare(report.threads, &parts)?
         };
-        let parts: Vec<&[LeafRef]> =
-            parts.iter().flat_map(|part| part.chunks(InnerTree::<K, INNER>::PART)).collect();
-        let prepared = inner.prepare(report.threads, &parts)?;
         inner.install(pool.pm(), &prepared);
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let locks = VersionTable::new(limit.ilog2().clamp(4, 13));

@@ -9,13 +9,14 @@
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value};
-use pmindex_record::hash_words;
+use pmindex_record::{Separator, Tail, hash_words};
 
-use super::inner::{InnerTree, LeafRef, Route};
+use super::inner::{Built, InnerTree, LeafRef, Route};
 use super::layout::{Piece, Root};
 use super::leaf::{Leaf, link, prepare_free};
 use super::tree::NvTree;
-use crate::threads::{on_threads, threads_for};
+use crate::checksum::hash_bodies;
+use crate::threads::threads_for;
 
 /// Pairs in a piece: 32 KiB.
 const PAIRS: usize = 2044;
@@ -26,8 +27,9 @@ const GROUP: usize = 4;
 
 /// What an image says.
 pub(super) struct Saved {
-    /// The leaves, in order.
-    pub(super) parts: Vec<Vec<LeafRef>>,
+    /// The inner nodes over its leaves.
+    pub(super) built: Built,
+    pub(super) leaves: u64,
     pub(super) records: u64,
     pub(super) threads: usize,
 }
@@ -106,7 +108,7 @@ pub(super) fn take<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: 
     }
     let saved = read::<K, V, M, LEAF, INNER>(pool, root, inner, limit);
     free_pieces(pool, root)?; // durable before: any change of the index
-    Ok(saved)
+    saved
 }
 
 /// Frees the pieces one by one.
@@ -125,13 +127,45 @@ fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
     }
 }
 
-/// Reads and verifies the image.
+/// A piece with its pairs.
+type Whole<'p> = (&'p Piece, &'p [PmU64]);
+
+/// Reads and verifies the image, and makes inner nodes of each group of pieces as it comes.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     pool: &Pool<M>,
     root: &Root,
     inner: &InnerTree<K, INNER>,
     limit: u64,
-) -> Option<Saved> {
+) -> Result<Option<Saved>, PmError> {
+    let pm = pool.pm();
+    let Some((pieces, leaves, records)) = find_pieces(pool, root, limit) else { return Ok(None) };
+    let groups: Vec<&[Whole<'_>]> = pieces.chunks(GROUP).collect();
+    let pairs = |group: &&[Whole<'_>]| group.iter().map(|(_, pairs)| pairs.len() / 2).sum();
+    let counts: Vec<usize> = groups.iter().map(pairs).collect();
+    let threads = threads_for(pieces.len());
+    let first_fence = |at: usize| pm.load_word(&groups[at][0].1[0]);
+    let low = |at| Separator { prefix: first_fence(at), tail: Tail::default() };
+    let head = pm.load(&root.head).offset();
+    let built = inner.prepare_from(threads, &counts, low, Room::default, |room, at| {
+        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], room, at == 0)?;
+        let (first, last) = (room.leaves.first()?, room.leaves.last()?);
+        let starts = at > 0 || first.leaf() == head;
+        // The head's fence has no meaning; no other leaf is first in the first part.
+        let ordered = at + 1 == groups.len()
+            || at == 0 && room.leaves.len() == 1
+            || last.fence() < first_fence(at + 1);
+        (starts && ordered).then_some(room.leaves.as_slice())
+    })?;
+    Ok(built.map(|built| Saved { built, leaves, records, threads }))
+}
+
+/// The pieces of an image, how many leaves they name and how many records those have; `None` if it
+/// is not complete.
+fn find_pieces<'p, M: Medium>(
+    pool: &'p Pool<M>,
+    root: &Root,
+    limit: u64,
+) -> Option<(Vec<Whole<'p>>, u64, u64)> {
     let pm = pool.pm();
     let mut next = pm.load(&root.image);
     let total = pm.load(&pool.get(next).ok()?.total);
@@ -148,49 +182,49 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
         records = records.wrapping_add(pm.load(&piece.records));
         next = pm.load(&piece.next);
     }
-    let threads = threads_for(pieces.len());
-    let groups: Vec<_> = pieces.chunks(GROUP).collect();
-    let parts = on_threads(threads, groups.len(), |at| {
-        read_group::<K, V, M, LEAF, INNER>(pool, inner, groups[at], at == 0)
-    });
-    let parts: Vec<Vec<LeafRef>> = parts.into_iter().collect::<Option<_>>()?;
-    let first = parts.first()?.first()?;
-    let starts = first.leaf() == pm.load(&root.head).offset();
-    let greatest = |part: &Vec<LeafRef>| part.last().map(LeafRef::fence);
-    // The head's fence has no meaning; no other leaf is first in the first part.
-    let ordered = parts.windows(2).enumerate().all(|(at, pair)| {
-        at == 0 && pair[0].len() == 1 || greatest(&pair[0]) < pair[1].first().map(LeafRef::fence)
-    });
-    (starts && ordered && leaves == total).then_some(Saved { parts, records, threads })
+    (leaves == total).then_some((pieces, leaves, records))
 }
 
-/// Reads and verifies some pieces, the first ones (`head`) or others.
+/// Where a thread reads one group after the other.
+#[derive(Default)]
+struct Room {
+    words: Vec<u64>,
+    leaves: Vec<LeafRef>,
+}
+
+/// Reads and verifies some pieces, the first ones (`head`) or others, into `room.leaves`.
 fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     pool: &Pool<M>,
     inner: &InnerTree<K, INNER>,
-    pieces: &[(&Piece, &[PmU64])],
+    pieces: &[Whole<'_>],
+    Room { words, leaves }: &mut Room,
     head: bool,
-) -> Option<Vec<LeafRef>> {
+) -> Option<()> {
     let pm = pool.pm();
-    let pairs: usize = pieces.iter().map(|(_, pairs)| pairs.len() / 2).sum();
-    let mut leaves: Vec<LeafRef> = Vec::with_capacity(pairs);
-    let mut words = vec![0; 2 * PAIRS];
-    for (piece, pairs) in pieces {
-        let words = &mut words[..pairs.len()];
-        pm.read_words(pairs, words);
-        if hash_words(words) != pm.load(&piece.checksum) {
+    leaves.clear();
+    words.resize(GROUP * 2 * PAIRS, 0);
+    let (mut bodies, mut rest) = ([[].as_slice(); GROUP], words.as_mut_slice());
+    let mut used = 0;
+    for (body, (_, pairs)) in bodies.iter_mut().zip(pieces) {
+        let (copy, behind) = rest.split_at_mut_checked(pairs.len())?;
+        pm.read_words(pairs, copy);
+        used += copy.len();
+        (*body, rest) = (copy, behind);
+    }
+    for ((piece, _), hash) in pieces.iter().zip(hash_bodies(bodies)) {
+        if hash != pm.load(&piece.checksum) {
             return None;
         }
-        for &[fence, leaf] in words.as_chunks::<2>().0 {
-            let before = if head && leaves.len() == 1 { None } else { leaves.last() };
-            if before.is_some_and(|before| before.fence() >= fence) {
-                return None;
-            }
-            Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
-            leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
-        }
     }
-    Some(leaves)
+    for &[fence, leaf] in words[..used].as_chunks::<2>().0 {
+        let before = if head && leaves.len() == 1 { None } else { leaves.last() };
+        if before.is_some_and(|before| before.fence() >= fence) {
+            return None;
+        }
+        Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
+        leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
+    }
+    Some(())
 }
 
 const _: () = assert!(HEADER_WORDS == 8);

@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
 
 use super::parent::{Contents, Entry, FIRST, InnerTree, Links};
-use crate::threads::on_threads;
+use crate::threads::on_threads_with;
 use pmindex_record::{Route, Separator};
 
 /// A leaf and the separator on its left (of no meaning for the first).
@@ -27,7 +27,7 @@ impl LeafRef {
 }
 
 /// Nodes that are ready to take their place: the contents of the first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
 pub(in crate::nvtree) struct Built(Contents);
 
@@ -62,55 +62,90 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         threads: usize,
         parts: &[&[LeafRef]],
     ) -> Result<Built, PmError> {
-        let mut starts = Vec::with_capacity(parts.len());
+        let counts: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        let low = |at: usize| parts[at][0].low;
+        let room = || [].as_slice();
+        let built =
+            self.prepare_from(threads, &counts, low, room, |part: &mut &[LeafRef], at| {
+                *part = parts[at];
+                Some(*part)
+            })?;
+        Ok(built.unwrap_or_default())
+    }
+
+    /// As [`prepare`](Self::prepare), of parts that `read` makes, each when it is its turn, in the
+    /// room of its thread: `counts` says how many leaves each has, none of them 0, `low` what is left
+    /// of its first one. `Ok(None)`, and nothing done, if `read` finds one wrong.
+    pub(in crate::nvtree) fn prepare_from<S>(
+        &self,
+        threads: usize,
+        counts: &[usize],
+        low: impl Fn(usize) -> Separator + Sync,
+        room: impl Fn() -> S + Sync,
+        read: impl for<'s> Fn(&'s mut S, usize) -> Option<&'s [LeafRef]> + Sync,
+    ) -> Result<Option<Built>, PmError> {
+        let mut starts = Vec::with_capacity(counts.len());
         let mut nodes = 0;
-        for part in parts {
+        for count in counts {
             starts.push(nodes);
-            nodes += part.len().div_ceil(Self::FILL);
+            nodes += count.div_ceil(Self::FILL);
         }
         let mut indices = Vec::with_capacity(nodes);
         indices.push(FIRST);
+        let give_back = |indices: Vec<u32>| {
+            indices.into_iter().skip(1).for_each(|index| self.parents.free(index));
+        };
         while indices.len() < nodes {
             match self.parents.alloc() {
                 Ok(index) => indices.push(index),
                 Err(full) => {
-                    indices.drain(1..).for_each(|index| self.parents.free(index));
+                    give_back(indices);
                     return Err(full);
                 }
             }
         }
-        let neighbours = |number: usize| Links {
-            left: number.checked_sub(1).map(|left| indices[left]),
-            right: indices.get(number + 1).copied(),
-        };
-        let firsts = on_threads(threads, parts.len(), |at| {
-            let part = parts[at];
-            let nodes = part.len().div_ceil(Self::FILL);
-            let border = |node: usize| node * part.len() / nodes;
-            let next = parts.get(at + 1).and_then(|next| next.first());
-            let mut first = None;
-            for node in 0..nodes {
-                let (number, end) = (starts[at] + node, border(node + 1));
-                let leaves = &part[border(node)..end];
-                let high = part.get(end).or(next).map(|leaf| leaf.low);
-                let links = neighbours(number);
-                if number == 0 {
-                    // It is in use, until all is ready.
-                    first = Some(Contents {
-                        separators: leaves[1..].iter().map(|leaf| leaf.low).collect(),
-                        leaves: leaves.iter().map(|leaf| leaf.leaf).collect(),
-                        high,
-                        links,
-                    });
-                } else {
-                    let separators = leaves[1..].iter().map(|leaf| leaf.low);
-                    let leaves = leaves.iter().map(|leaf| leaf.leaf);
-                    self.fill(indices[number], separators, leaves, high, links);
-                }
-            }
-            first
+        let firsts = on_threads_with(threads, counts.len(), room, |room, at| {
+            let part = read(room, at).filter(|part| part.len() == counts[at])?;
+            let next = (at + 1 < counts.len()).then(|| low(at + 1));
+            Some(self.fill_part(part, next, starts[at], &indices))
         });
-        Ok(Built(firsts.into_iter().flatten().next().unwrap_or_default()))
+        let Some(firsts) = firsts.into_iter().collect::<Option<Vec<_>>>() else {
+            give_back(indices);
+            return Ok(None);
+        };
+        Ok(Some(firsts.into_iter().flatten().next().unwrap_or_default()))
+    }
+
+    /// Fills the nodes over one part, of which number `start` is the first and `next` the separator
+    /// behind; returns the contents of the very first node, which is in use until all is ready.
+    fn fill_part(
+        &self,
+        part: &[LeafRef],
+        next: Option<Separator>,
+        start: usize,
+        indices: &[u32],
+    ) -> Option<Built> {
+        let nodes = part.len().div_ceil(Self::FILL);
+        let border = |node: usize| node * part.len() / nodes;
+        let mut first = None;
+        for node in 0..nodes {
+            let (number, end) = (start + node, border(node + 1));
+            let leaves = &part[border(node)..end];
+            let high = part.get(end).map(|leaf| leaf.low).or(next);
+            let links = Links {
+                left: number.checked_sub(1).map(|left| indices[left]),
+                right: indices.get(number + 1).copied(),
+            };
+            let separators = leaves[1..].iter().map(|leaf| leaf.low);
+            let leaves = leaves.iter().map(|leaf| leaf.leaf);
+            if number == 0 {
+                let (separators, leaves) = (separators.collect(), leaves.collect());
+                first = Some(Built(Contents { separators, leaves, high, links }));
+            } else {
+                self.fill(indices[number], separators, leaves, high, links);
+            }
+        }
+        first
     }
 
     /// Replaces the tree, which has one leaf, by what was prepared.

@@ -38,7 +38,7 @@ mod parent;
 mod rebuild;
 mod top;
 
-pub(super) use build::LeafRef;
+pub(super) use build::{Built, LeafRef};
 pub(super) use find::{Neighbours, Siblings};
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use parent::{Entry, InnerTree};
