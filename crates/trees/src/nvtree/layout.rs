@@ -189,7 +189,7 @@ impl Hint {
     }
     /// With a live record in each of the first `count` slots.
     pub(super) const fn of_first(count: usize) -> Self {
-        Self((1 << count) - 1 | (count as u64) << Self::COUNT)
+        Self(((1 << count) - 1) | ((count as u64) << Self::COUNT))
     }
     /// After an append of a record at `slot`.
     #[inline(always)]
