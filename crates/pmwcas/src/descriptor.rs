@@ -1,13 +1,11 @@
 //! Building an operation.
 
-use core::mem::replace;
-
 use pmindex_core::{Flushed, Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, PmU64, Word};
 
 use crate::entry::{Entry, Policy};
 use crate::error::MwcasError;
 use crate::recycle::RecyclerId;
-use crate::session::{Prepared, Session};
+use crate::session::{Later, Prepared, Session};
 use crate::word::MAX_VALUE;
 
 /// One operation while it is put together: which words, from which values, to which.
@@ -30,8 +28,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         entries: Vec<Entry>,
         recycler: RecyclerId,
     ) -> Self {
-        let (blocks, filled, streamed) = (Vec::new(), Vec::new(), Flushed::nothing());
-        let prepared = Prepared { entries, op: None, blocks, filled, streamed, recycler };
+        let (blocks, filled, later) = (Vec::new(), Vec::new(), Vec::new());
+        let prepared = Prepared { entries, op: None, blocks, filled, later, recycler };
         Self { session, prepared }
     }
 
@@ -155,31 +153,23 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     }
 
     /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of
-    /// `align` that begins with `words`. They are written past the caches where the CPU can, which
-    /// costs half as much as [`allocate_extra_bytes`](Self::allocate_extra_bytes).
+    /// `align`, which `fill` fills and flushes: past the caches, say. It is called when the operation
+    /// is executed, before the fence that makes it durable, unless the operation fails before.
     ///
     /// # Errors
     /// As [`allocate_extra`](Self::allocate_extra).
-    ///
-    /// # Panics
-    /// If there are more words than bytes for them.
-    #[track_caller]
-    pub fn allocate_extra_words(
+    pub fn allocate_extra_later(
         &mut self,
-        words: &[u64],
         size: u64,
         align: u64,
+        fill: impl FnOnce(&M, &[PmU64]) -> Flushed + 'static,
     ) -> Result<PPtr<u64>, MwcasError> {
         self.check_room()?;
         let block = self.op()?.reserve_bytes(size, align)?;
         let new = block.ptr().offset();
-        let pool = self.session.mwcas().pool();
-        let cells = pool.words(new, size.div_ceil(8) as usize)?;
-        // durable before: any pointer (the fence of P0 or P1).
-        let streamed = pool.pm().stream_words(&cells[..words.len()], words);
-        self.prepared.streamed =
-            replace(&mut self.prepared.streamed, Flushed::nothing()).and(streamed);
+        let words = size.div_ceil(8) as usize;
         self.prepared.blocks.push(block);
+        self.prepared.later.push(Later { offset: new, words, fill: Box::new(fill) });
         self.prepared.entries.push(Entry { new, policy: Policy::FreeNewOnFailure, ..Entry::EMPTY });
         Ok(PPtr::new(new))
     }

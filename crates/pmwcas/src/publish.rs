@@ -6,13 +6,13 @@
 //! all over, or a crash before it frees them all. What is in the blocks becomes durable with P1:
 //! nothing leads to them before.
 
-use core::mem::replace;
+use core::mem::take;
 
 use pmindex_core::{Flushed, Medium, PmError};
 
 use crate::layout::{Heading, Slot};
 use crate::reclaim::owner_of;
-use crate::session::{Prepared, Session};
+use crate::session::{Later, Prepared, Session};
 use crate::status::{State, Status};
 
 impl<'m, M: Medium> Session<'m, M> {
@@ -37,7 +37,7 @@ impl<'m, M: Medium> Session<'m, M> {
             // told apart by the incarnation's bits in both; those of an operation that a crash
             // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
             pm.store(slot.status(), undecided);
-            let descriptor = slot.flush(pm, entries.len()).and(self.flush_filled(prepared)?);
+            let descriptor = slot.flush(pm, count).and(self.flush_filled(prepared)?);
             self.fence(settled.and(descriptor))?;
             return Ok(());
         };
@@ -46,9 +46,8 @@ impl<'m, M: Medium> Session<'m, M> {
         for block in &prepared.blocks {
             op.allocate(block, owner)?;
         }
-        let descriptor = slot.flush(pm, entries.len());
-        let streamed = replace(&mut prepared.streamed, Flushed::nothing());
-        op.prepare(settled.and(descriptor).and(streamed))?;
+        let descriptor = slot.flush(pm, count);
+        op.prepare(settled.and(descriptor))?;
         // P1: one store takes all blocks over from the allocator.
         pm.store(slot.status(), undecided);
         let taken = pm.flush(slot.status()).and(op.seal()).and(self.flush_filled(prepared)?);
@@ -58,11 +57,13 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     /// Flushes what the operation's pointers will lead to. durable before: any pointer.
-    fn flush_filled(&self, prepared: &Prepared<'m, M>) -> Result<Flushed, PmError> {
-        let mut flushed = Flushed::nothing();
+    fn flush_filled(&self, prepared: &mut Prepared<'m, M>) -> Result<Flushed, PmError> {
+        let (pool, mut flushed) = (self.mwcas.pool(), Flushed::nothing());
         for &(offset, words) in &prepared.filled {
-            let words = self.mwcas.pool.words(offset, words)?;
-            flushed = flushed.and(self.mwcas.pool.pm().flush_words(words));
+            flushed = flushed.and(pool.pm().flush_words(pool.words(offset, words)?));
+        }
+        for Later { offset, words, fill } in take(&mut prepared.later) {
+            flushed = flushed.and(fill(pool.pm(), pool.words(offset, words)?));
         }
         Ok(flushed)
     }

@@ -11,6 +11,7 @@
 //! Each step that flushes has one fence; P1 and P2 are the two fences of an operation. The steps of
 //! `settle` ride on them: S1 is flushed before P1's fence, S2 before P2's.
 
+use core::fmt;
 use core::mem::take;
 
 use parking_lot::MutexGuard;
@@ -50,9 +51,25 @@ pub(crate) struct Prepared<'m, M: Medium> {
     pub(crate) blocks: Vec<Reserved<PmU64>>,
     /// What is to be durable before the operation: where, and how many words.
     pub(crate) filled: Vec<(u64, usize)>,
-    /// What was written past the caches.
-    pub(crate) streamed: Flushed,
+    /// Blocks that are yet to be filled.
+    pub(crate) later: Vec<Later<M>>,
     pub(crate) recycler: RecyclerId,
+}
+
+/// Fills and flushes a block.
+pub(crate) type Fill<M> = dyn FnOnce(&M, &[PmU64]) -> Flushed;
+
+/// A block that is filled when the operation is executed.
+pub(crate) struct Later<M> {
+    pub(crate) offset: u64,
+    pub(crate) words: usize,
+    pub(crate) fill: Box<Fill<M>>,
+}
+
+impl<M> fmt::Debug for Later<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later").field("offset", &self.offset).finish_non_exhaustive()
+    }
 }
 
 impl<M: Medium> Mwcas<M> {

@@ -158,13 +158,15 @@ fn blocks_go_where_the_policy_says() {
 }
 
 #[test]
-fn a_block_that_is_written_past_the_caches_belongs_to_its_operation() {
+fn a_block_that_is_filled_at_last_belongs_to_its_operation() {
     let bed = Bed::new();
     let words: Vec<u64> = (1..=13).collect();
     let put = |expected: u64| {
         let mut session = bed.mwcas.session().expect("free");
         let mut change = session.descriptor();
-        let block = change.allocate_extra_words(&words, 128, 64).expect("room");
+        let words = words.clone();
+        let fill = move |pm: &Mapped, block: &[PmU64]| pm.stream_words(&block[..13], &words);
+        let block = change.allocate_extra_later(128, 64, fill).expect("room");
         change.add_word(bed.word(0), expected, block.offset()).expect("room");
         change.execute().expect("emulated")
     };

@@ -83,27 +83,32 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         items: &[Item<'_>],
         little: bool,
     ) -> Result<Ptr, Refused> {
-        Self::add_draft(op, &Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
+        Self::add_draft(op, Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
     }
 
     /// Makes a leaf with these contents, as part of an operation.
-    pub(super) fn add_draft(op: &mut Descriptor<'_, '_, M>, draft: &Draft) -> Result<Ptr, Refused> {
+    pub(super) fn add_draft(op: &mut Descriptor<'_, '_, M>, draft: Draft) -> Result<Ptr, Refused> {
         if draft.total > MOST_LEAF_WORDS {
             return Err(corrupt("records too long for a leaf", 0).into());
         }
         let bytes = 8 * draft.total as u64;
         // durable before: the operation that makes it reachable.
-        let block = op.allocate_extra_words(&draft.words, bytes, 64)?;
-        Ok(Ptr::new(block.offset(), 0, draft.total))
+        let Draft { words, total } = draft;
+        let block = op.allocate_extra_later(bytes, 64, move |pm, cells| {
+            pm.stream_words(&cells[..words.len()], &words)
+        })?;
+        Ok(Ptr::new(block.offset(), 0, total))
     }
 
     /// Makes an inner node, as part of an operation.
     pub(super) fn add_inner(op: &mut Descriptor<'_, '_, M>, fan: &Fan) -> Result<Ptr, Refused> {
         let words = fan.draft::<K, V, LEAF, INNER>()?;
-        let bytes = 8 * words.len() as u64;
+        let (count, bytes) = (words.len(), 8 * words.len() as u64);
         // durable before: the operation that makes it reachable.
-        let block = op.allocate_extra_words(&words, bytes, 64)?;
-        Ok(Ptr::new(block.offset(), fan.level, words.len()))
+        let block = op.allocate_extra_later(bytes, 64, move |pm, cells| {
+            pm.stream_words(&cells[..words.len()], &words)
+        })?;
+        Ok(Ptr::new(block.offset(), fan.level, count))
     }
 
     /// Adds the words and blocks of `change` to an operation. The old nodes' own statuses and

@@ -105,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut first = 0;
         for end in cut.into_iter().chain([contents.len()]) {
             let draft = contents.draft::<K, V, M, LEAF, INNER>(self.pm(), first..end);
-            new.push(Self::add_draft(&mut op, &draft)?);
+            new.push(Self::add_draft(&mut op, draft)?);
             first = end;
         }
         if let Some(at) = cut {
