@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool};
+use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Value};
 
 use crate::block::RecordBlock;
@@ -43,6 +43,8 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     /// Which word of a slot points to the block, where there is one.
     pub const BLOCK_WORD: usize =
         if K::SHAPE.is_bytes() { Self::HAS_PREFIX as usize } else { Self::KEY_WORDS };
+    /// Whether no slot of an array that begins with a line lies across the end of a line.
+    pub const IN_LINE: bool = (LINE / 8).is_multiple_of(Self::WORDS);
     /// Whether a value is replaced by one 8-byte store: the value itself, or the pointer to the
     /// block.
     pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;
@@ -107,6 +109,25 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
         if Self::HAS_BLOCK {
             pm.store_word(&slot[Self::BLOCK_WORD], block);
+        }
+        pm.flush_words(slot)
+    }
+
+    /// Fills a slot without a block, the first key word last, and flushes it: if it lies
+    /// [in one line](Self::IN_LINE), whoever finds that word finds all.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_key_last<M: Medium>(
+        pm: &M,
+        slot: &[PmU64],
+        probe: &Probe<'_, K>,
+        datum: &Datum<'_, V>,
+    ) -> Flushed {
+        let mut words = [0; 2 * MAX_INLINE_WORDS];
+        let words = &mut words[..Self::WORDS];
+        Self::encode(words, probe, datum);
+        for (cell, &word) in slot.iter().zip(&*words).rev() {
+            pm.store_word(cell, word);
         }
         pm.flush_words(slot)
     }

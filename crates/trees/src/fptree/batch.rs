@@ -319,6 +319,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             let written = Slot::<K, V>::write(pm, leaf.slot(slot), probe, &datum, block);
             leaf.put_fingerprint(pm, slot, probe.fingerprint());
+            leaf.forget_pending(pm);
             flushed = flushed.and(written);
         }
         Ok(flushed)
@@ -329,6 +330,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if self.planned.is_empty() {
             return Ok(());
         }
+        let doubt = self.tree.doubt();
         let flushed = self.write()?;
         let Self { tree, op, leaves, .. } = self;
         let (pool, pm) = (&*tree.pool, tree.pm());
@@ -340,6 +342,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 all.and(staged.leaf.commit(pm, staged.state)) // P2, LIN
             });
             pm.fence(committed)?; // DUR
+            doubt.dispel();
             return Ok(());
         };
         op.prepare(flushed)?;
@@ -350,6 +353,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         finish(pool, op, || {
             changed().fold(Flushed::nothing(), |all, staged| all.and(staged.leaf.flush_state(pm)))
         })?; // DUR
+        doubt.dispel();
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Leaf
 //!
-//! `S` is the number of words of a slot, `F` of a fence; `LEAF` slots, at most 56. With 8-byte keys
-//! and values and 55 slots a leaf is 15 lines, 960 bytes:
+//! `S` is the number of words of a slot, `F` of a fence; `LEAF` slots, at most 54. With 8-byte keys
+//! and values and 54 slots a leaf is 15 lines, 960 bytes:
 //!
 //! ```text
 //! word  0        1 .. 7           8                 8 + S * LEAF   + 1
@@ -13,7 +13,8 @@
 //!
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
 //!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
-//!   so that an insert commits with one line.
+//!   and so does, in the last two bytes, the insert that a crash may have cut short
+//!   ([`Pending`](crate::pending::Pending)): what an insert commits is one line.
 //! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
 //!   but for ties ([`PrefixedSlot`]); then the record's block. So scans and splits know the order of
 //!   most records, and lookups tell most keys apart, without a look at the blocks.
@@ -32,14 +33,14 @@ use pmindex_record::{PrefixedSlot, Probe, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
-/// Version of the layout on this page: of leaves with inline keys, of leaves with byte-string keys
-/// (which had no prefixes in version 1).
-const FORMAT: [u64; 2] = [1, 2];
+/// Version of the layout on this page: of leaves with inline keys (with nothing pending in version
+/// 1), of leaves with byte-string keys (which had no prefixes in version 1).
+const FORMAT: [u64; 2] = [2, 2];
 
 /// Words before the slots: the state and the fingerprints.
 pub(super) const HEADER_WORDS: usize = LINE / 8;
-/// The most slots of a leaf: the fingerprints that fit the header line.
-pub(super) const MAX_LEAF: usize = LINE - 8;
+/// The most slots of a leaf: the fingerprints that fit the header line, with what is pending.
+pub(super) const MAX_LEAF: usize = LINE - 8 - 2;
 
 pm_struct! {
     /// The root block.
@@ -126,6 +127,11 @@ impl LeafState {
     #[inline(always)]
     pub(super) const fn without(self, slot: usize) -> Self {
         Self(self.0 & !(1 << slot))
+    }
+    /// Whether slot `slot` holds a record.
+    #[cfg(test)]
+    pub(super) const fn has(self, slot: usize) -> bool {
+        self.0 >> slot & 1 == 1
     }
     /// A split is under way: the next leaf may hold some of the same records.
     pub(super) const fn splitting(self) -> Self {
@@ -235,7 +241,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
 
     const VALID: () = assert!(
         LEAF >= 2 && LEAF <= MAX_LEAF,
-        "a leaf has 2 to 56 slots: its fingerprints share a line with the commit word"
+        "a leaf has 2 to 54 slots: its fingerprints share a line with the commit word"
     );
 
     /// The hash that stands for this layout in the pool's directory.
@@ -259,8 +265,8 @@ mod tests {
 
     #[test]
     fn leaf_of_8_byte_records_is_15_lines() {
-        assert_eq!(Geometry::<u64, u64, 55>::BYTES, 960);
-        assert_eq!(Geometry::<u64, u64, 55>::NEXT, 118);
+        assert_eq!(Geometry::<u64, u64, 54>::BYTES, 960);
+        assert_eq!(Geometry::<u64, u64, 54>::NEXT, 116);
     }
 
     #[test]
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!(state.with(2).free_slot(1, 4, 12), Some(4), "the line is full");
         assert_eq!(state.with(2).with(4).free_slot(7, 4, 8), None);
         assert_eq!(LeafState::of_slots(0b11_0000).free_slot(5, 4, 6), Some(0), "round the end");
-        assert_eq!(Geometry::<u64, u64, 55>::GROUP, 4);
-        assert_eq!(Geometry::<u64, (u64, u64), 55>::GROUP, 1);
+        assert_eq!(Geometry::<u64, u64, 54>::GROUP, 4);
+        assert_eq!(Geometry::<u64, (u64, u64), 54>::GROUP, 1);
     }
 }

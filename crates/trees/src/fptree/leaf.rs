@@ -5,12 +5,18 @@
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
-//! | insert    | P1 | the record's block (byte strings), its slot | P2 |
+//! | insert (a record in one line) | P1 | the slot, its first key word last; fingerprint, [`Pending`], bit of the state (LIN) | return (DUR) |
+//! | insert (others) | P1 | the record's block (byte strings), its slot | P2 |
 //! |           | P2 | fingerprint, then bit of the state (LIN), one line | return (DUR) |
 //! | update    | P1 | the new block (byte strings), or the new record in a free slot | P2 |
 //! |           | P2 | the one word of the value or block; or fingerprint, then two bits of the state (LIN) | return (DUR) |
 //! | remove    | P1 | byte strings: the ticket of the block | P2 |
 //! |           | P2 | bit of the state (LIN) | return (DUR) |
+//!
+//! An insert of a record that lies in one line takes **one fence** (the paper: three flushes, each with
+//! its fence). Its two lines become durable in any order: without the header's nothing has happened;
+//! without the slot's the state names a record that is not there, which [`Pending`] tells exactly, so
+//! recovery clears the bit. The insert has not returned, and nobody has seen it: its lock was held.
 //!
 //! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
 //! fence.
@@ -22,6 +28,8 @@ use pmindex_core::{
 };
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Datum, Probe, RecordBlock};
+
+use crate::pending::Pending;
 
 use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 
@@ -75,6 +83,43 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     #[inline(always)]
     pub(super) fn state(&self, pm: &impl Medium) -> LeafState {
         LeafState::from_word(pm.load_word(self.state_cell()))
+    }
+
+    fn pending_cell(&self) -> &'p PmU64 {
+        &self.words[HEADER_WORDS - 1]
+    }
+
+    /// The state without the insert that a crash cut short, if it did: before recovery only.
+    pub(super) fn settled(&self, pm: &impl Medium) -> LeafState {
+        let state = self.state(pm);
+        let pending = Pending::of_word(pm.load_word(self.pending_cell()));
+        match pending.slot() {
+            Some(i) if i < LEAF && !pending.is_there(self.prefix(pm, i)) => state.without(i),
+            _ => state,
+        }
+    }
+
+    /// The slot of the last insert with one fence.
+    pub(super) fn pending_slot(&self, pm: &impl Medium) -> Option<usize> {
+        let pending = Pending::of_word(pm.load_word(self.pending_cell()));
+        pending.slot().filter(|&i| i < LEAF)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn put_pending(&self, pm: &impl Medium, pending: Pending) {
+        let word = pm.load_word(self.pending_cell());
+        if Pending::of_word(word) != pending {
+            pm.store_word(self.pending_cell(), pending.into_word(word));
+        }
+    }
+
+    /// Says that no insert is pending: the last one is durable. Before another record comes into its
+    /// slot, of whose key it would be wrong.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn forget_pending(&self, pm: &impl Medium) {
+        self.put_pending(pm, Pending::NONE);
     }
 
     /// Slot `i`.
@@ -239,7 +284,8 @@ pub(super) struct Incoming<'r, K, V> {
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
-    /// Inserts a record, whose key is not there, into the free slot `i`.
+    /// Inserts a record, whose key is not there, into the free slot `i`; `sure`: what stands in free
+    /// slots is durable.
     #[inline(always)]
     pub(super) fn insert<M: Medium>(
         &self,
@@ -247,16 +293,31 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         state: LeafState,
         i: usize,
         record: &Incoming<'_, K, V>,
+        sure: bool,
     ) -> Result<(), PmError> {
         if Slot::<K, V>::HAS_BLOCK {
             return self.insert_block(pool, state, i, record);
         }
         let pm = pool.pm();
+        if Slot::<K, V>::IN_LINE
+            && sure
+            && let Some(pending) = Pending::new(i, self.prefix(pm, i), record.probe.words()[0])
+        {
+            // P1, LIN: in any order.
+            let slot = self.slot(i);
+            let written = Slot::<K, V>::write_key_last(pm, slot, record.probe, record.datum);
+            self.put_fingerprint(pm, i, record.probe.fingerprint());
+            self.put_pending(pm, pending);
+            let committed = self.commit(pm, state.with(i));
+            pm.fence(written.and(committed))?; // DUR
+            return Ok(());
+        }
         // P1: the record, before any bit names it.
         let written = Slot::<K, V>::write(pm, self.slot(i), record.probe, record.datum, 0);
         pm.fence(written)?;
         // P2, LIN: the bit. The fingerprint precedes it on the same line.
         self.put_fingerprint(pm, i, record.probe.fingerprint());
+        self.forget_pending(pm);
         let committed = self.commit(pm, state.with(i));
         pm.fence(committed)?; // DUR
         Ok(())
@@ -318,6 +379,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
             pm.fence(written)?;
             // P2, LIN: one store sets the new bit and clears the old.
             self.put_fingerprint(pm, free, probe.fingerprint());
+            self.forget_pending(pm);
             let committed = self.commit(pm, state.with(free).without(i));
             pm.fence(committed)?; // DUR
         }

@@ -42,6 +42,7 @@ mod batch;
 mod bulk;
 mod check;
 mod copy;
+mod doubt;
 mod image;
 mod inner;
 mod layout;

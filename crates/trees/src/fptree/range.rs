@@ -23,7 +23,7 @@ use super::inner::{OwnedRoute, Route, Siblings};
 use super::tree::FpTree;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER: usize = 14> {
+pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER: usize = 14> {
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
     /// What is below has been copied by the front.
     lower: Bound<K>,

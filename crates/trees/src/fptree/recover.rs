@@ -4,6 +4,7 @@
 //! Otherwise opening walks the list of leaves, from many places at once where there are many
 //! ([`segments`](super::segments)). Each says itself what a crash left undone:
 //!
+//! * an insert under way: a bit without its record is cleared;
 //! * a split under way (a bit of its state): the records that are in the next leaf too are cleared;
 //! * a removal under way: it is empty, and is unlinked.
 //!
@@ -11,7 +12,7 @@
 //! the allocator has decided its tickets before.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
@@ -130,7 +131,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         counts[0].store(report.records, std::sync::atomic::Ordering::Relaxed);
         report.elapsed = started.elapsed();
         let value = std::marker::PhantomData;
-        Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, value })
+        let doubt = AtomicBool::new(false);
+        Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, doubt, value })
     }
 
     /// The first leaf; makes it where a crash in `create` left none.
@@ -187,7 +189,8 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 continue;
             }
             let leaf = Leaf::at(pool, next)?;
-            if leaf.state(pm).len() == 0 {
+            if leaf.settled(pm).len() == 0 {
+                self.settle(&leaf)?;
                 unlink_between(pool, &left, &leaf)?;
                 self.report.repaired += 1;
             } else {
@@ -198,13 +201,27 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Err(PmError::Corrupt { what: "the list of leaves has no end", offset: left.offset() })
     }
 
-    /// Repairs a leaf and notes it.
-    fn take(&mut self, leaf: &Leaf<'p, K, V, LEAF>, head: bool) -> Result<(), PmError> {
-        let pool = self.reader.pool;
-        let mut state = leaf.state(pool.pm());
+    /// Clears the bit of an insert that the crash cut short; returns the state.
+    fn settle(&mut self, leaf: &Leaf<'p, K, V, LEAF>) -> Result<LeafState, PmError> {
+        let pm = self.reader.pool.pm();
+        let (state, settled) = (leaf.state(pm), leaf.settled(pm));
         if !state.is_valid(LEAF) {
             return Err(PmError::Corrupt { what: "a leaf's state", offset: leaf.offset() });
         }
+        if settled != state {
+            leaf.put_state(pm, settled);
+            leaf.forget_pending(pm); // after the state, on its line
+            let flushed = leaf.flush_state(pm);
+            pm.fence(flushed)?;
+            self.report.repaired += 1;
+        }
+        Ok(settled)
+    }
+
+    /// Repairs a leaf and notes it.
+    fn take(&mut self, leaf: &Leaf<'p, K, V, LEAF>, head: bool) -> Result<(), PmError> {
+        let pool = self.reader.pool;
+        let mut state = self.settle(leaf)?;
         if state.is_splitting() {
             state = finish_split(pool, leaf, state)?;
             self.report.repaired += 1;
@@ -281,7 +298,8 @@ fn finish_split<K: Key, V: Value, M: Medium, const LEAF: usize>(
     let next = leaf.next(pm);
     if next != 0 {
         let right = Leaf::<K, V, LEAF>::at(pool, next)?;
-        let moved = right.sorted(pool, right.state(pm))?;
+        // The split may not have got so far, and this be a leaf with an insert under way.
+        let moved = right.sorted(pool, right.settled(pm))?;
         if let Some((least, _)) = moved.first() {
             for (key, slot) in leaf.sorted(pool, state)? {
                 if key >= *least {

@@ -91,7 +91,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     leaf: &Leaf<'_, K, V, LEAF>,
 ) -> (Vec<(K, V)>, usize) {
     let pm = pool.pm();
-    let state = leaf.state(pm);
+    let state = leaf.settled(pm);
     if !state.is_valid(LEAF) {
         return (Vec::new(), 1);
     }

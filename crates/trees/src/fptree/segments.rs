@@ -18,6 +18,7 @@ use pmindex_record::{RecordBlock, separator_between};
 use super::inner::{InnerTree, LeafRef, Route};
 use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 use super::leaf::Leaf;
+use super::tree::FpTree;
 use crate::threads::{on_threads, threads_for};
 
 /// The most segments.
@@ -57,9 +58,20 @@ struct Walk<'p, K, V, const LEAF: usize> {
     /// Where it goes on.
     next: Leaf<'p, K, V, LEAF>,
     start: u64,
-    /// The record blocks of `next` are on their way.
+    /// What reading `next` takes is on its way.
     fetched: bool,
     segment: Option<Segment<K>>,
+}
+
+/// What one step of a walk did.
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// What it reads is on its way.
+    Fetched,
+    /// It read a leaf.
+    Read,
+    /// The walk is over.
+    Over,
 }
 
 /// The starts of segments, and how many leaves may yet be read: of an intact list never more than
@@ -224,8 +236,10 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 if may_read == 0 {
                     may_read = if starts.may_read(64) { 64 } else { 0 };
                 }
-                if may_read > 0 && self.step(&mut walks[at], starts) {
-                    may_read -= 1;
+                let step =
+                    if may_read > 0 { self.step(&mut walks[at], starts) } else { Step::Over };
+                if step != Step::Over {
+                    may_read -= usize::from(step == Step::Read);
                     at += 1;
                     continue;
                 }
@@ -239,31 +253,39 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found
     }
 
-    /// Goes one leaf on; `false` if the walk is over. Nothing read is trusted but for its bounds.
-    fn step(&self, walk: &mut Walk<'p, K, V, LEAF>, starts: &Starts) -> bool {
+    /// Goes one leaf on. Nothing read is trusted but for its bounds.
+    fn step(&self, walk: &mut Walk<'p, K, V, LEAF>, starts: &Starts) -> Step {
         let (pm, leaf) = (self.pool.pm(), walk.next);
         let state = leaf.state(pm);
         if !state.is_valid(LEAF) || state.is_splitting() || state.len() == 0 {
-            return false;
+            return Step::Over;
         }
-        if K::SHAPE == Shape::Bytes && !walk.fetched {
+        if !walk.fetched {
             walk.fetched = true;
-            for i in self.outermost(&leaf, state) {
-                RecordBlock::prefetch(self.pool, Slot::<K, V>::block(pm, leaf.slot(i)));
+            if K::SHAPE == Shape::Bytes {
+                for i in self.outermost(&leaf, state) {
+                    RecordBlock::prefetch(self.pool, Slot::<K, V>::block(pm, leaf.slot(i)));
+                }
+                return Step::Fetched;
             }
-            return true;
+            if let Some(i) = leaf.pending_slot(pm) {
+                self.pool.prefetch(LeafPtr::new(
+                    leaf.offset() + FpTree::<K, V, M, LEAF, INNER>::line_of_slot(i),
+                ));
+                return Step::Fetched;
+            }
         }
-        if self.note(walk, &leaf, state).is_none() {
-            return false;
+        if leaf.settled(pm) != state || self.note(walk, &leaf, state).is_none() {
+            return Step::Over;
         }
         let next = leaf.next(pm);
         if next == 0 || starts.contains(next) {
-            return false;
+            return Step::Over;
         }
-        let Ok(next) = Leaf::at(self.pool, next) else { return false };
+        let Ok(next) = Leaf::at(self.pool, next) else { return Step::Over };
         self.prefetch_leaf(&next);
         (walk.next, walk.fetched) = (next, false);
-        true
+        Step::Read
     }
 
     /// Adds a leaf to a walk's segment; `None` if it does not belong there.

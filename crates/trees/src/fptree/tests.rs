@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Counting, Mapped, Medium, Pool, PoolOptions};
 use pmindex_record::Probe;
 
 use super::layout::{LeafState, Slot};
@@ -300,4 +300,116 @@ fn a_prefix_that_is_not_its_keys_is_an_error_and_no_scan_goes_on_for_ever() {
     assert!(tree.check().is_err());
     assert_eq!(tree.get(&[3; 10]).expect("no error"), None);
     tree.pm().store_word(leaf.next_cell(), 0);
+}
+
+/// Inserts a key and takes its slot's line back, as a crash can that leaves the header's; `false`
+/// if the insert had to take two fences.
+fn tear(tree: &Tree, key: u64) -> bool {
+    let probe = Probe::new(&key).expect("a key");
+    let pm = tree.pm();
+    let leaf = tree.leaf(tree.locate_probe(&probe).leaf).expect("a leaf");
+    let before: Vec<u64> = leaf.words().iter().map(|cell| pm.load_word(cell)).collect();
+    assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    let torn = leaf.pending_slot(pm).filter(|slot| !LeafState::of_slots(before[0]).has(*slot));
+    let Some(slot) = torn else { return false };
+    let at = leaf.slot(slot).as_ptr() as usize - leaf.words().as_ptr() as usize;
+    for (cell, &word) in leaf.slot(slot).iter().zip(&before[at / 8..]) {
+        pm.store_word(cell, word);
+    }
+    true
+}
+
+#[test]
+fn an_insert_whose_record_was_lost_has_not_happened() {
+    let mut torn = 0;
+    for key in 0..60 {
+        let (pool, tree) = tree_of((0..60).filter(|other| *other != key && other % 3 != 1));
+        tree.remove(&key.wrapping_sub(1)).expect("intact");
+        let left = tree.iter().map(|item| item.expect("intact").0).collect::<Vec<_>>();
+        let leaves = tree.stats().expect("intact").leaves;
+        if !tear(&tree, key) || tree.stats().expect("intact").leaves != leaves {
+            continue;
+        }
+        torn += 1;
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, 1);
+        assert_holds(&tree, left.iter().copied());
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, 0, "once is enough");
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.get(&key).expect("intact"), Some(key * 10));
+    }
+    assert!(torn > 40, "{torn}");
+}
+
+#[test]
+fn a_split_that_did_not_get_far_is_not_finished_by_a_lost_record_of_the_next_leaf() {
+    let (pool, tree) = tree_of((100..160).map(|key| key * 2));
+    let left = head(&tree);
+    let right = tree.leaf(left.next(tree.pm())).expect("a leaf");
+    let keys = right.sorted(&pool, right.state(tree.pm())).expect("intact");
+    // What stands in the slot of the lost record is a fresh leaf's 0, or some removed key.
+    let torn = keys.windows(2).any(|pair| pair[0].0 + 1 < pair[1].0 && tear(&tree, pair[0].0 + 1));
+    assert!(torn);
+    set_state(&tree, &left, left.state(tree.pm()).splitting());
+    let tree = reopen(&pool, tree);
+    assert_holds(&tree, (100..160).map(|key| key * 2));
+}
+
+#[test]
+fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
+    let (pool, mut tree) = tree_of([]);
+    let mut same = 0;
+    for key in 0..300 {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        let pending = head(&tree).pending_slot(tree.pm());
+        assert!(tree.remove(&key).expect("intact").is_some());
+        let next = key * 7919 + 13;
+        assert_eq!(tree.insert_many(&[(next, next * 10)]).inserted, [true]);
+        let leaf = head(&tree);
+        same += u64::from(pending.is_some_and(|slot| leaf.state(tree.pm()).has(slot)));
+        tree = reopen(&pool, tree);
+        assert_holds(&tree, [next]);
+        assert!(tree.remove(&next).expect("intact").is_some());
+    }
+    assert!(same > 10, "{same}");
+}
+
+#[test]
+fn an_update_into_the_slot_of_what_was_pending_stays() {
+    type Wide = FpTree<u64, (u64, u64, u64), Mapped, 8, 4>;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let mut tree = Wide::create(&pool, "wide").expect("room");
+    for key in 0..200u64 {
+        assert!(tree.insert(&key, &(1, 2, 3)).expect("room"));
+        for n in 0..8 {
+            assert!(tree.update(&key, &(n, 2, 3)).expect("room"));
+        }
+        let other = key * 7919 + 1000;
+        assert!(tree.insert(&other, &(5, 6, 7)).expect("room"));
+        assert!(tree.remove(&other).expect("intact").is_some());
+        assert!(tree.update(&key, &(9, 8, 7)).expect("room"));
+        drop(tree);
+        tree = Wide::open(&pool, "wide").expect("recovery");
+        assert_eq!(tree.get(&key).expect("intact"), Some((9, 8, 7)));
+        assert!(tree.remove(&key).expect("intact").is_some());
+    }
+}
+
+#[test]
+fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
+    let options = PoolOptions::new().size(1 << 20).emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, Counting::new).expect("memory"));
+    let tree = FpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
+    let fences = |key: u64| {
+        let before = pool.pm().counts().fences;
+        assert!(tree.insert(&key, &1).expect("room"));
+        pool.pm().counts().fences - before
+    };
+    assert_eq!(fences(1), 1);
+    tree.doubt().dispel();
+    assert_eq!(fences(2), 1);
+    drop(tree.doubt());
+    assert_eq!(fences(3), 2);
 }

@@ -1,8 +1,8 @@
 //! The index itself: what its operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
@@ -20,8 +20,8 @@ use super::leaf::Leaf;
 /// # Cost
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no split: insert
-/// 2 and 2, update 1 and 1 (8-byte values; else 2 and 2), remove 1 and 1, reads none.
-pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER: usize = 14> {
+/// 2 and 1 (2 where a slot has not 2, 4 or 8 words), update 1 and 1 (8-byte values; else 2 and 2), remove 1 and 1, reads none.
+pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER: usize = 14> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) entry: IndexEntry,
     pub(super) inner: InnerTree<K, INNER>,
@@ -29,6 +29,8 @@ pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 55, const INNER:
     /// Records per leaf lock, changed under it, modulo 2^64.
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) report: RecoveryReport,
+    /// Whether a write was cut short by a panic: what stands in a free slot may not be durable.
+    pub(super) doubt: AtomicBool,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
 }
 

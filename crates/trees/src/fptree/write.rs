@@ -75,7 +75,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Adds a record; `false` (and no change) if the key exists.
     ///
     /// # Cost
-    /// 2 lines, 2 fences; byte strings: their block's lines besides. Sometimes a split.
+    /// 2 lines, 1 fence, for a record that lies in one line; else 2 fences, byte strings: their
+    /// block's lines besides. Sometimes a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
@@ -100,7 +101,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.split(&leaf, state, guard, Some(record.probe))?;
             return Ok(false);
         };
-        leaf.insert(&self.pool, state, slot, record)?;
+        let doubt = self.doubt();
+        leaf.insert(&self.pool, state, slot, record, doubt.is_none())?;
+        doubt.dispel();
         self.count(leaf.offset(), 1);
         drop(guard);
         Ok(true)
@@ -131,7 +134,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, IndexError> {
         let Held { leaf, state, slot, guard } = held;
         let Some(slot) = slot else { return Ok(false) };
+        let doubt = self.doubt();
         let done = leaf.update(&self.pool, state, slot, record)?;
+        doubt.dispel();
         if !done {
             self.split(&leaf, state, guard, None)?;
         }

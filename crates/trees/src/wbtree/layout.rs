@@ -40,6 +40,7 @@
 //! One block per index, named in the pool's directory: the way to the top node, and the
 //! [micro-log](super::log).
 
+pub(super) use crate::pending::Pending;
 use pmindex_core::{LINE, PmError, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Slot, hash_bytes};
@@ -242,51 +243,6 @@ impl Tail {
     }
 }
 
-/// The insert that a crash may have cut short: the last one into this leaf.
-///
-/// Its record and its bit became durable under one fence, in any order. The record is there if and
-/// only if a bit of the slot's first key word has the value noted here, the one in which the key
-/// differs from what stood there before. If it is not, the insert never returned, and the slot is
-/// free whatever the state says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Pending(u64);
-
-impl Pending {
-    const ARMED: u64 = 1 << 15;
-    /// Nothing is.
-    pub(super) const NONE: Self = Self(0);
-
-    /// `new` goes to `slot`, where `old` stood; `None` if they are equal.
-    #[inline(always)]
-    pub(super) const fn new(slot: usize, old: u64, new: u64) -> Option<Self> {
-        if old == new {
-            return None;
-        }
-        let bit = (old ^ new).trailing_zeros() as u64;
-        Some(Self(Self::ARMED | (new >> bit & 1) << 14 | bit << 8 | slot as u64))
-    }
-    /// From the last word of the fingerprints.
-    #[inline(always)]
-    pub(super) const fn of_word(word: u64) -> Self {
-        Self(word >> 48)
-    }
-    /// Into the last word of the fingerprints.
-    #[inline(always)]
-    pub(super) const fn into_word(self, word: u64) -> u64 {
-        word & (u64::MAX >> 16) | self.0 << 48
-    }
-    /// The slot, if an insert is noted.
-    #[inline(always)]
-    pub(super) const fn slot(self) -> Option<usize> {
-        if self.0 & Self::ARMED == 0 { None } else { Some((self.0 & 63) as usize) }
-    }
-    /// Whether the record is there, by the slot's first key word.
-    #[inline(always)]
-    pub(super) const fn is_there(self, key: u64) -> bool {
-        key >> (self.0 >> 8 & 63) & 1 == self.0 >> 14 & 1
-    }
-}
-
 /// An inner node's commit word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct InnerState(u64);
@@ -415,19 +371,6 @@ mod tests {
         assert_eq!(Geometry::<u64, u64, 52, 48>::LEAF_BYTES, 960);
         assert_eq!(Geometry::<u64, u64, 52, 48>::INNER_BYTES, 832);
         assert_eq!(Geometry::<u64, u64, 52, 48>::CHILDREN % LINE_WORDS, 0);
-    }
-
-    #[test]
-    fn pending_tells_the_new_key_from_the_old_one_and_no_other_pair() {
-        for (old, new) in [(0, 1), (1, 0), (u64::MAX, 0), (8, 12), (1 << 63, 0), (5, 4)] {
-            let pending = Pending::new(53, old, new).expect("they differ");
-            assert_eq!(pending.slot(), Some(53));
-            assert!(pending.is_there(new) && !pending.is_there(old), "{old} {new}");
-            assert_eq!(Pending::of_word(pending.into_word(u64::MAX)), pending);
-            assert_eq!(pending.into_word(0x1122_3344_5566) & (u64::MAX >> 16), 0x1122_3344_5566);
-        }
-        assert_eq!(Pending::new(1, 7, 7), None);
-        assert_eq!(Pending::NONE.slot(), None);
     }
 
     #[test]
