@@ -345,16 +345,32 @@ fn an_insert_whose_record_was_lost_has_not_happened() {
 
 #[test]
 fn a_split_that_did_not_get_far_is_not_finished_by_a_lost_record_of_the_next_leaf() {
-    let (pool, tree) = tree_of((100..160).map(|key| key * 2));
-    let left = head(&tree);
-    let right = tree.leaf(left.next(tree.pm())).expect("a leaf");
-    let keys = right.sorted(&pool, right.state(tree.pm())).expect("intact");
-    // What stands in the slot of the lost record is a fresh leaf's 0, or some removed key.
-    let torn = keys.windows(2).any(|pair| pair[0].0 + 1 < pair[1].0 && tear(&tree, pair[0].0 + 1));
-    assert!(torn);
-    set_state(&tree, &left, left.state(tree.pm()).splitting());
-    let tree = reopen(&pool, tree);
-    assert_holds(&tree, (100..160).map(|key| key * 2));
+    let keys = || (0..60).map(|i| (i * 37 % 60 + 100) * 2);
+    let mut wanted: Vec<u64> = keys().collect();
+    wanted.sort_unstable();
+    let mut tried = 0;
+    for key in keys() {
+        let (pool, tree) = tree_of(keys());
+        let lost = Probe::new(&key).expect("a key");
+        let right = tree.leaf(tree.locate_probe(&lost).leaf).expect("a leaf");
+        let mut left = head(&tree);
+        if left.offset() == right.offset() || right.state(tree.pm()).len() == 8 {
+            continue;
+        }
+        while left.next(tree.pm()) != right.offset() {
+            left = tree.leaf(left.next(tree.pm())).expect("a leaf");
+        }
+        let sorted = |state| right.sorted(&pool, state).expect("intact");
+        // In the slot of the lost record stands what a fresh leaf has: the least of all keys.
+        if !tear(&tree, key + 1) || sorted(right.state(tree.pm()))[0].0 != 0 {
+            continue;
+        }
+        tried += 1;
+        set_state(&tree, &left, left.state(tree.pm()).splitting());
+        let tree = reopen(&pool, tree);
+        assert_holds(&tree, wanted.iter().copied());
+    }
+    assert!(tried > 3, "{tried}");
 }
 
 #[test]
