@@ -6,8 +6,10 @@
 //! most key comparisons, a bitmap word commits ([`leaf`]), and concurrency is *selective*: leaves
 //! are locked, inner nodes are read optimistically. What differs:
 //!
-//! * **One line commits.** Bitmap and fingerprints share a line, so an insert takes two lines and
-//!   two fences (the paper: three flushes).
+//! * **One line commits, and one fence is enough.** Bitmap and fingerprints share a line, which
+//!   also notes how the new key differs from what stood in its slot; so the two lines of an insert may
+//!   become durable in any order, under one fence (the paper: three flushes, each with its fence), and
+//!   recovery tells a record that was lost ([`leaf`]).
 //! * **Optimistic version locks** replace hardware transactions and locks in leaves. They live in
 //!   DRAM, hashed by the leaf's offset: a crash voids them, and a freed leaf needs no epoch.
 //! * **The split's micro-log is one bit** of the leaf's commit word ([`split`]), the removal's is
