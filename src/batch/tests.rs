@@ -43,10 +43,10 @@ impl<const ORDER: usize> Variant for Order<ORDER> {
 }
 
 /// Explores one thread and two; the first failure.
-fn crash<const ORDER: usize>(states: u64) -> Result<u64, String> {
+fn crash<const ORDER: usize>(seed: u64, states: u64) -> Result<u64, String> {
     let mut all = 0;
     for threads in [1, 2] {
-        let config = Config::new().seed(3).states(states).threads(threads);
+        let config = Config::new().seed(seed).states(states).threads(threads);
         match explore::<Batch<Order<ORDER>>>(&config) {
             Ok(report) => all += report.states,
             Err(failure) => return Err(failure.to_string()),
@@ -57,18 +57,20 @@ fn crash<const ORDER: usize>(states: u64) -> Result<u64, String> {
 
 #[test]
 fn a_batch_happens_wholly_or_not_at_all() {
-    let states = crash::<0>(10_000).unwrap_or_else(|failure| panic!("{failure}"));
+    let states = crash::<0>(3, 10_000).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(states >= 15_000, "{states}");
 }
 
 #[test]
 fn wrong_orders_of_the_steps_are_caught() {
-    for (outcome, what) in [
-        (crash::<1>(10_000), "changes before the record"),
-        (crash::<2>(10_000), "the record gone before the changes"),
-        (crash::<3>(20_000), "keys unlocked before the record is gone"),
+    // The last one takes a second thread that writes a key between two steps: some schedules have it.
+    type Crash = fn(u64, u64) -> Result<u64, String>;
+    for (crash, what) in [
+        (crash::<1> as Crash, "changes before the record"),
+        (crash::<2>, "the record gone before the changes"),
+        (crash::<3>, "keys unlocked before the record is gone"),
     ] {
-        assert!(outcome.is_err(), "{what}: not noticed in {outcome:?} states");
+        assert!((1..=16).any(|seed| crash(seed, 10_000).is_err()), "{what}: not noticed");
     }
 }
 

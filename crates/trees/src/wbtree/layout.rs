@@ -324,8 +324,6 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
         (Self::SLOTS + LEAF * Slot::<K, V>::WORDS).next_multiple_of(LINE_WORDS);
     /// Bytes of a leaf.
     pub(super) const LEAF_BYTES: u64 = 8 * Self::LEAF_WORDS as u64;
-    /// Whether no slot lies across the end of a line.
-    pub(super) const SLOT_IN_LINE: bool = LINE_WORDS.is_multiple_of(Slot::<K, V>::WORDS);
 
     /// Words of a separator after its first.
     pub(super) const REST_WORDS: usize = match K::SHAPE {

@@ -315,11 +315,12 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         }
         let slot = leaf.slot(i);
         let pending = Pending::new(i, pm.load_word(&slot[0]), record.probe.words()[0]);
-        if Parts::<K, V, LEAF>::SLOT_IN_LINE
+        if Slot::<K, V>::IN_LINE
             && let Some(pending) = pending
         {
             // P1, LIN: in any order.
-            let written = write_key_last::<K, V>(pm, slot, record);
+            let Incoming { probe, datum } = record;
+            let written = Slot::<K, V>::write_key_last(pm, slot, probe, datum);
             leaf.put_fingerprint(pm, i, record.probe.fingerprint());
             leaf.publish(pm, state, slots, &order, pending);
             let published = leaf.flush_lines(pm);
@@ -449,24 +450,6 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         op.finish(durable);
         Ok(())
     }
-}
-
-/// Fills a slot of inline words, the first key word last, and flushes it. The slot lies in one line,
-/// so whoever finds that word finds all.
-#[inline(always)]
-#[track_caller]
-fn write_key_last<K: Key, V: Value>(
-    pm: &impl Medium,
-    slot: &[PmU64],
-    record: Incoming<'_, K, V>,
-) -> Flushed {
-    let mut words = [0; 8];
-    let words = &mut words[..Slot::<K, V>::WORDS];
-    Slot::<K, V>::encode(words, record.probe, record.datum);
-    for (cell, &word) in slot.iter().zip(&*words).rev() {
-        pm.store_word(cell, word);
-    }
-    pm.flush_words(slot)
 }
 
 /// Writes a record with a block into the free slot `i`, under a ticket.
