@@ -14,7 +14,7 @@
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use pmindex_core::{Flushed, Medium, Op, PmError, Reserved};
+use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
 
 use super::access::At;
@@ -22,7 +22,7 @@ use super::entry::{Datum, Sought};
 use super::inner::{Cursor, Hint};
 use super::layout::{Form, LINE_WORDS};
 use super::leaf::{Image, Leaf};
-use super::shift::place;
+use super::shift::{Gap, place};
 use super::tree::FastFair;
 use super::write::{Change, Filled};
 
@@ -191,8 +191,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let tree = self.tree;
         let datum = Datum::new::<K, V>(value.borrowed()).ok()?;
         let index = self.hold(at)?;
-        let Staged { leaf, image, .. } = &self.leaves[index];
-        let leaf = *leaf;
+        let image = &self.leaves[index].image;
         let gap = tree.gap(image, key).ok()?;
         if gap.before < LEAF {
             let entry = image.entry(gap.before);
@@ -202,36 +201,45 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         // A later shift of this stage must not move what a ticket of this stage names.
         let named = Form::<K, V>::HAS_BLOCK && self.leaves[index].records > 0;
-        if named || image.records(LEAF).count() == LEAF {
+        if named || image.free(LEAF) == 0 {
             return None;
         }
-        let mut block: Option<Reserved<_>> = None;
-        let mut entry = Form::<K, V>::entry(key, &datum, 0);
         if Form::<K, V>::HAS_BLOCK {
-            if self.op.is_none() {
-                self.op = Some(tree.pool.op().ok()?);
-            }
-            let op = self.op.as_mut()?;
-            let (with_block, filled) = tree.write_block(op, key, &datum).ok()?;
-            let Filled { block: reserved, flushed } = filled;
-            self.flushed = std::mem::replace(&mut self.flushed, Flushed::nothing()).and(flushed);
-            block = Some(reserved);
-            entry = with_block;
+            self.add_block(index, gap, key, &datum)?;
+        } else {
+            let entry = Form::<K, V>::entry(key, &datum, 0);
+            let Staged { image, stores, .. } = &mut self.leaves[index];
+            place(image, LEAF, gap, entry, |at, word| stores.push((at, word)))?;
         }
-        let mut drafted = image.clone();
-        let mut stores = Vec::new();
+        self.leaves[index].records += 1;
+        Some(true)
+    }
+
+    /// Stages a record with a block. `None`: nothing was changed.
+    fn add_block(
+        &mut self,
+        index: usize,
+        gap: Gap,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Option<()> {
+        let tree = self.tree;
+        if self.op.is_none() {
+            self.op = Some(tree.pool.op().ok()?);
+        }
+        let (op, staged) = (self.op.as_mut()?, &mut self.leaves[index]);
+        let (entry, Filled { block, flushed }) = tree.write_block(op, key, datum).ok()?;
+        self.flushed = std::mem::replace(&mut self.flushed, Flushed::nothing()).and(flushed);
+        let mut drafted = staged.image.clone();
+        let mut stores = Vec::with_capacity(2 * LEAF);
         let placed = place(&mut drafted, LEAF, gap, entry, |at, word| stores.push((at, word)))?;
-        if let (Some(op), Some(block)) = (self.op.as_mut(), block) {
-            op.allocate(&block, leaf.owner(placed, entry)).ok()?;
-            for (at, _) in &stores {
-                op.changes(&leaf.words()[*at]);
-            }
+        op.allocate(&block, staged.leaf.owner(placed, entry)).ok()?;
+        for (at, _) in &stores {
+            op.changes(&staged.leaf.words()[*at]);
         }
-        let staged = &mut self.leaves[index];
         staged.image = drafted;
         staged.stores.append(&mut stores);
-        staged.records += 1;
-        Some(true)
+        Some(())
     }
 
     /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
@@ -259,7 +267,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             return None;
         }
-        let stores = Vec::new();
+        let stores = Vec::with_capacity(LEAF);
         self.leaves.push(Staged { leaf, image, stores, records: 0, at: *at, change });
         Some(self.leaves.len() - 1)
     }

@@ -7,6 +7,7 @@ use pmindex_index::{Key, Value};
 
 use super::entry::{Entry, Sought};
 use super::layout::{Form, HEADER_WORDS, LeafState, MAX_LEAF, MAX_LEAF_WORDS, leaf_words};
+use super::shift::Gap;
 
 /// Bits of the ids among the words of entries.
 const IDS: u64 = 0x5555_5555_5555_5555;
@@ -65,6 +66,27 @@ impl Image {
     #[inline(always)]
     pub(crate) fn is_free(&self, i: usize) -> bool {
         self.words[id_word(i)] == 0 && !(i == 0 && self.state().has_zero())
+    }
+
+    /// The entries of a leaf of `leaf` entries, in an image without duplicates, that are dead by their
+    /// ids, as bits.
+    #[inline(always)]
+    pub(crate) fn free(&self, leaf: usize) -> u64 {
+        let ids = self.words[HEADER_WORDS..].iter().step_by(2).take(leaf).enumerate();
+        let free = ids.fold(0, |free, (i, &id)| free | u64::from(id == 0) << i);
+        free & !u64::from(self.state().has_zero())
+    }
+
+    /// Where a key of one word goes that is not among the `leaf` entries, in an image without
+    /// duplicates.
+    #[inline(always)]
+    pub(crate) fn gap(&self, leaf: usize, key: u64) -> Gap {
+        let ids = self.words[HEADER_WORDS..].iter().step_by(2).take(leaf).enumerate();
+        let less = ids.fold(0, |less, (i, &id)| less | u64::from(id < key) << i);
+        let live = !self.free(leaf) & (u64::MAX >> (64 - leaf));
+        let before = (live & !less | 1 << leaf).trailing_zeros() as usize;
+        let after = live & ((1 << before) - 1);
+        Gap { after: after.checked_ilog2().map(|after| after as usize), before }
     }
 
     /// The entries of a leaf of `leaf` entries that are not dead by their ids: transient duplicates
@@ -153,6 +175,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         let mut words = [0; MAX_LEAF_WORDS];
         pm.read_words(self.words, &mut words[..leaf_words(LEAF)]);
         Image { words }
+    }
+
+    /// Whether no entry is a record.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self, pm: &impl Medium) -> bool {
+        let entries = &self.words[HEADER_WORDS..HEADER_WORDS + 2 * LEAF];
+        let ids = IDS & (u64::MAX >> (64 - 2 * LEAF));
+        pm.match_word(entries, 0) & ids == ids && !self.state(pm).has_zero()
     }
 
     /// The entry of a key: of transient duplicates the first. Racing: validate.

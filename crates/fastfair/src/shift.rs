@@ -45,6 +45,7 @@ enum Way {
 
 impl Gap {
     /// The shortest way in a leaf of `leaf` entries; `None` if all are taken.
+    #[inline(always)]
     fn way(self, image: &Image, leaf: usize, is_zero: bool) -> Option<Way> {
         let start = self.after.map_or(0, |after| after + 1);
         if start < self.before {
@@ -56,8 +57,11 @@ impl Gap {
                 _ => start.midpoint(self.before - 1),
             }));
         }
-        let right = (self.before..leaf).find(|&i| image.is_free(i));
-        let left = self.after.and_then(|after| (0..after).rev().find(|&i| image.is_free(i)));
+        let free = image.free(leaf);
+        let after = free & (u64::MAX << self.before);
+        let before = free & ((1 << start) - 1);
+        let right = (after != 0).then(|| after.trailing_zeros() as usize);
+        let left = before.checked_ilog2().map(|gap| gap as usize);
         let to_right = right.map(|gap| (gap - self.before, Way::Right(self.before, gap)));
         let to_left = left.zip(self.after).map(|(gap, after)| (after - gap, Way::Left(after, gap)));
         let shortest = to_right.into_iter().chain(to_left).min_by_key(|(moved, _)| *moved);
@@ -68,6 +72,7 @@ impl Gap {
 /// Puts a record into an image without duplicates, and each word stored on the way into `store`, in
 /// order; the last one commits. Returns the record's place; `None`, and nothing is stored, if all
 /// `leaf` entries are taken.
+#[inline(always)]
 pub(crate) fn place(
     image: &mut Image,
     leaf: usize,

@@ -96,8 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.repair(empty)?;
         }
         let whole = left.state(pm).is_of(self.era) && empty.state(pm).is_of(self.era);
-        let is_empty = empty.image(pm).records(LEAF).next().is_none();
-        if whole && is_empty && left.next(pm) == empty.offset() {
+        if whole && empty.is_empty(pm) && left.next(pm) == empty.offset() {
             self.make_unknown(low, empty.offset())?; // P1
             self.unlink_known(left, empty)?;
         }

@@ -180,6 +180,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Where a key that is not in the leaf goes.
     #[inline(always)]
     pub(crate) fn gap(&self, image: &Image, key: &Sought<'_>) -> Result<Gap, PmError> {
+        if Form::<K, V>::WORD_KEY {
+            return Ok(image.gap(LEAF, key.word));
+        }
         let mut after = None;
         for i in image.records(LEAF) {
             if Form::<K, V>::cmp_key(&self.pool, image.entry(i), key)?.is_ge() {
@@ -200,7 +203,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         datum: &Datum<'_>,
     ) -> Result<bool, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        if image.records(LEAF).count() == LEAF {
+        if image.free(LEAF) == 0 {
             return Ok(false);
         }
         let mut op = pool.op()?;
@@ -323,7 +326,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         self.remove_entry(&leaf, i, entry)?;
         self.count(leaf.offset(), u64::MAX);
-        let emptied = leaf.image(self.pm()).records(LEAF).next().is_none();
+        let emptied = leaf.is_empty(self.pm());
         change.done();
         if emptied {
             // The record is gone, durably. A leaf that cannot be given back now (the pool is full)

@@ -159,6 +159,18 @@ impl Buffers {
         self.dram.prefetch(self.get(index));
     }
 
+    /// Fetches what a checkpoint reads. A hint.
+    pub(crate) fn prefetch_chain(&self, index: u32) {
+        let buffer = self.get(index);
+        self.dram.prefetch(&buffer.state);
+        self.dram.prefetch(&buffer.segments);
+    }
+
+    /// Whether it is an Mnode's own buffer, with the same number.
+    pub(crate) fn is_own(&self, index: u32) -> bool {
+        index < self.own
+    }
+
     /// Fetches an entry. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {

@@ -9,6 +9,9 @@ use crate::log::{Chain, Heads};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
+/// How many chains ahead of a checkpoint's walk their lines are fetched.
+const AHEAD: u32 = 8;
+
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
@@ -109,7 +112,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn visit_chains(&self, buffering: &Buffering<M>, heads: &mut Heads) {
         let (pm, buffers) = (self.pm(), &buffering.buffers);
         let mut segments = Vec::new();
-        for buffer in buffers.indices() {
+        let count = buffers.count();
+        for n in 0..count {
+            // Each chain is four lines far apart.
+            if n + AHEAD < count {
+                let ahead = buffers.nth(n + AHEAD);
+                buffers.prefetch_chain(ahead);
+                if buffers.is_own(ahead) {
+                    self.middle.prefetch(ahead);
+                }
+            }
+            let buffer = buffers.nth(n);
             // A buffer that goes to another Mnode meanwhile begins a chain after the tails.
             let node = self.middle.get(buffers.state(buffer).node());
             loop {
