@@ -313,7 +313,15 @@ impl Open {
         let log = if pool.pm().load(cell).is_null() {
             Log::create(&pool, cell)? // a crash in `create` left none
         } else {
-            Log::open(&pool, cell)?
+            let log = Log::open_serving(&pool, cell)?;
+            let chains = || (0..MAPS).map(|map| log.recovered(Self::id(map)));
+            let alone: Vec<Chain> = chains().collect();
+            while log.recover_step() {}
+            if !chains().eq(alone) {
+                let what = "a chain that is found alone is not what is found with all others";
+                return Err(PmError::Corrupt { what, offset: root.offset() });
+            }
+            log
         };
         Ok(Self { maps: Default::default(), log, root, pool })
     }

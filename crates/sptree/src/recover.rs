@@ -223,6 +223,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Ok(false);
         }
         let started = Instant::now();
+        if self.buffering().is_some_and(|buffering| buffering.log.recover_step()) {
+            rebuild.report.elapsed += started.elapsed();
+            return Ok(true);
+        }
         let mut entries = Vec::with_capacity(STEP);
         let known = self.backup.entries_after(rebuild.low.as_deref(), STEP)?;
         for &(_, bnode) in &known {

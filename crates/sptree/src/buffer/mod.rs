@@ -71,7 +71,8 @@ impl<M: Medium> Buffering<M> {
     /// Opens the log that the root points to, or makes it, for an index of up to so many Bnodes.
     pub(crate) fn open(pool: &Arc<Pool<M>>, root: &Root, leaves: u64) -> Result<Self, PmError> {
         let there = !pool.pm().load(&root.log).is_null();
-        let log = if there { Log::open(pool, &root.log) } else { Log::create(pool, &root.log) }?;
+        let log =
+            if there { Log::open_serving(pool, &root.log) } else { Log::create(pool, &root.log) }?;
         Ok(Self { log, buffers: Buffers::new(leaves)?, budget: Budget::unlimited() })
     }
 

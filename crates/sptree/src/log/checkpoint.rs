@@ -226,6 +226,9 @@ impl<M: Medium> Log<M> {
             let count = pm.load(&piece.words) as usize;
             let cells = pool.words(offset + size_of::<Piece>() as u64, count)?;
             let begin = all.len();
+            if begin == 0 {
+                all.reserve_exact(pm.load(&piece.total) as usize);
+            }
             all.resize(begin + count, 0);
             pm.read_words(cells, &mut all[begin..]);
             let (next, total) = (pm.load(&piece.next).offset(), pm.load(&piece.total));

@@ -101,6 +101,12 @@ pub(super) fn next_of<M: Medium>(pm: &M, cells: &[PmU64]) -> Location {
     Location::from_bits(pm.load(&cells[3]) as u32)
 }
 
+/// Whether a line, if an entry begins with it, is of this chain.
+#[inline(always)]
+pub(super) fn may_be_of<M: Medium>(pm: &M, line: &[PmU64], id: u64) -> bool {
+    pm.load(&line[1]) >> 24 == id / 64
+}
+
 /// The entry that begins with `cells` (which go on to the segment's end), if there is a whole one.
 pub(super) fn decode<'p, M: Medium>(
     pm: &M,

@@ -157,6 +157,11 @@ impl Head {
         ]
     }
 
+    /// Whether the words name this chain.
+    pub(super) fn may_be_of([first, _]: [u64; HEAD_WORDS], id: u64) -> bool {
+        first >> 24 == id / 64
+    }
+
     pub(super) fn decode([first, second]: [u64; HEAD_WORDS]) -> Self {
         Self {
             id: (first >> 24) * 64,

@@ -3,7 +3,8 @@
 //!
 //! Each entry names the one of its chain before it (`next`), so a chain is read from its newest
 //! entry on. The newest entries stand in a *checkpoint*, and after that one in what was appended
-//! since: opening reads the checkpoint and scans so much, never the log.
+//! since, never elsewhere in the log. Opening reads the checkpoint; a chain that is asked for then is
+//! looked for by itself, while steps find all others.
 //!
 //! ```text
 //! root --> table of segments        lane 0:  | e e e e | e e e . |
@@ -49,9 +50,10 @@ mod segments;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
 
 pub use chain::{Chain, IdHasher};
@@ -70,8 +72,11 @@ pub struct Log<M: Medium = Mapped> {
     id: u64,
     segments: segments::Segments,
     lanes: Box<[lane::Lane]>,
-    /// The newest entries of the chains that opening found.
-    recovered: HashMap<u64, Chain, IdHasher>,
+    /// The newest entries of the chains that there were when it was opened, once they are found.
+    recovered: OnceLock<HashMap<u64, Chain, IdHasher>>,
+    /// Where to look for them before they are all found.
+    source: Mutex<Option<Arc<recover::Source>>>,
+    search: Mutex<recover::Search>,
     /// Whether every recovered chain is known elsewhere.
     restored: AtomicBool,
     /// No entry of the log has a greater sequence number.

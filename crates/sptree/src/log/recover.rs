@@ -1,14 +1,18 @@
 //! Creating and opening.
 //!
-//! Opening reads the table of segments, the checkpoint, and what was appended since: in each lane
-//! from the tail in the checkpoint to the first line that is no whole entry. Nothing else is read
-//! and nothing is written, so it may be interrupted and done again.
+//! Opening reads the table of segments and the checkpoint. The newest entries of all chains are found
+//! by steps: they are those of the checkpoint or of what was appended since, in each lane from the tail
+//! in the checkpoint to the first line that is no whole entry. Before that is done, one chain is found
+//! by looking for nothing else: of most lines a word is read, and a segment where an entry may be the
+//! chain's is gone through as by the steps, so that both find the same. Nothing is written, so it may
+//! be interrupted and done again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, Word};
 
 use super::Log;
@@ -23,6 +27,8 @@ const SEGMENTS: std::ops::RangeInclusive<u64> = 32..=16_384;
 const PART: u64 = 4;
 /// A word of the table for so many bytes of the pool: the table is small in a small pool, too.
 const TABLE_PART: u64 = 1024;
+/// Lines and heads that the first step of a search notes.
+const FIRST_STEP: usize = 4096;
 
 impl<M: Medium> Log<M> {
     /// Makes a log that `cell` points to; there is none.
@@ -52,7 +58,7 @@ impl<M: Medium> Log<M> {
         Self::open(pool, cell)
     }
 
-    /// Opens the log that `cell` points to.
+    /// Opens the log that `cell` points to, and finds the newest entries of all chains.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -60,6 +66,21 @@ impl<M: Medium> Log<M> {
     /// # Cost
     /// No flush, no fence. Time: the table of segments, the checkpoint, and what was appended since.
     pub fn open<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
+        let log = Self::open_serving(pool, cell)?;
+        while log.recover_step() {}
+        Ok(log)
+    }
+
+    /// Opens the log that `cell` points to, to be read at once: until
+    /// [`recover_step`](Self::recover_step) has found the chains, [`recovered`](Self::recovered) looks
+    /// for each one that it is asked for. Nothing is appended before.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    ///
+    /// # Cost
+    /// No flush, no fence. Time: the table of segments and the checkpoint.
+    pub fn open_serving<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let root = PPtr::<LogRoot>::new(pool.pm().load(cell.as_word()));
         let segments = Segments::read(pool, root)?;
@@ -69,51 +90,119 @@ impl<M: Medium> Log<M> {
             id: NEXT.fetch_add(1, Relaxed),
             segments,
             lanes: Box::default(),
-            recovered: HashMap::with_hasher(IdHasher::default()),
+            recovered: OnceLock::new(),
+            source: Mutex::new(None),
+            search: Mutex::default(),
             restored: AtomicBool::new(false),
             greatest: AtomicU64::new(0),
             checkpointing: AtomicBool::new(false),
             checkpoint_lines: AtomicU64::new(0),
         };
-        log.recover()?;
-        let nothing = log.all_recovered().next().is_none();
-        log.restored.store(nothing, Release);
+        let source = log.find_source()?;
+        log.source = Mutex::new(Some(Arc::new(source)));
+        log.renew_lanes();
         Ok(log)
     }
 
-    fn recover(&mut self) -> Result<(), PmError> {
+    /// What is to be read to know the chains.
+    fn find_source(&self) -> Result<Source, PmError> {
         let words = self.read_checkpoint()?;
         self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
         let (tails, heads) = words.split_at(LANES.min(words.len()));
         let tails: Vec<Tail> = tails.iter().map(|&word| Tail::from_word(word)).collect();
-        let mut newest = Newest(HashMap::with_capacity_and_hasher(
-            heads.len() / HEAD_WORDS,
-            IdHasher::default(),
-        ));
-        for &pair in heads.as_chunks::<HEAD_WORDS>().0 {
-            let Head { id, location, seq } = Head::decode(pair);
-            if seq > SEQ_MAX {
-                let offset = self.root.offset();
-                return Err(PmError::Corrupt { what: "a sequence number of a checkpoint", offset });
-            }
-            newest.note(id, Chain { head: location, seq });
+        if heads.as_chunks::<HEAD_WORDS>().0.iter().any(|&pair| Head::decode(pair).seq > SEQ_MAX) {
+            let offset = self.root.offset();
+            return Err(PmError::Corrupt { what: "a sequence number of a checkpoint", offset });
         }
         for tail in &tails {
             self.segments.pass(tail.sequence());
         }
-        for known in self.segments.iter() {
+        let since = self.segments.iter().filter_map(|known| {
             let tail = tails.get(known.lane).copied().unwrap_or(Tail::new(0, 0));
-            if known.sequence >= tail.sequence() {
-                let same = known.sequence == tail.sequence();
-                let from = if same { tail.line() } else { 1 };
-                self.scan(&known, from.max(1), &mut newest)?;
+            let same = known.sequence == tail.sequence();
+            let from = if same { tail.line().max(1) } else { 1 };
+            (known.sequence >= tail.sequence()).then_some((known, from))
+        });
+        let since = since.collect();
+        Ok(Source { checkpoint: words, since })
+    }
+
+    /// Finds some more of the chains, each time about twice as much as the time before; returns whether
+    /// there are more.
+    pub fn recover_step(&self) -> bool {
+        if self.recovered.get().is_some() {
+            return false;
+        }
+        let mut search = self.pool.pm().lock(&self.search);
+        let Some(source) = self.source() else { return false };
+        let Search { newest, heads, segments, size } = &mut *search;
+        *size = (2 * *size).max(FIRST_STEP);
+        let mut left = *size;
+        let all = source.heads();
+        newest.0.reserve(if *heads == 0 { all.len() } else { 0 });
+        let some = &all[*heads..all.len().min(*heads + left)];
+        for &pair in some {
+            let Head { id, location, seq } = Head::decode(pair);
+            newest.note(id, Chain { head: location, seq });
+        }
+        *heads += some.len();
+        left -= some.len();
+        while left > 0 && *segments < source.since.len() {
+            let (known, from) = &source.since[*segments];
+            self.scan(known, *from, |id, chain| newest.note(id, chain));
+            *segments += 1;
+            left = left.saturating_sub(known.lines as usize);
+        }
+        if left == 0 {
+            return true;
+        }
+        let newest = std::mem::take(newest).0;
+        let greatest = newest.values().map(|chain| chain.seq).max().unwrap_or(0);
+        self.greatest.store(greatest, Relaxed);
+        let nothing = newest.values().all(|chain| chain.head.is_none());
+        let _ = self.recovered.set(newest); // only here, and under the lock
+        *self.source.lock() = None;
+        self.restored.store(nothing, Release);
+        false
+    }
+
+    /// What is to be read to know the chains; `None`: they are known.
+    pub(super) fn source(&self) -> Option<Arc<Source>> {
+        self.source.lock().clone()
+    }
+
+    /// Looks for one chain.
+    pub(super) fn find(&self, source: &Source, id: u64) -> Chain {
+        let mut newest = Chain::default();
+        let mut note = |found: u64, chain: Chain| {
+            if found == id && chain.seq > newest.seq {
+                newest = chain;
+            }
+        };
+        for &pair in source.heads() {
+            if Head::may_be_of(pair, id) {
+                let Head { id, location, seq } = Head::decode(pair);
+                note(id, Chain { head: location, seq });
             }
         }
-        let greatest = newest.0.values().map(|chain| chain.seq).max().unwrap_or(0);
-        self.greatest.store(greatest, Relaxed);
-        self.recovered = newest.0;
-        self.renew_lanes();
-        Ok(())
+        for (known, from) in &source.since {
+            if self.may_name(known, *from, id) {
+                self.scan(known, *from, &mut note);
+            }
+        }
+        newest
+    }
+
+    /// Whether a line of a segment looks like the beginning of an entry of the chain.
+    fn may_name(&self, known: &Known, from: u32, id: u64) -> bool {
+        let pm = self.pool.pm();
+        let mut lines = self.lines_of(known).chunks_exact(LINE_WORDS).skip(from as usize);
+        lines.any(|line| entry::may_be_of(pm, line, id))
+    }
+
+    /// The lines of a segment. Its bounds were checked when the table was read.
+    fn lines_of(&self, known: &Known) -> &[PmU64] {
+        self.pool.words(known.offset, known.lines as usize * LINE_WORDS).unwrap_or_default()
     }
 
     /// Lanes go on in segments of their own, after all there were.
@@ -123,24 +212,48 @@ impl<M: Medium> Log<M> {
     }
 
     /// Notes the entries of a segment from a line on, up to the first that is not whole.
-    fn scan(&self, known: &Known, from: u32, newest: &mut Newest) -> Result<(), PmError> {
-        let pm = self.pool.pm();
-        let cells: &[PmU64] = self.pool.words(known.offset, known.lines as usize * LINE_WORDS)?;
+    fn scan(&self, known: &Known, from: u32, mut note: impl FnMut(u64, Chain)) {
+        let (pm, cells) = (self.pool.pm(), self.lines_of(known));
         let mut line = from;
-        while line < known.lines {
-            let rest = &cells[line as usize * LINE_WORDS..];
+        while let Some(rest) = cells.get(line as usize * LINE_WORDS..) {
             let Some(entry) = entry::decode(pm, rest, known.sequence, line) else { break };
             let ended = entry.kind == Kind::End;
             let head = if ended { Location::NONE } else { Location::new(known.index, line) };
-            newest.note(entry.id, Chain { head, seq: entry.seq });
+            note(entry.id, Chain { head, seq: entry.seq });
             line += entry.lines;
             self.pool.prefetch(PPtr::<PmU64>::new(known.offset + u64::from(line + 8) * LINE_BYTES));
         }
-        Ok(())
     }
 }
 
+/// What says where the newest entries are: a checkpoint, and what was appended since.
+#[derive(Debug)]
+pub(super) struct Source {
+    checkpoint: Vec<u64>,
+    /// Segments, and the first of their lines that is not before the checkpoint.
+    since: Vec<(Known, u32)>,
+}
+
+impl Source {
+    fn heads(&self) -> &[[u64; HEAD_WORDS]] {
+        self.checkpoint.get(LANES..).unwrap_or_default().as_chunks().0
+    }
+}
+
+/// How far the search for the newest entries is.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    newest: Newest,
+    /// So many heads of the checkpoint are noted.
+    heads: usize,
+    /// And so many segments.
+    segments: usize,
+    /// How many lines and heads the last step was to note.
+    size: usize,
+}
+
 /// The newest entry of each chain.
+#[derive(Debug, Default)]
 struct Newest(HashMap<u64, Chain, IdHasher>);
 
 impl Newest {

@@ -26,6 +26,9 @@ const MIN_LINES: u32 = 8;
 /// The lines of a segment in a large pool: 64 KiB.
 const FULL_LINES: u64 = 1024;
 
+/// How many headers ahead of the one that opening reads are fetched.
+const AHEAD: usize = 16;
+
 /// The usual lines of a segment in a pool of so many bytes: few in a small one.
 pub(super) fn usual_lines(pool: u64) -> u32 {
     (pool / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES) as u32
@@ -76,6 +79,9 @@ impl Segments {
         let places: Box<[Place]> = table.iter().map(|_| Place::default()).collect();
         let (mut free, mut next, mut used) = (Vec::new(), 1, 0);
         for (index, (cell, place)) in (0..=u16::MAX).zip(table.iter().zip(&places)) {
+            if let Some(ahead) = table.get(usize::from(index) + AHEAD) {
+                pool.prefetch(PPtr::<Segment>::new(pm.load(ahead)));
+            }
             let offset = pm.load(cell);
             if offset == 0 {
                 free.push(index);

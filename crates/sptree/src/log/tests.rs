@@ -76,6 +76,54 @@ fn chain_is_found_without_a_checkpoint_and_with_one() {
 }
 
 #[test]
+fn a_chain_that_is_looked_for_alone_is_what_the_search_for_all_finds() {
+    const CHAINS: usize = 40;
+    let (pool, root, log) = new_log(1 << 20);
+    let id = |n: usize| 64 * (n as u64 + 1);
+    let mut chains = [Chain::default(); CHAINS];
+    let write = |chains: &mut [Chain; CHAINS], log: &Log, count: u64| {
+        for value in 0..count {
+            let n = (value * value) as usize % CHAINS;
+            put(log, id(n), &mut chains[n], value).expect("room");
+        }
+    };
+    write(&mut chains, &log, 300);
+    let all = |heads: &mut Heads| {
+        for (n, chain) in chains.iter().enumerate() {
+            heads.add(id(n), *chain, 0..32u16);
+        }
+        Ok::<(), PmError>(())
+    };
+    assert!(log.checkpoint(all).expect("room"));
+    write(&mut chains, &log, 100);
+    // Three entries under one fence, which a crash prevented: the second one is not whole.
+    let mut batch = log.batch();
+    let mut places = Vec::new();
+    for n in [37, 38, 39] {
+        let Chain { head: next, seq } = chains[n];
+        let record = Record { id: id(n), seq: seq + 1, next, kind: Kind::Put, payload: &[7, 7] };
+        places.push(batch.push(&record).expect("room").payload);
+    }
+    drop(batch);
+    let torn = pool.words(places[1], 1).expect("the entry");
+    pool.pm().store(&torn[0], 8);
+    chains[37].seq += 1;
+    drop(log);
+    let log = Log::open_serving(&pool, cell(&pool, root)).expect("a log");
+    let alone: Vec<Chain> = (0..=CHAINS).map(|n| log.recovered(id(n))).collect();
+    assert_eq!(log.all_recovered().count(), 0, "nothing is searched before it is asked for");
+    let mut steps = 0;
+    while log.recover_step() {
+        steps += 1;
+        assert!(steps < 100, "the search has an end");
+    }
+    for (n, alone) in alone.iter().enumerate() {
+        assert_eq!(*alone, log.recovered(id(n)), "chain {n}");
+        assert_eq!(alone.seq, chains.get(n).map_or(0, |chain| chain.seq), "chain {n}");
+    }
+}
+
+#[test]
 fn heads_before_tails_lose_an_entry_and_tails_before_heads_do_not() {
     for faulty in [true, false] {
         let (pool, root, log) = new_log(1 << 20);
