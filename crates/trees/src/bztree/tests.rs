@@ -344,7 +344,7 @@ fn bztree_closed_index_knows_its_number_of_records() {
 #[test]
 fn bztree_words_of_nodes_are_what_the_protocol_leaves_to_users() {
     type G = Geometry<u64, u64, 60, 64>;
-    assert_eq!(8 * (G::records(60) + 120 + 2 * G::LATER), 1728, "a leaf of 8-byte records");
+    assert_eq!(8 * (G::records(60) + 120 + 2 * G::LATER), 1536, "a leaf of 8-byte records");
     assert!(Status::from_word(u64::MAX >> 2).frozen().into_word() >> 62 == 0);
     assert!(Ptr::new(64, 3, 8).word() >> 62 == 0);
 }

@@ -17,7 +17,7 @@ use super::leaf::{Leaf, Reservation};
 
 /// A persistent, lock-free ordered map: BzTree.
 ///
-/// `LEAF` is the number of sorted records of a leaf (3 to 62; half as many more are buffered
+/// `LEAF` is the number of sorted records of a leaf (3 to 62; a third as many more are buffered
 /// beside them), `INNER` the number of separators of an inner node (3 to 512).
 ///
 /// Works the same in a volatile pool, where nothing is flushed.
