@@ -44,8 +44,20 @@ pub(super) struct Ahead {
 struct Toucher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// The process it lives in: a forked child must not wait for it.
+    /// The process it lives in: in a forked child there is no such thread.
     process: u32,
+}
+
+impl Toucher {
+    /// Ends the touching, and waits for the thread.
+    fn end(self) {
+        if self.process == std::process::id() {
+            self.stop.store(true, Relaxed);
+            let _ = self.thread.join(); // it does not panic
+        } else {
+            core::mem::forget(self.thread); // neither to be joined nor to be detached
+        }
+    }
 }
 
 /// Pages of a mapping, as an address that may go to another thread.
@@ -93,18 +105,18 @@ impl Ahead {
             .spawn(move || unsafe { pages.populate(&told) });
         // A system without room for a thread touches pages when they are used.
         if let Ok(thread) = spawned {
-            *toucher = Some(Toucher { stop, thread, process: std::process::id() });
+            let next = Toucher { stop, thread, process: std::process::id() };
+            if let Some(last) = toucher.replace(next) {
+                last.end();
+            }
         }
         self.end.store(end, Relaxed);
     }
 
     /// Ends the touching, and waits for the thread.
     pub(super) fn stop(&mut self) {
-        if let Some(last) = self.toucher.get_mut().take()
-            && last.process == std::process::id()
-        {
-            last.stop.store(true, Relaxed);
-            let _ = last.thread.join(); // it does not panic
+        if let Some(last) = self.toucher.get_mut().take() {
+            last.end();
         }
     }
 
@@ -195,10 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_goes_does_not_wait_for_all_its_pages() {
+    fn a_region_that_goes_ends_the_touching_first() {
         for _ in 0..20 {
             let region = Region::anonymous(64 << 20).unwrap();
             region.reached(LEAST);
+            let thread =
+                region.ahead.toucher.lock().as_ref().map(|last| Arc::downgrade(&last.stop));
+            drop(region);
+            // The thread owned it to its end.
+            assert!(thread.is_none_or(|stop| stop.upgrade().is_none()));
         }
     }
 }
