@@ -23,6 +23,7 @@
 
 mod block;
 mod hash;
+mod pending;
 mod probe;
 mod route;
 mod separator;
@@ -30,6 +31,7 @@ mod slot;
 
 pub use block::RecordBlock;
 pub use hash::{hash_bytes, hash_words};
+pub use pending::Pending;
 pub use probe::{Datum, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use separator::{low_between, separator_between};

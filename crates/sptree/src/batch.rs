@@ -404,10 +404,10 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         if self.planned.is_empty() {
             return Ok(());
         }
-        let flushed = self.write()?;
         for staged in self.bnodes.iter_mut().filter(|staged| staged.records > 0) {
             staged.mending.arm();
         }
+        let flushed = self.write()?;
         let op = self.op.take();
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
         let changed = || self.bnodes.iter().filter(|staged| staged.records > 0);

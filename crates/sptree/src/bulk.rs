@@ -420,6 +420,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
             let _ = self.settle_mark();
         } else {
             self.tree.forget_mnodes();
+            if std::thread::panicking() {
+                self.tree.put_doubt(); // the first Bnode's records, perhaps
+            }
             let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
             let pool = &self.tree.pool;

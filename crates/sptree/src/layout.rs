@@ -6,9 +6,9 @@
 //! 64 slots a Bnode is 18 lines, 1152 bytes:
 //!
 //! ```text
-//! word  0        1        2 ..      7         8 .. 15    16 ..
-//!       | bitmap | next   | low | 0 | applied | tags     | LEAF slots, S words each |
-//!       |<------- line 0 -------------------->|<-line 1->|
+//! word  0        1        2 ..      6         7         8 .. 15    16 ..
+//!       | bitmap | next   | low | 0 | pending | applied | tags     | LEAF slots, S words each |
+//!       |<------- line 0 ------------------------------>|<-line 1->|
 //! ```
 //!
 //! * `bitmap` is the **commit word**: bit `i` says that slot `i` holds a record.
@@ -18,9 +18,12 @@
 //! * `low` is the least key that may be here. It is written once, when the Bnode is filled: the words
 //!   of an inline key; for byte strings the offset of a block with the key. The first Bnode's is zero
 //!   and has no meaning. The range ends where the next Bnode's begins.
+//! * `pending`: in its upper 16 bits the last insert whose three lines became durable under one fence
+//!   ([`Pending`](pmindex_record::Pending)); the rest is 0.
 //! * `applied`: which entries of its chain in the log this Bnode has (see [`buffer`](crate::buffer));
 //!   0 without buffers. It shares the bitmap's line.
-//! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records.
+//! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records; a
+//!   pending one's may be missing after a crash, and recovery writes it.
 //!
 //! # Root
 //!
@@ -192,6 +195,8 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         Shape::Inline(n) => n,
         Shape::Bytes => 1,
     };
+    /// The word that says which insert was the last with one fence.
+    pub(crate) const PENDING: usize = HEADER_WORDS - 2;
     /// The word that says which log entries the Bnode has.
     pub(crate) const APPLIED: usize = HEADER_WORDS - 1;
     /// The word of the first tags.
@@ -205,7 +210,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     pub(crate) const BYTES: u64 = 8 * Self::WORDS as u64;
 
     const VALID: () = assert!(
-        LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= Self::APPLIED,
+        LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= Self::PENDING,
         "a Bnode has 2 to 64 slots: the bits of one word"
     );
 

@@ -5,12 +5,19 @@
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
-//! | insert    | P1 | the record's block (byte strings), its slot, its tag | P2 |
-//! |           | P2 | bit of the bitmap (LIN: the unlock after it) | return (DUR) |
+//! | insert (a record in one line) | P1 | its slot, the first key word last; its tag; [`Pending`], then the bit of the bitmap (LIN: the unlock after it) | return (DUR) |
+//! | insert (others) | P1 | the record's block (byte strings), its slot, its tag | P2 |
+//! |           | P2 | bit of the bitmap (LIN: as above) | return (DUR) |
 //! | update    | P1 | the new block (byte strings), or the new record and its tag in a free slot | P2 |
 //! |           | P2 | the one word of the value or block, or two bits of the bitmap (LIN: as above) | return (DUR) |
 //! | remove    | P1 | byte strings: the ticket of the block | P2 |
 //! |           | P2 | bit of the bitmap (LIN: as above) | return (DUR) |
+//!
+//! An insert of a record that lies in one line takes **one fence** (the paper: two). Its three lines
+//! become durable in any order: without the bitmap's nothing has happened; without the slot's the
+//! bitmap names a record that is not there, which [`Pending`] tells exactly, so recovery clears the
+//! bit; without the tag's recovery writes the tag. The insert has not returned, and nobody has seen
+//! it: its lock was held.
 //!
 //! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
 //! fence. Operations here return the bitmap that they left; the caller brings the Mnode's tags into
@@ -22,7 +29,7 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Probe, RecordBlock, Route, Slot};
+use pmindex_record::{Datum, Pending, Probe, RecordBlock, Route, Slot};
 
 use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, bits, tag_of};
 use crate::log::SEQ_MAX;
@@ -77,6 +84,40 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     #[inline(always)]
     pub(crate) fn taken(&self, pm: &impl Medium) -> Taken {
         Taken::from_word(pm.load_word(self.bitmap_cell()))
+    }
+
+    fn pending_cell(&self) -> &'p PmU64 {
+        &self.words[Geometry::<K, V, LEAF>::PENDING]
+    }
+
+    /// The slot of the last insert with one fence.
+    pub(crate) fn last_inserted(&self, pm: &impl Medium) -> Option<usize> {
+        Pending::of_word(pm.load_word(self.pending_cell())).slot().filter(|&i| i < LEAF)
+    }
+
+    /// The last insert with one fence: its slot, and whether its record is there.
+    fn pending(&self, pm: &impl Medium) -> Option<(usize, bool)> {
+        let pending = Pending::of_word(pm.load_word(self.pending_cell()));
+        let slot = pending.slot().filter(|&i| i < LEAF)?;
+        Some((slot, pending.is_there(pm.load_word(&self.slot(slot)[0]))))
+    }
+
+    /// The slot of the last insert with one fence, if the bitmap has it. Only its tag may be missing,
+    /// and only before recovery.
+    pub(crate) fn pending_slot(&self, pm: &impl Medium) -> Option<usize> {
+        let (slot, there) = self.pending(pm)?;
+        (there && self.taken(pm).slots() >> slot & 1 == 1).then_some(slot)
+    }
+
+    /// The bitmap without the insert that a crash cut short, if it did: before recovery only.
+    pub(crate) fn settled(&self, pm: &impl Medium) -> Taken {
+        // In this order: recovery changes the bitmap before anybody forgets what is pending.
+        let pending = self.pending(pm);
+        let taken = self.taken(pm);
+        match pending {
+            Some((slot, false)) => taken.without(slot),
+            _ => taken,
+        }
     }
 
     /// Slot `i`.
@@ -162,8 +203,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         let pm = pool.pm();
-        let tagged = pm.match_byte(self.tag_cells(), tag_of(probe)) & self.taken(pm).slots();
-        self.find_among(pool, tagged, probe)
+        // In this order: recovery mends the tags before anybody forgets what is pending.
+        let pending = self.pending_slot(pm).map_or(0, |i| 1 << i);
+        let taken = self.settled(pm).slots();
+        let tagged = pm.match_byte(self.tag_cells(), tag_of(probe)) & taken;
+        self.find_among(pool, tagged | pending, probe)
     }
 
     /// Which of the slots has the probe's key. Racing: validate.
@@ -238,16 +282,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     ) -> Flushed {
         let Incoming { probe, datum } = *record;
         let written = Slot::<K, V>::write(pm, self.slot(i), probe, datum, block);
-        self.put_tag(pm, i, tag_of(probe));
-        written.and(pm.flush_words(&self.tag_cells()[i / 8..=i / 8]))
+        written.and(self.write_tag(pm, i, tag_of(probe)))
     }
 
     /// Copies a record without its block into a free slot and flushes it (step P1).
     #[track_caller]
     pub(crate) fn copy_in(&self, pm: &impl Medium, i: usize, words: &[u64], tag: u8) -> Flushed {
         pm.write_words(self.slot(i), words);
-        self.put_tag(pm, i, tag);
-        pm.flush_words(self.slot(i)).and(pm.flush_words(&self.tag_cells()[i / 8..=i / 8]))
+        pm.flush_words(self.slot(i)).and(self.write_tag(pm, i, tag))
     }
 
     /// The tag of slot `i`.
@@ -263,11 +305,32 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         self.flush_header(pm)
     }
 
-    /// Stores the bitmap.
+    /// Stores the bitmap. The last insert is durable, so it is forgotten first: of another record in
+    /// its slot it would be wrong.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn put_taken(&self, pm: &impl Medium, taken: Taken) {
+        if pm.load_word(self.pending_cell()) != 0 {
+            pm.store_word(self.pending_cell(), Pending::NONE.into_word(0));
+            in_order();
+        }
         pm.store_word(self.bitmap_cell(), taken.into_word());
+    }
+
+    /// Stores and flushes the bitmap without an insert that a crash cut short, which stays noted: who
+    /// reads meanwhile may have seen the bit.
+    #[track_caller]
+    pub(crate) fn clear_pending(&self, pm: &impl Medium, settled: Taken) -> Flushed {
+        pm.store_word(self.bitmap_cell(), settled.into_word());
+        self.flush_header(pm)
+    }
+
+    /// Stores and flushes the tag of slot `i`.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn write_tag(&self, pm: &impl Medium, i: usize, tag: u8) -> Flushed {
+        self.put_tag(pm, i, tag);
+        pm.flush_words(words_of(&self.tag_cells()[i / 8]))
     }
 
     /// Stores the link to the next Bnode.
@@ -312,7 +375,8 @@ pub(crate) struct Incoming<'r, K, V> {
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
-    /// Inserts a record, whose key is not there, into the free slot `i`.
+    /// Inserts a record, whose key is not there, into the free slot `i`; `sure`: what stands in free
+    /// slots is durable.
     #[inline(always)]
     pub(crate) fn insert<M: Medium>(
         &self,
@@ -320,11 +384,26 @@ impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
         taken: Taken,
         i: usize,
         record: &Incoming<'_, K, V>,
+        sure: bool,
     ) -> Result<(), PmError> {
         if Slot::<K, V>::HAS_BLOCK {
             return self.insert_block(pool, taken, i, record);
         }
-        let pm = pool.pm();
+        let (pm, slot) = (pool.pm(), self.slot(i));
+        if Slot::<K, V>::IN_LINE
+            && sure
+            && let Some(pending) = Pending::new(i, pm.load_word(&slot[0]), record.probe.words()[0])
+        {
+            // P1: in any order.
+            let written = Slot::<K, V>::write_key_last(pm, slot, record.probe, record.datum);
+            let tagged = self.write_tag(pm, i, tag_of(record.probe));
+            pm.store_word(self.pending_cell(), pending.into_word(0));
+            in_order();
+            pm.store_word(self.bitmap_cell(), taken.with(i).into_word());
+            let committed = self.flush_header(pm);
+            pm.fence(written.and(tagged).and(committed))?; // DUR
+            return Ok(());
+        }
         // P1: the record and its tag, before any bit names them.
         let written = self.write(pm, i, record, 0);
         pm.fence(written)?;

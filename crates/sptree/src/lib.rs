@@ -14,6 +14,8 @@
 //!
 //! * **Ranges are half-open, and a high key is not stored in PM.** It is the next Bnode's low key,
 //!   by definition, so the two cannot disagree, whatever is interrupted.
+//! * **An insert takes one fence**, for a record that lies in one line: a word in the bitmap's line tells
+//!   it from what stood in its slot before, so recovery knows an insert that became durable in part.
 //! * **Ghosts cannot outlive a crash.** A Bnode that may hold records of its right neighbour says so
 //!   with one bit of its `next` word, set by the very store that splits it (or before a merge's
 //!   records get in). Recovery clears such records before it does anything else, and there are never

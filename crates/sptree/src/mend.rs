@@ -2,6 +2,12 @@
 //!
 //! The bitmap decides what happened. Tags change after it, under the same lock; whoever cannot get
 //! that far reads them again from the Bnode before the lock is released.
+//!
+//! What it left in free slots may not be durable. An insert with one fence tells its record from what
+//! stood in the slot before ([`Pending`](pmindex_record::Pending)), which must be what a crash leaves
+//! there: from then on, and until the index is opened again, inserts take two fences.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::Medium;
 use pmindex_index::{Key, Value};
@@ -24,6 +30,19 @@ pub(crate) struct Mending<'t, K: Key, V: Value, M: Medium, const LEAF: usize, co
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
+    /// Whether all free slots hold what a crash leaves there.
+    #[inline(always)]
+    pub(crate) fn is_sure(&self) -> bool {
+        !self.doubt.load(Relaxed)
+    }
+
+    /// Free slots may hold what is not durable. Under the lock of their Mnode, whose release publishes
+    /// this too.
+    #[cold]
+    pub(crate) fn put_doubt(&self) {
+        self.doubt.store(true, Relaxed);
+    }
+
     /// Nothing is to be mended yet.
     #[inline(always)]
     pub(crate) fn mending<'t>(
@@ -79,6 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     #[inline(always)]
     fn drop(&mut self) {
         if self.armed {
+            self.tree.put_doubt();
             self.tree.mend(self.index, self.node, self.noted);
         }
     }

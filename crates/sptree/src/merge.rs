@@ -237,6 +237,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
 {
     fn drop(&mut self) {
         if self.step == Step::Forgetting {
+            if !self.went.is_empty() {
+                self.tree.put_doubt();
+            }
             // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
             let _ = self.decide();
         }

@@ -4,9 +4,9 @@
 //! [served](crate::serve). The layers above the Bnodes are rebuilt by steps, each along a few Bnodes
 //! of the list, which the backup has named ahead: an Mnode, an entry of the radix tree, and the
 //! backup's entry if it is missing. A Bnode says itself what a crash left undone: if its `next` has the
-//! ghosts bit, it may hold records of the next one, and they are [cleared](crate::ghosts). That may be
-//! interrupted and done again. Nothing else changes, and nothing is freed, while readers are served
-//! from the list.
+//! ghosts bit, it may hold records of the next one, and they are [cleared](crate::ghosts); if its last
+//! insert became durable in part, it is ended. All that may be interrupted and done again. Nothing else
+//! changes, and nothing is freed, while readers are served from the list.
 //!
 //! Locks and versions were in DRAM and are gone; the allocator has decided its tickets before.
 
@@ -16,13 +16,13 @@ use std::time::Instant;
 
 use pmindex_core::{IndexEntry, LINE, Medium, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
-use pmindex_record::{Route, Separator, Tail};
+use pmindex_record::{Probe, Route, Separator, Slot, Tail};
 
 use crate::backup::Backup;
 use crate::buffer::{Buffering, ENTRIES_MAX};
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
-use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
+use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken, tag_of};
 use crate::leaf::{Bnode, finish};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
@@ -234,6 +234,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.pool.prefetch(BnodePtr::new(bnode));
             self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(LINE as u64)));
         }
+        for bnode in known.iter().filter_map(|&(_, bnode)| self.bnode(bnode).ok()) {
+            if let Some(slot) = bnode.last_inserted(self.pm()) {
+                self.prefetch_slot(bnode.offset(), slot);
+            }
+        }
         if let Some(buffering) = self.buffering() {
             let ids = known.iter().map(|&(_, bnode)| bnode);
             buffering.log.prefetch_recovered(ids, ENTRIES_MAX);
@@ -274,6 +279,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !taken.is_valid(LEAF) || !next.is_valid() {
             return Err(corrupt("a Bnode's bitmap or link", offset).into());
         }
+        let settled = self.settle_insert(&bnode)?;
+        rebuild.report.repaired += u64::from(settled);
+        taken = bnode.taken(pm);
         if next.ghosts() {
             taken = self.clear_ghosts(&bnode, taken, next)?;
             rebuild.report.repaired += 1;
@@ -306,6 +314,32 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         rebuild.report.records = records.wrapping_add(gained);
         rebuild.next = next.offset();
         Ok(())
+    }
+
+    /// Ends the insert with one fence that a crash cut short: without its record it has not happened,
+    /// with it its tag may be missing. Returns whether there was one.
+    ///
+    /// Durable before any thread writes, as what [`ghosts`](crate::ghosts) clears.
+    fn settle_insert(&self, bnode: &Bnode<'_, K, V, LEAF>) -> Result<bool, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        if Slot::<K, V>::HAS_BLOCK {
+            return Ok(false);
+        }
+        let settled = bnode.settled(pm);
+        let mended = if settled != bnode.taken(pm) {
+            bnode.clear_pending(pm, settled)
+        } else if let Some(slot) = bnode.pending_slot(pm) {
+            let key = Slot::<K, V>::key(pool, bnode.slot(slot))?;
+            let tag = tag_of(&Probe::<K>::of_stored(&key));
+            if bnode.tag(pm, slot) == tag {
+                return Ok(false);
+            }
+            bnode.write_tag(pm, slot, tag)
+        } else {
+            return Ok(false);
+        };
+        pm.fence(mended)?;
+        Ok(true)
     }
 
     /// Puts an Mnode at the end of the list, which nobody else changes or can reach.

@@ -182,7 +182,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     bnode: &Bnode<'_, K, V, LEAF>,
 ) -> (Vec<(K, V)>, usize) {
     let pm = pool.pm();
-    let taken = bnode.taken(pm);
+    let (taken, pending) = (bnode.settled(pm), bnode.pending_slot(pm));
     if !taken.is_valid(LEAF) || !bnode.next(pm).is_valid() {
         return (Vec::new(), 1);
     }
@@ -190,7 +190,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     for i in bits(taken.slots()) {
         let key = Slot::<K, V>::key(pool, bnode.slot(i));
         let tag = pm.load_word(&bnode.tag_cells()[i / 8]).to_le_bytes()[i % 8];
-        let right = |key: &K| tag_of(&Probe::of_stored(key)) == tag;
+        let right = |key: &K| pending == Some(i) || tag_of(&Probe::of_stored(key)) == tag;
         match (key, Slot::<K, V>::value(pool, bnode.slot(i))) {
             (Ok(key), Ok(value)) if right(&key) => good.push((key, value)),
             _ => bad += 1,

@@ -43,8 +43,9 @@ struct Right {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// How many entries of the backup wait before a split puts them in.
-    const BEHIND: usize = if LEAF > 8 { 16 } else { 2 };
+    /// How many entries of the backup wait before a split puts them in: few, because that insert is
+    /// as late as they take.
+    const BEHIND: usize = if LEAF > 8 { 4 } else { 2 };
 
     /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
     /// every key of the index, so that ascending keys leave full Bnodes.

@@ -2,6 +2,7 @@
 //! the index is opened again.
 
 mod panics;
+mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

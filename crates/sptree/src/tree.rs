@@ -24,7 +24,8 @@ use crate::top::Top;
 /// # Cost
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no split: insert
-/// 3 and 2, update 1 and 1 (8-byte values; else 3 and 2), remove 1 and 1, reads none.
+/// 3 and 1 (records that lie in one line; else 2 fences), update 1 and 1 (8-byte values; else 3 and
+/// 2), remove 1 and 1, reads none.
 ///
 /// # Example
 ///
@@ -57,6 +58,8 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
     pub(crate) buffering: Option<Box<Buffering<M>>>,
     /// The first Mnode.
     pub(crate) head: u32,
+    /// Whether a write that was cut short has left something in a free slot.
+    pub(crate) doubt: AtomicBool,
     /// Records gained (modulo 2^64), by Mnode.
     counts: Box<[Count]>,
     /// Whether the layers in DRAM are complete.
@@ -116,6 +119,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             backup,
             buffering,
             head,
+            doubt: AtomicBool::new(false),
             counts: counts(),
             ready: AtomicBool::new(false),
             rebuild: Mutex::new(rebuild),

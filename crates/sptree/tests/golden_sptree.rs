@@ -19,7 +19,7 @@ fn one_bnode() -> Vec<Row> {
     let pool = pool();
     let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
-        golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
+        golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
     };
     tree.insert(&1000, &0).expect("room"); // keeps the Bnode full enough
     vec![

@@ -38,8 +38,6 @@ mod checksum;
 pub mod fptree;
 #[cfg(feature = "nvtree")]
 pub mod nvtree;
-#[cfg(any(feature = "fptree", feature = "wbtree"))]
-mod pending;
 #[cfg(any(feature = "fptree", feature = "nvtree"))]
 mod threads;
 #[cfg(feature = "wbtree")]

@@ -48,6 +48,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
 {
     fn drop(&mut self) {
         if self.armed {
+            self.tree.put_doubt();
             let before = self.tree.middle.taken(self.node, LEAF);
             let _ = self.tree.rejoin(self.node, self.buffer);
             // Whatever gains or loses a record changes the bitmap, by the one store that decides.

@@ -1,7 +1,7 @@
 //! Whether what stands in free slots is durable.
 //!
 //! An insert with one fence tells its record from what stood in the slot before
-//! ([`Pending`](crate::pending::Pending)): what stood there must be what a crash leaves there. It is,
+//! ([`Pending`](pmindex_record::Pending)): what stood there must be what a crash leaves there. It is,
 //! because every write of a slot ends with a fence; but for one that a panic cuts short. From then on
 //! inserts take two fences, until the index is opened again.
 

@@ -14,7 +14,7 @@
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
 //!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
 //!   and so does, in the last two bytes, the insert that a crash may have cut short
-//!   ([`Pending`](crate::pending::Pending)): what an insert commits is one line.
+//!   ([`Pending`](pmindex_record::Pending)): what an insert commits is one line.
 //! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
 //!   but for ties ([`PrefixedSlot`]); then the record's block. So scans and splits know the order of
 //!   most records, and lookups tell most keys apart, without a look at the blocks.

@@ -27,9 +27,7 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Probe, RecordBlock};
-
-use crate::pending::Pending;
+use pmindex_record::{Datum, Pending, Probe, RecordBlock};
 
 use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 

@@ -40,9 +40,9 @@
 //! One block per index, named in the pool's directory: the way to the top node, and the
 //! [micro-log](super::log).
 
-pub(super) use crate::pending::Pending;
 use pmindex_core::{LINE, PmError, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
+pub(super) use pmindex_record::Pending;
 use pmindex_record::{Slot, hash_bytes};
 
 /// The type of an index in the pool's directory.

@@ -1,4 +1,5 @@
-//! The last insert into a leaf, if it became durable under one fence with the bit that names it.
+//! Which insert into a leaf was the last, if its record and the bit that names it became durable
+//! under one fence.
 
 /// The insert that a crash may have cut short: the last one into this leaf.
 ///
@@ -7,40 +8,45 @@
 /// differs from what stood there before. If it is not, the insert never returned, and the slot is
 /// free whatever the state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Pending(u64);
+pub struct Pending(u64);
 
 impl Pending {
     const ARMED: u64 = 1 << 15;
-    /// Nothing is.
-    pub(crate) const NONE: Self = Self(0);
+    /// None is noted.
+    pub const NONE: Self = Self(0);
 
     /// `new` goes to `slot`, where `old` stood; `None` if they are equal.
     #[inline(always)]
-    pub(crate) const fn new(slot: usize, old: u64, new: u64) -> Option<Self> {
+    #[must_use]
+    pub const fn new(slot: usize, old: u64, new: u64) -> Option<Self> {
         if old == new {
             return None;
         }
         let bit = (old ^ new).trailing_zeros() as u64;
         Some(Self(Self::ARMED | (new >> bit & 1) << 14 | bit << 8 | slot as u64))
     }
-    /// From the last word of the fingerprints.
+    /// From the upper 16 bits of a word.
     #[inline(always)]
-    pub(crate) const fn of_word(word: u64) -> Self {
+    #[must_use]
+    pub const fn of_word(word: u64) -> Self {
         Self(word >> 48)
     }
-    /// Into the last word of the fingerprints.
+    /// Into the upper 16 bits of a word.
     #[inline(always)]
-    pub(crate) const fn into_word(self, word: u64) -> u64 {
+    #[must_use]
+    pub const fn into_word(self, word: u64) -> u64 {
         word & (u64::MAX >> 16) | self.0 << 48
     }
     /// The slot, if an insert is noted.
     #[inline(always)]
-    pub(crate) const fn slot(self) -> Option<usize> {
+    #[must_use]
+    pub const fn slot(self) -> Option<usize> {
         if self.0 & Self::ARMED == 0 { None } else { Some((self.0 & 63) as usize) }
     }
     /// Whether the record is there, by the slot's first key word.
     #[inline(always)]
-    pub(crate) const fn is_there(self, key: u64) -> bool {
+    #[must_use]
+    pub const fn is_there(self, key: u64) -> bool {
         key >> (self.0 >> 8 & 63) & 1 == self.0 >> 14 & 1
     }
 }

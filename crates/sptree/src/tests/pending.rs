@@ -1,0 +1,177 @@
+//! Inserts with one fence, of whose lines a crash leaves some.
+
+use std::sync::Arc;
+
+use pmindex_core::{Counting, Mapped, Medium, Pool};
+use pmindex_index::Value;
+use pmindex_record::{Probe, Route};
+
+use super::{Tree, assert_holds, reopen, tree_of};
+use crate::SpTree;
+use crate::leaf::Bnode;
+
+/// Which line a crash has kept from the medium.
+#[derive(Clone, Copy)]
+enum Lost {
+    Record,
+    Tag,
+}
+
+fn bnode_of<V: Value, const LEAF: usize, const BUFFER: usize>(
+    tree: &SpTree<u64, V, Mapped, LEAF, BUFFER>,
+    key: u64,
+) -> Bnode<'_, u64, V, LEAF> {
+    let probe = Probe::<u64>::new(&key).expect("a key");
+    tree.bnode(tree.locate(&Route::to(&probe)).bnode).expect("a Bnode")
+}
+
+/// Inserts a key and takes a line back; `false` if the insert did not take one fence, or a split.
+fn insert_and_lose(tree: &Tree, key: u64, lost: Lost) -> bool {
+    let (pm, bnode) = (tree.pm(), bnode_of(tree, key));
+    let before: Vec<u64> = bnode.words().iter().map(|cell| pm.load_word(cell)).collect();
+    assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    let is_new = |&slot: &usize| before[0] >> slot & 1 == 0;
+    let Some(slot) = bnode.last_inserted(pm).filter(is_new) else { return false };
+    if bnode_of(tree, key).offset() != bnode.offset() || bnode.next(pm).offset() != before[1] {
+        return false;
+    }
+    let cells = match lost {
+        Lost::Record => bnode.slot(slot),
+        Lost::Tag => &bnode.tag_cells()[slot / 8..=slot / 8],
+    };
+    let at = (cells.as_ptr() as usize - bnode.words().as_ptr() as usize) / 8;
+    for (cell, &word) in cells.iter().zip(&before[at..]) {
+        pm.store_word(cell, word);
+    }
+    true
+}
+
+/// Loses a line of the insert of each key in turn: from the first read on it is there, or is not.
+fn lose_each(lost: Lost, is_there: bool) {
+    let mut tried = 0;
+    for key in 0..60 {
+        let (pool, tree) = tree_of((0..60).filter(|other| *other != key && other % 3 != 1));
+        tree.remove(&key.wrapping_sub(1)).expect("intact");
+        let mut left: Vec<u64> = tree.iter().map(|item| item.expect("intact").0).collect();
+        while tree.step().expect("room") {}
+        if !insert_and_lose(&tree, key, lost) {
+            continue;
+        }
+        tried += 1;
+        drop(tree);
+        let tree = Tree::open_serving(&pool, "t").expect("intact");
+        let want = is_there.then_some(key * 10);
+        while !tree.is_ready() {
+            assert_eq!(tree.get(&key).expect("intact"), want, "served");
+        }
+        assert_eq!(tree.recovery_report().repaired, 1);
+        if is_there {
+            left.push(key);
+            left.sort_unstable();
+        }
+        assert_holds(&tree, left.iter().copied());
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.recovery_report().repaired, 0, "once is enough");
+        assert_eq!(tree.insert(&key, &(key * 10)).expect("room"), !is_there);
+        let tree = reopen(&pool, tree);
+        assert_eq!(tree.get(&key).expect("intact"), Some(key * 10));
+    }
+    assert!(tried > 30, "{tried}");
+}
+
+#[test]
+fn an_insert_whose_record_was_lost_has_not_happened() {
+    lose_each(Lost::Record, false);
+}
+
+#[test]
+fn an_insert_whose_tag_was_lost_gets_it() {
+    lose_each(Lost::Tag, true);
+}
+
+#[test]
+fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
+    let (pool, mut tree) = tree_of(0..0);
+    let mut same = 0;
+    for key in 0..300 {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        let slot = bnode_of(&tree, 0).last_inserted(tree.pm());
+        assert!(tree.remove(&key).expect("intact").is_some());
+        let next = key * 7919 + 13;
+        assert_eq!(tree.insert_many(&[(next, next * 10)]).inserted, [true]);
+        let taken = bnode_of(&tree, 0).taken(tree.pm()).slots();
+        same += slot.map_or(0, |slot| taken >> slot & 1);
+        tree = reopen(&pool, tree);
+        assert_holds(&tree, [next].into_iter());
+        assert!(tree.remove(&next).expect("intact").is_some());
+    }
+    assert!(same > 10, "{same}");
+}
+
+#[test]
+fn nor_of_an_updated_record_there() {
+    type Wide = SpTree<u64, (u64, u64, u64), Mapped, 8>;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let mut tree = Wide::create(&pool, "wide").expect("room");
+    for key in 0..200u64 {
+        assert!(tree.insert(&key, &(1, 2, 3)).expect("room"));
+        let other = key * 7919 + 1000;
+        assert!(tree.insert(&other, &(5, 6, 7)).expect("room"));
+        assert!(tree.remove(&other).expect("intact").is_some());
+        assert!(tree.update(&key, &(9, 8, 7)).expect("room"));
+        drop(tree);
+        tree = Wide::open(&pool, "wide").expect("recovery");
+        assert_eq!(tree.get(&key).expect("intact"), Some((9, 8, 7)));
+        assert!(tree.remove(&key).expect("intact").is_some());
+    }
+}
+
+#[test]
+fn nor_of_a_merged_or_absorbed_one() {
+    type Buffered = SpTree<u64, u64, Mapped, 8, 4>;
+    fn churn<const BUFFER: usize>(mut tree: SpTree<u64, u64, Mapped, 8, BUFFER>, pool: &Arc<Pool>) {
+        let mut there = std::collections::BTreeMap::new();
+        for round in 0..400u64 {
+            let key = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+            if there.insert(key, round).is_none() {
+                assert!(tree.insert(&key, &round).expect("room"));
+            } else {
+                assert!(tree.update(&key, &round).expect("room"));
+            }
+            if round % 4 != 0 {
+                let gone = round.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56;
+                assert_eq!(tree.remove(&gone).expect("intact"), there.remove(&gone));
+            }
+            if round % 3 == 0 {
+                drop(tree);
+                tree = SpTree::open(pool, "t").expect("recovery");
+                tree.check().expect("sound");
+            }
+        }
+        let all: Vec<(u64, u64)> = tree.iter().map(|item| item.expect("intact")).collect();
+        assert_eq!(all, there.into_iter().collect::<Vec<_>>());
+    }
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    churn(SpTree::<u64, u64, Mapped, 8>::create(&pool, "t").expect("room"), &pool);
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    churn(Buffered::create(&pool, "t").expect("room"), &pool);
+}
+
+#[test]
+fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
+    let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
+    let tree = SpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
+    let fences = |key: u64| {
+        let before = pool.pm().counts().fences;
+        assert!(tree.insert(&key, &1).expect("room"));
+        pool.pm().counts().fences - before
+    };
+    assert_eq!(fences(1), 1);
+    let mut mending = tree.mending(tree.head, tree.middle.get(tree.head));
+    mending.arm();
+    mending.disarm();
+    drop(mending);
+    assert_eq!(fences(2), 1);
+    tree.mending(tree.head, tree.middle.get(tree.head)).arm();
+    assert_eq!(fences(3), 2);
+}
