@@ -15,13 +15,22 @@ pub(crate) fn owns(site: &Location<'static>) -> bool {
 
 /// A load was refused, and it is another thread than the one that discarded it that writes: its fences
 /// are not the first one's.
+///
+/// An insert whose record is lost; and the next write of its Bnode is a merge, which puts a record into
+/// that slot.
 pub(crate) fn plans() -> Vec<Plan<IndexOp>> {
-    let inserts = |keys: [u64; 4]| keys.map(|key| IndexOp::Insert(key, key + 1)).to_vec();
-    vec![Plan {
+    fn inserts<const N: usize>(keys: [u64; N]) -> Vec<IndexOp> {
+        keys.map(|key| IndexOp::Insert(key, key + 1)).to_vec()
+    }
+    let refused = Plan {
         setup: vec![IndexOp::BulkRefused(8)],
         threads: vec![vec![IndexOp::Get(0)], inserts([0, 1, 2, 3])],
         tail: inserts([4, 5, 6, 7]),
-    }]
+    };
+    let mut setup = inserts([0, 2, 4, 7, 8]);
+    setup.extend([IndexOp::Remove(0), IndexOp::Remove(2)]);
+    let lost = Plan { setup, threads: vec![inserts([1])], tail: vec![IndexOp::Remove(8)] };
+    vec![refused, lost]
 }
 
 /// SPTree with 8-byte keys and values, four to a Bnode.
@@ -43,8 +52,10 @@ impl CrashIndex for SpTreeWords {
         n
     }
 
+    /// That an insert cut short is ended before the first write shows where that is an update out of
+    /// place: of wide values. Here it matters to other threads only, as the clearing of ghosts.
     fn owns(site: &Location<'static>) -> bool {
-        owns(site)
+        owns(site) && !site.file().ends_with("/unfinished.rs")
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {

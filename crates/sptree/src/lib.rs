@@ -77,6 +77,7 @@ mod split;
 mod top;
 mod traits;
 mod tree;
+mod unfinished;
 mod write;
 
 #[cfg(test)]

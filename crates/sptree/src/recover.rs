@@ -16,13 +16,13 @@ use std::time::Instant;
 
 use pmindex_core::{IndexEntry, LINE, Medium, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Value};
-use pmindex_record::{Probe, Route, Separator, Slot, Tail};
+use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
 use crate::buffer::{Buffering, ENTRIES_MAX};
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
-use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken, tag_of};
+use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
 use crate::leaf::{Bnode, finish};
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
@@ -314,32 +314,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         rebuild.report.records = records.wrapping_add(gained);
         rebuild.next = next.offset();
         Ok(())
-    }
-
-    /// Ends the insert with one fence that a crash cut short: without its record it has not happened,
-    /// with it its tag may be missing. Returns whether there was one.
-    ///
-    /// Durable before any thread writes, as what [`ghosts`](crate::ghosts) clears.
-    fn settle_insert(&self, bnode: &Bnode<'_, K, V, LEAF>) -> Result<bool, PmError> {
-        let (pool, pm) = (&*self.pool, self.pm());
-        if Slot::<K, V>::HAS_BLOCK {
-            return Ok(false);
-        }
-        let settled = bnode.settled(pm);
-        let mended = if settled != bnode.taken(pm) {
-            bnode.clear_pending(pm, settled)
-        } else if let Some(slot) = bnode.pending_slot(pm) {
-            let key = Slot::<K, V>::key(pool, bnode.slot(slot))?;
-            let tag = tag_of(&Probe::<K>::of_stored(&key));
-            if bnode.tag(pm, slot) == tag {
-                return Ok(false);
-            }
-            bnode.write_tag(pm, slot, tag)
-        } else {
-            return Ok(false);
-        };
-        pm.fence(mended)?;
-        Ok(true)
     }
 
     /// Puts an Mnode at the end of the list, which nobody else changes or can reach.

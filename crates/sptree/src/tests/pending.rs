@@ -89,6 +89,28 @@ fn an_insert_whose_tag_was_lost_gets_it() {
     lose_each(Lost::Tag, true);
 }
 
+/// The fence orders it before what other threads write, which no crash of one thread shows.
+#[test]
+fn an_insert_cut_short_is_ended_by_one_line_and_a_fence_of_its_own() {
+    let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
+    let tree = SpTree::<u64, u64, Counting, 4>::create(&pool, "t").expect("room");
+    for key in 1..3 {
+        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    }
+    let head = tree.bnode_of(tree.middle.get(tree.head)).expect("a Bnode");
+    let slot = head.last_inserted(tree.pm()).expect("one fence");
+    tree.pm().store_word(&head.slot(slot)[0], 0);
+    drop(tree);
+    let tree = SpTree::<u64, u64, Counting, 4>::open_serving(&pool, "t").expect("intact");
+    pool.pm().reset();
+    while !tree.is_ready() {
+        tree.step().expect("intact");
+    }
+    let counts = pool.pm().counts();
+    assert_eq!((counts.lines, counts.fences), (1, 1));
+    assert_eq!(tree.get(&2).expect("intact"), None);
+}
+
 #[test]
 fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
     let (pool, mut tree) = tree_of(0..0);
