@@ -14,7 +14,7 @@ use crate::tidy;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also the slow half: known vulnerabilities, ten million crash states an index, every mutant,
-    /// the main job in a release build
+    /// packages as they would be published, the main job in a release build
     #[arg(long)]
     long: bool,
 }
@@ -35,6 +35,8 @@ const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
 /// Persisting through libpmem, where it is installed; the test says so if it is not.
 const LIBPMEM: &[&str] =
     &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
+/// Each package builds from what would be published of it.
+const PACKAGES: &[&str] = &["publish", "--workspace", "--dry-run"];
 const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
 
 /// Runs every step and prints what each cost.
@@ -57,6 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if args.long {
         times.push(("advisories", deny(&["advisories"])?));
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
+        times.push(("packages", run_cargo(PACKAGES, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
     }
     println!("\nall of it holds");
