@@ -42,7 +42,9 @@ impl Bed {
         let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
         let entry = pool
             .create_index::<[PmU64; 3]>("words", *b"words   ", 0, |words| {
-                words.iter().for_each(|word| pool.pm().store(word, 0));
+                for word in words {
+                    pool.pm().store(word, 0);
+                }
                 pool.pm().flush(words)
             })
             .expect("room");
@@ -73,7 +75,9 @@ impl Bed {
             let policy = Policy::FreeNewOnFailure;
             change.reserve_entry(self.link(i), PPtr::NULL, policy).expect("room");
             let fill = |block: &Block| {
-                block.iter().for_each(|word| self.pool.pm().store(word, 0));
+                for word in block {
+                    self.pool.pm().store(word, 0);
+                }
             };
             change.allocate(self.link(i), fill).expect("room");
         }
