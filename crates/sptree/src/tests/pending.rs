@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pmindex_core::{Counting, Mapped, Medium, Pool};
 use pmindex_index::Value;
-use pmindex_record::{Probe, Route};
+use pmindex_record::{Probe, Route, Slot};
 
-use super::{Tree, assert_holds, reopen, tree_of};
+use super::{Tree, assert_holds, rebuilt, reopen, tree_of};
 use crate::SpTree;
 use crate::leaf::Bnode;
+use crate::middle::NONE;
 
 /// Which line a crash has kept from the medium.
 #[derive(Clone, Copy)]
@@ -101,13 +102,8 @@ fn an_insert_cut_short_is_ended_by_one_line_and_a_fence_of_its_own() {
     let slot = head.last_inserted(tree.pm()).expect("one fence");
     tree.pm().store_word(&head.slot(slot)[0], 0);
     drop(tree);
-    let tree = SpTree::<u64, u64, Counting, 4>::open_serving(&pool, "t").expect("intact");
-    pool.pm().reset();
-    while !tree.is_ready() {
-        tree.step().expect("intact");
-    }
-    let counts = pool.pm().counts();
-    assert_eq!((counts.lines, counts.fences), (1, 1));
+    let (tree, cost) = rebuilt(&pool);
+    assert_eq!(cost, (1, 1));
     assert_eq!(tree.get(&2).expect("intact"), None);
 }
 
@@ -149,34 +145,37 @@ fn nor_of_an_updated_record_there() {
 }
 
 #[test]
-fn nor_of_a_merged_or_absorbed_one() {
-    type Buffered = SpTree<u64, u64, Mapped, 8, 4>;
-    fn churn<const BUFFER: usize>(mut tree: SpTree<u64, u64, Mapped, 8, BUFFER>, pool: &Arc<Pool>) {
-        let mut there = std::collections::BTreeMap::new();
-        for round in 0..400u64 {
-            let key = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-            if there.insert(key, round).is_none() {
-                assert!(tree.insert(&key, &round).expect("room"));
-            } else {
-                assert!(tree.update(&key, &round).expect("room"));
-            }
-            if round % 4 != 0 {
-                let gone = round.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56;
-                assert_eq!(tree.remove(&gone).expect("intact"), there.remove(&gone));
-            }
-            if round % 3 == 0 {
-                drop(tree);
-                tree = SpTree::open(pool, "t").expect("recovery");
-                tree.check().expect("sound");
-            }
-        }
-        let all: Vec<(u64, u64)> = tree.iter().map(|item| item.expect("intact")).collect();
-        assert_eq!(all, there.into_iter().collect::<Vec<_>>());
+fn nor_of_a_merged_one() {
+    let (pool, tree) = tree_of([0, 2, 4, 7, 8].into_iter()); // 7 and 8 in the second Bnode
+    for key in [0, 2] {
+        assert!(tree.remove(&key).expect("intact").is_some());
     }
-    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
-    churn(SpTree::<u64, u64, Mapped, 8>::create(&pool, "t").expect("room"), &pool);
+    assert!(tree.insert(&1, &10).expect("room"));
+    assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
+    assert!(tree.remove(&1).expect("intact").is_some());
+    assert!(tree.remove(&7).expect("intact").is_some());
+    assert_eq!(tree.middle.next(tree.middle.get(tree.head)), NONE, "8 has moved");
+    assert_eq!(Slot::<u64, u64>::key(&pool, bnode_of(&tree, 8).slot(0)).expect("intact"), 8);
+    let tree = reopen(&pool, tree);
+    assert_holds(&tree, [4, 8].into_iter());
+}
+
+#[test]
+fn nor_of_an_absorbed_one() {
+    type Buffered = SpTree<u64, u64, Mapped, 8, 4>;
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
-    churn(Buffered::create(&pool, "t").expect("room"), &pool);
+    let tree = Buffered::create(&pool, "t").expect("room");
+    tree.set_buffer_budget(0);
+    assert!(tree.insert(&1, &10).expect("room"));
+    assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
+    assert!(tree.remove(&1).expect("intact").is_some());
+    tree.set_buffer_budget(u64::MAX);
+    assert!(tree.insert(&8, &80).expect("room"));
+    tree.drain().expect("room");
+    assert_eq!(Slot::<u64, u64>::key(&pool, bnode_of(&tree, 8).slot(0)).expect("intact"), 8);
+    drop(tree);
+    let tree = Buffered::open(&pool, "t").expect("recovery");
+    assert_eq!(tree.get(&8).expect("intact"), Some(80));
 }
 
 #[test]
