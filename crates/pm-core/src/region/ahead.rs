@@ -211,11 +211,11 @@ mod tests {
         for _ in 0..20 {
             let region = Region::anonymous(64 << 20).unwrap();
             region.reached(LEAST);
-            let thread =
-                region.ahead.toucher.lock().as_ref().map(|last| Arc::downgrade(&last.stop));
+            let toucher = region.ahead.toucher.lock();
+            let stop = Arc::downgrade(&toucher.as_ref().expect("a thread").stop);
+            drop(toucher);
             drop(region);
-            // The thread owned it to its end.
-            assert!(thread.is_none_or(|stop| stop.upgrade().is_none()));
+            assert!(stop.upgrade().is_none(), "the thread owned it to its end");
         }
     }
 }
