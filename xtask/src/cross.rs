@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use crate::shell::{output, run_cargo};
 
-const TARGETS: [&str; 2] = ["aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu"];
+const TARGETS: [&str; 5] = [
+    "aarch64-unknown-linux-gnu",
+    "riscv64gc-unknown-linux-gnu",
+    "aarch64-apple-darwin",
+    "x86_64-apple-darwin",
+    "x86_64-unknown-freebsd",
+];
 
 /// Checks them for the other targets; says so if one is missing.
 pub(crate) fn run() -> Result<Duration, String> {

@@ -76,6 +76,7 @@ mod pool;
 mod ptr;
 mod region;
 pub mod sync;
+mod sys;
 
 pub use alloc::{AuditError, AuditReport, Guard, MicroLog, Op, Owner, Reserved};
 pub use arch::rank_sort;

@@ -26,6 +26,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
 use crate::media::TracedInner;
+use crate::sys;
 
 use ahead::Ahead;
 pub(crate) use mapping::MapKind;
@@ -81,7 +82,7 @@ impl Region {
                 core::ptr::null_mut(),
                 total,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                MapFlags::PRIVATE | sys::NO_RESERVE,
             )
         };
         let start = mapped

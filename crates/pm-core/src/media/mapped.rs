@@ -9,6 +9,7 @@ use crate::arch::{self, Level};
 use crate::cell::{PmType, PmU64, words_of};
 use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
+use crate::sys::DriveCache;
 
 use super::writeback::{Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
@@ -44,7 +45,7 @@ pub struct Mapped {
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         let msync = durability == Durability::Msync;
-        let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new())));
+        let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new(DriveCache::none()))));
         let way = match durability {
             Durability::Volatile | Durability::Process => Way::Nothing,
             Durability::Msync => Way::Slow,
@@ -60,6 +61,14 @@ impl Mapped {
             streams_words: arch::streams_words(),
             slow,
         }
+    }
+
+    /// The same, of a file above a drive that may cache what it is given.
+    pub(crate) fn above(mut self, drive: DriveCache) -> Self {
+        if let Some(Slow::Msync(writeback)) = self.slow.as_deref_mut() {
+            *writeback = WriteBack::new(drive);
+        }
+        self
     }
 
     /// The medium of DRAM arenas: never flushed, neither counted nor recorded.

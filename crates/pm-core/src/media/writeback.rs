@@ -24,9 +24,7 @@ use rustix::mm::MsyncFlags;
 
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
-
-/// The unit of write-back: a page, or less than one where pages are larger, which does no harm.
-const PAGE: usize = 4096;
+use crate::sys::{self, DriveCache};
 
 thread_local! {
     /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
@@ -94,6 +92,7 @@ impl Slow {
 pub(crate) struct WriteBack {
     /// Tells the media of this process apart, those that are closed included.
     identity: u64,
+    drive: DriveCache,
     state: Mutex<State>,
     /// A round is over.
     round_over: Condvar,
@@ -112,11 +111,12 @@ struct State {
 }
 
 impl WriteBack {
-    pub(crate) fn new() -> Self {
+    /// Of memory that is mapped from the file above `drive`.
+    pub(crate) fn new(drive: DriveCache) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let state = State { poisoned: false, waiting: None, begun: 0, over: 0, succeed: None };
         let identity = NEXT.fetch_add(1, Relaxed);
-        Self { identity, state: Mutex::new(state), round_over: Condvar::new() }
+        Self { identity, drive, state: Mutex::new(state), round_over: Condvar::new() }
     }
 
     /// Lets `succeed` more write-backs succeed and the next one fail, as if the device had.
@@ -130,8 +130,9 @@ impl WriteBack {
             return;
         }
         let bytes = words.as_ptr_range();
-        let start = bytes.start.addr() / PAGE * PAGE;
-        let pages = start..bytes.end.addr().next_multiple_of(PAGE);
+        let page = sys::page();
+        let start = bytes.start.addr() / page * page;
+        let pages = start..bytes.end.addr().next_multiple_of(page);
         FLUSHED.with_borrow_mut(|flushed| {
             match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
                 Some((_, noted)) => *noted = hull(noted, &pages),
@@ -166,7 +167,9 @@ impl WriteBack {
             let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
             state.begun += 1;
             let allowed = state.allow();
-            let synced = MutexGuard::unlocked(&mut state, || allowed.and_then(|()| msync(&pages)));
+            let synced = MutexGuard::unlocked(&mut state, || {
+                allowed.and_then(|()| msync(&pages)).and_then(|()| self.drive.flush())
+            });
             state.poisoned |= synced.is_err();
             state.over = state.begun;
             self.round_over.notify_all();
@@ -216,7 +219,7 @@ mod tests {
         let space = Space::new(16 * 4096, 16 * 4096);
         let page = |n: u64| space.get(PPtr::<Page>::new(n * 4096)).unwrap();
         let base = words_of(page(1)).as_ptr().addr() - 4096;
-        let (one, other) = (WriteBack::new(), WriteBack::new());
+        let (one, other) = (WriteBack::new(DriveCache::none()), WriteBack::new(DriveCache::none()));
         for n in [6, 2, 3, 9, 6] {
             one.note(&page(n)[5..6]);
         }
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn fences_of_many_threads_share_rounds_and_failures() {
         let space = Space::new(16 * 4096, 16 * 4096);
-        let writeback = WriteBack::new();
+        let writeback = WriteBack::new(DriveCache::none());
         let fence = |thread: u64| {
             writeback.note(words_of(space.get(PPtr::<Page>::new(4096 * thread)).unwrap()));
             writeback.fence()
@@ -258,7 +261,7 @@ mod tests {
     fn a_failed_write_back_poisons_for_good() {
         let space = Space::new(8192, 8192);
         let words = words_of(space.get(PPtr::<Page>::new(4096)).unwrap());
-        let writeback = WriteBack::new();
+        let writeback = WriteBack::new(DriveCache::none());
         writeback.fail_after(1);
         writeback.note(words);
         assert_eq!(writeback.fence(), Ok(()));

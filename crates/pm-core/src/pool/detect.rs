@@ -16,14 +16,12 @@ use rustix::fs::{Dev, major, minor};
 use crate::arch;
 use crate::mode::Durability;
 use crate::region::MapKind;
+use crate::sys::{self, InMemory};
 
 use super::file::{FileKind, PoolFile};
 use super::options::PoolOptions;
 
 const SYS: &str = "/sys";
-const TMPFS: u64 = 0x0102_1994;
-const RAMFS: u64 = 0x8584_58f6;
-const HUGETLBFS: u64 = 0x9584_58f6;
 
 /// What was found out about a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +45,7 @@ pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> M
     if file.kind == FileKind::Device || kind == MapKind::Sync {
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }
-    let fs = file
-        .fd()
-        .map(rustix::fs::fstatfs)
-        .and_then(Result::ok)
-        .map_or(0, |stat| stat.f_type.cast_unsigned());
-    ordinary_file(fs & 0xffff_ffff, opts.write_back)
+    ordinary_file(file.fd().and_then(sys::memory_file_system), opts.write_back)
 }
 
 fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
@@ -71,25 +64,16 @@ fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
     Medium { durability, what: what.into(), why, dax: true }
 }
 
-fn ordinary_file(fs: u64, write_back: bool) -> Medium {
-    let (durability, what, why) = match fs {
-        TMPFS => {
-            (Durability::Process, "tmpfs", "tmpfs keeps files in DRAM, which an OS crash loses")
-        }
-        RAMFS => {
-            (Durability::Process, "ramfs", "ramfs keeps files in DRAM, which an OS crash loses")
-        }
-        HUGETLBFS => (
-            Durability::Process,
-            "hugetlbfs",
-            "hugetlbfs keeps files in DRAM, which an OS crash loses",
-        ),
-        _ if write_back => (
+/// A file without DAX, on a file system `in_memory` or on any other.
+fn ordinary_file(in_memory: Option<InMemory>, write_back: bool) -> Medium {
+    let (durability, what, why) = match in_memory {
+        Some(InMemory { name, why }) => (Durability::Process, name, why),
+        None if write_back => (
             Durability::Msync,
             "an ordinary file",
             "the kernel refused MAP_SYNC: this is no DAX file system (mount -o dax) on persistent memory",
         ),
-        _ => (
+        None => (
             Durability::Process,
             "an ordinary file without write-back",
             "the caller asked for no write-back (PoolOptions::write_back)",
@@ -148,7 +132,7 @@ pub(super) fn device_size(device: Dev) -> Option<u64> {
 /// 128 random bits.
 pub(super) fn random_u128() -> u128 {
     let mut bytes = [0u8; 16];
-    if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) == Ok(16) {
+    if sys::random(&mut bytes) {
         return u128::from_le_bytes(bytes);
     }
     // Without the system's random numbers: time and process tell pools apart well enough.
@@ -206,10 +190,11 @@ mod tests {
 
     #[test]
     fn file_systems_in_memory_survive_only_a_process() {
-        for fs in [TMPFS, RAMFS, HUGETLBFS] {
-            assert_eq!(ordinary_file(fs, true).durability, Durability::Process);
+        for write_back in [true, false] {
+            let tmpfs = ordinary_file(Some(sys::TMPFS), write_back);
+            assert_eq!((tmpfs.durability, &*tmpfs.what), (Durability::Process, "tmpfs"));
         }
-        assert_eq!(ordinary_file(0xef53, true).durability, Durability::Msync);
-        assert_eq!(ordinary_file(0xef53, false).durability, Durability::Process);
+        assert_eq!(ordinary_file(None, true).durability, Durability::Msync);
+        assert_eq!(ordinary_file(None, false).durability, Durability::Process);
     }
 }

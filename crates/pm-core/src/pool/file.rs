@@ -18,14 +18,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags,
-};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::media::traced;
 use crate::region::{MapKind, Region};
+use crate::sys::{self, DriveCache};
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +102,9 @@ impl PoolFile {
         if rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(OpenError::AlreadyExists { path: path.into() });
         }
-        let mode = Mode::from_raw_mode(mode);
+        let mode = sys::mode(mode);
         let access = OFlags::RDWR | OFlags::CLOEXEC;
-        let (fd, temporary) = match rustix::fs::open(parent(path), OFlags::TMPFILE | access, mode) {
+        let (fd, temporary) = match sys::create_unnamed(parent(path), access, mode) {
             Ok(fd) => (fd, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let name = hidden_name(path)?;
@@ -145,12 +144,8 @@ impl PoolFile {
                 file.link();
                 Ok(())
             }
-            (Handle::Os(fd), None) => {
-                use std::os::fd::AsRawFd;
-                let own = format!("/proc/self/fd/{}", fd.as_raw_fd());
-                rustix::fs::linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
-            }
-            (Handle::Os(_), Some(name)) => rename_new(name, &self.path),
+            (Handle::Os(fd), None) => sys::name_unnamed(fd, &self.path),
+            (Handle::Os(_), Some(name)) => sys::rename_new(name, &self.path),
         };
         named.map_err(|e| self.error("naming the new file", e))?;
         self.temporary = None;
@@ -166,7 +161,7 @@ impl PoolFile {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(parent(&self.path), flags, Mode::empty())?;
-        retry(|| rustix::fs::fsync(&directory))
+        retry(|| sys::sync(directory.as_fd()))
     }
 
     /// Bytes of the file or device.
@@ -217,7 +212,7 @@ impl PoolFile {
     #[track_caller]
     pub(super) fn sync(&self) -> Result<(), Errno> {
         match &self.handle {
-            Handle::Os(fd) => retry(|| rustix::fs::fsync(fd)),
+            Handle::Os(fd) => retry(|| sys::sync(fd.as_fd())),
             Handle::Simulated(file) => {
                 file.sync();
                 Ok(())
@@ -229,7 +224,7 @@ impl PoolFile {
     /// died in naming the file.
     pub(super) fn write_back(&self) -> Result<(), Errno> {
         match &self.handle {
-            Handle::Os(fd) => retry(|| rustix::fs::fdatasync(fd))?,
+            Handle::Os(fd) => retry(|| sys::sync_data(fd.as_fd()))?,
             Handle::Simulated(file) => file.sync(),
         }
         match self.sync_directory() {
@@ -284,6 +279,11 @@ impl PoolFile {
             Handle::Os(fd) => Some(fd.as_fd()),
             Handle::Simulated(_) => None,
         }
+    }
+
+    /// The cache of the drive that the file is on.
+    pub(super) fn drive_cache(&self) -> Result<DriveCache, Errno> {
+        self.fd().map_or_else(|| Ok(DriveCache::none()), DriveCache::of)
     }
 
     pub(super) fn error(&self, what: &'static str, error: Errno) -> OpenError {
@@ -342,17 +342,6 @@ fn hidden_name(path: &Path) -> Result<PathBuf, OpenError> {
     hidden.push(name);
     hidden.push(format!(".{:032x}", super::detect::random_u128()));
     Ok(path.with_file_name(hidden))
-}
-
-/// Renames, never onto an existing file.
-fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            rustix::fs::link(from, to)?;
-            rustix::fs::unlink(from)
-        }
-        other => other,
-    }
 }
 
 /// The error for a failed system call on `path`.

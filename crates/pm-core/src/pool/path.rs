@@ -290,7 +290,8 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         (Durability::Volatile, Mapped::private(instruction, Arc::clone(&recovering)))
     } else {
         let durability = if emulated { Durability::Flush } else { medium.durability };
-        (durability, Mapped::new(durability, instruction))
+        let drive = file.drive_cache().map_err(|e| file.error("duplicating the file", e))?;
+        (durability, Mapped::new(durability, instruction).above(drive))
     };
     #[cfg(feature = "libpmem")]
     let mapped = if opts.libpmem {

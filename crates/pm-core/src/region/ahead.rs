@@ -18,10 +18,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use rustix::mm::Advice;
 
-use super::PAGE;
+use crate::sys;
 
 /// How much is touched at once.
 const STEP: usize = 4 << 20;
@@ -89,8 +87,9 @@ impl Ahead {
     unsafe fn touch(&self, used: usize, base: NonNull<u8>, len: usize) {
         // Somebody else is at it, or was when the process forked.
         let Some(mut toucher) = self.toucher.try_lock() else { return };
-        let start = used.max(self.end.load(Relaxed)) & !(PAGE - 1);
-        let end = (used + STEP).min(len) & !(PAGE - 1);
+        let page = sys::page();
+        let start = used.max(self.end.load(Relaxed)) & !(page - 1);
+        let end = (used + STEP).min(len) & !(page - 1);
         let behind = toucher.as_ref().is_some_and(|last| !last.thread.is_finished());
         if start >= end || behind {
             return;
@@ -139,7 +138,7 @@ impl Pages {
             // SAFETY: `at` is less than the length.
             let start = unsafe { self.start.add(at) };
             // SAFETY: mapped by the caller's promise.
-            let touched = unsafe { populate(start, PIECE.min(self.len - at)) };
+            let touched = unsafe { sys::populate(start, PIECE.min(self.len - at)) };
             if stop.load(Relaxed) || touched.is_err() {
                 return;
             }
@@ -147,21 +146,14 @@ impl Pages {
     }
 }
 
-/// Makes `len` bytes at `start` present and writable.
-///
-/// # Safety
-/// They are mapped.
-unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Errno> {
-    // SAFETY: mapped by the caller's promise; the advice changes no contents.
-    unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    use super::super::Region;
+    use rustix::io::Errno;
+
+    use super::super::{PAGE, Region};
     use super::*;
 
     /// How many pages from `from` to `to` of a region are present.
@@ -180,7 +172,7 @@ mod tests {
     fn what_comes_next_is_there_before_it_is_used() {
         let region = Region::anonymous(64 << 20).unwrap();
         // SAFETY: within the region, which is mapped.
-        if unsafe { populate(region.base(), PAGE) } == Err(Errno::INVAL) {
+        if unsafe { sys::populate(region.base(), PAGE) } == Err(Errno::INVAL) {
             eprintln!("skipped: this kernel does not touch pages on request");
             return;
         }

@@ -4,7 +4,9 @@ use core::ptr::NonNull;
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use crate::sys;
 
 use super::{Ahead, Backing, PAGE, Region};
 
@@ -23,11 +25,11 @@ pub(crate) enum MapKind {
 }
 
 impl MapKind {
-    fn flags(self) -> MapFlags {
+    fn flags(self) -> Result<MapFlags, Errno> {
         match self {
-            Self::Sync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            Self::Shared => MapFlags::SHARED,
-            Self::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
+            Self::Sync => sys::MAP_SYNC.ok_or(Errno::OPNOTSUPP),
+            Self::Shared => Ok(MapFlags::SHARED),
+            Self::Private => Ok(MapFlags::PRIVATE | sys::NO_RESERVE),
         }
     }
 }
@@ -39,55 +41,52 @@ impl Region {
         let Some(len) = self.capacity.checked_sub(HUGE).filter(|&len| len >= HUGE) else { return };
         // SAFETY: `HUGE` is less than the capacity, which is mapped.
         let target = unsafe { self.base.add(HUGE) };
-        // SAFETY: the range is mapped by this region; the advice changes no contents.
-        let advised =
-            unsafe { rustix::mm::madvise(target.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        let _ = advised; // systems without huge pages refuse it
+        // SAFETY: the range is mapped by this region.
+        unsafe { sys::advise_huge(target, len) }
     }
 
     /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
     /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
-        let mut capacity = capacity.next_multiple_of(PAGE);
+        let page = sys::page().max(PAGE);
+        let mut capacity = capacity.next_multiple_of(page);
         loop {
-            match Self::reserve_exactly(capacity) {
-                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(PAGE),
+            match Self::reserve_exactly(capacity, page) {
+                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(page),
                 other => return other,
             }
         }
     }
 
-    fn reserve_exactly(capacity: usize) -> Result<Self, Errno> {
-        let len = capacity.checked_add(PAGE + HUGE).ok_or(Errno::NOMEM)?;
+    fn reserve_exactly(capacity: usize, page: usize) -> Result<Self, Errno> {
+        let len = capacity.checked_add(page + HUGE).ok_or(Errno::NOMEM)?;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
         let start = unsafe {
             rustix::mm::mmap_anonymous(
                 core::ptr::null_mut(),
                 len,
                 ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                MapFlags::PRIVATE | sys::NO_RESERVE,
             )
         }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let lead = (start.addr().get() + PAGE).next_multiple_of(HUGE) - start.addr().get();
-        // SAFETY: `lead` is at most `PAGE + HUGE`, within the mapping.
+        let lead = (start.addr().get() + page).next_multiple_of(HUGE) - start.addr().get();
+        // SAFETY: `lead` is at most `page + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
         let backing = Backing::Map { start, len };
         let region = Self { base, capacity, backing, ahead: Ahead::default() };
         // SAFETY: `lead` is at least a page.
-        let prefix = unsafe { base.sub(PAGE) };
+        let prefix = unsafe { base.sub(page) };
         // SAFETY: the page belongs to this mapping, and nothing uses it yet.
         unsafe {
             rustix::mm::mprotect(
                 prefix.as_ptr().cast(),
-                PAGE,
+                page,
                 MprotectFlags::READ | MprotectFlags::WRITE,
             )
         }?;
         // SAFETY: as above; the page is anonymous and private, as this advice demands.
-        let advised =
-            unsafe { rustix::mm::madvise(prefix.as_ptr().cast(), PAGE, Advice::LinuxWipeOnFork) };
-        let _ = advised; // some sandboxes refuse it: a fork then goes unnoticed
+        unsafe { sys::wipe_on_fork(prefix, page) }
         Ok(region)
     }
 
@@ -96,7 +95,7 @@ impl Region {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address the kernel chooses.
         let mapped = unsafe {
-            rustix::mm::mmap(core::ptr::null_mut(), len, protection, kind.flags(), fd, 0)
+            rustix::mm::mmap(core::ptr::null_mut(), len, protection, kind.flags()?, fd, 0)
         }?;
         // SAFETY: just mapped, and nothing uses it.
         unsafe { rustix::mm::munmap(mapped, len) }
@@ -116,7 +115,10 @@ impl Region {
     ) -> Result<(), Errno> {
         let from = self.len();
         assert!(from <= end && end <= self.capacity, "mapping within the region");
-        if from == end {
+        // What follows on the last page that was mapped is there once the file is as long.
+        let from = from.next_multiple_of(sys::page());
+        if from >= end {
+            self.set_len(end);
             return Ok(());
         }
         // SAFETY: `from` is within the region.
@@ -128,17 +130,14 @@ impl Region {
                 target.as_ptr().cast(),
                 end - from,
                 ProtFlags::READ | ProtFlags::WRITE,
-                kind.flags() | MapFlags::FIXED,
+                kind.flags()? | MapFlags::FIXED,
                 fd,
                 from as u64,
             )
         }?;
         if huge {
-            // SAFETY: the range was just mapped; the advice changes no contents.
-            let advised = unsafe {
-                rustix::mm::madvise(target.as_ptr().cast(), end - from, Advice::LinuxHugepage)
-            };
-            let _ = advised; // a hint: systems without huge pages refuse it
+            // SAFETY: the range was just mapped.
+            unsafe { sys::advise_huge(target, end - from) }
         }
         self.set_len(end);
         Ok(())

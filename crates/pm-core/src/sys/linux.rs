@@ -1,0 +1,126 @@
+//! Linux.
+
+use core::ptr::NonNull;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags};
+use rustix::rand::GetRandomFlags;
+
+use super::{InMemory, TMPFS};
+
+const RAMFS: InMemory =
+    InMemory { name: "ramfs", why: "ramfs keeps files in DRAM, which an OS crash loses" };
+const HUGETLBFS: InMemory =
+    InMemory { name: "hugetlbfs", why: "hugetlbfs keeps files in DRAM, which an OS crash loses" };
+
+/// Asks the kernel to vouch that a flushed line of the mapping is durable.
+pub(crate) const MAP_SYNC: Option<MapFlags> = Some(MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC));
+
+/// Addresses alone: no swap space is set aside for the mapping.
+pub(crate) const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
+
+/// Asks for huge pages. A hint: systems without them refuse it.
+///
+/// # Safety
+/// The range is mapped.
+pub(crate) unsafe fn advise_huge(start: NonNull<u8>, len: usize) {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+}
+
+/// Makes the range read as zeros in a forked child. Some sandboxes refuse it: a fork then goes
+/// unnoticed.
+///
+/// # Safety
+/// The range is mapped, anonymous and private, and nothing but this process relies on it.
+pub(crate) unsafe fn wipe_on_fork(start: NonNull<u8>, len: usize) {
+    // SAFETY: the caller's promise is what this advice demands.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxWipeOnFork) };
+}
+
+/// Makes pages present and writable (Linux 5.14).
+///
+/// # Safety
+/// The range is mapped.
+pub(crate) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Errno> {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents.
+    unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }
+}
+
+/// The file system of a file, if it keeps its files in DRAM alone.
+pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
+    let magic = rustix::fs::fstatfs(fd).ok()?.f_type.cast_unsigned();
+    match magic & 0xffff_ffff {
+        0x0102_1994 => Some(TMPFS),
+        0x8584_58f6 => Some(RAMFS),
+        0x9584_58f6 => Some(HUGETLBFS),
+        _ => None,
+    }
+}
+
+/// Permissions from their octal number.
+pub(crate) fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits)
+}
+
+/// Makes a file without a name in a directory; `OPNOTSUPP`, `ISDIR` or `INVAL` if that cannot be.
+pub(crate) fn create_unnamed(
+    directory: &Path,
+    access: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(directory, OFlags::TMPFILE | access, mode)
+}
+
+/// Gives a file without a name its name, which must be new.
+pub(crate) fn name_unnamed(file: &OwnedFd, path: &Path) -> Result<(), Errno> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Renames, never onto an existing file.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => super::link_and_unlink(from, to),
+        other => other,
+    }
+}
+
+/// Makes a file or directory durable, its length and links included.
+pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::fsync(file)
+}
+
+/// Makes a file's contents durable.
+pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::fdatasync(file)
+}
+
+/// Fills the bytes at random; whether it could.
+pub(crate) fn random(bytes: &mut [u8; 16]) -> bool {
+    rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()) == Ok(16)
+}
+
+/// The drive's cache below a file: Linux's `msync` flushes it too, so here it is nothing.
+#[derive(Debug)]
+pub(crate) struct DriveCache;
+
+impl DriveCache {
+    pub(crate) fn none() -> Self {
+        Self
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+    pub(crate) fn of(_: BorrowedFd<'_>) -> Result<Self, Errno> {
+        Ok(Self)
+    }
+
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "elsewhere there is work")]
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+}

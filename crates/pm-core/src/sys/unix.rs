@@ -1,0 +1,109 @@
+//! macOS and FreeBSD: ordinary files, with what every Unix has. Checked by the compiler alone.
+
+use core::ptr::NonNull;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, RawMode};
+use rustix::io::Errno;
+use rustix::mm::MapFlags;
+
+use super::{InMemory, TMPFS};
+
+/// Nobody vouches that a flushed line is durable.
+pub(crate) const MAP_SYNC: Option<MapFlags> = None;
+
+/// Addresses are had without swap space as it is.
+pub(crate) const NO_RESERVE: MapFlags = MapFlags::empty();
+
+/// Huge pages are the system's own affair.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn advise_huge(_: NonNull<u8>, _: usize) {}
+
+/// A fork goes unnoticed.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn wipe_on_fork(_: NonNull<u8>, _: usize) {}
+
+/// Pages come when they are used.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn populate(_: NonNull<u8>, _: usize) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// The file system of a file, if it keeps its files in DRAM alone.
+pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
+    let name = rustix::fs::fstatfs(fd).ok()?.f_fstypename;
+    let tmpfs = TMPFS.name.bytes().chain([0]);
+    let same = name.iter().zip(tmpfs).all(|(&found, wanted)| i32::from(found) == i32::from(wanted));
+    same.then_some(TMPFS)
+}
+
+/// Permissions from their octal number.
+pub(crate) fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode((bits & 0o7777) as RawMode)
+}
+
+/// There are no files without a name.
+pub(crate) fn create_unnamed(_: &Path, _: OFlags, _: Mode) -> Result<OwnedFd, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// There are no files without a name.
+pub(crate) fn name_unnamed(_: &OwnedFd, _: &Path) -> Result<(), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// Renames, never onto an existing file.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    super::link_and_unlink(from, to)
+}
+
+/// Makes a file or directory durable, in the drive too.
+pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Some file systems refuse the stronger call, and have none.
+    #[cfg(target_vendor = "apple")]
+    if rustix::fs::fcntl_fullfsync(file).is_ok() {
+        return Ok(());
+    }
+    rustix::fs::fsync(file)
+}
+
+/// Makes a file's contents durable.
+pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    sync(file)
+}
+
+/// Fills the bytes at random; whether it could.
+pub(crate) fn random(bytes: &mut [u8; 16]) -> bool {
+    let source = std::fs::File::open("/dev/urandom");
+    source.and_then(|mut source| source.read_exact(bytes)).is_ok()
+}
+
+/// The drive's cache below a file: `msync` writes pages to the drive, not through its cache.
+#[derive(Debug)]
+pub(crate) struct DriveCache {
+    /// The file; none where nothing is behind the memory.
+    file: Option<OwnedFd>,
+}
+
+impl DriveCache {
+    pub(crate) fn none() -> Self {
+        Self { file: None }
+    }
+
+    pub(crate) fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(file, 0).map(|file| Self { file: Some(file) })
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        use rustix::fd::AsFd;
+        self.file.as_ref().map_or(Ok(()), |file| sync(file.as_fd()))
+    }
+}
