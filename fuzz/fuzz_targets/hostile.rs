@@ -5,13 +5,10 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
-#[path = "../../tests/hostile/attack.rs"]
-mod attack;
-
 use std::sync::LazyLock;
 
-use attack::{Damage, How, Target};
 use libfuzzer_sys::fuzz_target;
+use pmindex_hostile::{Damage, How, Target};
 
 static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
     let dir = tempfile::tempdir().expect("a folder");

@@ -14,9 +14,9 @@ const RECORDS: u64 = 400;
 const ENDLESS: usize = 1 << 20;
 
 /// A pool with one index.
-pub(crate) struct Target {
+pub struct Target {
     /// What it is, for messages.
-    pub(crate) name: String,
+    pub name: String,
     kind: Kind,
     bytes_as_keys: bool,
     image: Vec<u64>,
@@ -26,16 +26,16 @@ pub(crate) struct Target {
 
 /// A damage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Damage {
+pub struct Damage {
     /// Which of the words in use.
-    pub(crate) at: u32,
+    pub at: u32,
     /// What becomes of it.
-    pub(crate) how: How,
+    pub how: How,
 }
 
 /// What becomes of a word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum How {
+pub enum How {
     /// Another bit.
     Flip(u8),
     /// Another number.
@@ -62,7 +62,11 @@ fn options() -> PoolOptions {
 
 impl Target {
     /// An index with records of words or of byte strings, closed or killed.
-    pub(crate) fn new(dir: &Path, kind: Kind, bytes_as_keys: bool, closed: bool) -> Self {
+    ///
+    /// # Panics
+    /// If there is no room for a small pool in `dir`.
+    #[must_use]
+    pub fn new(dir: &Path, kind: Kind, bytes_as_keys: bool, closed: bool) -> Self {
         let path = dir.join("image");
         let _ = std::fs::remove_file(&path);
         let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
@@ -86,7 +90,8 @@ impl Target {
     }
 
     /// Every kind of index, in every state.
-    pub(crate) fn all(dir: &Path) -> Vec<Self> {
+    #[must_use]
+    pub fn all(dir: &Path) -> Vec<Self> {
         let mut targets = Vec::new();
         for kind in Kind::ALL {
             for (bytes_as_keys, closed) in
@@ -99,12 +104,13 @@ impl Target {
     }
 
     /// How many words there are to damage.
-    pub(crate) fn words(&self) -> u32 {
+    #[must_use]
+    pub fn words(&self) -> u32 {
         self.used.len() as u32
     }
 
     /// Damages a copy and uses it. Returns whether it opened.
-    pub(crate) fn attack(&self, damages: &[Damage], forge: bool) -> bool {
+    pub fn attack(&self, damages: &[Damage], forge: bool) -> bool {
         let mut image = self.image.clone();
         let place = |number: u32| self.used[number as usize % self.used.len()];
         for damage in damages {
@@ -135,7 +141,11 @@ impl Target {
     }
 
     /// Without damage everything must be there: the attack itself is no error.
-    pub(crate) fn is_sound(&self) -> bool {
+    ///
+    /// # Panics
+    /// If the image cannot even be opened.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
         let bytes: Vec<u8> = self.image.iter().flat_map(|word| word.to_le_bytes()).collect();
         let pool = Arc::new(Pool::open_copy(&bytes, &options()).expect("opens"));
         let records = if self.bytes_as_keys {

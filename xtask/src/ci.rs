@@ -26,9 +26,9 @@ const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
 /// Beyond the few states that the tests explore: a few seconds a subject.
-const CRASH: &[&str] = &["test", "--workspace", "--test", "crash", "--", "--states", "120000"];
+const CRASH: &[&str] = &["test", "--workspace", "--bin", "crash", "--", "--states", "120000"];
 const CRASH_LONG: &[&str] =
-    &["test", "--workspace", "--test", "crash", "--", "--states", "10000000", "--mutate"];
+    &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
 /// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a
 /// package alone has other features, so it would all be built again.
 const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];

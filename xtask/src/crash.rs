@@ -1,6 +1,6 @@
 //! `cargo xtask crash`: explores crash states of one structure, or all.
 //!
-//! The work is done by the test binary `crash` of the root package, which knows the structures; this
+//! The work is done by the program of `tests/crash`, which knows the structures; this
 //! command only runs it, in the optimised profile with debug assertions that all tests use.
 
 use crate::shell::run_cargo;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (states, seed) = (args.states.to_string(), args.seed.to_string());
     // The whole workspace, as `cargo test` builds it: other features would build it all again.
     let mut command =
-        vec!["test", "--workspace", "--test", "crash", "--", "--states", &states, "--seed", &seed];
+        vec!["test", "--workspace", "--bin", "crash", "--", "--states", &states, "--seed", &seed];
     if let Some(index) = &args.index {
         command.extend(["--index", index]);
     }

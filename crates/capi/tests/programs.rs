@@ -12,14 +12,16 @@ fn package() -> &'static Path {
 }
 
 /// The folder of `libpmindex.so` and `libpmindex.a`. Cargo builds no library for tests that they
-/// could not link as Rust, so this asks for it, with the profile and folder of the test itself.
+/// could not link as Rust, so this asks for it, with the profile and folder of the test itself; and for
+/// the whole workspace and a test, so that every dependency has the features that it has for tests, and
+/// is there already.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = std::env::current_exe().expect("a path");
         let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(package()).args(["build", "--lib", "--target-dir"]);
+        cargo.current_dir(package()).args(["build", "--workspace", "--lib", "--test", "header", "--target-dir"]);
         cargo.arg(folder.parent().expect("target/PROFILE"));
         if folder.ends_with("release") {
             cargo.arg("--release");

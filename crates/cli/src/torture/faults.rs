@@ -35,7 +35,7 @@ impl Outcome {
 /// Room for a pool here, in bytes.
 const ROOM: u64 = 64 << 20;
 /// The disk that becomes full, in bytes.
-const SMALL_DISK: &str = "24M";
+const SMALL_DISK: &str = "4M";
 
 /// Every fault on an index of this kind.
 pub(super) fn all(
@@ -45,12 +45,13 @@ pub(super) fn all(
 ) -> Result<Vec<(&'static str, Outcome)>, CliError> {
     let at = |name: &str| Place::new(dir, &format!("torture-{name}-{kind}"), ROOM, false);
     let options = medium.apply(PoolOptions::new().size(8 << 20));
+    let small = medium.apply(PoolOptions::new().size(2 << 20));
     Ok(vec![
-        ("disk full", disk_full(kind, &options, &at("disk")?)?),
+        ("disk full", disk_full(kind, &small, &at("disk")?)?),
         ("file removed", removed(kind, &options, &at("removed")?)?),
         ("file cut short", cut_short(kind, medium, &options, &at("cut")?)?),
         ("a thread panics", panics(kind, &options, &at("panic")?)?),
-        ("read-only disk", read_only_disk(kind, &options, &at("read-only")?)?),
+        ("read-only disk", read_only_disk(kind, &small, &at("read-only")?)?),
         ("a child outlives the pool", outlived(kind, &options, &at("outlived")?)?),
     ])
 }

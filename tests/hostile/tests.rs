@@ -1,14 +1,10 @@
-//! Hostile and broken pool files: an error or some answer, for every kind of index.
-#![forbid(unsafe_code)]
-
-mod attack;
-
 use std::cell::Cell;
 
-use attack::{Damage, How, Target};
 use pmindex::Kind;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::{Damage, How, Target};
 
 /// Attacks of one target.
 const ATTACKS: u32 = 150;
