@@ -21,7 +21,8 @@ fn libraries() -> &'static Path {
         let test = std::env::current_exe().expect("a path");
         let folder = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(package()).args(["build", "--workspace", "--lib", "--test", "header", "--target-dir"]);
+        cargo.current_dir(package());
+        cargo.args(["build", "--workspace", "--lib", "--test", "header", "--target-dir"]);
         cargo.arg(folder.parent().expect("target/PROFILE"));
         if folder.ends_with("release") {
             cargo.arg("--release");
