@@ -1,3 +1,5 @@
+//! Attacks by chance, the same every time, and those that once succeeded.
+
 use std::cell::Cell;
 
 use pmindex::Kind;

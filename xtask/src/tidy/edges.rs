@@ -15,7 +15,14 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &["pmindex-trees", "pmindex-hart", "pmindex-sptree", "pmindex-pibench", "pmindex-testkit"],
     &["pmindex"],
-    &["pmindex-cli", "pmindex-capi", "pmindex-kv-server", "xtask"],
+    &[
+        "pmindex-cli",
+        "pmindex-capi",
+        "pmindex-kv-server",
+        "pmindex-crash",
+        "pmindex-hostile",
+        "xtask",
+    ],
 ];
 
 /// A dependency of one crate of the workspace on another.
