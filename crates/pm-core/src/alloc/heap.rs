@@ -20,7 +20,7 @@ use super::class::{CLASSES, Shapes, class_bytes, shapes_for};
 use super::geometry::{HeapGeometry, PAGE};
 use super::head::Run;
 use super::limbo::Limbo;
-use super::slab::{Phase, Slab};
+use super::slab::{Bits, Phase, Slab};
 use super::slot::Slot;
 use super::table::Table;
 use super::zone::{FreePages, Page, Zone, table_pages};
@@ -373,16 +373,20 @@ impl<M: Medium> Pool<M> {
                 heap.free_pages(&mut self.pm().lock(&heap.shared), offset, pages);
                 true
             }
-            Block::Slab { slab, bit } => {
-                let state = heap.slab(slab);
-                let (was_taken, emptied) = state.give_back(bit);
-                let phase = state.phase();
-                if phase == Phase::Full || phase == Phase::Listed && emptied && state.is_empty() {
-                    self.sort_slab(slab);
-                }
-                was_taken
-            }
+            Block::Slab { slab, bit } => self.give_back_bits(slab, Bits::of(bit)),
         }
+    }
+
+    /// [`give_back`](Self::give_back) of several blocks of a slab at once.
+    #[inline]
+    pub(super) fn give_back_bits(&self, slab: u32, bits: Bits) -> bool {
+        let state = self.heap.slab(slab);
+        let (were_taken, emptied) = state.give_back(bits);
+        let phase = state.phase();
+        if phase == Phase::Full || phase == Phase::Listed && emptied && state.is_empty() {
+            self.sort_slab(slab);
+        }
+        were_taken
     }
 
     /// Moves a slab that was full, or has no block, where it belongs.

@@ -336,7 +336,8 @@ impl<'p, M: Medium> Op<'p, M> {
         let pool = self.pool;
         let block = pool.locate(offset)?;
         let condition = self.condition(owner, true, offset)?;
-        if !pool.pm().is_volatile() && !pool.is_live(block) {
+        let volatile = pool.pm().is_volatile();
+        if !volatile && !pool.is_live(block) {
             return Err(corrupt(DEAD, offset));
         }
         let first = match block {
@@ -355,7 +356,9 @@ impl<'p, M: Medium> Op<'p, M> {
             pool.stay(block);
             return Err(error);
         }
-        self.state.freed_pages |= filter_pages(offset, pool.heap.bytes_of(block));
+        if !volatile {
+            self.state.freed_pages |= filter_pages(offset, pool.heap.bytes_of(block));
+        }
         Ok(())
     }
 

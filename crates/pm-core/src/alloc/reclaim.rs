@@ -8,6 +8,7 @@ use crate::pool::Pool;
 
 use super::claim::Claimed;
 use super::heap::Block;
+use super::slab::Bits;
 use super::slot::{Slot, SlotState};
 
 impl<M: Medium> Pool<M> {
@@ -34,15 +35,29 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Frees blocks whose tickets are durably void: at once, or when the readers have left.
+    /// Frees blocks whose tickets are durably void: at once, neighbours together, or when the readers
+    /// have left.
     fn release(&self, quarantine: &mut Vec<(Block, bool)>) {
         let mut retired = Vec::new();
+        let mut run: Option<(u32, Bits)> = None;
         for (block, has_readers) in quarantine.drain(..) {
-            if has_readers {
-                retired.push(block);
-            } else {
-                self.give_back(block);
+            match block {
+                _ if has_readers => retired.push(block),
+                Block::Extent { .. } => {
+                    self.give_back(block);
+                }
+                Block::Slab { slab, bit } => {
+                    if run.as_mut().is_some_and(|(of, bits)| *of == slab && bits.add(bit)) {
+                        continue;
+                    }
+                    if let Some((slab, bits)) = run.replace((slab, Bits::of(bit))) {
+                        self.give_back_bits(slab, bits);
+                    }
+                }
             }
+        }
+        if let Some((slab, bits)) = run {
+            self.give_back_bits(slab, bits);
         }
         self.heap.limbo.retire(retired);
     }

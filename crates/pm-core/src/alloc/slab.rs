@@ -67,6 +67,30 @@ pub(super) struct Slab {
     leaving: [AtomicU64; BITMAP_WORDS],
 }
 
+/// Some blocks of a slab whose bits are in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bits {
+    word: u32,
+    mask: u64,
+}
+
+impl Bits {
+    #[inline]
+    pub(super) fn of(bit: u32) -> Self {
+        Self { word: bit / 64, mask: 1 << (bit % 64) }
+    }
+
+    /// Adds another block, if its bit is in the same word.
+    #[inline]
+    pub(super) fn add(&mut self, bit: u32) -> bool {
+        let Self { word, mask } = Self::of(bit);
+        if word == self.word {
+            self.mask |= mask;
+        }
+        word == self.word
+    }
+}
+
 /// The blocks of word `word` among `blocks`.
 #[inline]
 fn valid(word: usize, blocks: u32) -> u64 {
@@ -203,18 +227,18 @@ impl Slab {
         self.leaving[bit as usize / 64].fetch_and(!(1 << (bit % 64)), AcqRel);
     }
 
-    /// Makes a block free. Returns whether it was not, and whether its word of the bitmap is now
-    /// empty.
+    /// Makes the blocks of `mask` free. Returns whether none of them was, and whether their word of
+    /// the bitmap is now empty.
     #[inline]
-    pub(super) fn give_back(&self, bit: u32) -> (bool, bool) {
-        let (word, mask) = (bit as usize / 64, 1u64 << (bit % 64));
+    pub(super) fn give_back(&self, Bits { word, mask }: Bits) -> (bool, bool) {
+        let word = word as usize;
         if self.leaving[word].load(Relaxed) & mask != 0 {
             self.leaving[word].fetch_and(!mask, Relaxed);
         }
         // SeqCst: either this sees that the slab is full and lists it, or the slot that leaves the
-        // slab sees the block.
+        // slab sees the blocks.
         let before = self.taken[word].fetch_and(!mask, SeqCst);
-        (before & mask != 0, before & !mask == 0)
+        (before & mask == mask, before & !mask == 0)
     }
 
     #[inline]
@@ -258,7 +282,7 @@ mod tests {
             assert_eq!(seen.len(), shapes[class].blocks as usize);
             assert!(!slab.has_room());
             assert!(slab.leave(0) && !slab.leave(0));
-            slab.give_back(0);
+            slab.give_back(Bits::of(0));
             assert!(slab.has_room() && slab.leave(0));
             assert_eq!(slab.take(), Some(0));
         }
