@@ -16,6 +16,7 @@ pub(in crate::nvtree) struct Cursor {
     /// The leaf, to be validated after its version was taken; 0 if there was no straight way to it.
     pub(in crate::nvtree) entry: Entry,
     version: u64,
+    straight: bool,
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
@@ -30,19 +31,28 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     ) {
         let top = self.top.lock.begin_read(pm);
         for (probe, cursor) in probes.iter().zip(&mut *cursors) {
-            cursor.entry.parent = self.named(top, &Route::to(probe));
-            self.dram.prefetch(self.parents.get(cursor.entry.parent));
+            cursor.entry = Entry::at_first(self.named(top, &Route::to(probe)));
+            self.prefetch_separators(&cursor.entry);
         }
+        // Of the leaves' lines one is fetched: what comes in bounds what a batch costs.
         for (probe, cursor) in probes.iter().zip(&mut *cursors) {
             let route = Route::to(probe);
             let parent = cursor.entry.parent;
             let node = self.parents.get(parent);
             cursor.version = node.lock.begin_read(pm);
-            cursor.entry = Entry::default();
-            if self.top.lock.validate(pm, top) && self.aside(parent, node, &route).is_none() {
-                let at = self.leaf_index(parent, node, &route);
-                cursor.entry = self.entry(parent, node, at);
+            cursor.straight =
+                self.top.lock.validate(pm, top) && self.aside(parent, node, &route).is_none();
+            if cursor.straight {
+                cursor.entry.at = self.leaf_index(parent, node, &route) as u32;
+                self.prefetch_entry(&cursor.entry);
+            }
+        }
+        for cursor in cursors {
+            if cursor.straight {
+                cursor.entry = self.reread(&cursor.entry);
                 found(&cursor.entry);
+            } else {
+                cursor.entry = Entry::default();
             }
         }
     }

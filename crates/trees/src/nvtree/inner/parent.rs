@@ -60,11 +60,16 @@ const SEGMENT: u64 = 63;
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::nvtree) struct Entry {
     pub(super) parent: u32,
-    at: u32,
+    pub(super) at: u32,
     word: u64,
 }
 
 impl Entry {
+    /// The first of a node; which leaf it is has not been read.
+    #[inline(always)]
+    pub(super) fn at_first(parent: u32) -> Self {
+        Self { parent, at: 0, word: 0 }
+    }
     /// The leaf.
     #[inline(always)]
     pub(in crate::nvtree) fn leaf(&self) -> u64 {
@@ -181,6 +186,27 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     pub(super) fn entry(&self, index: u32, node: &Parent<F>, at: usize) -> Entry {
         let word = self.dram.load_word(&words_of(node)[F + 4 + at]);
         Entry { parent: index, at: at as u32, word }
+    }
+
+    /// The entry in an entry's place.
+    #[inline(always)]
+    pub(super) fn reread(&self, &Entry { parent, at, .. }: &Entry) -> Entry {
+        self.entry(parent, self.parents.get(parent), at as usize)
+    }
+
+    /// Fetches what says which leaf is a key's: separators, lock, and what is beside it. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_separators(&self, entry: &Entry) {
+        let node = self.parents.get(entry.parent);
+        self.dram.prefetch(&node.keys);
+        self.dram.prefetch(&node.high);
+    }
+
+    /// Fetches the line of an entry. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_entry(&self, entry: &Entry) {
+        let node = self.parents.get(entry.parent);
+        self.dram.prefetch(&words_of(node)[F + 4 + entry.at as usize]);
     }
 
     /// Notes that the next record of the entry's leaf goes to another segment. The leaf's lock is
