@@ -202,6 +202,13 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.dram.prefetch(&node.high);
     }
 
+    /// Fetches what says where a node ends and who is beside it. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_links(&self, node: &Parent<F>) {
+        self.dram.prefetch(&node.high);
+        self.dram.prefetch(&node.links);
+    }
+
     /// Fetches the line of an entry. A hint.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, entry: &Entry) {

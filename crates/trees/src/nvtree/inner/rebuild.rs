@@ -11,6 +11,8 @@ use pmindex_record::{Separator, Tail};
 const STEP: u64 = 64;
 /// Links that a descent may take before the top is rebuilt.
 const MOST_HOPS: u32 = 4;
+/// How many nodes ahead a rebuild fetches.
+const AHEAD: u32 = 8;
 
 /// What the top has behind the last node: more than any key.
 const LAST: Separator = Separator { prefix: u64::MAX, tail: Tail::NONE };
@@ -109,6 +111,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let Some(next) = self.next_of(rebuild.last) else {
                 return self.finish(pm, writer, &rebuild);
             };
+            self.prefetch_beyond(next);
             // `leaving` goes by whether a rebuild is under way.
             writer.rebuild = Some(rebuild);
             while self.merge_right(pm, writer, next) {}
@@ -122,6 +125,14 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
         writer.rebuild = Some(rebuild);
         Ok(())
+    }
+
+    /// Fetches what a rebuild will read of the node some steps ahead, if nodes that were made together
+    /// follow each other in memory. A hint.
+    #[inline(always)]
+    fn prefetch_beyond(&self, node: u32) {
+        let last = self.parents.used() - 1;
+        self.prefetch_links(self.parents.get(node.saturating_add(AHEAD).min(last)));
     }
 
     /// The node after `last`, which may have been taken out meanwhile.
