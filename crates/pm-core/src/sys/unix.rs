@@ -67,10 +67,12 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
 
 /// Makes a file or directory durable, in the drive too.
 pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Some file systems refuse the stronger call, and have none.
+    // Some file systems have not got the stronger call. Any other failure is one: the weaker call
+    // might not hear of it any more.
     #[cfg(target_vendor = "apple")]
-    if rustix::fs::fcntl_fullfsync(file).is_ok() {
-        return Ok(());
+    match rustix::fs::fcntl_fullfsync(file) {
+        Err(Errno::NOTSUP | Errno::NOTTY | Errno::INVAL) => {}
+        other => return other,
     }
     rustix::fs::fsync(file)
 }
@@ -104,6 +106,12 @@ impl DriveCache {
 
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         use rustix::fd::AsFd;
-        self.file.as_ref().map_or(Ok(()), |file| sync(file.as_fd()))
+        let Some(file) = &self.file else { return Ok(()) };
+        loop {
+            match sync(file.as_fd()) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
     }
 }
