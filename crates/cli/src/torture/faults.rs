@@ -147,8 +147,8 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
     let (count, error) = fill(&store.integers, 0);
-    if !is_full(&error) {
-        return Ok(Outcome::Failed(format!("the error was: {error}")));
+    if !is_full(&error) || count == 0 {
+        return Ok(Outcome::Failed(format!("after {count} records the error was: {error}")));
     }
     // Still usable; an index that copies nodes may refuse a removal too, and loses nothing by it.
     let mut present = vec![true; count as usize];
