@@ -287,4 +287,20 @@ mod tests {
             assert_eq!(slab.take(), Some(0));
         }
     }
+
+    #[test]
+    fn blocks_of_one_word_come_back_together_and_no_others() {
+        let shape = shapes_for(16 << 20)[0];
+        assert!(shape.blocks > 64, "two words");
+        let slab = Slab::default();
+        slab.start(1 << 20, 0, shape, Phase::Attached, true);
+        while slab.take().is_some() {}
+        let mut bits = Bits::of(63);
+        assert!(bits.add(0) && !bits.add(64), "the next word is another");
+        assert_eq!(slab.give_back(bits), (true, false));
+        assert_eq!((slab.take(), slab.take(), slab.take()), (Some(0), Some(63), None));
+        assert_eq!(slab.give_back(Bits::of(64)), (true, false));
+        assert_eq!(slab.give_back(Bits::of(64)), (false, false), "free already");
+        assert_eq!(slab.take(), Some(64));
+    }
 }
