@@ -61,6 +61,7 @@ mod bulk;
 mod check;
 mod copy;
 mod ghosts;
+mod guide;
 mod image;
 mod layout;
 mod leaf;
