@@ -43,8 +43,8 @@ struct Right {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// How many entries of the backup wait before a split puts them in: few, because that insert is
-    /// as late as they take.
+    /// How many entries of the backup wait before a split puts them in: so many that they share fences
+    /// and misses, and that less than one insert in a thousand is as late as they take.
     const BEHIND: usize = if LEAF > 8 { 64 } else { 2 };
 
     /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
