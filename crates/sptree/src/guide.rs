@@ -202,7 +202,7 @@ impl Guide {
     fn span(&self, least: u64, greatest: u64, count: u64) {
         let margin = greatest.saturating_sub(least) / 16;
         let base = least.saturating_sub(margin);
-        let width = u128::from(greatest.saturating_add(margin) - base) + 1;
+        let width = u128::from(greatest.saturating_add(margin).saturating_sub(base)) + 1;
         let factor = u64::try_from((u128::from(count) << 64) / width).unwrap_or(u64::MAX);
         self.base.store(base, Relaxed);
         self.factor.store(factor, Relaxed);
@@ -219,6 +219,12 @@ impl Guide {
         }
         self.dram.write_words(&self.lines.get(2 * line).pairs, &new[..8]);
         self.dram.write_words(&self.lines.get(2 * line + 1).pairs, &new[8..]);
+    }
+
+    /// Leads all searches to this Mnode.
+    #[cfg(test)]
+    pub(crate) fn mislead(&self, index: u32) {
+        (0..self.count.load(Relaxed)).for_each(|place| self.write(place, index));
     }
 
     /// DRAM it takes.
