@@ -86,7 +86,7 @@ impl Guide {
     #[inline(always)]
     fn place(&self, prefix: u64) -> u64 {
         let way = u128::from(prefix.wrapping_sub(self.base.load(Relaxed)));
-        (way * u128::from(self.factor.load(Relaxed)) >> 64) as u64
+        ((way * u128::from(self.factor.load(Relaxed))) >> 64) as u64
     }
 
     #[inline(always)]
@@ -240,7 +240,9 @@ mod tests {
     /// A guide to leaves at these low keys, with numbers from 1 on.
     fn guide(lows: &[u64]) -> Guide {
         let guide = Guide::new(lows.len() as u64).expect("memory");
-        lows.iter().for_each(|&low| guide.add(low));
+        for &low in lows {
+            guide.add(low);
+        }
         guide
     }
 
@@ -280,7 +282,9 @@ mod tests {
     fn a_table_that_doubles_leads_where_it_did() {
         let lows: Vec<u64> = (0..100).map(|n| n << 56).collect();
         let guide = Guide::new(400).expect("memory");
-        lows.iter().for_each(|&low| guide.add(low));
+        for &low in &lows {
+            guide.add(low);
+        }
         guide.correct(0, 1);
         let before = guide.count.load(Relaxed);
         for (index, &low) in (1..).zip(&lows) {
@@ -299,11 +303,15 @@ mod tests {
     #[test]
     fn low_keys_far_beyond_begin_a_new_table() {
         let guide = Guide::new(400).expect("memory");
-        (0..20).for_each(|n| guide.add(1000 + n));
+        for n in 0..20 {
+            guide.add(1000 + n);
+        }
         guide.correct(1000, 1);
         guide.correct(1010, 2);
         assert_eq!(guide.hint(1010), Some(2));
-        (0..200).for_each(|n| guide.add(1 << 40 | n << 30));
+        for n in 0..200 {
+            guide.add(1 << 40 | n << 30);
+        }
         guide.correct(1010, 2);
         assert_eq!(guide.hint(1010), None);
         guide.correct(1 << 40, 3);

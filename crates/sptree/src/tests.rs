@@ -69,7 +69,7 @@ fn searches_find_their_way_wherever_the_guide_leads() {
     }
     for index in 0..130 {
         tree.guide.mislead(index);
-        let new = 300 + 2 * index as u64;
+        let new = 300 + 2 * u64::from(index);
         assert!(tree.insert(&new, &(new * 10)).expect("room"));
         tree.guide.mislead(130 - index);
         assert_eq!(tree.remove(&new).expect("intact"), Some(new * 10));
