@@ -114,28 +114,18 @@ fn restore_words<M: Medium>(
 ) -> Result<Option<Flushed>, PmError> {
     let pm = pool.pm();
     let horizon = report.horizon;
-    let mut flushed = None;
-    let add =
-        |flushed: Option<Flushed>, more| Some(flushed.unwrap_or(Flushed::nothing()).and(more));
+    // Operations that did not take place have had no pointer in any word.
+    report.rolled_back = found.iter().filter(|f| !f.status.took_place()).count() as u64;
+    let mut values = Vec::new();
     for descriptor in found {
-        let took_place = descriptor.status.took_place();
-        if !took_place {
-            report.rolled_back += 1;
-            flushed = add(flushed, Flushed::nothing());
-        }
         for (i, entry) in descriptor.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
-            let word = &pool.words(entry.target, 1)?[0];
-            match Content::of(pm.load(word)) {
-                Content::Pointer(p) if p.names(descriptor.number, descriptor.heading.seq, i) => {
-                    let new_counts = p.is_full() && took_place;
-                    pm.store(word, if new_counts { entry.new } else { entry.old });
-                    report.pointers += 1;
-                }
-                // A pointer may have been taken out and not be gone from the medium yet.
-                _ if !took_place => {}
-                _ => continue,
+            if let Content::Pointer(p) = Content::of(pm.load(&pool.words(entry.target, 1)?[0]))
+                && p.names(descriptor.number, descriptor.heading.seq, i)
+            {
+                let new_counts = p.is_full() && descriptor.status.took_place();
+                values.push((entry.target, if new_counts { entry.new } else { entry.old }));
+                report.pointers += 1;
             }
-            flushed = add(flushed, pm.flush(word));
         }
     }
     let mut replay: Vec<_> =
@@ -145,11 +135,13 @@ fn restore_words<M: Medium>(
         report.rolled_forward += 1;
         report.horizon = descriptor.status.stamp;
         let words = descriptor.entries.iter().filter(|e| e.target != 0).map(|e| (e.target, e.new));
-        for (at, new) in words.chain(descriptor.carried.iter().flat_map(Carried::values)) {
-            let word = &pool.words(at, 1)?[0];
-            pm.store(word, new);
-            flushed = add(flushed, pm.flush(word));
-        }
+        values.extend(words.chain(descriptor.carried.iter().flat_map(Carried::values)));
+    }
+    let mut flushed = None;
+    for (at, value) in values {
+        let word = &pool.words(at, 1)?[0];
+        pm.store(word, value);
+        flushed = Some(flushed.unwrap_or(Flushed::nothing()).and(pm.flush(word)));
     }
     Ok(flushed)
 }
