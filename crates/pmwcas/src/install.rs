@@ -179,14 +179,13 @@ impl<M: Medium> Mwcas<M> {
                             Err(found) if found == full => Installed::Everywhere,
                             Err(_) => Installed::Over,
                         });
-                    } else {
-                        let _ = place.cas(pm, tentative, old);
-                        if let Place::Word(word) = place {
-                            // durable before: the descriptor can be reused.
-                            self.persist_word(word)?;
-                        }
-                        return Ok(Installed::Over);
                     }
+                    let _ = place.cas(pm, tentative, old);
+                    if let Place::Word(word) = place {
+                        // durable before: the descriptor can be reused.
+                        self.persist_word(word)?;
+                    }
+                    return Ok(Installed::Over);
                 }
             }
         }
