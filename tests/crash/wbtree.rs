@@ -61,9 +61,9 @@ pub(crate) struct WbTreeValues;
 impl CrashIndex for WbTreeValues {
     type Key = u64;
     type Value = u128;
-    type Index = SharedWbTree<u64, u128, Traced, 3, 4>;
+    type Index = SharedWbTree<u64, u128, Traced, 4, 5>;
     const NAME: &'static str = "wbtree-values";
-    const KEYS: u64 = 16;
+    const KEYS: u64 = 20;
 
     fn key(n: u64) -> u64 {
         n
