@@ -63,9 +63,10 @@ impl Child {
         self.0 & 7 > 4
     }
 
-    /// How many leaves it leads to at least: a node has two, or a node that has.
+    /// How many leaves it leads to, about: a node has two or more, but for one at the end of a long
+    /// common part of keys that are gone.
     #[inline(always)]
-    pub(crate) fn least_leaves(self) -> usize {
+    pub(crate) fn likely_leaves(self) -> usize {
         usize::from(!self.is_nothing()) + usize::from((self.0 & 7).wrapping_sub(1) < 4)
     }
 

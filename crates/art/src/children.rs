@@ -12,13 +12,13 @@ const GROUP: usize = 16;
 pub(crate) trait Basket {
     /// Appends those that are there, in their order.
     fn put<const N: usize>(&mut self, children: [Child; N]);
-    /// How many leaves what it has leads to, at least.
+    /// How many leaves what it has leads to, about.
     fn leaves(&self) -> usize;
 }
 
 impl Nodes {
     /// Appends children with bytes from `from` on, in order (`up`: ascending), to `basket`: all, or so
-    /// many that it has `enough` leaves; whether some may be left out. Racing: validate.
+    /// many that it has about `enough` leaves; whether some may be left out. Racing: validate.
     #[inline(always)]
     pub(crate) fn children(
         &self,

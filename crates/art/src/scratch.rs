@@ -41,8 +41,8 @@ impl List {
         self.untold.clear();
     }
 
-    /// How many leaves it leads to at least, if what is noted are all of its nodes.
-    pub(crate) fn least_leaves(&self) -> usize {
+    /// How many leaves it leads to, about, if what is noted are all of its nodes.
+    pub(crate) fn likely_leaves(&self) -> usize {
         self.links.len() + self.nodes.len()
     }
 

@@ -4,8 +4,8 @@
 //! the node that it was read from and that node's version) in the order of their keys: at first the
 //! only child of a root, or of the roots of several trees. Level after level each node on the list
 //! gives way to its children, until there are only leaves. So the nodes of a level are fetched
-//! together, each leaf as soon as it is known, and the list need never be longer than the leaves
-//! that are wanted: a child has one at least.
+//! together and each leaf as soon as it is known, and the list is never longer than the leaves that
+//! are wanted: a child has one at least, a node nearly always two.
 //!
 //! A node that a walk goes down into is linked there when its version is taken: what it was read from
 //! is validated behind that. So every leaf that was in the tree all along is met. Where something has
@@ -42,7 +42,7 @@ pub enum Direction {
 struct Children<'l> {
     links: &'l mut Vec<Link>,
     at: u32,
-    /// Leaves that they lead to, at least.
+    /// Leaves that they lead to, about.
     leaves: usize,
 }
 
@@ -57,7 +57,7 @@ impl Basket for Children<'_> {
             for child in children {
                 there[count].child = child;
                 count += usize::from(!child.is_nothing());
-                self.leaves += child.least_leaves();
+                self.leaves += child.likely_leaves();
             }
         }
         self.links.truncate(before + count);
@@ -140,14 +140,23 @@ impl<'t, L: Leaves> Tree<'t, L> {
         places: &mut Vec<Place<'t>>,
     ) -> Result<bool, PmError> {
         let mut scratch = Scratch::new();
-        let more = self.walk_on(pm, (bound, direction), &[], limit, &mut scratch, |_| {})?;
-        places.extend_from_slice(scratch.places());
-        Ok(more)
+        let from = (bound, direction);
+        let mut more = self.walk_on(pm, from, &[], limit, &mut scratch, |_| {})?;
+        if more && scratch.places().len() < limit {
+            // Nodes with a single leaf, that were taken for two each, or a change.
+            scratch.clear();
+            more = self.walk_on(pm, from, &[], limit.saturating_mul(2), &mut scratch, |_| {})?;
+        }
+        let found = scratch.places();
+        let found = &found[..found.len().min(limit)];
+        places.extend_from_slice(found);
+        Ok(more || found.len() == limit)
     }
 
     /// As [`walk`](Self::walk), and on into the trees at the roots `beyond` (in the order of the walk,
     /// all of their keys are wanted); the places are appended to those of `scratch`. `found` is told of
-    /// each leaf as soon as it is known to be on the way, in no order, and may prefetch it.
+    /// each leaf as soon as it is known to be on the way, in no order, and may prefetch it. Returns early,
+    /// with a place at least, also where nodes have fewer leaves than they usually do.
     ///
     /// # Errors
     /// As [`walk`](Self::walk).
@@ -340,7 +349,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             let place = place as usize;
             next.links.extend_from_slice(&list.links[done..place]);
             done = place + 1;
-            if next.least_leaves() >= enough {
+            if next.likely_leaves() >= enough {
                 next.tell(found);
                 std::mem::swap(list, next);
                 return true;
@@ -394,7 +403,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         let here = At { lock, version, depth: above.depth };
         let start = to.links.len();
         let mut expanded = Expanded { edge: false, cut: false };
-        let mut leaves = to.least_leaves();
+        let mut leaves = to.likely_leaves();
         if let Some(inside) = self.inside(here, node, edge) {
             let mut basket = Children { links: &mut to.links, at: ats.len() as u32, leaves };
             let end = if inside.leaf { nodes.dram.load(&node.head().end) } else { Child::NOTHING };
