@@ -59,6 +59,24 @@ impl Child {
     }
 
     #[inline(always)]
+    pub(crate) const fn is_leaf(self) -> bool {
+        self.0 & 7 > 4
+    }
+
+    /// How many leaves it leads to, about: a node has two or more, but for one at the end of a long
+    /// common part of keys that are gone.
+    #[inline(always)]
+    pub(crate) fn likely_leaves(self) -> usize {
+        usize::from(!self.is_nothing()) + usize::from((self.0 & 7).wrapping_sub(1) < 4)
+    }
+
+    /// The value of a leaf; of anything else something.
+    #[inline(always)]
+    pub(crate) const fn leaf_value(self) -> u64 {
+        self.0 >> 3
+    }
+
+    #[inline(always)]
     pub(crate) const fn target(self) -> Target {
         let index = (self.0 >> 3) as u32;
         match self.0 & 7 {

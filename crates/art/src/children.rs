@@ -1,130 +1,126 @@
-//! The children of a node in order, several at a time.
+//! The children of a node in order, all at once.
 
 use pmindex_core::{Medium, PmCell, PmU64};
 
 use crate::child::Child;
 use crate::node::{Node, Node48, Nodes};
 
+/// Cells that are looked at together, without a branch for each: which are in use nothing predicts.
+const GROUP: usize = 16;
+
+/// Where a walk puts the children that it comes by.
+pub(crate) trait Basket {
+    /// Appends those that are there, in their order.
+    fn put<const N: usize>(&mut self, children: [Child; N]);
+    /// How many leaves what it has leads to, about.
+    fn leaves(&self) -> usize;
+}
+
 impl Nodes {
-    /// Appends up to `limit` children with bytes from `from` on, in order (`up`: ascending), to `out`;
-    /// returns the first one's byte, and from where there may be more. Racing: validate.
+    /// Appends children with bytes from `from` on, in order (`up`: ascending), to `basket`: all, or so
+    /// many that it has about `enough` leaves; whether some may be left out. Racing: validate.
     #[inline(always)]
     pub(crate) fn children(
         &self,
         node: Node<'_>,
         from: u8,
         up: bool,
-        limit: usize,
-        out: &mut Vec<Child>,
-    ) -> (Option<u8>, Option<u8>) {
+        enough: usize,
+        basket: &mut impl Basket,
+    ) -> bool {
         let meta = self.meta(node);
         match node {
             Node::N4(node) => {
-                let keys = &meta.keys().to_le_bytes()[..meta.count().min(4)];
-                self.sorted(keys, &node.children, (from, up, limit), out)
+                let keys = meta.keys().to_le_bytes();
+                let count = meta.count().min(4);
+                basket.put(self.in_order(&keys, &node.children, count, (from, up)));
+                false
             }
             Node::N16(node) => {
-                let keys = &self.keys16(node)[..meta.count().min(16)];
-                self.sorted(keys, &node.children, (from, up, limit), out)
+                let count = meta.count().min(16);
+                basket.put(self.in_order(&self.keys16(node), &node.children, count, (from, up)));
+                false
             }
-            Node::N48(node) => self.children48(node, (from, up, limit), out),
-            Node::N256(node) => self.children256(&node.children, (from, up, limit), out),
+            Node::N48(node) => self.children48(node, (from, up, enough), basket),
+            Node::N256(node) => self.children256(&node.children, (from, up, enough), basket),
         }
     }
 
-    /// Of children in the order of their bytes.
+    /// Of children in the order of their bytes; nothing in place of those that are not wanted.
     #[inline(always)]
-    fn sorted(
+    fn in_order<const N: usize>(
         &self,
-        keys: &[u8],
-        children: &[PmCell<Child>],
-        (from, up, limit): (u8, bool, usize),
-        out: &mut Vec<Child>,
-    ) -> (Option<u8>, Option<u8>) {
-        let (mut first, mut left) = (None, limit);
-        let count = keys.len();
-        for i in 0..count {
-            let at = if up { i } else { count - 1 - i };
-            let byte = keys[at];
-            if if up { byte < from } else { byte > from } {
-                continue;
-            }
-            if left == 0 {
-                return (first, Some(byte));
-            }
-            first = first.or(Some(byte));
-            out.push(self.dram.load(&children[at]));
-            left -= 1;
+        keys: &[u8; N],
+        children: &[PmCell<Child>; N],
+        count: usize,
+        (from, up): (u8, bool),
+    ) -> [Child; N] {
+        let mut inside = [Child::NOTHING; N];
+        for (at, (&key, child)) in keys.iter().zip(children).enumerate() {
+            let wanted = at < count && if up { key >= from } else { key <= from };
+            let child = self.dram.load(child);
+            inside[if up { at } else { N - 1 - at }] = if wanted { child } else { Child::NOTHING };
         }
-        (first, None)
+        inside
     }
 
     fn children48(
         &self,
         node: &Node48,
-        (from, up, limit): (u8, bool, usize),
-        out: &mut Vec<Child>,
-    ) -> (Option<u8>, Option<u8>) {
-        let (mut first, mut left, mut from) = (None, limit, Some(from));
+        (from, up, enough): (u8, bool, usize),
+        basket: &mut impl Basket,
+    ) -> bool {
+        let mut from = Some(from);
         while let Some(start) = from {
+            if basket.leaves() >= enough {
+                return true;
+            }
             // Eight bytes of the index at a time.
             let (at, within) = (usize::from(start / 8), u32::from(start % 8));
             let mask = if up { u64::MAX << (8 * within) } else { u64::MAX >> (56 - 8 * within) };
             let mut word = self.dram.load(&node.index[at]) & mask;
             while word != 0 {
                 let place = (if up { word.trailing_zeros() } else { word.ilog2() }) / 8;
-                let byte = 8 * at as u8 + place as u8;
-                if left == 0 {
-                    return (first, Some(byte));
-                }
                 let slot = usize::from(word.to_le_bytes()[place as usize]);
                 word &= !(0xff << (8 * place));
                 if let Some(cell) = node.children.get(slot - 1) {
-                    first = first.or(Some(byte));
-                    out.push(self.dram.load(cell));
-                    left -= 1;
+                    basket.put([self.dram.load(cell)]);
                 }
             }
             let edge = 8 * at as u8;
             from = if up { (edge | 7).checked_add(1) } else { edge.checked_sub(1) };
         }
-        (first, None)
+        false
     }
 
     #[inline(always)]
     fn children256(
         &self,
         children: &[PmCell<Child>; 256],
-        (from, up, limit): (u8, bool, usize),
-        out: &mut Vec<Child>,
-    ) -> (Option<u8>, Option<u8>) {
-        // Some cells at a time, without a branch for each: which are in use nothing predicts.
-        const CELLS: usize = 16;
+        (from, up, enough): (u8, bool, usize),
+        basket: &mut impl Basket,
+    ) -> bool {
         let from = usize::from(from);
-        let cells = if up { &children[from..] } else { &children[..=from] };
-        let byte = |i: usize| if up { (from + i) as u8 } else { (from - i) as u8 };
-        let (mut first, mut taken, mut done) = (None, 0, 0);
-        while done < cells.len() {
-            let count = CELLS.min(cells.len() - done);
-            let mut found = [(Child::NOTHING, 0); CELLS + 1];
-            let mut some = 0;
-            for i in done..done + count {
-                let child = self.dram.load(&cells[if up { i } else { cells.len() - 1 - i }]);
-                found[some] = (child, byte(i));
-                some += usize::from(!child.is_nothing());
+        // In whole groups: what is not wanted of the first one is left out.
+        let (first, last) = (from / GROUP, children.len() / GROUP - 1);
+        let groups = children.as_chunks::<GROUP>().0;
+        for at in if up { first..=last } else { 0..=first } {
+            if basket.leaves() >= enough {
+                return true;
             }
-            done += count;
-            let room = some.min(limit - taken);
-            out.extend(found[..room].iter().map(|&(child, _)| child));
-            taken += room;
-            if some > 0 && first.is_none() {
-                first = (room > 0).then_some(found[0].1);
+            let at = if up { at } else { first - at };
+            let cells = &groups[at];
+            let here = from.wrapping_sub(GROUP * at);
+            let mut inside = [Child::NOTHING; GROUP];
+            for (i, cell) in cells.iter().enumerate() {
+                let wanted = here >= GROUP || if up { i >= here } else { i <= here };
+                let child = self.dram.load(cell);
+                inside[if up { i } else { GROUP - 1 - i }] =
+                    if wanted { child } else { Child::NOTHING };
             }
-            if room < some {
-                return (first, Some(found[room].1));
-            }
+            basket.put(inside);
         }
-        (first, None)
+        false
     }
 
     /// Fetches what [`children`](Self::children) reads, as far as it is known before the node is read:
@@ -159,7 +155,7 @@ impl Nodes {
         } else {
             &cells[(from + 1).saturating_sub(count)..=from]
         };
-        for cell in cells.iter().step_by(STEP) {
+        for cell in cells.iter().step_by(STEP).chain(cells.last()) {
             self.dram.prefetch(cell);
         }
     }

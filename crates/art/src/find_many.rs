@@ -69,10 +69,8 @@ impl Nodes {
     }
 
     fn start_at<'t>(&self, pm: &impl Medium, search: &Search<'t, '_>) -> Cursor<'t> {
-        let lock = &search.root.lock;
-        let version = lock.begin_read(pm);
-        let child = self.dram.load(&search.root.child);
-        Cursor { at: At { lock, version, depth: 0 }, child }
+        let (at, child) = self.start(pm, search.root);
+        Cursor { at, child }
     }
 
     /// Fetches what the next step reads, as far as it is known before the node is read.

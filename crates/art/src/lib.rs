@@ -69,6 +69,7 @@ mod leaves;
 mod near;
 mod node;
 mod remove;
+mod scratch;
 mod tree;
 mod walk;
 
@@ -78,5 +79,6 @@ pub use find_many::Search;
 pub use image::{Part, Restore, Saved};
 pub use leaves::{KeyBuf, Leaves};
 pub use node::Nodes;
+pub use scratch::Scratch;
 pub use tree::{Place, Root, Tree};
-pub use walk::{Direction, Scratch};
+pub use walk::Direction;

@@ -105,10 +105,8 @@ impl<L: Leaves> Tree<'_, L> {
 impl Nodes {
     #[inline(always)]
     fn set_out<'t>(&self, pm: &impl Medium, root: &'t Root) -> Way<'t> {
-        let lock = &root.lock;
-        let version = lock.begin_read(pm);
-        let at = At { lock, version, depth: 0 };
-        Way { at, child: self.dram.load(&root.child), side: Side::Key }
+        let (at, child) = self.start(pm, root);
+        Way { at, child, side: Side::Key }
     }
 
     /// Into the node that is the way's child, to one of its children.

@@ -270,6 +270,13 @@ impl Nodes {
         }
     }
 
+    /// Whether there is a child for `byte`. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
+        let cell = self.find(node, self.meta(node), byte);
+        cell.is_some_and(|cell| !self.dram.load(cell).is_nothing())
+    }
+
     #[inline(always)]
     pub(crate) fn index48(&self, node: &Node48, byte: u8) -> usize {
         let word = self.dram.load(&node.index[usize::from(byte / 8)]);

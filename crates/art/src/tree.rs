@@ -7,9 +7,6 @@ use crate::child::{Child, Target};
 use crate::leaves::Leaves;
 use crate::node::{Header, Nodes, PREFIX_MAX, prefix_mask};
 
-/// Children of a tree's top that are fetched before a walk begins there.
-const AHEAD: usize = 32;
-
 pm_struct! {
     /// The root of a tree, in DRAM: any number of them share their [`Nodes`]. Zero is an empty tree.
     #[align(16)]
@@ -100,6 +97,14 @@ pub(crate) struct Prefix {
 }
 
 impl Nodes {
+    /// Where a search in the tree at `root` begins.
+    #[inline(always)]
+    pub(crate) fn start<'t>(&self, pm: &impl Medium, root: &'t Root) -> (At<'t>, Child) {
+        let lock = &root.lock;
+        let version = lock.begin_read(pm);
+        (At { lock, version, depth: 0 }, self.dram.load(&root.child))
+    }
+
     /// Compares a node's prefix with the key from `depth` on. Racing: validate.
     #[inline(always)]
     pub(crate) fn compare_prefix(
@@ -137,9 +142,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
 
     #[inline(always)]
     pub(crate) fn start(&self, pm: &impl Medium) -> (At<'t>, Child) {
-        let lock = &self.root.lock;
-        let version = lock.begin_read(pm);
-        (At { lock, version, depth: 0 }, self.nodes.dram.load(&self.root.child))
+        self.nodes.start(pm, self.root)
     }
 
     /// The only leaf that can have `key`: everything that the tree knows of its key agrees. The
@@ -207,18 +210,6 @@ impl<'t, L: Leaves> Tree<'t, L> {
             if place.validate(pm) {
                 return Ok(same?.then_some(place.leaf));
             }
-        }
-    }
-
-    /// Fetches what a walk through the whole tree reads first. A hint.
-    #[inline]
-    pub fn prefetch(&self, direction: crate::Direction) {
-        let child = self.nodes.dram.load(&self.root.child);
-        if let Target::Node(kind, index) = child.target() {
-            let up = direction == crate::Direction::Ascending;
-            let first = if up { 0 } else { 255 };
-            self.nodes.prefetch(kind, index, None);
-            self.nodes.prefetch_children(self.nodes.get(kind, index), first, up, AHEAD);
         }
     }
 

@@ -1,17 +1,33 @@
 //! Walking in order, both ways: the leaves after or before a key.
 //!
-//! A walk keeps the nodes it stands in with their versions. A node that it goes down into is linked
-//! there at that moment, so every leaf that was in the tree all along is met; a node that changes
-//! under it ends the walk, and the caller goes on from the last key it has.
+//! A walk goes down level by level, not leaf by leaf. It has a list of **links** (children, each with
+//! the node that it was read from and that node's version) in the order of their keys: at first the
+//! only child of a root, or of the roots of several trees. Level after level each node on the list
+//! gives way to its children, until there are only leaves. So the nodes of a level are fetched
+//! together and each leaf as soon as it is known, and the list is never longer than the leaves that
+//! are wanted: a child has one at least, a node nearly always two.
+//!
+//! A node that a walk goes down into is linked there when its version is taken: what it was read from
+//! is validated behind that. So every leaf that was in the tree all along is met. Where something has
+//! changed, the list is cut off: what is before it stays, and the caller goes on from the last key it
+//! has.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use pmindex_core::{Medium, PmError};
 
 use crate::child::{Child, Target};
+use crate::children::Basket;
 use crate::leaves::{KeyBuf, Leaves};
-use crate::node::{Node, PREFIX_MAX};
-use crate::tree::{At, Place, Tree, key_word};
+use crate::node::{Node, Nodes, PREFIX_MAX};
+use crate::scratch::{Link, List, Memory, Scratch};
+use crate::tree::{At, Changed, Place, Root, Tree, key_word};
+
+/// Children of the top of a tree behind the first one that are fetched before it is known how many of
+/// them are wanted.
+const AHEAD: usize = 32;
+/// Links that are sorted into leaves and nodes together.
+const GROUP: usize = 128;
 
 /// Which way a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,37 +38,84 @@ pub enum Direction {
     Descending,
 }
 
-/// A node that a walk stands in.
-#[derive(Debug)]
-struct Frame<'t> {
-    at: At<'t>,
-    node: Node<'t>,
-    /// Where its children begin in the window, those that were the node's at the version of `at`, and
-    /// which one is visited next.
-    start: usize,
-    next: usize,
-    /// Where the children after them begin; `None`: there are none.
-    from: Option<u8>,
-    /// Whether the leaf that ends here is still to come: behind the children.
-    leaf: bool,
-    /// The byte of the bound's own way, whose child may be the first.
-    edge: Option<u8>,
+/// The children of one node on their way to a list.
+struct Children<'l> {
+    links: &'l mut Vec<Link>,
+    at: u32,
+    /// Leaves that they lead to, about.
+    leaves: usize,
 }
 
-/// What a walk needs besides the tree. Kept from walk to walk, it spares their allocations.
-#[derive(Debug, Default)]
-pub struct Scratch<'t> {
-    frames: Vec<Frame<'t>>,
-    /// Children of the nodes in `frames`, the last one's at the end.
-    window: Vec<Child>,
+impl Basket for Children<'_> {
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, children: [Child; N]) {
+        // Without a branch, and without a length that the compiler does not know.
+        let before = self.links.len();
+        self.links.extend_from_slice(&[Link { child: Child::NOTHING, at: self.at }; N]);
+        let mut count = 0;
+        if let Some(there) = self.links.last_chunk_mut::<N>() {
+            for child in children {
+                there[count].child = child;
+                count += usize::from(!child.is_nothing());
+                self.leaves += child.likely_leaves();
+            }
+        }
+        self.links.truncate(before + count);
+    }
+
+    #[inline(always)]
+    fn leaves(&self) -> usize {
+        self.leaves
+    }
 }
 
-/// How a walk ended.
-enum Ended {
-    /// No leaf is left, or enough were found.
-    Done,
-    /// Something changed.
-    Changed,
+impl List {
+    /// Sorts the links from `start` on into nodes, which are noted and fetched, and leaves, of which
+    /// `found` is told: of few ones later, see [`tell`](Self::tell).
+    #[inline(always)]
+    fn sort_out(&mut self, start: usize, nodes: &Nodes, found: &mut impl FnMut(u64)) {
+        if self.links.len() - start <= 4 {
+            for (place, link) in (start as u32..).zip(&self.links[start..]) {
+                match link.child.target() {
+                    Target::Leaf(leaf) => self.untold.push(leaf),
+                    Target::Node(kind, index) => {
+                        self.nodes.push(place);
+                        nodes.prefetch(kind, index, None);
+                    }
+                    Target::Nothing => {}
+                }
+            }
+            return;
+        }
+        // Which are leaves nothing predicts: no branch for each.
+        for (group, links) in (start..).step_by(GROUP).zip(self.links[start..].chunks(GROUP)) {
+            let (mut leaves, mut leaf_count) = ([0; GROUP], 0);
+            let (mut places, mut node_count) = ([0; GROUP], 0);
+            for (place, link) in (group as u32..).zip(links) {
+                leaves[leaf_count] = link.child.leaf_value();
+                places[node_count] = place;
+                let leaf = link.child.is_leaf();
+                leaf_count += usize::from(leaf);
+                node_count += usize::from(!leaf);
+            }
+            // Nodes first: the walk waits for them.
+            for &place in &places[..node_count] {
+                if let Target::Node(kind, index) = self.links[place as usize].child.target() {
+                    nodes.prefetch(kind, index, None);
+                }
+            }
+            self.nodes.extend_from_slice(&places[..node_count]);
+            leaves[..leaf_count].iter().for_each(|&leaf| found(leaf));
+        }
+    }
+
+    /// Tells of the leaves that were put off: one right after the other, so that the CPU looks up where
+    /// several of their pages are at the same time.
+    #[inline(always)]
+    fn tell(&mut self, found: &mut impl FnMut(u64)) {
+        self.untold.iter().for_each(|&leaf| found(leaf));
+        self.untold.clear();
+    }
 }
 
 impl<'t, L: Leaves> Tree<'t, L> {
@@ -76,48 +139,58 @@ impl<'t, L: Leaves> Tree<'t, L> {
         limit: usize,
         places: &mut Vec<Place<'t>>,
     ) -> Result<bool, PmError> {
-        let scratch = &mut Scratch::default();
-        self.walk_with(pm, (bound, direction), limit, scratch, places, |_| {})
+        let mut scratch = Scratch::new();
+        let from = (bound, direction);
+        let mut more = self.walk_on(pm, from, &[], limit, &mut scratch, |_| {})?;
+        if more && scratch.places().len() < limit {
+            // Nodes with a single leaf, that were taken for two each, or a change.
+            scratch.clear();
+            more = self.walk_on(pm, from, &[], limit.saturating_mul(2), &mut scratch, |_| {})?;
+        }
+        let found = scratch.places();
+        let found = &found[..found.len().min(limit)];
+        places.extend_from_slice(found);
+        Ok(more || found.len() == limit)
     }
 
-    /// As [`walk`](Self::walk), with memory that serves walk after walk; `found` is told of each leaf
-    /// as soon as it is known to be on the way, in no order, and may prefetch it.
+    /// As [`walk`](Self::walk), and on into the trees at the roots `beyond` (in the order of the walk,
+    /// all of their keys are wanted); the places are appended to those of `scratch`. `found` is told of
+    /// each leaf as soon as it is known to be on the way, in no order, and may prefetch it. Returns early,
+    /// with a place at least, also where nodes have fewer leaves than they usually do.
     ///
     /// # Errors
     /// As [`walk`](Self::walk).
     ///
     /// # Cost
-    /// As [`walk`](Self::walk). The nodes below a node are fetched together, the leaves while the walk
+    /// As [`walk`](Self::walk). The nodes of a level are fetched together, the leaves while the walk
     /// goes on.
     #[inline]
-    pub fn walk_with(
+    pub fn walk_on(
         &self,
         pm: &impl Medium,
         (bound, direction): (Bound<&[u8]>, Direction),
+        beyond: &[&'t Root],
         limit: usize,
         scratch: &mut Scratch<'t>,
-        places: &mut Vec<Place<'t>>,
         mut found: impl FnMut(u64),
     ) -> Result<bool, PmError> {
-        let start = places.len();
         if limit == 0 {
             return Ok(true);
         }
-        let walk = Walk {
-            tree: *self,
-            bound,
-            up: direction == Direction::Ascending,
-            enough: start + limit,
-        };
+        let memory = &mut scratch.0;
+        let walk = Walk { tree: *self, bound, up: direction == Direction::Ascending, limit };
         loop {
-            scratch.frames.clear();
-            scratch.window.clear();
-            let ended = walk.run(pm, scratch, places, &mut found)?;
-            match ended {
-                Ended::Done => return Ok(places.len() == start + limit),
-                Ended::Changed if places.len() > start => return Ok(true),
-                Ended::Changed => pm.spin(),
+            let (leaves, cut) = walk.run(pm, beyond, memory, &mut found)?;
+            if !leaves.is_empty() || !cut {
+                let Memory { list, ats, places, .. } = memory;
+                let links = &list.links[leaves.clone()];
+                places.extend(links.iter().map(|link| {
+                    let At { lock, version, .. } = ats[link.at as usize];
+                    Place { leaf: link.child.leaf_value(), lock, version }
+                }));
+                return Ok(cut || leaves.len() == limit);
             }
+            pm.spin();
         }
     }
 
@@ -168,88 +241,207 @@ struct Walk<'t, 'b, L> {
     tree: Tree<'t, L>,
     bound: Bound<&'b [u8]>,
     up: bool,
-    /// Places to end with.
-    enough: usize,
+    /// Leaves that are wanted.
+    limit: usize,
+}
+
+/// What became of a node's place on the list.
+struct Expanded {
+    /// Whether the first child is on the bound's own way.
+    edge: bool,
+    /// Whether children are left out.
+    cut: bool,
+}
+
+/// Which children of a node are inside.
+struct Inside {
+    /// The depth of the byte that tells them apart.
+    depth: usize,
+    /// From which byte on; `None`: none are.
+    from: Option<u8>,
+    /// Whether the leaf that ends here is.
+    leaf: bool,
+    /// The byte of the bound's own way, whose child may be the first.
+    edge: Option<u8>,
 }
 
 impl<'t, L: Leaves> Walk<'t, '_, L> {
+    /// Which links of the list are the leaves in the end, and whether it was cut off behind them.
     #[inline]
     fn run(
         &self,
         pm: &impl Medium,
-        scratch: &mut Scratch<'t>,
-        places: &mut Vec<Place<'t>>,
+        beyond: &[&'t Root],
+        memory: &mut Memory<'t>,
         found: &mut impl FnMut(u64),
-    ) -> Result<Ended, PmError> {
-        let nodes = self.tree.nodes;
-        let (mut at, mut child) = self.tree.start(pm);
+    ) -> Result<(Range<usize>, bool), PmError> {
+        // Whether the first link is on the bound's own way, of which some is outside.
         let mut edge = !matches!(self.bound, Bound::Unbounded);
-        if child.is_nothing() {
-            return Ok(if at.holds(pm) { Ended::Done } else { Ended::Changed });
+        edge &= self.start(pm, beyond, memory, found);
+        let mut cut = false;
+        while !memory.list.nodes.is_empty() {
+            cut |= self.descend(pm, memory, &mut edge, found);
         }
-        loop {
-            match child.target() {
-                Target::Nothing => {}
-                Target::Leaf(leaf) => {
-                    let inside = !edge || {
-                        let inside = self.is_inside(leaf);
-                        if !at.holds(pm) {
-                            return Ok(Ended::Changed);
-                        }
-                        inside?
-                    };
-                    if inside {
-                        places.push(Place { leaf, lock: at.lock, version: at.version });
-                    }
-                    if places.len() >= self.enough {
-                        return Ok(Ended::Done);
-                    }
-                }
-                Target::Node(kind, index) => {
-                    let node = nodes.get(kind, index);
-                    let wanted = self.enough - places.len();
-                    let first = self.bound_byte(at.depth, edge);
-                    nodes.prefetch_children(node, first, self.up, wanted);
-                    let version = node.head().lock.begin_read(pm);
-                    if !at.holds(pm) {
-                        return Ok(Ended::Changed);
-                    }
-                    let here = At { lock: &node.head().lock, version, depth: at.depth };
-                    let frame = self.enter(here, node, edge);
-                    if let Some(mut frame) = frame {
-                        let end = self.up && std::mem::take(&mut frame.leaf);
-                        let end = if end { self.leaf_at_end(node) } else { None };
-                        self.refill(&mut frame, &mut scratch.window, wanted, found);
-                        if !here.holds(pm) {
-                            return Ok(Ended::Changed);
-                        }
-                        let at = At { depth: frame.at.depth + 1, ..frame.at };
-                        scratch.frames.push(frame);
-                        if let Some(leaf) = end {
-                            found(leaf);
-                            places.push(Place { leaf, lock: at.lock, version: at.version });
-                            if places.len() >= self.enough {
-                                return Ok(Ended::Done);
-                            }
-                        }
-                    } else if !here.holds(pm) {
-                        return Ok(Ended::Changed);
-                    }
-                }
+        let mut leaves = 0..memory.list.links.len();
+        if edge && let Some(first) = memory.list.links.first() {
+            let inside = self.is_inside(first.child.leaf_value());
+            if !memory.ats[first.at as usize].holds(pm) {
+                return Ok((0..0, true));
             }
-            match self.advance(pm, scratch, places, found) {
-                Some(Some(next)) => (at, child, edge) = next,
-                Some(None) => return Ok(Ended::Done),
-                None => return Ok(Ended::Changed),
-            }
+            leaves.start = usize::from(!inside?);
         }
+        cut |= leaves.len() > self.limit;
+        leaves.end = leaves.end.min(leaves.start + self.limit);
+        Ok((leaves, cut))
     }
 
-    /// The byte of a node's first child inside, as far as it is known before the node is read.
-    fn bound_byte(&self, depth: usize, edge: bool) -> u8 {
+    /// Puts the children of the roots on the list, and fetches them; whether the first tree has one.
+    #[inline(always)]
+    fn start(
+        &self,
+        pm: &impl Medium,
+        beyond: &[&'t Root],
+        memory: &mut Memory<'t>,
+        found: &mut impl FnMut(u64),
+    ) -> bool {
+        let nodes = self.tree.nodes;
+        memory.list.clear();
+        memory.ats.clear();
+        let mut first = false;
+        for (i, &root) in std::iter::once(&self.tree.root).chain(beyond).enumerate() {
+            let (at, child) = nodes.start(pm, root);
+            // One word says that a tree is empty: nothing to validate.
+            if child.is_nothing() {
+                continue;
+            }
+            first |= i == 0;
+            if let Target::Node(kind, index) = child.target() {
+                let edge = i == 0 && !matches!(self.bound, Bound::Unbounded);
+                let wanted = if i == 0 { self.limit } else { AHEAD.min(self.limit) };
+                let node = nodes.get(kind, index);
+                nodes.prefetch_children(node, self.first_byte(edge), self.up, wanted);
+            }
+            memory.list.links.push(Link { child, at: memory.ats.len() as u32 });
+            memory.ats.push(at);
+        }
+        memory.list.sort_out(0, nodes, found);
+        memory.list.tell(found);
+        first
+    }
+
+    /// Replaces each node on the list by its children; whether the list is cut off, behind links enough
+    /// or where something has changed.
+    #[inline(always)]
+    fn descend(
+        &self,
+        pm: &impl Medium,
+        memory: &mut Memory<'t>,
+        edge: &mut bool,
+        found: &mut impl FnMut(u64),
+    ) -> bool {
+        let Memory { list, next, ats, .. } = memory;
+        next.clear();
+        // The first link may turn out to be outside.
+        let enough = self.limit + if *edge { 2 } else { 0 };
+        let mut cut = false;
+        let mut done = 0;
+        for (i, &place) in list.nodes.iter().enumerate() {
+            let place = place as usize;
+            next.links.extend_from_slice(&list.links[done..place]);
+            done = place + 1;
+            if next.likely_leaves() >= enough {
+                next.tell(found);
+                std::mem::swap(list, next);
+                return true;
+            }
+            let ahead = list.nodes.get(i + 1).map(|&ahead| list.links[ahead as usize].child);
+            let on_edge = *edge && place == 0;
+            if on_edge {
+                *edge = false;
+            }
+            match self.expand(pm, list.links[place], (on_edge, enough, ahead), next, ats, found) {
+                Ok(end) => {
+                    *edge |= end.edge;
+                    cut |= end.cut;
+                }
+                Err(Changed) => {
+                    next.tell(found);
+                    std::mem::swap(list, next);
+                    return true;
+                }
+            }
+        }
+        next.tell(found);
+        next.links.extend_from_slice(&list.links[done..]);
+        cut |= next.cut(enough);
+        std::mem::swap(list, next);
+        cut
+    }
+
+    /// Appends the children of a node, which is on the bound's own way or not (`edge`), to a list until
+    /// that leads to `enough` leaves, and fetches them; and what a node `ahead` has.
+    #[inline(always)]
+    fn expand(
+        &self,
+        pm: &impl Medium,
+        link: Link,
+        (edge, enough, ahead): (bool, usize, Option<Child>),
+        to: &mut List,
+        ats: &mut Vec<At<'t>>,
+        found: &mut impl FnMut(u64),
+    ) -> Result<Expanded, Changed> {
+        let nodes = self.tree.nodes;
+        let Target::Node(kind, index) = link.child.target() else { return Err(Changed) };
+        let node = nodes.get(kind, index);
+        let lock = &node.head().lock;
+        let version = lock.begin_read(pm);
+        // Behind that: so the node was linked there when its version was taken.
+        let above = ats[link.at as usize];
+        if !above.holds(pm) {
+            return Err(Changed);
+        }
+        let here = At { lock, version, depth: above.depth };
+        let start = to.links.len();
+        let mut expanded = Expanded { edge: false, cut: false };
+        let mut leaves = to.likely_leaves();
+        if let Some(inside) = self.inside(here, node, edge) {
+            let mut basket = Children { links: &mut to.links, at: ats.len() as u32, leaves };
+            let end = if inside.leaf { nodes.dram.load(&node.head().end) } else { Child::NOTHING };
+            if self.up {
+                basket.put([end]);
+            }
+            if let Some(from) = inside.from {
+                expanded.cut = nodes.children(node, from, self.up, enough, &mut basket);
+            }
+            if !self.up {
+                basket.put([end]);
+            }
+            leaves = basket.leaves;
+            expanded.edge = inside.edge.is_some_and(|byte| nodes.has_child(node, byte));
+            ats.push(At { depth: inside.depth + 1, ..here });
+        }
+        if let Some(Target::Node(kind, index)) = ahead.map(Child::target) {
+            let wanted = enough.saturating_sub(leaves);
+            nodes.prefetch_children(
+                nodes.get(kind, index),
+                self.first_byte(false),
+                self.up,
+                wanted,
+            );
+        }
+        if !here.holds(pm) {
+            to.links.truncate(start);
+            return Err(Changed);
+        }
+        to.sort_out(start, nodes, found);
+        Ok(expanded)
+    }
+
+    /// The byte of a root's first child inside, as far as it is known before its child is read.
+    fn first_byte(&self, edge: bool) -> u8 {
         match self.bound {
             Bound::Included(bound) | Bound::Excluded(bound) if edge => {
-                bound.get(depth).copied().unwrap_or(0)
+                bound.first().copied().unwrap_or(0)
             }
             _ if self.up => 0,
             _ => 255,
@@ -271,19 +463,18 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         })
     }
 
-    /// The frame of a node, before the first child that can be inside. Racing: whoever takes a child
-    /// out of the node validates.
-    fn enter(&self, here: At<'t>, node: Node<'t>, edge: bool) -> Option<Frame<'t>> {
+    /// Which children of a node are inside, if any can be. Racing: validate.
+    #[inline(always)]
+    fn inside(&self, here: At<'t>, node: Node<'t>, edge: bool) -> Option<Inside> {
         let nodes = self.tree.nodes;
-        let meta = nodes.meta(node);
-        let len = meta.prefix_len().min(PREFIX_MAX);
-        let all = |at: At<'t>| {
+        let len = nodes.meta(node).prefix_len().min(PREFIX_MAX);
+        let depth = here.depth + len;
+        let all = || {
             let from = Some(if self.up { 0 } else { 255 });
-            Frame { at, node, start: 0, next: 0, from, leaf: true, edge: None }
+            Inside { depth, from, leaf: true, edge: None }
         };
-        let at = At { depth: here.depth + len, ..here };
         let (Bound::Included(bound) | Bound::Excluded(bound), true) = (self.bound, edge) else {
-            return Some(all(at));
+            return Some(all());
         };
         let prefix = nodes.compare_prefix(node.head(), len, bound, here.depth);
         if prefix.common < len {
@@ -291,99 +482,15 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             let theirs = prefix.word.to_le_bytes()[prefix.common];
             let (probe, have) = key_word(bound, here.depth);
             let greater = prefix.common >= have || theirs > probe.to_le_bytes()[prefix.common];
-            return (greater == self.up).then(|| all(at));
+            return (greater == self.up).then(all);
         }
-        if let Some(&byte) = bound.get(at.depth) {
+        if let Some(&byte) = bound.get(depth) {
             // The leaf that ends here is less than the bound, and so are the children before.
-            return Some(Frame { from: Some(byte), leaf: !self.up, edge: Some(byte), ..all(at) });
+            return Some(Inside { depth, from: Some(byte), leaf: !self.up, edge: Some(byte) });
         }
         // The bound ends here, and so does a leaf that is it; all children are greater.
         let from = if self.up { Some(0) } else { None };
-        Some(Frame { from, leaf: matches!(self.bound, Bound::Included(_)), ..all(at) })
-    }
-
-    /// Reads the next children of the last frame into the window, and fetches them. Racing: validate.
-    #[inline(always)]
-    fn refill(
-        &self,
-        frame: &mut Frame<'t>,
-        window: &mut Vec<Child>,
-        wanted: usize,
-        found: &mut impl FnMut(u64),
-    ) {
-        let nodes = self.tree.nodes;
-        (frame.start, frame.next) = (window.len(), window.len());
-        if let Some(from) = frame.from {
-            // A child has one leaf at least.
-            let (first, rest) = nodes.children(frame.node, from, self.up, wanted, window);
-            frame.from = rest;
-            // Only the first child can share the bound's way, if it has its byte.
-            frame.edge = frame.edge.filter(|byte| first == Some(*byte));
-            for child in &window[frame.start..] {
-                match child.target() {
-                    Target::Leaf(leaf) => found(leaf),
-                    Target::Node(kind, index) => nodes.prefetch(kind, index, None),
-                    Target::Nothing => {}
-                }
-            }
-        }
-    }
-
-    /// The leaf whose key ends at a node. Racing: validate.
-    fn leaf_at_end(&self, node: Node<'t>) -> Option<u64> {
-        match self.tree.nodes.dram.load(&node.head().end).target() {
-            Target::Leaf(leaf) => Some(leaf),
-            _ => None,
-        }
-    }
-
-    /// The next child to look at, of the last frame that has one: behind the leaves that are inside
-    /// for sure, whose places it adds. `None` if a frame has changed, `Some(None)` if there is none
-    /// left, or there are places enough.
-    #[allow(clippy::option_option, clippy::type_complexity, reason = "see above")]
-    #[inline(always)]
-    fn advance(
-        &self,
-        pm: &impl Medium,
-        scratch: &mut Scratch<'t>,
-        places: &mut Vec<Place<'t>>,
-        found: &mut impl FnMut(u64),
-    ) -> Option<Option<(At<'t>, Child, bool)>> {
-        let Scratch { frames, window } = scratch;
-        while let Some(frame) = frames.last_mut() {
-            let at = At { depth: frame.at.depth + 1, ..frame.at };
-            if let Some(&child) = window.get(frame.next) {
-                frame.next += 1;
-                let edge = frame.edge.take().is_some();
-                if let (Target::Leaf(leaf), false) = (child.target(), edge) {
-                    places.push(Place { leaf, lock: at.lock, version: at.version });
-                    if places.len() >= self.enough {
-                        return Some(None);
-                    }
-                    continue;
-                }
-                return Some(Some((at, child, edge)));
-            }
-            window.truncate(frame.start);
-            if frame.from.is_some() {
-                self.refill(frame, window, self.enough - places.len(), found);
-                if !frame.at.holds(pm) {
-                    return None;
-                }
-                continue;
-            }
-            if std::mem::take(&mut frame.leaf) {
-                let end = self.leaf_at_end(frame.node);
-                if !frame.at.holds(pm) {
-                    return None;
-                }
-                if let Some(leaf) = end {
-                    found(leaf);
-                    return Some(Some((at, Child::leaf(leaf), false)));
-                }
-            }
-            frames.pop();
-        }
-        Some(None)
+        let leaf = matches!(self.bound, Bound::Included(_));
+        Some(Inside { depth, from, leaf, edge: None })
     }
 }

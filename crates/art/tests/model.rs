@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_art::{Direction, KeyBuf, Nodes, Root, Search, Sorted, Tree};
+use pmindex_art::{Direction, KeyBuf, Nodes, Root, Scratch, Search, Sorted, Tree};
 use pmindex_core::{Arena, Mapped, PmError, Pool};
 use proptest::prelude::*;
 
@@ -238,6 +238,76 @@ fn keys_that_begin_each_other_thousands_deep() {
     let steps = (0..=4096).step_by(64).map(|len| Step::Insert(key[..len].to_vec()));
     let looks = (1..4096).step_by(511).map(|len| Step::Look(key[..len].to_vec()));
     run(steps.chain(looks).collect());
+}
+
+/// Of two keys with a long common part one goes: its node has a single leaf, where a walk takes it for
+/// two.
+#[test]
+fn walks_give_what_is_asked_for_where_nodes_have_a_single_leaf() {
+    let key = |n: u8, tail: u8| [vec![n; 20], vec![tail]].concat();
+    let all = (0..40).flat_map(|n| [key(n, 1), key(n, 2)]).map(Step::Insert);
+    let gone = (0..40).map(|n| Step::Remove(key(n, 2 - n % 2)));
+    let walks =
+        (1..40).flat_map(|n| [true, false].map(|up| Step::Walk(key(n, 1), up, usize::from(n))));
+    run(all.chain(gone).chain(walks).collect());
+}
+
+/// A walk through several trees is a walk through all their keys, whatever it begins with and however
+/// many it wants.
+#[test]
+fn walks_go_on_into_the_trees_behind() {
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(5).unwrap();
+    let nodes = Nodes::new(10_000).unwrap();
+    // Leaf `1000 t + n` of tree `t`; one tree is empty, one has a single leaf.
+    let sizes = [300u64, 0, 1, 40, 7];
+    let key = |leaf: u64| (leaf % 1000 * 37).to_be_bytes()[5..].to_vec();
+    let keys = |leaf: u64, out: &mut KeyBuf| -> Result<(), PmError> {
+        out.push(&key(leaf));
+        Ok(())
+    };
+    let trees = sizes.map(|_| Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &keys));
+    let all: Vec<u64> =
+        (0..).zip(sizes).flat_map(|(t, n)| (0..n).map(move |n| 1000 * t + n)).collect();
+    for &leaf in &all {
+        trees[(leaf / 1000) as usize].insert(pm, &key(leaf), leaf).unwrap();
+    }
+    let mut told = Vec::new();
+    for (up, limit, bound) in [true, false].into_iter().flat_map(|up| {
+        let limits = [1, 2, 16, 100, 299, 300, 301, 341, 348, 1000];
+        limits.into_iter().flat_map(move |limit| [None, Some(5), Some(299)].map(|b| (up, limit, b)))
+    }) {
+        let order: Vec<usize> = if up { (0..5).collect() } else { (0..5).rev().collect() };
+        let beyond: Vec<&Root> = order[1..].iter().map(|&t| trees[t].root()).collect();
+        let bytes = bound.map(key);
+        let from = bytes.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let direction = if up { Direction::Ascending } else { Direction::Descending };
+        let mut scratch = Scratch::new();
+        told.clear();
+        let first = trees[order[0]];
+        let found = |leaf| told.push(leaf);
+        let more =
+            first.walk_on(pm, (from, direction), &beyond, limit, &mut scratch, found).unwrap();
+        let inside = |leaf: &u64| match bound {
+            Some(bound) if leaf / 1000 == order[0] as u64 => {
+                if up {
+                    leaf % 1000 > bound
+                } else {
+                    leaf % 1000 < bound
+                }
+            }
+            _ => true,
+        };
+        let mut want: Vec<u64> = all.iter().copied().filter(inside).collect();
+        if !up {
+            want.reverse();
+        }
+        let got: Vec<u64> = scratch.places().iter().map(|place| place.leaf).collect();
+        assert_eq!(got, want[..want.len().min(limit)], "{up} {limit} {bound:?}");
+        assert_eq!(more, want.len() >= limit, "{up} {limit} {bound:?}");
+        assert!(got.iter().all(|leaf| told.contains(leaf)), "{up} {limit} {bound:?}");
+    }
 }
 
 #[test]

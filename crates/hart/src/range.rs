@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_art::{Direction, KeyBuf, Place, Scratch};
+use pmindex_art::{Direction, KeyBuf, Place, Root, Scratch};
 use pmindex_core::{Mapped, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::Probe;
@@ -24,6 +24,10 @@ use crate::tree::Hart;
 
 /// The most records that are read at a time.
 const BATCH: usize = 128;
+/// From how many records on the next tree is walked together with the first.
+const SEVERAL: usize = 16;
+/// The most trees that are walked together, but for the first.
+const MOST_TREES: usize = 32;
 /// How far ahead of the record that is read the objects of another one are fetched.
 const AHEAD: usize = 12;
 
@@ -40,7 +44,8 @@ pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PR
     front_items: VecDeque<(K, V)>,
     /// What the back has copied, ascending, all greater.
     back_items: VecDeque<(K, V)>,
-    places: Vec<Place<'t>>,
+    /// The roots of the trees that are walked together, but for the first.
+    beyond: Vec<&'t Root>,
     scratch: Scratch<'t>,
 }
 
@@ -105,8 +110,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             upper,
             front_items: VecDeque::new(),
             back_items: VecDeque::new(),
-            places: Vec::new(),
-            scratch: Scratch::default(),
+            beyond: Vec::new(),
+            scratch: Scratch::new(),
         }
     }
 
@@ -176,6 +181,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// The record at a place with its key; `None` if it is not linked there any more.
+    #[inline(always)]
     fn read_record(&self, place: &Place<'_>) -> Option<Result<(K, V), PmError>> {
         let slot = SlotRef::from_number(place.leaf);
         let key = match self.records.key(slot) {
@@ -192,47 +198,43 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Range<'_, K, V, M, CHUNK, PREFIX>
 {
-    /// The next directory entry that was ever used, unless it is beyond the other end's bound.
-    fn after(&self, entry: usize, up: bool) -> Option<usize> {
-        let after = Directory::<PREFIX>::step(entry, up)?;
-        let after = self.tree.directory.next(after, up)?;
-        let inside = match if up { &self.upper } else { &self.lower } {
-            Bound::Included(key) | Bound::Excluded(key) => {
-                let (last, _) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
-                if up { after <= last } else { after >= last }
-            }
-            Bound::Unbounded => true,
-        };
-        inside.then_some(after)
-    }
-
-    /// Takes up to `limit` places from `from` on; returns where those after them begin, if there may
-    /// be some: in the tree of the last place, or in a tree after it.
-    fn take_places(
-        &mut self,
-        from: &From,
-        up: bool,
-        limit: usize,
-    ) -> Result<Option<usize>, PmError> {
+    /// Takes up to `limit` places from `from` on, from as many trees as that takes; returns whether
+    /// there may be more.
+    fn take_places(&mut self, from: &From, up: bool, limit: usize) -> Result<bool, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         let direction = if up { Direction::Ascending } else { Direction::Descending };
         let fetch = |leaf| tree.records.prefetch(SlotRef::from_number(leaf));
-        let (mut entry, bound) = (from.0, from.1.as_ref().map(KeyBuf::bytes));
-        let mut bound = bound;
-        self.places.clear();
+        // The last entry that is not beyond the other end's bound.
+        let last = match if up { &self.upper } else { &self.lower } {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                Some(Hart::<K, V, M, CHUNK, PREFIX>::home_of(key).0)
+            }
+            Bound::Unbounded => None,
+        };
+        let after = |entry: usize| {
+            let after = tree.directory.next(Directory::<PREFIX>::step(entry, up)?, up)?;
+            let inside = last.is_none_or(|last| if up { after <= last } else { after >= last });
+            inside.then_some(after)
+        };
+        let (mut entry, mut bound) = (from.0, from.1.as_ref().map(KeyBuf::bytes));
+        let mut trees = usize::from(limit >= SEVERAL);
+        self.scratch.clear();
         loop {
-            let after = self.after(entry, up);
-            let left = limit - self.places.len();
-            if let Some(after) = after {
-                tree.tree(after).prefetch(direction);
-            }
-            let (scratch, places) = (&mut self.scratch, &mut self.places);
             let art = tree.tree(entry);
-            if art.walk_with(pm, (bound, direction), left, scratch, places, fetch)? {
-                return Ok(Some(entry));
+            self.beyond.clear();
+            for _ in 0..trees {
+                let Some(next) = after(entry) else { break };
+                self.beyond.push(tree.directory.root(next));
+                entry = next;
             }
-            let Some(after) = after else { return Ok(None) };
-            (entry, bound) = (after, Bound::Unbounded);
+            let (scratch, beyond) = (&mut self.scratch, &self.beyond);
+            let left = limit - scratch.places().len();
+            if art.walk_on(pm, (bound, direction), beyond, left, scratch, fetch)? {
+                return Ok(true);
+            }
+            let Some(next) = after(entry) else { return Ok(false) };
+            (entry, bound) = (next, Bound::Unbounded);
+            trees = (2 * trees).clamp(1, MOST_TREES);
         }
     }
 
@@ -251,9 +253,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let objects = |place: &Place<'_>| {
             tree.records.prefetch_objects(SlotRef::from_number(place.leaf));
         };
-        self.places.iter().take(AHEAD).for_each(objects);
-        for (at, place) in self.places.iter().enumerate() {
-            self.places.get(at + AHEAD).into_iter().for_each(objects);
+        let places = self.scratch.places();
+        places.iter().take(AHEAD).for_each(objects);
+        for (at, place) in places.iter().enumerate() {
+            places.get(at + AHEAD).into_iter().for_each(objects);
             let Some(record) = tree.read_record(place) else {
                 changed = true;
                 break;
@@ -278,15 +281,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             take(key, value);
             last
         });
-        let next = if ended || (more.is_none() && !changed) {
+        let next = if ended || !more && !changed {
             None
         } else if let Some(key) = &last {
             let (entry, rest) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
-            match more {
-                // Nothing is left in the trees between.
-                Some(entered) if !changed && entered != entry => Some((entered, Bound::Unbounded)),
-                _ => Some((entry, Bound::Excluded(rest))),
-            }
+            Some((entry, Bound::Excluded(rest)))
         } else {
             Some(from)
         };

@@ -94,6 +94,9 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
     /// record is read. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_objects(&self, slot: SlotRef) {
+        if !K::SHAPE.is_bytes() && V::SHAPE == Shape::Inline(1) {
+            return;
+        }
         let Ok(words) = self.words(slot) else { return };
         if K::SHAPE.is_bytes() && self.pm().load_word(&words[0]) > SHORT_KEY as u64 {
             self.prefetch_object(self.pm().load_word(&words[1]), 1);

@@ -1,0 +1,157 @@
+//! What a walk needs besides the tree: memory, which a thread uses again for its next walk.
+//!
+//! A short scan makes half a dozen lists of some thousand bytes; to allocate them and give them back
+//! takes a fifth of its time.
+
+use std::cell::Cell;
+
+use crate::child::Child;
+use crate::tree::{At, Place};
+
+/// Links beyond which a list is not kept for the next walk.
+const KEPT: usize = 4096;
+
+thread_local! {
+    /// That of the last walk of this thread.
+    static LAST: Cell<Option<Memory<'static>>> = const { Cell::new(None) };
+}
+
+/// A child on the list of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) child: Child,
+    /// Which of [`Memory::ats`] it was read at.
+    pub(crate) at: u32,
+}
+
+/// Links in the order of their keys.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    pub(crate) links: Vec<Link>,
+    /// Which of them are nodes.
+    pub(crate) nodes: Vec<u32>,
+    /// Leaves that the walk's caller is still to be told of.
+    pub(crate) untold: Vec<u64>,
+}
+
+impl List {
+    pub(crate) fn clear(&mut self) {
+        self.links.clear();
+        self.nodes.clear();
+        self.untold.clear();
+    }
+
+    /// How many leaves it leads to, about, if what is noted are all of its nodes.
+    pub(crate) fn likely_leaves(&self) -> usize {
+        self.links.len() + self.nodes.len()
+    }
+
+    /// Keeps the first links; whether there were more.
+    pub(crate) fn cut(&mut self, len: usize) -> bool {
+        let more = self.links.len() > len;
+        self.links.truncate(len);
+        while self.nodes.last().is_some_and(|&node| node as usize >= len) {
+            self.nodes.pop();
+        }
+        more
+    }
+}
+
+/// The lists of a walk.
+#[derive(Debug, Default)]
+pub(crate) struct Memory<'t> {
+    pub(crate) list: List,
+    /// The list of the next level.
+    pub(crate) next: List,
+    /// The nodes that links were read from.
+    pub(crate) ats: Vec<At<'t>>,
+    pub(crate) places: Vec<Place<'t>>,
+}
+
+impl Memory<'_> {
+    /// The same memory, empty, for walks of another tree.
+    fn renew<'n>(self) -> Memory<'n> {
+        let Self { mut list, mut next, ats, places } = self;
+        list.clear();
+        next.clear();
+        Memory { list, next, ats: renew(ats), places: renew(places) }
+    }
+
+    fn is_large(&self) -> bool {
+        let most = self.list.links.capacity().max(self.next.links.capacity());
+        most.max(self.ats.capacity()).max(self.places.capacity()) > KEPT
+    }
+}
+
+/// An empty vector with the memory of another one, if their items are alike.
+fn renew<A, B>(mut items: Vec<A>) -> Vec<B> {
+    items.clear();
+    items.into_iter().filter_map(|_| None).collect()
+}
+
+/// What a walk needs besides the tree, and the places that it has found.
+#[derive(Debug)]
+pub struct Scratch<'t>(pub(crate) Memory<'t>);
+
+impl<'t> Scratch<'t> {
+    /// Without places, with the memory of a walk of this thread that has ended.
+    #[must_use]
+    pub fn new() -> Self {
+        let last = LAST.try_with(Cell::take).ok().flatten();
+        Self(last.unwrap_or_default().renew())
+    }
+
+    /// The places that walks have found, in order.
+    #[inline(always)]
+    #[must_use]
+    pub fn places(&self) -> &[Place<'t>] {
+        &self.0.places
+    }
+
+    /// Forgets the places.
+    pub fn clear(&mut self) {
+        self.0.places.clear();
+    }
+}
+
+impl Default for Scratch<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.0);
+        if !memory.is_large() {
+            // When the thread ends there is nothing to keep it for.
+            let _ = LAST.try_with(|last| last.set(Some(memory.renew())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut scratch = Scratch::new();
+        scratch.0.ats.reserve(77);
+        scratch.0.places.reserve(99);
+        let (ats, places) = (scratch.0.ats.as_ptr().addr(), scratch.0.places.as_ptr().addr());
+        drop(scratch);
+        let again = Scratch::new();
+        assert_eq!(again.0.ats.as_ptr().addr(), ats);
+        assert_eq!(again.0.places.as_ptr().addr(), places);
+        assert!(Scratch::new().0.ats.capacity() == 0, "memory for one walk at a time");
+    }
+
+    #[test]
+    fn memory_of_a_large_walk_is_given_back() {
+        let mut scratch = Scratch::new();
+        scratch.0.list.links.reserve(KEPT + 1);
+        drop(scratch);
+        assert_eq!(Scratch::new().0.list.links.capacity(), 0);
+    }
+}
