@@ -359,17 +359,14 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             if on_edge {
                 *edge = false;
             }
-            match self.expand(pm, list.links[place], (on_edge, enough, ahead), next, ats, found) {
-                Ok(end) => {
-                    *edge |= end.edge;
-                    cut |= end.cut;
-                }
-                Err(Changed) => {
-                    next.tell(found);
-                    std::mem::swap(list, next);
-                    return true;
-                }
-            }
+            let around = (on_edge, enough, ahead);
+            let Ok(end) = self.expand(pm, list.links[place], around, next, ats, found) else {
+                next.tell(found);
+                std::mem::swap(list, next);
+                return true;
+            };
+            *edge |= end.edge;
+            cut |= end.cut;
         }
         next.tell(found);
         next.links.extend_from_slice(&list.links[done..]);
