@@ -290,7 +290,6 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             }
             leaves.start = usize::from(!inside?);
         }
-        cut |= leaves.len() > self.limit;
         leaves.end = leaves.end.min(leaves.start + self.limit);
         Ok((leaves, cut))
     }
@@ -343,30 +342,29 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         next.clear();
         // The first link may turn out to be outside.
         let enough = self.limit + if *edge { 2 } else { 0 };
-        let mut cut = false;
-        let mut done = 0;
+        let (mut done, mut cut) = (0, false);
         for (i, &place) in list.nodes.iter().enumerate() {
             let place = place as usize;
             next.links.extend_from_slice(&list.links[done..place]);
             done = place + 1;
-            if next.likely_leaves() >= enough {
-                next.tell(found);
-                std::mem::swap(list, next);
-                return true;
+            cut = next.likely_leaves() >= enough;
+            if !cut {
+                let ahead = list.nodes.get(i + 1).map(|&ahead| list.links[ahead as usize].child);
+                let on_edge = *edge && place == 0;
+                let around = (on_edge, enough, ahead);
+                let end = self.expand(pm, list.links[place], around, next, ats, found);
+                // Where something has changed nothing of the node is there.
+                let end = end.unwrap_or(Expanded { edge: false, cut: true });
+                cut = end.cut;
+                if on_edge {
+                    *edge = end.edge;
+                }
             }
-            let ahead = list.nodes.get(i + 1).map(|&ahead| list.links[ahead as usize].child);
-            let on_edge = *edge && place == 0;
-            if on_edge {
-                *edge = false;
+            if cut {
+                // Nothing behind it: what is left out comes before that.
+                done = list.links.len();
+                break;
             }
-            let around = (on_edge, enough, ahead);
-            let Ok(end) = self.expand(pm, list.links[place], around, next, ats, found) else {
-                next.tell(found);
-                std::mem::swap(list, next);
-                return true;
-            };
-            *edge |= end.edge;
-            cut |= end.cut;
         }
         next.tell(found);
         next.links.extend_from_slice(&list.links[done..]);

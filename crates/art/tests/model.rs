@@ -252,6 +252,51 @@ fn walks_give_what_is_asked_for_where_nodes_have_a_single_leaf() {
     run(all.chain(gone).chain(walks).collect());
 }
 
+/// A walk that stops in a node because it has enough, and then has less than it thought, gives nothing
+/// that comes after what it left out.
+#[test]
+fn walks_leave_nothing_out() {
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(1).unwrap();
+    let nodes = Nodes::new(10_000).unwrap();
+    let root = roots.get(roots.alloc().unwrap());
+    for many in [40u8, 200] {
+        // Nodes with a single leaf in a large node, with leaves before it and after it.
+        let deep = |n: u8, tail: u8| [vec![100], vec![n; 20], vec![tail]].concat();
+        let mut all: Vec<Vec<u8>> = (0..=8).map(|n| vec![25 * n]).filter(|k| *k != [100]).collect();
+        all.extend((0..many).map(|n| deep(n, 1)));
+        all.sort();
+        let gone: Vec<Vec<u8>> = (0..many).map(|n| deep(n, 2)).collect();
+        let keys = |leaf: u64, out: &mut KeyBuf| -> Result<(), PmError> {
+            let at = leaf as usize;
+            out.push(all.get(at).unwrap_or_else(|| &gone[at - all.len()]));
+            Ok(())
+        };
+        let tree = Tree::new(&nodes, root, &keys);
+        for (leaf, key) in (0..).zip(all.iter().chain(&gone)) {
+            tree.insert(pm, key, leaf).unwrap();
+        }
+        for key in &gone {
+            tree.remove(pm, key).unwrap().unwrap();
+        }
+        for (limit, up) in (1..=all.len()).flat_map(|n| [(n, true), (n, false)]) {
+            let direction = if up { Direction::Ascending } else { Direction::Descending };
+            let mut scratch = Scratch::new();
+            let from = (Bound::Unbounded, direction);
+            let more = tree.walk_on(pm, from, &[], limit, &mut scratch, |_| {}).unwrap();
+            let got: Vec<u64> = scratch.places().iter().map(|place| place.leaf).collect();
+            let want = 0..all.len() as u64;
+            let want: Vec<u64> = if up { want.collect() } else { want.rev().collect() };
+            assert_eq!(got, want[..got.len()], "{many} {limit} {up}");
+            assert!(!got.is_empty() && more, "{many} {limit} {up}");
+        }
+        for key in &all {
+            tree.remove(pm, key).unwrap().unwrap();
+        }
+    }
+}
+
 /// A walk through several trees is a walk through all their keys, whatever it begins with and however
 /// many it wants.
 #[test]
@@ -307,6 +352,33 @@ fn walks_go_on_into_the_trees_behind() {
         assert_eq!(got, want[..want.len().min(limit)], "{up} {limit} {bound:?}");
         assert_eq!(more, want.len() >= limit, "{up} {limit} {bound:?}");
         assert!(got.iter().all(|leaf| told.contains(leaf)), "{up} {limit} {bound:?}");
+    }
+}
+
+/// The leaf at a walk's bound goes while its key is read: whatever was read is not believed.
+#[test]
+fn a_leaf_that_goes_while_a_walk_reads_its_key_is_not_met() {
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(1).unwrap();
+    let nodes = Nodes::new(100).unwrap();
+    let root = roots.get(roots.alloc().unwrap());
+    let unread =
+        |_: u64, _: &mut KeyBuf| -> Result<(), PmError> { unreachable!("no key is needed") };
+    let plain = Tree::new(&nodes, root, &unread);
+    for (key, leaf) in [([1u8, 1], 1), ([2, 2], 2), ([3, 3], 3)] {
+        plain.insert(pm, &key, leaf).unwrap();
+    }
+    for fails in [true, false] {
+        let racing = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+            assert!(plain.remove_leaf(pm, &[2, 2], leaf).unwrap());
+            key.push(&[2, 0]); // of another leaf, before the bound
+            if fails { Err(PmError::Corrupt { what: "", offset: 0 }) } else { Ok(()) }
+        };
+        let tree = Tree::new(&nodes, root, &racing);
+        let found = tree.ceiling(pm, &[2, 1]).unwrap().map(|place| place.leaf);
+        assert_eq!(found, Some(3), "{fails}");
+        plain.insert(pm, &[2, 2], 2).unwrap();
     }
 }
 
