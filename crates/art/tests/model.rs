@@ -363,9 +363,11 @@ fn a_leaf_that_goes_while_a_walk_reads_its_key_is_not_met() {
     let roots: Arena<Root> = Arena::new(1).unwrap();
     let nodes = Nodes::new(100).unwrap();
     let root = roots.get(roots.alloc().unwrap());
-    let unread =
-        |_: u64, _: &mut KeyBuf| -> Result<(), PmError> { unreachable!("no key is needed") };
-    let plain = Tree::new(&nodes, root, &unread);
+    let keys = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+        key.push(&[leaf as u8; 2]);
+        Ok(())
+    };
+    let plain = Tree::new(&nodes, root, &keys);
     for (key, leaf) in [([1u8, 1], 1), ([2, 2], 2), ([3, 3], 3)] {
         plain.insert(pm, &key, leaf).unwrap();
     }
