@@ -48,6 +48,25 @@ fn a_list_of_leaves_without_end_is_noticed() {
     }
 }
 
+/// Damage that once made a full leaf, about to give records to its neighbour, look for what separates
+/// keys that are out of order.
+#[test]
+fn a_leaf_whose_keys_are_out_of_order_is_noticed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let target = Target::new(dir.path(), Kind::WbTree, true, true);
+    let damages = [
+        Damage { at: 0x3120, how: How::Flip(0x65) },
+        Damage { at: 0x6d6f, how: How::CopyOf(0x6e6f) },
+        Damage { at: 0x7869, how: How::Set(0) },
+        Damage { at: 0x2e47, how: How::PointTo(0x2e2e) },
+    ];
+    assert!(target.attack(&damages, false));
+    // Wherever a leaf lies today: some word of the order is another's.
+    for at in (0..target.words()).step_by(3) {
+        target.attack(&[Damage { at, how: How::CopyOf(at + 1) }], true);
+    }
+}
+
 #[test]
 fn whatever_a_file_contains_is_an_error_or_an_answer() {
     let dir = tempfile::tempdir().expect("a folder");

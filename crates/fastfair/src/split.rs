@@ -88,9 +88,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             let left = Form::<K, V>::sought(pool, image.entry(greatest_kept))?;
             let right = Form::<K, V>::sought(pool, image.entry(moved[0]))?;
-            if left.bytes >= right.bytes {
-                return Err(PmError::Corrupt { what: "keys out of order", offset: leaf });
-            }
             let (low, block, written) = self.write_low(&mut op, &left, &right, owner)?;
             filled = written;
             let separator = Separator { word: low.word, block };
@@ -126,7 +123,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         right: &Sought<'_>,
         owner: Owner<'_>,
     ) -> Result<(Sought<'static>, u64, Flushed), PmError> {
-        let low = Sought::of_bytes(separator_between(&left.bytes, &right.bytes).into_owned());
+        let separator = separator_between(&left.bytes, &right.bytes, owner.expect)?;
+        let low = Sought::of_bytes(separator.into_owned());
         let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
         let written = RecordBlock::write(&self.pool, reserved.ptr(), &low.bytes, &[])?;
         op.allocate(&reserved, owner)?;

@@ -2,44 +2,56 @@
 
 use std::borrow::Cow;
 
+use pmindex_core::PmError;
+
 /// A short byte string `s` with `left <= s < right`.
 ///
 /// Inner nodes route a key to the right of a separator if it is greater, so any such string will
 /// do, and a short one keeps the inner nodes small.
 ///
-/// # Panics
-/// Debug builds: if not `left < right`.
-#[must_use]
-pub fn separator_between<'l>(left: &'l [u8], right: &[u8]) -> Cow<'l, [u8]> {
-    debug_assert!(left < right);
+/// # Errors
+/// [`PmError::Corrupt`], in the node at offset `node`, if not `left < right`.
+pub fn separator_between<'l>(
+    left: &'l [u8],
+    right: &[u8],
+    node: u64,
+) -> Result<Cow<'l, [u8]>, PmError> {
+    in_order(left, right, node)?;
     let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     let (Some(&a), Some(&b)) = (left.get(common), right.get(common)) else {
-        return Cow::Borrowed(left); // `left` is a prefix of `right`
+        return Ok(Cow::Borrowed(left)); // `left` is a prefix of `right`
     };
     if left.len() == common + 1 {
-        return Cow::Borrowed(left); // as short as it gets
+        return Ok(Cow::Borrowed(left)); // as short as it gets
     }
     // a < b. The common part and a + 1 is more than `left`; it is less than `right` if a + 1 is
     // less than b, or if `right` goes on after b.
     if a + 1 < b || right.len() > common + 1 {
         let mut short = left[..=common].to_vec();
         short[common] = a + 1;
-        return Cow::Owned(short);
+        return Ok(Cow::Owned(short));
     }
-    Cow::Borrowed(left)
+    Ok(Cow::Borrowed(left))
 }
 
 /// The shortest byte string `s` with `left < s <= right`: a beginning of `right`.
 ///
 /// The low key of a node on the right of `left`, where ranges are half-open.
 ///
-/// # Panics
-/// Debug builds: if not `left < right`.
-#[must_use]
-pub fn low_between<'r>(left: &[u8], right: &'r [u8]) -> &'r [u8] {
-    debug_assert!(left < right);
+/// # Errors
+/// [`PmError::Corrupt`], in the node at offset `node`, if not `left < right`.
+pub fn low_between<'r>(left: &[u8], right: &'r [u8], node: u64) -> Result<&'r [u8], PmError> {
+    in_order(left, right, node)?;
     let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
-    &right[..right.len().min(common + 1)]
+    Ok(&right[..right.len().min(common + 1)])
+}
+
+/// Neighbours come from a leaf's sorted records; those of a damaged one need not be in order.
+fn in_order(left: &[u8], right: &[u8], node: u64) -> Result<(), PmError> {
+    if left >= right {
+        return Err(PmError::Corrupt { what: "keys out of order", offset: node });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -55,10 +67,14 @@ mod tests {
         ) {
             prop_assume!(a != b);
             let (left, right) = if a < b { (&a, &b) } else { (&b, &a) };
-            let separator = separator_between(left, right);
+            for (left, right) in [(right, left), (left, left)] {
+                prop_assert!(separator_between(left, right, 64).is_err());
+                prop_assert!(low_between(left, right, 64).is_err());
+            }
+            let separator = separator_between(left, right, 64).unwrap();
             prop_assert!(left.as_slice() <= &*separator && &*separator < right.as_slice());
             prop_assert!(separator.len() <= left.len());
-            let low = low_between(left, right);
+            let low = low_between(left, right, 64).unwrap();
             prop_assert!(left.as_slice() < low && low <= right.as_slice());
             prop_assert!(left.as_slice() >= &low[..low.len() - 1], "no shorter one does");
         }
@@ -66,7 +82,8 @@ mod tests {
 
     #[test]
     fn separators_are_short() {
-        assert_eq!(&*separator_between(b"persistence", b"persuade"), b"persj");
-        assert_eq!(&*separator_between(b"a", b"abacus"), b"a");
+        let between = |left, right| separator_between(left, right, 64).unwrap();
+        assert_eq!(&*between(b"persistence", b"persuade"), b"persj");
+        assert_eq!(&*between(b"a", b"abacus"), b"a");
     }
 }

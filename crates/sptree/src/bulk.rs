@@ -234,7 +234,10 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Puts the records of one Bnode into the first Bnode, or into a new one.
     fn add_bnode(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
-        let low = self.last.as_ref().map(|last| Low::between(last, &part[0].0));
+        let low = match &self.last {
+            Some(last) => Some(Low::between(last, &part[0].0, 0)?),
+            None => None,
+        };
         if Slot::<K, V>::HAS_BLOCK {
             if let Some(low) = low {
                 let mut image = Image::new();

@@ -16,14 +16,17 @@ pub(crate) struct Low {
 impl Low {
     /// The low key of a Bnode between these two: the right one's least key if keys are inline, else
     /// the shortest beginning of it that is greater than `left`.
-    pub(crate) fn between<K: Key>(left: &K, right: &K) -> Self {
-        match K::SHAPE {
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`], in the Bnode at offset `bnode`, if byte strings are not in order.
+    pub(crate) fn between<K: Key>(left: &K, right: &K, bnode: u64) -> Result<Self, PmError> {
+        Ok(match K::SHAPE {
             Shape::Inline(_) => Self { words: K::to_words(right.borrowed()), bytes: Vec::new() },
             Shape::Bytes => {
                 let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
-                Self { words: [0; 4], bytes: low_between(&left, &right).to_vec() }
+                Self { words: [0; 4], bytes: low_between(&left, &right, bnode)?.to_vec() }
             }
-        }
+        })
     }
 
     /// From the bytes that a Bnode holds.

@@ -89,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         let keep = if appending { sorted.len() - 1 } else { sorted.len().div_ceil(2) };
         let moved = sorted.split_off(keep);
-        let low = Low::between(&sorted[keep - 1].0, &moved[0].0);
+        let low = Low::between(&sorted[keep - 1].0, &moved[0].0, left.offset())?;
         let kept = moved.iter().fold(held.taken, |taken, (_, slot)| taken.without(*slot));
         Ok(Plan { moved, kept, low })
     }

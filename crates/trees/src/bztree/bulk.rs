@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Ok(op.execute()?);
         };
         let separator = match K::SHAPE {
-            Shape::Bytes => Raw::of_bytes(&separator_between(&edge.bytes, &first.key.bytes)),
+            Shape::Bytes => Raw::of_bytes(&separator_between(&edge.bytes, &first.key.bytes, 0)?),
             Shape::Inline(_) => edge.clone(),
         };
         let path = self.path(anchor, &Target::Last)?;

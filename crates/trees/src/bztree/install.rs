@@ -198,7 +198,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(corrupt("two records of one key", 0));
         }
         Ok(if K::SHAPE.is_bytes() {
-            Raw::of_bytes(&separator_between(&left.key.bytes, &right.key.bytes))
+            Raw::of_bytes(&separator_between(&left.key.bytes, &right.key.bytes, 0)?)
         } else {
             left.key.clone()
         })

@@ -279,7 +279,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             Shape::Bytes => {
                 let left = K::to_bytes(last.borrowed());
-                let separator = separator_between(&left, &K::to_bytes(key.borrowed())).into_owned();
+                let separator =
+                    separator_between(&left, &K::to_bytes(key.borrowed()), leaf)?.into_owned();
                 inner.leaf_ref(&Route::to_bytes(&separator), leaf)
             }
         }?;

@@ -234,6 +234,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Reader::<K, V, M, LEAF, INNER>::with_separator(
                     self.high.as_ref(),
                     borders,
+                    offset,
                     |low| self.reader.inner.leaf_ref(low, offset),
                 )?
             }
@@ -254,7 +255,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.check_order(&segment.borders, first)?;
         let (inner, high) = (self.reader.inner, self.high.as_ref());
         if let Some(leaf) = segment.leaves.first_mut() {
-            Reader::<K, V, M, LEAF, INNER>::with_separator(high, &segment.borders, |low| {
+            Reader::<K, V, M, LEAF, INNER>::with_separator(high, &segment.borders, first, |low| {
                 inner.set_low(leaf, low)
             })?;
         }

@@ -167,19 +167,21 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         *high < borders.low
     }
 
-    /// Calls `then` with the separator between a leaf of these borders and what lies on its left.
+    /// Calls `then` with the separator between the leaf at `leaf`, of these borders, and what lies on
+    /// its left.
     pub(super) fn with_separator<T>(
         high: Option<&K>,
         borders: &Borders<K>,
-        then: impl FnOnce(&Route<'_>) -> T,
-    ) -> T {
+        leaf: u64,
+        then: impl FnOnce(&Route<'_>) -> Result<T, PmError>,
+    ) -> Result<T, PmError> {
         match (K::SHAPE, high) {
             (Shape::Inline(_), _) => then(&Route::to_words(K::to_words(borders.low.borrowed()))),
             (Shape::Bytes, None) => then(&Route::LEAST),
             (Shape::Bytes, Some(high)) => {
                 let (left, right) =
                     (K::to_bytes(high.borrowed()), K::to_bytes(borders.low.borrowed()));
-                then(&Route::to_bytes(&separator_between(&left, &right)))
+                then(&Route::to_bytes(&separator_between(&left, &right, leaf)?))
             }
         }
     }
@@ -306,8 +308,9 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return None;
         }
         let high = Some(&segment.borders.high);
+        let offset = leaf.offset();
         let reference =
-            Self::with_separator(high, &borders, |low| self.inner.leaf_ref(low, leaf.offset()));
+            Self::with_separator(high, &borders, offset, |low| self.inner.leaf_ref(low, offset));
         segment.leaves.push(reference.ok()?);
         segment.borders.high = borders.high;
         segment.last = leaf.offset();

@@ -57,11 +57,7 @@ impl<K: Key> Plan<K> {
                 let (left, right) =
                     (Slot::<K, V>::key(pool, left)?, Slot::<K, V>::key(pool, right)?);
                 let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
-                if left >= right {
-                    let what = "two records of a leaf with one key";
-                    return Err(PmError::Corrupt { what, offset: leaf.offset() });
-                }
-                plan.bytes = separator_between(&left, &right).into_owned();
+                plan.bytes = separator_between(&left, &right, leaf.offset())?.into_owned();
             }
         }
         Ok(plan)

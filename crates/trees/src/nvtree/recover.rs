@@ -241,12 +241,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn low_of_bytes(&mut self, seen: Seen<K>) -> Result<LeafRef, PmError> {
         let separator = match (&self.last_key, &seen.low) {
             (Some(greatest), Some(least)) => {
-                if greatest >= least {
-                    let what = "the keys of the leaves are out of order";
-                    return Err(PmError::Corrupt { what, offset: seen.leaf });
-                }
                 let left = K::to_bytes(greatest.borrowed());
-                separator_between(&left, &K::to_bytes(least.borrowed())).into_owned()
+                separator_between(&left, &K::to_bytes(least.borrowed()), seen.leaf)?.into_owned()
             }
             _ => Vec::new(),
         };

@@ -62,15 +62,15 @@ struct Divider {
 }
 
 impl Divider {
-    fn between<K: Key>(left: &K, right: &Probe<'_, K>) -> Self {
-        match K::SHAPE {
+    fn between<K: Key>(left: &K, right: &Probe<'_, K>, leaf: u64) -> Result<Self, PmError> {
+        Ok(match K::SHAPE {
             Shape::Inline(_) => Self { words: K::to_words(left.borrowed()), bytes: Vec::new() },
             Shape::Bytes => {
                 let left = K::to_bytes(left.borrowed());
-                let bytes = separator_between(&left, right.bytes()).into_owned();
+                let bytes = separator_between(&left, right.bytes(), leaf)?.into_owned();
                 Self { words: [0; 4], bytes }
             }
-        }
+        })
     }
 
     fn route<K: Key>(&self) -> Route<'_> {
@@ -199,7 +199,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else if let Some((greatest, slot)) = greatest
             && Slot::<K, V>::cmp_key(&self.pool, leaf.slot(*slot), probe)?.is_lt()
         {
-            self.extend(leaf, &Divider::between(greatest, probe), with)?;
+            self.extend(leaf, &Divider::between(greatest, probe, leaf.offset())?, with)?;
         } else {
             self.split(&linked, &sorted, with)?;
         }
@@ -277,7 +277,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let what = "a full leaf without records";
             return Err(PmError::Corrupt { what, offset: leaf.offset() });
         };
-        let divider = Divider::between(last, &Probe::of_stored(first));
+        let divider = Divider::between(last, &Probe::of_stored(first), leaf.offset())?;
         let route = divider.route::<K>();
         let (old, mut lower) = (leaf.offset(), self.image_of(leaf, lower)?);
         let mut upper = self.image_of(leaf, upper)?;

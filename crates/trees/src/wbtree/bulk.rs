@@ -107,8 +107,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 part.push((key, value));
             }
             let Some((smallest, _)) = part.first() else { break };
-            let separator =
-                last.as_ref().map_or_else(Separator::default, |l| Separator::between(l, smallest));
+            let separator = match &last {
+                Some(last) => Separator::between(last, smallest, 0)?,
+                None => Separator::default(),
+            };
             let mut image = LeafImage::<K, V, LEAF>::new();
             if !Slot::<K, V>::HAS_BLOCK {
                 for (key, value) in &part {

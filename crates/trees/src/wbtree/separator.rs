@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use pmindex_core::PmError;
 use pmindex_index::{Key, Shape, Words};
 use pmindex_record::{Probe, separator_between};
 
@@ -33,15 +34,23 @@ pub(super) struct Separator {
 }
 
 impl Separator {
-    /// One between two keys, the left one included.
-    pub(super) fn between<K: Key>(left: &K, right: &K) -> Self {
-        match K::SHAPE {
-            Shape::Inline(_) => Self { words: K::to_words(left.borrowed()), bytes: Vec::new() },
+    /// One between two neighbouring keys of the leaf at `leaf`, the left one included.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if they are not in order.
+    pub(super) fn between<K: Key>(left: &K, right: &K, leaf: u64) -> Result<Self, PmError> {
+        Ok(match K::SHAPE {
+            Shape::Inline(_) if left < right => {
+                Self { words: K::to_words(left.borrowed()), bytes: Vec::new() }
+            }
+            Shape::Inline(_) => {
+                return Err(PmError::Corrupt { what: "keys out of order", offset: leaf });
+            }
             Shape::Bytes => {
                 let (left, right) = (K::to_bytes(left.borrowed()), K::to_bytes(right.borrowed()));
-                Self::of_bytes(separator_between(&left, &right).into_owned())
+                Self::of_bytes(separator_between(&left, &right, leaf)?.into_owned())
             }
-        }
+        })
     }
 
     pub(super) fn of_bytes(bytes: Vec<u8>) -> Self {

@@ -92,7 +92,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let rightwards = place > step.place;
         let (low, high) = order.split_at(if rightwards { order.len() - half } else { half });
         let key = |i: u8| Slot::<K, V>::key(pool, from.slot(usize::from(i)));
-        let separator = Separator::between(&key(low[low.len() - 1])?, &key(high[0])?);
+        let separator =
+            Separator::between(&key(low[low.len() - 1])?, &key(high[0])?, from.offset())?;
         let go = if rightwards { high } else { low };
         let there = to.state(pm);
         let stayed = Order::of(pool, &to, there, to.live(pm, there))?;

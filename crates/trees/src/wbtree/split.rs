@@ -112,7 +112,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.is_rightmost(path)? && Slot::<K, V>::cmp_key(pool, greatest, probe)?.is_lt();
         let (stay, go) = slots.split_at(if appending { len - 1 } else { len.div_ceil(2) });
         let key = |i: u8| Slot::<K, V>::key(pool, leaf.slot(usize::from(i)));
-        let separator = Separator::between(&key(stay[stay.len() - 1])?, &key(go[0])?);
+        let separator =
+            Separator::between(&key(stay[stay.len() - 1])?, &key(go[0])?, leaf.offset())?;
         let mut image = LeafImage::<K, V, LEAF>::new();
         let mut kept = state;
         for &i in go {
