@@ -194,6 +194,19 @@ impl Region {
         }
     }
 
+    /// Makes the pages of so many bytes from `offset` on present at once, to be read; bytes out of
+    /// bounds are left out. A hint.
+    pub(crate) fn make_present(&self, offset: usize, len: usize) {
+        let page = sys::page();
+        let start = offset.min(self.len()) & !(page - 1);
+        let end = offset.saturating_add(len).min(self.len()).next_multiple_of(page);
+        if matches!(self.backing, Backing::Map { .. }) && start < end.min(self.len()) {
+            let end = end.min(self.len());
+            // SAFETY: `start` is in bounds, and the usable bytes are mapped.
+            unsafe { sys::populate_read(self.base.add(start), end - start) }
+        }
+    }
+
     /// The word just before the base.
     #[inline(always)]
     fn bound(&self) -> &AtomicU64 {

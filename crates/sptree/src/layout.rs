@@ -33,6 +33,8 @@ use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Probe, Slot, hash_bytes};
 
+use crate::log;
+
 /// The type of an index in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"sptree\0\0";
 /// The type of one with write buffers.
@@ -217,7 +219,11 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// The hash that stands for this layout in the pool's directory.
     pub(crate) fn id(buffer: usize) -> u64 {
         let () = Self::VALID;
-        let name = format!("{FORMAT} {} {} {LEAF} {buffer}", K::type_name(), V::type_name());
+        let (key, value) = (K::type_name(), V::type_name());
+        let name = match buffer {
+            0 => format!("{FORMAT} {key} {value} {LEAF} 0"),
+            _ => format!("{FORMAT} {key} {value} {LEAF} {buffer} log {}", log::FORMAT),
+        };
         hash_bytes(name.as_bytes())
     }
 }

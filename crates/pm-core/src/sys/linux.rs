@@ -51,6 +51,15 @@ pub(crate) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Errn
     unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }
 }
 
+/// Makes pages present for reading (Linux 5.14), if it can.
+///
+/// # Safety
+/// The range is mapped.
+pub(crate) unsafe fn populate_read(start: NonNull<u8>, len: usize) {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateRead) };
+}
+
 /// The file system of a file, if it keeps its files in DRAM alone.
 pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     let magic = rustix::fs::fstatfs(fd).ok()?.f_type.cast_unsigned();

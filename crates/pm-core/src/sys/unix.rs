@@ -33,6 +33,12 @@ pub(crate) unsafe fn wipe_on_fork(_: NonNull<u8>, _: usize) {}
 ///
 /// # Safety
 /// None is needed.
+pub(crate) unsafe fn populate_read(_: NonNull<u8>, _: usize) {}
+
+/// Pages come when they are used.
+///
+/// # Safety
+/// None is needed.
 pub(crate) unsafe fn populate(_: NonNull<u8>, _: usize) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }

@@ -269,8 +269,8 @@ impl<M: Medium> Log<M> {
     }
 
     fn due(&self, made: u32) -> bool {
-        // Sixteen times what it costs, and no more than a quarter of the log.
-        let lines = 16 * self.checkpoint_lines.load(Relaxed);
+        // Eight times what it costs, and no more than a quarter of the log.
+        let lines = 8 * self.checkpoint_lines.load(Relaxed);
         let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(self.pool.len())));
         u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
     }

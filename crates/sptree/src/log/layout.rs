@@ -1,8 +1,9 @@
 //! What a log keeps in a pool.
 //!
 //! ```text
-//! root       | segments | checkpoint | reserved |   then a word per segment: its block, or null
-//! segment    | sequence | place | checksum | reserved |   then lines of entries
+//! root       | segments | checkpoint | reserved |   then the table of segments
+//! table      | block, or null | sequence | place | checksum |   for each segment
+//! segment    a line that is not used, then lines of entries
 //! checkpoint | next | words | total | checksum | reserved |   then words; pieces linked by `next`
 //! ```
 //!
@@ -12,6 +13,9 @@
 use pmindex_core::{PmPtr, PmU64, Word, pm_struct};
 
 use super::entry::checksum;
+
+/// Version of the layout on this page, and of entries.
+pub(crate) const FORMAT: u64 = 2;
 
 /// Bytes of a line: a line holds the beginning of an entry.
 pub(super) const LINE_BYTES: u64 = 64;
@@ -25,7 +29,7 @@ pub(super) const MAX_LINES: u32 = 1 << 15;
 pub(super) const HEAD_WORDS: usize = 2;
 
 pm_struct! {
-    /// The root of a log; a word per segment follows it in its block.
+    /// The root of a log; the table of segments follows it in its block.
     ///
     /// ```text
     /// 0          8            16
@@ -33,7 +37,7 @@ pm_struct! {
     /// ```
     #[align(64)]
     pub struct LogRoot: size 64 {
-        /// How many words follow.
+        /// How many segments the table is for.
         pub segments @ 0: PmU64,
         /// The first piece of the last checkpoint, or null. All its pieces live while it is this one.
         pub checkpoint @ 8: PmPtr<Piece>,
@@ -41,17 +45,18 @@ pm_struct! {
         pub reserved: [PmU64; 6],
     }
 
-    /// The first line of a segment. Written once, before the segment is in the table.
-    #[align(64)]
-    pub struct Segment: size 64 {
+    /// What the table says of a segment. So opening reads no segment that has nothing new: each is
+    /// a page that is not mapped yet.
+    #[align(32)]
+    pub struct Segment: size 32 {
+        /// Its block, or null: the others say nothing then.
+        pub block @ 0: PmU64,
         /// A number that no other segment of this log has or had, ascending in each lane.
-        pub sequence @ 0: PmU64,
+        pub sequence @ 8: PmU64,
         /// The lane and how many lines there are.
-        pub place @ 8: PmU64,
-        /// Of the two, and of where the segment is.
-        pub checksum @ 16: PmU64,
-        /// Zero.
-        pub reserved: [PmU64; 5],
+        pub place @ 16: PmU64,
+        /// Of the three, and of which segment it is.
+        pub checksum @ 24: PmU64,
     }
 
     /// The first line of a piece of a checkpoint.
@@ -71,7 +76,7 @@ pm_struct! {
 }
 
 /// Where an entry begins: which segment of the table, which of its lines. The first line of a
-/// segment is its header, so 0 is nowhere.
+/// segment is not used, so 0 is nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location(pub(super) u32);
 
@@ -171,12 +176,12 @@ impl Head {
     }
 }
 
-/// The second word of a segment's header.
+/// A segment's lane and lines.
 pub(super) fn place_word(lane: usize, lines: u32) -> u64 {
     (lane as u64) << 32 | u64::from(lines)
 }
 
-/// The checksum of the header of the segment at `offset`, which is number `index` of the table.
+/// The checksum of what the table says of the segment at `offset`, its number `index`.
 pub(super) fn segment_checksum(index: u16, offset: u64, sequence: u64, place: u64) -> u64 {
     checksum(sequence, u32::from(index), &[offset, place])
 }

@@ -61,6 +61,7 @@ pub use checkpoint::Heads;
 pub(crate) use entry::SEQ_MAX;
 pub use entry::{Entry, Kind, Record};
 pub use lane::{Appended, Batch};
+pub(crate) use layout::FORMAT;
 pub use layout::{Location, LogRoot, Piece, Segment};
 
 /// A structured log in a pool. See the module's head.
@@ -97,7 +98,8 @@ impl<M: Medium> Log<M> {
         let pm = self.pool.pm();
         let table = segments::table(&self.pool, self.root)?;
         let mut blocks = vec![self.root.offset()];
-        blocks.extend(table.iter().map(|cell| pm.load(cell)).filter(|&offset| offset != 0));
+        blocks
+            .extend(table.iter().map(|segment| pm.load(&segment[0])).filter(|&offset| offset != 0));
         blocks.extend(self.pieces()?);
         Ok(blocks)
     }
@@ -107,7 +109,7 @@ impl<M: Medium> Log<M> {
     pub fn bytes(&self) -> u64 {
         let segments: u64 =
             self.segments.iter().map(|known| layout::LINE_BYTES * u64::from(known.lines)).sum();
-        let table = 64 + 8 * u64::from(self.segments.capacity());
+        let table = 64 + 8 * segments::WORDS as u64 * u64::from(self.segments.capacity());
         segments + table + 64 * self.checkpoint_lines.load(std::sync::atomic::Ordering::Relaxed)
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
 use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, Word};
@@ -20,15 +20,17 @@ use super::chain::{Chain, IdHasher};
 use super::entry::{self, Kind, SEQ_MAX};
 use super::lane::Lane;
 use super::layout::{HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
-use super::segments::{Known, Segments, usual_lines};
+use super::segments::{Known, Segments, WORDS, usual_lines};
 
 /// The fewest and the most segments of a log, and which part of a pool it may take.
 const SEGMENTS: std::ops::RangeInclusive<u64> = 32..=16_384;
 const PART: u64 = 4;
-/// A word of the table for so many bytes of the pool: the table is small in a small pool, too.
+/// A segment of the table for so many bytes of the pool: the table is small in a small pool, too.
 const TABLE_PART: u64 = 1024;
 /// Lines and heads that the first step of a search notes.
 const FIRST_STEP: usize = 4096;
+/// Pages of segments that are nearer to each other are made present at once.
+const NEAR: u64 = 64 << 10;
 
 impl<M: Medium> Log<M> {
     /// Makes a log that `cell` points to; there is none.
@@ -43,7 +45,7 @@ impl<M: Medium> Log<M> {
         let segment = u64::from(usual_lines(pool.len())) * LINE_BYTES;
         let segments = (pool.max_size() / PART / segment).min(pool.len() / TABLE_PART);
         let segments = segments.clamp(*SEGMENTS.start(), *SEGMENTS.end());
-        let mut words = vec![0; size_of::<LogRoot>() / 8 + segments as usize];
+        let mut words = vec![0; size_of::<LogRoot>() / 8 + segments as usize * WORDS];
         words[0] = segments;
         let mut op = pool.op()?;
         let block = op.reserve_bytes(8 * words.len() as u64, LINE as u64)?;
@@ -124,8 +126,7 @@ impl<M: Medium> Log<M> {
             let from = if same { tail.line().max(1) } else { 1 };
             (known.sequence >= tail.sequence()).then_some((known, from))
         });
-        let since = since.collect();
-        Ok(Source { checkpoint: words, since })
+        Ok(Source { checkpoint: words, since: since.collect(), met: Once::new() })
     }
 
     /// Finds some more of the chains, each time about twice as much as the time before; returns whether
@@ -186,6 +187,7 @@ impl<M: Medium> Log<M> {
                 note(id, Chain { head: location, seq });
             }
         }
+        source.met.call_once(|| self.prefetch_pages(&source.since));
         for (known, from) in &source.since {
             if self.may_name(known, *from, id) {
                 self.scan(known, *from, &mut note);
@@ -204,6 +206,22 @@ impl<M: Medium> Log<M> {
     /// The lines of a segment. Its bounds were checked when the table was read.
     fn lines_of(&self, known: &Known) -> &[PmU64] {
         self.pool.words(known.offset, known.lines as usize * LINE_WORDS).unwrap_or_default()
+    }
+
+    /// Makes the pages of segments present; those of neighbours together.
+    fn prefetch_pages(&self, segments: &[(Known, u32)]) {
+        let ends =
+            |known: &Known| (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES);
+        let mut ranges: Vec<(u64, u64)> = segments.iter().map(|(known, _)| ends(known)).collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|(from, to), (_, before)| {
+            let near = *from <= *before + NEAR;
+            *before = if near { *to.max(before) } else { *before };
+            near
+        });
+        for (from, to) in ranges {
+            self.pool.prefetch_pages(from, to - from);
+        }
     }
 
     /// Lanes go on in segments of their own, after all there were.
@@ -233,6 +251,8 @@ pub(super) struct Source {
     checkpoint: Vec<u64>,
     /// Segments, and the first of their lines that is not before the checkpoint.
     since: Vec<(Known, u32)>,
+    /// Whether their pages are present.
+    met: Once,
 }
 
 impl Source {

@@ -1,12 +1,13 @@
 //! The table of segments: which blocks there are, in the pool and in DRAM.
 //!
 //! ```text
-//! step  store                                    durable before
-//! P1    the header of a new segment; its ticket  P2
-//! P2    its word of the table (LIN)              any entry in it
+//! step  store                                      durable before
+//! P1    the ticket of a new segment                P2
+//! P2    what the table says of it; then its block  any entry in it
+//!       there (LIN): one line, in this order
 //!
-//! P1    tickets of dead segments                 P2
-//! P2    their words of the table = null (LIN)    reuse of the blocks
+//! P1    tickets of dead segments                   P2
+//! P2    their blocks in the table = null (LIN)     reuse of the blocks
 //! ```
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -18,16 +19,21 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool};
 use super::layout::{
     LANES, LINE_BYTES, LINE_WORDS, LogRoot, MAX_LINES, Segment, place_word, segment_checksum,
 };
+use crate::leaf::in_order;
 
 /// Segments that one operation gives back: few tickets, so that any pool has enough.
 const FREED_AT_ONCE: usize = 4;
-/// The fewest lines of a segment, its header included.
+/// The fewest lines of a segment, the one that is not used included.
 const MIN_LINES: u32 = 8;
 /// The lines of a segment in a large pool: 64 KiB.
 const FULL_LINES: u64 = 1024;
 
-/// How many headers ahead of the one that opening reads are fetched.
-const AHEAD: usize = 16;
+/// Words of a [`Segment`] in the table, and which is which.
+pub(super) const WORDS: usize = size_of::<Segment>() / 8;
+const BLOCK: usize = std::mem::offset_of!(Segment, block) / 8;
+const SEQUENCE: usize = std::mem::offset_of!(Segment, sequence) / 8;
+const PLACE: usize = std::mem::offset_of!(Segment, place) / 8;
+const CHECKSUM: usize = std::mem::offset_of!(Segment, checksum) / 8;
 
 /// The usual lines of a segment in a pool of so many bytes: few in a small one.
 pub(super) fn usual_lines(pool: u64) -> u32 {
@@ -72,31 +78,27 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Reads the table and the headers. Bounded by the table.
+    /// Reads the table.
     pub(super) fn read<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<Self, PmError> {
         let pm = pool.pm();
         let table = table(pool, root)?;
         let places: Box<[Place]> = table.iter().map(|_| Place::default()).collect();
         let (mut free, mut next, mut used) = (Vec::new(), 1, 0);
-        for (index, (cell, place)) in (0..=u16::MAX).zip(table.iter().zip(&places)) {
-            if let Some(ahead) = table.get(usize::from(index) + AHEAD) {
-                pool.prefetch(PPtr::<Segment>::new(pm.load(ahead)));
-            }
-            let offset = pm.load(cell);
+        for (index, (segment, place)) in (0..=u16::MAX).zip(table.iter().zip(&places)) {
+            let offset = pm.load(&segment[BLOCK]);
             if offset == 0 {
                 free.push(index);
                 continue;
             }
-            let header = pool.get(PPtr::<Segment>::new(offset))?;
-            let (sequence, word) = (pm.load(&header.sequence), pm.load(&header.place));
+            let (sequence, word) = (pm.load(&segment[SEQUENCE]), pm.load(&segment[PLACE]));
             let (lane, lines) = ((word >> 32) as usize, (word & 0xffff_ffff) as u32);
             let sound = segment_checksum(index, offset, sequence, word)
-                == pm.load(&header.checksum)
+                == pm.load(&segment[CHECKSUM])
                 && lane < LANES
                 && (2..=MAX_LINES).contains(&lines)
                 && sequence >> 47 == 0;
             if !sound {
-                return Err(PmError::Corrupt { what: "the header of a log segment", offset });
+                return Err(PmError::Corrupt { what: "a segment in the table of a log", offset });
             }
             pool.words(offset, lines as usize * LINE_WORDS)?;
             place.offset.store(offset, Relaxed);
@@ -167,7 +169,7 @@ impl Segments {
     /// Makes a segment with room for an entry of `lines` lines.
     ///
     /// # Cost
-    /// 2 fences, 4 lines.
+    /// 2 fences, 3 lines.
     pub(super) fn make<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -181,9 +183,9 @@ impl Segments {
             let capacity = u64::from(self.capacity()) * u64::from(usual) * LINE_BYTES;
             return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });
         };
-        let cell = &table(pool, root)?[usize::from(index)];
+        let place = &table(pool, root)?[usize::from(index)];
         let mut making =
-            Making { segments: self, pm: pool.pm(), cell, known: Known::new(index, lane) };
+            Making { segments: self, pm: pool.pm(), place, known: Known::new(index, lane) };
         making.make(pool, usual.max(least)).or_else(|error| {
             // A pool that is nearly full has room for a small one, perhaps.
             let full = matches!(error, PmError::Full { .. }) && least < usual;
@@ -215,7 +217,7 @@ impl Segments {
         let pm = pool.pm();
         let table = table(pool, root)?;
         for dead in dead.chunks(FREED_AT_ONCE) {
-            let cell = |known: &Known| &table[usize::from(known.index)];
+            let cell = |known: &Known| &table[usize::from(known.index)][BLOCK];
             // Not again what an operation freed that panicked before it noted so.
             let live = || dead.iter().filter(|known| pm.load(cell(known)) == known.offset);
             let freed: Vec<Known> = live().copied().collect();
@@ -246,13 +248,13 @@ impl Segments {
 struct Making<'s, M: Medium> {
     segments: &'s Segments,
     pm: &'s M,
-    cell: &'s PmU64,
+    place: &'s [PmU64; WORDS],
     known: Known,
 }
 
 impl<M: Medium> Making<'_, M> {
     fn make(&mut self, pool: &Pool<M>, lines: u32) -> Result<(), PmError> {
-        let (pm, cell) = (self.pm, self.cell);
+        let (pm, cell) = (self.pm, &self.place[BLOCK]);
         let sequence = self.segments.take_sequence();
         let mut op = pool.op()?;
         let block = op.reserve_bytes(u64::from(lines) * LINE_BYTES, LINE as u64)?;
@@ -260,12 +262,14 @@ impl<M: Medium> Making<'_, M> {
         self.known = Known { offset, sequence, lines, ..self.known };
         let place = place_word(self.known.lane, lines);
         let sum = segment_checksum(self.known.index, offset, sequence, place);
-        let header = pool.words(offset, LINE_WORDS)?;
-        // P1: the header. What follows it is no entry of this sequence.
-        let filled = pm.stream_words(header, &[sequence, place, sum, 0, 0, 0, 0, 0]);
         op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
-        op.prepare(filled)?; // durable before: P2
-        pm.store(cell, offset); // P2, LIN
+        op.prepare(Flushed::nothing())?; // P1, durable before: P2
+        // P2. What the block contains is no entry of this sequence.
+        pm.store(&self.place[SEQUENCE], sequence);
+        pm.store(&self.place[PLACE], place);
+        pm.store(&self.place[CHECKSUM], sum);
+        in_order();
+        pm.store(cell, offset); // LIN
         let flushed = op.seal().and(pm.flush(cell));
         let durable = pm.fence(flushed)?; // DUR: durable before any entry
         op.finish(durable);
@@ -275,7 +279,7 @@ impl<M: Medium> Making<'_, M> {
 
 impl<M: Medium> Drop for Making<'_, M> {
     fn drop(&mut self) {
-        if self.pm.load(self.cell) == 0 {
+        if self.pm.load(&self.place[BLOCK]) == 0 {
             self.segments.free.lock().push(self.known.index);
         } else {
             self.segments.put(self.known);
@@ -283,12 +287,16 @@ impl<M: Medium> Drop for Making<'_, M> {
     }
 }
 
-/// The words of the table.
-pub(super) fn table<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<&[PmU64], PmError> {
+/// What the table says of each segment.
+pub(super) fn table<M: Medium>(
+    pool: &Pool<M>,
+    root: PPtr<LogRoot>,
+) -> Result<&[[PmU64; WORDS]], PmError> {
     let count = pool.pm().load(&pool.get(root)?.segments);
     if count == 0 || count > u64::from(u16::MAX) {
         let what = "the number of segments of a log";
         return Err(PmError::Corrupt { what, offset: root.offset() });
     }
-    pool.words(root.offset() + size_of::<LogRoot>() as u64, count as usize)
+    let first = root.offset() + size_of::<LogRoot>() as u64;
+    Ok(pool.words(first, count as usize * WORDS)?.as_chunks().0)
 }

@@ -347,6 +347,27 @@ fn damaged_files_are_errors() {
     assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("sound again"), 64).len(), 10);
 }
 
+/// What the table says of a segment is believed with its checksum only: another sequence, and the
+/// segment's entries would be none.
+#[test]
+fn damage_of_the_table_is_an_error() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    put(&log, 64, &mut chain, 1).expect("room");
+    let table = super::segments::table(&pool, log.root).expect("sound");
+    let used = table.iter().find(|segment| pool.pm().load(&segment[0]) != 0).expect("a segment");
+    for (i, word) in used.iter().enumerate() {
+        let sound = pool.pm().load(word);
+        for bit in 0..64 {
+            pool.pm().store(word, sound ^ 1 << bit);
+            let opened = Log::open(&pool, cell(&pool, root));
+            assert!(opened.is_err(), "word {i}, bit {bit}");
+        }
+        pool.pm().store(word, sound);
+    }
+    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("sound again"), 64), [1]);
+}
+
 /// A checkpoint whose pieces go round in a circle, with checksums that are right.
 #[test]
 fn checkpoint_in_a_circle_is_an_error() {
