@@ -240,9 +240,9 @@ fn the_horizon_moves_beside_an_operation() {
             vec![
                 run(mwcas, (0, 4), |s| insist(s, &[0, 1], ADD)),
                 run(mwcas, (1, 4), |s| {
-                    let mut done = insist(s, &[1], ADD);
+                    let mut done = insist(s, &[2], ADD); // in nobody's way
                     s.move_horizon().expect("nothing is corrupt");
-                    done.extend(insist(s, &[2], ADD));
+                    done.extend(insist(s, &[1], ADD));
                     done
                 }),
             ]
