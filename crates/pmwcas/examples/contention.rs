@@ -15,7 +15,7 @@ use pmindex_core::{Medium, PmU64, Pool};
 use pmindex_pmwcas::{Config, Mwcas, MwcasError};
 
 const WORDS: usize = 8 * 4096;
-const ROUNDS: usize = 100_000;
+const ROUNDS: usize = 1_000_000;
 
 fn bump(
     mwcas: &Mwcas,

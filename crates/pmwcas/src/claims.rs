@@ -10,10 +10,9 @@
 //!
 //! A crash voids all claims.
 
-use core::sync::atomic::AtomicU64;
-
 use crate::config::Config;
 use crate::entry::Entry;
+use crate::primitive::AtomicU64;
 use crate::word::MAX_WORDS;
 
 /// All claims.
@@ -82,28 +81,5 @@ pub(crate) struct Claimed {
 impl Claimed {
     pub(crate) fn numbers(&self) -> &[u16] {
         &self.numbers[..self.count]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_ascend_and_words_of_one_cell_have_one() {
-        let config = Config { partitions: 1, per_partition: 4, words: 32 };
-        let claims = Claims::new(config, true);
-        let entry = |target| Entry { target, ..Entry::EMPTY };
-        let mut entries: Vec<_> = (1..32).map(|i| entry(8 * i)).collect();
-        entries.push(entry(0)); // a block of memory
-        let claimed = claims.of(&entries);
-        assert!(claimed.numbers().is_sorted_by(|a, b| a < b));
-        assert!(claimed.numbers().len() < 31, "32 cells: some words share one");
-        for entry in &entries[..31] {
-            assert!(claimed.numbers().contains(&claims.number(entry.target)));
-        }
-        let covered = Entry { covered: true, ..entry(8) };
-        assert_eq!(claims.of(&[covered, entry(16)]).numbers(), [claims.number(16)]);
-        assert!(Claims::new(config, false).of(&entries).numbers().is_empty());
     }
 }

@@ -5,13 +5,14 @@
 
 use core::sync::atomic::Ordering::AcqRel;
 
-use pmindex_core::{Durable, Flushed, Medium, PmError, PmU64};
+use pmindex_core::PmError;
 
 use crate::claims::Claimed;
 use crate::entry::Entry;
 use crate::install::{Installed, Place};
 use crate::layout::{Carried, Heading, Slot};
 use crate::mwcas::Mwcas;
+use crate::primitive::{Durable, Flushed, Medium, PmU64};
 use crate::status::{State, Status};
 use crate::word::{Content, Pointer};
 

@@ -1,4 +1,4 @@
-//! Completing the operation of another thread.
+//! Completing an operation, and before it those of other threads that are in its way.
 //!
 //! A thread announces the descriptor it goes into (a hazard) and then looks whether the pointer that
 //! led there still stands: if so, the descriptor is not reused before the announcement ends. Only
@@ -6,14 +6,36 @@
 //! thread lets go of the first and goes into the other. Operations take their claims in ascending
 //! order, so the chain of who blocks whom has an end, and each turn completes an operation.
 
-use pmindex_core::{Medium, PmError};
+use pmindex_core::PmError;
 
 use crate::drive::{Action, Progress};
 use crate::install::Place;
+use crate::primitive::Medium;
 use crate::session::Session;
 use crate::word::Pointer;
 
 impl<'m, M: Medium> Session<'m, M> {
+    /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
+    pub(crate) fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
+        self.local.driver.private = true;
+        let outcome = loop {
+            match self.mwcas.drive(action, &mut self.local.driver)? {
+                Progress::Done(stamp) => break stamp,
+                Progress::Blocked(place, pointer) => {
+                    let private = core::mem::replace(&mut self.local.driver.private, false);
+                    self.help(place, pointer)?;
+                    self.local.driver.private = private;
+                }
+                Progress::Gone => {
+                    let offset = self.mwcas.table_offset();
+                    return Err(PmError::Corrupt { what: "a descriptor in use", offset });
+                }
+            }
+        };
+        self.local.driver.private = false;
+        Ok(outcome)
+    }
+
     /// Gets rid of the pointer found in `place`: waits a little, then completes what is in the way.
     pub(crate) fn help(
         &mut self,

@@ -17,13 +17,13 @@
 //!   pointer into a descriptor that was reused.
 //! * The owner's very first pointer goes in at once: nobody else can know the operation.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use pmindex_core::{Medium, PmError, PmU64};
+use pmindex_core::PmError;
 
 use crate::drive::{Action, Driver};
 use crate::mwcas::Mwcas;
+use crate::primitive::{AtomicU64, Medium, PmU64};
 use crate::status::State;
 use crate::word::{Content, Pointer};
 

@@ -18,10 +18,11 @@
 //! An operation on two words fits one line. The horizon is the stamp up to which every successful
 //! operation's new values are durable in their words.
 
-use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64, Pool};
+use pmindex_core::{LINE, PmError};
 
 use crate::config::Config;
 use crate::entry::Entry;
+use crate::primitive::{Flushed, Medium, PmU64, Pool};
 use crate::status::{Status, low_of};
 use crate::word::SEQ_MASK;
 
@@ -362,21 +363,5 @@ mod tests {
         ] {
             assert_eq!(Heading::unpack(heading.pack()), heading);
         }
-    }
-
-    #[test]
-    fn a_formatted_table_opens_and_garbage_does_not() {
-        let pool = Pool::emulated(1 << 20).unwrap();
-        let config = Config { partitions: 3, per_partition: 4, words: 12 };
-        let mut op = pool.op().unwrap();
-        let block = op.reserve_bytes(Table::bytes(config), 64).unwrap();
-        let base = block.ptr().offset();
-        assert!(Table::at(&pool, base).is_err());
-        let flushed = Table::format(&pool, base, config).unwrap();
-        pool.pm().fence(flushed).unwrap();
-        let table = Table::at(&pool, base).unwrap();
-        assert_eq!(table.config(), config);
-        assert!(table.slot(&pool, 11).is_ok());
-        assert!(table.slot(&pool, 12).is_err());
     }
 }

@@ -109,6 +109,10 @@
 //!   in the order in which they were stored (each store is a Release), the status last. A longer one is
 //!   durable first: otherwise lines of two incarnations could stand under one outcome.
 //!
+//! `tests/loom` compiles these very files over a model checker's atomics, and asserts the invariants at
+//! every store, in every interleaving of two or three threads on one to three words (with a bound on
+//! preemptions) and for every value that a load may return.
+//!
 //! Reads are wait-free but for the reuse of a descriptor under their eyes: they take no lock, help
 //! nobody, flush nothing, and never see what a crash could take back.
 //!
@@ -192,6 +196,7 @@ mod install;
 mod layout;
 mod mwcas;
 mod partition;
+mod primitive;
 mod publish;
 mod read;
 mod reclaim;

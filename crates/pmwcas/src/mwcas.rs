@@ -195,3 +195,27 @@ impl<M: Medium> fmt::Debug for Mwcas<M> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+
+    #[test]
+    fn claims_ascend_and_words_of_one_cell_have_one() {
+        let config = Config { partitions: 1, per_partition: 4, words: 32 };
+        let claims = Claims::new(config, true);
+        let entry = |target| Entry { target, ..Entry::EMPTY };
+        let mut entries: Vec<_> = (1..32).map(|i| entry(8 * i)).collect();
+        entries.push(entry(0)); // a block of memory
+        let claimed = claims.of(&entries);
+        assert!(claimed.numbers().is_sorted_by(|a, b| a < b));
+        assert!(claimed.numbers().len() < 31, "32 cells: some words share one");
+        for entry in &entries[..31] {
+            assert!(claimed.numbers().contains(&claims.of(&[*entry]).numbers()[0]));
+        }
+        let covered = Entry { covered: true, ..entry(8) };
+        assert_eq!(claims.of(&[covered, entry(16)]).numbers(), claims.of(&[entry(16)]).numbers());
+        assert!(Claims::new(config, false).of(&entries).numbers().is_empty());
+    }
+}

@@ -2,15 +2,15 @@
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU64, AtomicUsize, fence};
 use core::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use pmindex_core::{Medium, PmError};
+use pmindex_core::PmError;
 
 use crate::config::Config;
 use crate::drive::Driver;
 use crate::entry::Entry;
+use crate::primitive::{AtomicU64, AtomicUsize, Medium, fence};
 
 /// A descriptor whose operation is over, waiting to be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,18 @@ pub(crate) enum Outcome {
     Committed(u64),
     /// Nothing: none of its words ever held a pointer that could be on the medium.
     Failed,
+}
+
+impl Decided {
+    /// Whether the descriptor may be reused: recovery looks into it no more (the horizon that is
+    /// durable is past it), and no other thread is in it.
+    pub(crate) fn is_reusable(&self, horizon: u64, protected: &[u64]) -> bool {
+        let over = match self.outcome {
+            Outcome::Committed(stamp) => stamp <= horizon,
+            Outcome::Failed => true,
+        };
+        over && !protected.contains(&(u64::from(self.slot) + 1))
+    }
 }
 
 /// What one thread at a time has of a partition.
@@ -67,7 +79,7 @@ pub(crate) struct Partitions {
     instance: u64,
 }
 
-static INSTANCES: AtomicU64 = AtomicU64::new(1);
+static INSTANCES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(1);
 
 thread_local! {
     /// The instance and the partition that this thread used last.

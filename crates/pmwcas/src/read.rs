@@ -11,9 +11,10 @@
 //! The reader holds nothing while it looks into a descriptor; if it finds the heading of another
 //! incarnation afterwards, the word has changed since, and it starts again.
 
-use pmindex_core::{Medium, PmCell, PmError, PmU64, Word};
+use pmindex_core::PmError;
 
 use crate::mwcas::Mwcas;
+use crate::primitive::{Medium, PmCell, PmU64, Word};
 use crate::status::State;
 use crate::word::{Content, MAX_VALUE, Pointer};
 

@@ -35,11 +35,7 @@ impl<M: Medium> Session<'_, M> {
         let mut owners = Vec::new();
         let local = &mut *self.local;
         local.decided.retain(|decided| {
-            let over = match decided.outcome {
-                Outcome::Committed(stamp) => stamp <= horizon,
-                Outcome::Failed => true,
-            };
-            if !over || protected.contains(&(u64::from(decided.slot) + 1)) {
+            if !decided.is_reusable(horizon, &protected) {
                 return true;
             }
             if decided.owns {

@@ -206,4 +206,20 @@ mod tests {
         let owned = [pool.pptr(root).offset(), block.offset(), table.offset()];
         pool.audit(owned.into_iter()).expect("the block is still its owner's");
     }
+
+    #[test]
+    fn a_formatted_table_opens_and_garbage_does_not() {
+        let pool = Pool::emulated(1 << 20).unwrap();
+        let config = Config { partitions: 3, per_partition: 4, words: 12 };
+        let mut op = pool.op().unwrap();
+        let block = op.reserve_bytes(Table::bytes(config), 64).unwrap();
+        let base = block.ptr().offset();
+        assert!(Table::at(&pool, base).is_err());
+        let flushed = Table::format(&pool, base, config).unwrap();
+        pool.pm().fence(flushed).unwrap();
+        let table = Table::at(&pool, base).unwrap();
+        assert_eq!(table.config(), config);
+        assert!(table.slot(&pool, 11).is_ok());
+        assert!(table.slot(&pool, 12).is_err());
+    }
 }

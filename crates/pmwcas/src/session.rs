@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 use pmindex_core::{Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved};
 
 use crate::descriptor::Descriptor;
-use crate::drive::{Action, Progress};
+use crate::drive::Action;
 use crate::entry::{Entry, Policy};
 use crate::layout::{CARRIED_WORDS, Carried, Places};
 use crate::mwcas::Mwcas;
@@ -209,27 +209,6 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(None)
     }
 
-    /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
-    fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
-        self.local.driver.private = true;
-        let outcome = loop {
-            match self.mwcas.drive(action, &mut self.local.driver)? {
-                Progress::Done(stamp) => break stamp,
-                Progress::Blocked(place, pointer) => {
-                    let private = core::mem::replace(&mut self.local.driver.private, false);
-                    self.help(place, pointer)?;
-                    self.local.driver.private = private;
-                }
-                Progress::Gone => {
-                    let offset = self.mwcas.table_offset();
-                    return Err(PmError::Corrupt { what: "a descriptor in use", offset });
-                }
-            }
-        };
-        self.local.driver.private = false;
-        Ok(outcome)
-    }
-
     fn per_partition(&self) -> usize {
         self.mwcas.config().per_partition as usize
     }
@@ -269,4 +248,36 @@ impl<'m, M: Medium> Session<'m, M> {
 /// A block's offset as a pointer to anything.
 pub(crate) const fn block_at(offset: u64) -> PPtr<u64> {
     PPtr::new(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pmindex_core::{Medium, PmU64, Pool};
+
+    use crate::{Config, Mwcas};
+
+    #[test]
+    fn lines_that_another_thread_flushes_are_forgotten() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let word = pool
+            .create_index::<PmU64>("word", *b"word    ", 0, |word| {
+                pool.pm().store(word, 0);
+                pool.pm().flush(word)
+            })
+            .expect("room");
+        let config = Config { partitions: 2, per_partition: 8, words: 4 };
+        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
+        let word = pool.get(word.root::<PmU64>()).expect("there");
+        let mut one = mwcas.session().expect("free");
+        let mut other = mwcas.session().expect("free");
+        for value in 0..1000 {
+            let mut op = one.descriptor();
+            op.add_word(word, value, value + 1).expect("room");
+            assert!(op.execute().expect("emulated"));
+            other.move_horizon().expect("emulated");
+            assert!(one.local.changed.len() <= 8, "{} lines", one.local.changed.len());
+        }
+    }
 }

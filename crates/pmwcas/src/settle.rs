@@ -20,12 +20,13 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use pmindex_core::{Flushed, LINE, Medium, PmError};
+use pmindex_core::{LINE, PmError};
 
 use crate::drive::Action;
 use crate::entry::Entry;
 use crate::layout::Carried;
 use crate::mwcas::Mwcas;
+use crate::primitive::{Flushed, Medium};
 use crate::session::Session;
 use crate::status::{State, Status};
 
@@ -183,36 +184,4 @@ fn lines_changed<'a>(
     let targets = entries.iter().filter(|e| e.target != 0).map(|e| e.target);
     let carried = carried.into_iter().flat_map(Carried::values).map(|(word, _)| word);
     targets.chain(carried).map(|word| word - word % LINE as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use pmindex_core::{Medium, PmU64, Pool};
-
-    use crate::{Config, Mwcas};
-
-    #[test]
-    fn lines_that_another_thread_flushes_are_forgotten() {
-        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
-        let word = pool
-            .create_index::<PmU64>("word", *b"word    ", 0, |word| {
-                pool.pm().store(word, 0);
-                pool.pm().flush(word)
-            })
-            .expect("room");
-        let config = Config { partitions: 2, per_partition: 8, words: 4 };
-        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
-        let word = pool.get(word.root::<PmU64>()).expect("there");
-        let mut one = mwcas.session().expect("free");
-        let mut other = mwcas.session().expect("free");
-        for value in 0..1000 {
-            let mut op = one.descriptor();
-            op.add_word(word, value, value + 1).expect("room");
-            assert!(op.execute().expect("emulated"));
-            other.move_horizon().expect("emulated");
-            assert!(one.local.changed.len() <= 8, "{} lines", one.local.changed.len());
-        }
-    }
 }

@@ -138,6 +138,9 @@ impl Region {
         if huge {
             // SAFETY: the range was just mapped.
             unsafe { sys::advise_huge(target, end - from) }
+            if kind != MapKind::Private {
+                self.ahead.ask_for_huge();
+            }
         }
         self.set_len(end);
         Ok(())

@@ -29,6 +29,14 @@ pub(crate) unsafe fn advise_huge(_: NonNull<u8>, _: usize) {}
 /// None is needed.
 pub(crate) unsafe fn wipe_on_fork(_: NonNull<u8>, _: usize) {}
 
+/// Pages are as large as they are.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn collapse(_: NonNull<u8>, _: usize) -> bool {
+    false
+}
+
 /// Pages come when they are used.
 ///
 /// # Safety
