@@ -290,7 +290,6 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             }
             leaves.start = usize::from(!inside?);
         }
-        cut |= leaves.len() > self.limit;
         leaves.end = leaves.end.min(leaves.start + self.limit);
         Ok((leaves, cut))
     }

@@ -355,6 +355,35 @@ fn walks_go_on_into_the_trees_behind() {
     }
 }
 
+/// The leaf at a walk's bound goes while its key is read: whatever was read is not believed.
+#[test]
+fn a_leaf_that_goes_while_a_walk_reads_its_key_is_not_met() {
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(1).unwrap();
+    let nodes = Nodes::new(100).unwrap();
+    let root = roots.get(roots.alloc().unwrap());
+    let keys = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+        key.push(&[leaf as u8; 2]);
+        Ok(())
+    };
+    let plain = Tree::new(&nodes, root, &keys);
+    for (key, leaf) in [([1u8, 1], 1), ([2, 2], 2), ([3, 3], 3)] {
+        plain.insert(pm, &key, leaf).unwrap();
+    }
+    for fails in [true, false] {
+        let racing = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+            assert!(plain.remove_leaf(pm, &[2, 2], leaf).unwrap());
+            key.push(&[2, 0]); // of another leaf, before the bound
+            if fails { Err(PmError::Corrupt { what: "", offset: 0 }) } else { Ok(()) }
+        };
+        let tree = Tree::new(&nodes, root, &racing);
+        let found = tree.ceiling(pm, &[2, 1]).unwrap().map(|place| place.leaf);
+        assert_eq!(found, Some(3), "{fails}");
+        plain.insert(pm, &[2, 2], 2).unwrap();
+    }
+}
+
 #[test]
 fn keys_out_of_order_are_refused_by_build() {
     struct Wrong(Vec<&'static [u8]>);
