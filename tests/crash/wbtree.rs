@@ -6,16 +6,17 @@ use pmindex::SharedWbTree;
 use pmindex::core::Traced;
 use pmindex_testkit::crash::CrashIndex;
 
-/// wBTree with 8-byte keys and values, four to a leaf.
+/// wBTree with 8-byte keys and values, three to a leaf; and four leaves to a node, because one of three
+/// has no room to replace an entry while tickets of a split name it.
 pub(crate) struct WbTreeWords;
 
 impl CrashIndex for WbTreeWords {
     type Key = u64;
     type Value = u64;
-    type Index = SharedWbTree<u64, u64, Traced, 4, 3>;
+    type Index = SharedWbTree<u64, u64, Traced, 3, 4>;
     const NAME: &'static str = "wbtree";
     // Few, so that leaves empty; enough for two levels of inner nodes.
-    const KEYS: u64 = 13;
+    const KEYS: u64 = 16;
 
     fn key(n: u64) -> u64 {
         n
@@ -54,15 +55,15 @@ impl CrashIndex for WbTreeBytes {
     }
 }
 
-/// wBTree with values of two words: an update takes another slot, an insert two fences.
+/// wBTree with values of two words: an update goes through the redo log, an insert takes two fences.
 pub(crate) struct WbTreeValues;
 
 impl CrashIndex for WbTreeValues {
     type Key = u64;
     type Value = u128;
-    type Index = SharedWbTree<u64, u128, Traced, 4, 3>;
+    type Index = SharedWbTree<u64, u128, Traced, 4, 5>;
     const NAME: &'static str = "wbtree-values";
-    const KEYS: u64 = 13;
+    const KEYS: u64 = 20;
 
     fn key(n: u64) -> u64 {
         n

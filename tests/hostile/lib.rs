@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod attack;
+mod corpus;
 #[cfg(test)]
 mod tests;
 
 pub use attack::{Damage, How, Target};
+pub use corpus::{carry_out, kept};

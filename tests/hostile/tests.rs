@@ -6,7 +6,7 @@ use pmindex::Kind;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::{Damage, How, Target};
+use crate::{Damage, How, Target, carry_out, kept};
 
 /// Attacks of one target.
 const ATTACKS: u32 = 150;
@@ -66,4 +66,19 @@ fn whatever_a_file_contains_is_an_error_or_an_answer() {
         let opened = opened.get();
         assert!(opened > ATTACKS / 10, "{}: only {opened} attacks got in", target.name);
     }
+}
+
+/// One in so many of the inputs that the fuzzer keeps: each takes some milliseconds.
+const SHARE: usize = 8;
+
+#[test]
+fn what_the_fuzzer_keeps_is_an_error_or_an_answer() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let targets = Target::all(dir.path());
+    let mut tried = 0;
+    for bytes in kept().step_by(SHARE) {
+        carry_out(&targets, &bytes);
+        tried += 1;
+    }
+    assert!(tried >= 100, "only {tried} inputs are kept");
 }

@@ -1,5 +1,7 @@
 //! `cargo xtask fuzz`: attacks every kind of index with damaged pool files, guided by coverage.
 
+use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 
 use crate::shell::{output, root, run_cargo};
@@ -10,12 +12,18 @@ pub(crate) struct Args {
     /// Seconds of one processor
     #[arg(long, value_name = "S", default_value_t = 600)]
     seconds: u64,
+    /// Then write the fewest inputs that reach all that was reached to tests/hostile/corpus.txt
+    #[arg(long)]
+    keep: bool,
 }
+
+/// Inputs that are kept, one a line, in hexadecimal digits.
+const KEPT: &str = "tests/hostile/corpus.txt";
 
 /// Two bytes that choose, and twelve damages of ten.
 const LONGEST: &str = "-max_len=122";
 
-/// Runs the fuzzer; its corpus is kept and grows.
+/// Runs the fuzzer from the inputs that are kept; its corpus stays and grows.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     if output("cargo", &["fuzz", "--version"]).is_err() {
         return Err(
@@ -23,27 +31,72 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         );
     }
     let corpus = root().join("fuzz/corpus/hostile");
-    std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
+    make(&corpus)?;
+    unpack(&corpus)?;
     let seconds = format!("-max_total_time={}", args.seconds);
     // A hang is a finding: no attack takes long. Short inputs damage nothing: long ones at once.
-    let arguments = [
-        "fuzz",
-        "run",
-        "hostile",
-        "--",
-        &seconds,
-        "-timeout=20",
-        "-rss_limit_mb=2048",
-        "-len_control=0",
-        LONGEST,
-    ];
-    run_cargo(&arguments, &[("RUSTUP_TOOLCHAIN", "nightly")])?;
+    fuzz(&[&seconds, "-timeout=20", "-rss_limit_mb=4096", "-len_control=0", LONGEST])?;
     let found = root().join("fuzz/artifacts/hostile");
-    let left = std::fs::read_dir(&found).map(Iterator::count).unwrap_or_default();
+    let left = fs::read_dir(&found).map(Iterator::count).unwrap_or_default();
     if left > 0 {
         return Err(format!("{left} findings in {}", relative(&found)));
     }
+    if args.keep { keep(&corpus) } else { Ok(()) }
+}
+
+fn fuzz(options: &[&str]) -> Result<(), String> {
+    let arguments = [&["fuzz", "run", "hostile", "--"], options].concat();
+    run_cargo(&arguments, &[("RUSTUP_TOOLCHAIN", "nightly")]).map(drop)
+}
+
+/// Writes the inputs that are kept into the corpus.
+fn unpack(corpus: &Path) -> Result<(), String> {
+    let kept = root().join(KEPT);
+    let text = fs::read_to_string(&kept).map_err(|e| format!("{KEPT}: {e}"))?;
+    for (number, line) in text.lines().enumerate() {
+        let digits = line.as_bytes().as_chunks::<2>().0.iter();
+        let byte = |pair| str::from_utf8(pair).ok().and_then(|p| u8::from_str_radix(p, 16).ok());
+        let bytes: Option<Vec<u8>> = digits.map(|pair| byte(pair)).collect();
+        let bytes = bytes.ok_or_else(|| format!("{KEPT}:{}: no input", number + 1))?;
+        write(&corpus.join(format!("kept-{number:05}")), &bytes)?;
+    }
     Ok(())
+}
+
+/// Merges the corpus, and writes what is left of it to the file.
+fn keep(corpus: &Path) -> Result<(), String> {
+    let merged = root().join("fuzz/corpus/merged");
+    let _ = fs::remove_dir_all(&merged);
+    make(&merged)?;
+    fuzz(&["-merge=1", "-rss_limit_mb=4096", LONGEST, &text(&merged), &text(corpus)])?;
+    let mut inputs = Vec::new();
+    for entry in fs::read_dir(&merged).map_err(|e| e.to_string())? {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        inputs.push(fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?);
+    }
+    inputs.sort();
+    let mut lines = String::new();
+    for input in &inputs {
+        for byte in input {
+            let _ = write!(lines, "{byte:02x}");
+        }
+        lines.push('\n');
+    }
+    write(&root().join(KEPT), lines.as_bytes())?;
+    println!("{} inputs are kept in {KEPT}", inputs.len());
+    Ok(())
+}
+
+fn make(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    fs::write(path, bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn relative(path: &Path) -> String {

@@ -17,7 +17,7 @@ use pmindex_core::{Mapped, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 
 use super::access::At;
-use super::entry::Sought;
+use super::entry::{Entry, Sought};
 use super::layout::Form;
 use super::tree::FastFair;
 
@@ -145,7 +145,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out)
+        let mut range = self.range(K::owned(from)..);
+        let all = out.len().saturating_add(limit);
+        while out.len() < all && range.append_leaf(all, out)? {}
+        Ok(())
     }
 
     /// The least record.
@@ -175,10 +178,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (lower, upper): (&Bound<K>, &Bound<K>),
         items: &mut VecDeque<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
-        let copied = self.copy_records(at, |key, value| {
-            let (low, high) = (below(key, lower), above(key, upper));
+        let copied = self.copy_records(at, |key, entry| {
+            let (low, high) = (below(&key, lower), above(&key, upper));
             if !(low || high) {
-                items.push_back((key.clone(), value?));
+                items.push_back((key, Form::<K, V>::value(&self.pool, entry)?));
             }
             Ok(Outside { below: low, above: high })
         });
@@ -195,7 +198,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_records(
         &self,
         at: &At<'_>,
-        mut take: impl FnMut(&K, Result<V, PmError>) -> Result<Outside, PmError>,
+        mut take: impl FnMut(K, Entry) -> Result<Outside, PmError>,
     ) -> Result<Outside, PmError> {
         let leaf = self.leaf(at.leaf)?;
         let image = leaf.image(self.pm());
@@ -203,7 +206,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut each = |i: usize| {
             let entry = image.entry(i);
             let key = Form::<K, V>::key(&self.pool, entry)?;
-            let Outside { below, above } = take(&key, Form::<K, V>::value(&self.pool, entry))?;
+            let Outside { below, above } = take(key, entry)?;
             outside.below |= below;
             outside.above |= above;
             Ok::<(), PmError>(())
@@ -313,25 +316,36 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Appends up to `limit` records.
-    pub(super) fn append_to(
-        &mut self,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        let mut left = limit;
-        while left > 0 {
-            if self.front_items.is_empty() {
-                self.fill_front()?;
+    /// Appends the records of the next leaf of a range without an upper bound of which nothing was
+    /// given out otherwise, until there are `all`. Whether there may be more.
+    fn append_leaf(&mut self, all: usize, out: &mut Vec<(K, V)>) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, out.len());
+        let mut barren = Barren::default();
+        while out.len() == before {
+            let Some(at) = self.front_leaf()? else { return Ok(false) };
+            let lower = &self.lower;
+            let copied = tree.copy_records(&at, |key, entry| {
+                if out.len() < all && !below(&key, lower) {
+                    out.push((key, Form::<K, V>::value(&tree.pool, entry)?));
+                }
+                Ok(Outside { below: false, above: false })
+            });
+            if !at.validate(tree.pm()) {
+                out.truncate(before);
+                tree.pm().spin();
+                continue;
             }
-            let taken = left.min(self.front_items.len());
-            if taken == 0 {
-                break;
+            if let Err(error) = copied {
+                out.truncate(before);
+                return Err(error.into());
             }
-            out.extend(self.front_items.drain(..taken));
-            left -= taken;
+            barren.one_more(&at, tree.leaf_limit())?;
+            self.front = Front::After(at);
         }
-        Ok(())
+        if let Some((greatest, _)) = out.last() {
+            self.lower = Bound::Excluded(greatest.clone());
+        }
+        Ok(true)
     }
 
     #[cold]

@@ -5,7 +5,7 @@ use pmindex_core::{Flushed, Medium, Op, PPtr, PmCell, PmError, PmPtr, PmType, Pm
 use crate::entry::{Entry, Policy};
 use crate::error::MwcasError;
 use crate::recycle::RecyclerId;
-use crate::session::{Later, Prepared, Session};
+use crate::session::{Later, Prepared, Session, Shown};
 use crate::word::MAX_VALUE;
 
 /// One operation while it is put together: which words, from which values, to which.
@@ -29,7 +29,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         recycler: RecyclerId,
     ) -> Self {
         let (blocks, filled, later) = (Vec::new(), Vec::new(), Vec::new());
-        let prepared = Prepared { entries, op: None, blocks, filled, later, recycler };
+        let prepared = Prepared { entries, op: None, blocks, filled, later, shown: None, recycler };
         Self { session, prepared }
     }
 
@@ -50,7 +50,67 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         new: W,
     ) -> Result<(), MwcasError> {
         let (old, new) = (checked(expected)?, checked(new)?);
-        self.add(cell.as_word(), old, new, Policy::None)
+        self.add(cell.as_word(), Entry { old, new, ..Entry::EMPTY })
+    }
+
+    /// As [`add_word`](Self::add_word), for a word that another word of the operation *covers*: no
+    /// operation ever changes this word without having that other word, added by `add_word`, as
+    /// well. (A node's words and its version, say.) It saves what keeps operations on this word
+    /// apart; nothing else is different.
+    ///
+    /// # Errors
+    /// As [`add_word`](Self::add_word).
+    ///
+    /// # Panics
+    /// If the word is not in the pool.
+    #[inline]
+    pub fn add_covered_word<W: Word>(
+        &mut self,
+        cell: &PmCell<W>,
+        expected: W,
+        new: W,
+    ) -> Result<(), MwcasError> {
+        let (old, new) = (checked(expected)?, checked(new)?);
+        self.add(cell.as_word(), Entry { old, new, covered: true, ..Entry::EMPTY })
+    }
+
+    /// Adds a word that shows a record: `cell` has had `expected` since this thread reserved it, and
+    /// shall have `new`; `record` are the words that are to be read from then on, which this thread
+    /// has filled, and nobody else has looked at. They need not be flushed. One record for each
+    /// operation.
+    ///
+    /// The word must be covered ([`add_covered_word`](Self::add_covered_word)). It must never hold
+    /// `expected` again before every thread that is pinned has left; and its change can be seen
+    /// before that of the other words (not before it is durable).
+    ///
+    /// # Cost
+    /// Nothing but the flush of the record, if it has at most two words and the operation one other
+    /// word, which stands less than 2048 words before `record` and `cell`; else that of a word, and
+    /// the operation's first fence.
+    ///
+    /// # Errors
+    /// As [`add_word`](Self::add_word).
+    ///
+    /// # Panics
+    /// If the words are not in the pool, or the operation shows a record already.
+    #[inline]
+    pub fn show(
+        &mut self,
+        cell: &PmU64,
+        expected: u64,
+        new: u64,
+        record: &[PmU64],
+    ) -> Result<(), MwcasError> {
+        assert!(self.prepared.shown.is_none(), "one record for each operation");
+        let (old, new, target) = (checked(expected)?, checked(new)?, self.offset_of(cell));
+        if self.position(target).is_ok() {
+            return Err(MwcasError::Duplicate { offset: target });
+        }
+        self.check_room()?;
+        let word = Entry { target, old, new, covered: true, ..Entry::EMPTY };
+        let at = record.first().map_or(0, |first| self.offset_of(first));
+        self.prepared.shown = Some(Shown { word, record: at, words: record.len() });
+        Ok(())
     }
 
     /// Adds a word whose new value is given later, by [`set`](Self::set) or
@@ -69,7 +129,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         policy: Policy,
     ) -> Result<(), MwcasError> {
         let old = checked(expected)?;
-        self.add(cell.as_word(), old, UNSET, policy)
+        self.add(cell.as_word(), Entry { old, new: UNSET, policy, ..Entry::EMPTY })
     }
 
     /// Gives a reserved entry its new value: no block of its own, so its policy must not free it.
@@ -187,7 +247,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     }
 
     /// Makes words durable before the operation can take place: a record that it shows, say. They
-    /// are flushed under the operation's first fence that counts, and cost no other.
+    /// are flushed under the operation's first fence, which is one of two then.
     ///
     /// # Panics
     /// If the words are not in the pool.
@@ -216,10 +276,10 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// `false` if not, and then nothing has changed. Durable on return.
     ///
     /// # Cost
-    /// With `w` words on `w` lines: `ceil((16 + 24 w) / 64)` lines for the descriptor, 1 for the
-    /// outcome, `w` for the new values (in batches, at most one line more a batch), 2 fences. One
-    /// fence more if it allocates; freeing takes 2 fences a batch. An operation that finds an
-    /// unexpected value at its start flushes nothing.
+    /// With one or two words, on `w` lines: 1 line for descriptor and outcome, `w` for the new values
+    /// (in batches, at most one line more a batch), 1 fence. With more: `ceil((16 + 24 w) / 64)` lines
+    /// for the descriptor besides, 2 fences. One fence more if it allocates; freeing takes 2 fences a
+    /// batch. An operation that finds an unexpected value flushes nothing, at its start at least.
     ///
     /// # Errors
     /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost)
@@ -256,7 +316,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
 
     fn check_room(&self) -> Result<(), MwcasError> {
         let max = self.session.mwcas().config().words as usize;
-        if self.prepared.entries.len() < max {
+        if self.prepared.entries.len() + usize::from(self.prepared.shown.is_some()) < max {
             Ok(())
         } else {
             Err(MwcasError::TooManyWords { max })
@@ -266,9 +326,9 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// Adds a word in its place: entries are always in the order of installation. That costs least
     /// if words are added in ascending order, those of blocks last.
     #[inline]
-    fn add(&mut self, cell: &PmU64, old: u64, new: u64, policy: Policy) -> Result<(), MwcasError> {
+    fn add(&mut self, cell: &PmU64, entry: Entry) -> Result<(), MwcasError> {
         let target = self.offset_of(cell);
-        let entry = Entry { target, old, new, policy };
+        let entry = Entry { target, ..entry };
         if self.prepared.entries.last().is_none_or(|last| last.order() < entry.order()) {
             self.check_room()?;
             self.prepared.entries.push(entry);

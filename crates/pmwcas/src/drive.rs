@@ -5,11 +5,12 @@
 
 use core::sync::atomic::Ordering::AcqRel;
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64};
+use pmindex_core::{Durable, Flushed, Medium, PmError, PmU64};
 
+use crate::claims::Claimed;
 use crate::entry::Entry;
-use crate::install::Installed;
-use crate::layout::Slot;
+use crate::install::{Installed, Place};
+use crate::layout::{Carried, Heading, Slot};
 use crate::mwcas::Mwcas;
 use crate::status::{State, Status};
 use crate::word::{Content, Pointer};
@@ -21,18 +22,38 @@ pub(crate) struct Action<'a> {
     pub(crate) number: u32,
     pub(crate) seq: u64,
     pub(crate) entries: &'a [Entry],
+    pub(crate) carried: Option<Carried>,
+    pub(crate) claimed: Claimed,
     /// Whether the thread that has the descriptor drives it.
     pub(crate) own: bool,
 }
 
-/// Who drives.
-#[derive(Debug)]
+impl<'a> Action<'a> {
+    /// The operation of another thread, or one that its thread has left.
+    pub(crate) fn of_other<M: Medium>(
+        mwcas: &Mwcas<M>,
+        slot: Slot<'a>,
+        number: u32,
+        heading: Heading,
+        entries: &'a [Entry],
+    ) -> Self {
+        let carried = slot.load_carried(mwcas.pool.pm(), heading, entries);
+        let claimed = mwcas.claims.of(entries);
+        Self { slot, number, seq: heading.seq, entries, carried, claimed, own: false }
+    }
+}
+
+/// Who drives, and what its next fence takes along.
+#[derive(Debug, Default)]
 pub(crate) struct Driver {
     /// The partition of the thread.
     pub(crate) installer: u32,
     /// Whether no other thread can know the operation yet.
     pub(crate) private: bool,
-    /// Where the horizon is to move to with the fence of the next outcome: all before is durable.
+    /// S1 is due up to this stamp, on these lines.
+    pub(crate) settling: Option<u64>,
+    pub(crate) lines: Vec<u64>,
+    /// S2 is due: S1 is done up to this stamp.
     pub(crate) horizon: Option<u64>,
 }
 
@@ -42,7 +63,7 @@ pub(crate) enum Progress<'a> {
     /// The operation is over: whether it took place, and its stamp.
     Done(Option<u64>),
     /// Another operation's pointer is in the way.
-    Blocked(&'a PmU64, Pointer),
+    Blocked(Place<'a>, Pointer),
     /// The descriptor is not in this incarnation any more.
     Gone,
 }
@@ -69,18 +90,18 @@ impl<M: Medium> Mwcas<M> {
             }
             word = match status.state {
                 State::Undecided => {
-                    let next = match self.install_all(action, driver)? {
+                    let next = match self.take_hold(action, driver)? {
                         Installed::Everywhere if pm.is_volatile() => status.to(State::Committed, 0),
                         // Every word is this operation's: the stamp is later than that of every
                         // operation that changed one of them before.
                         Installed::Everywhere => status.to(State::Succeeded, self.next_stamp()),
                         Installed::Mismatch => status.to(State::Failed, 0),
-                        Installed::Decided => {
+                        Installed::Over => {
                             word = pm.load(cell);
                             continue;
                         }
-                        Installed::Blocked(word, pointer) => {
-                            return Ok(Progress::Blocked(word, pointer));
+                        Installed::Blocked(place, pointer) => {
+                            return Ok(Progress::Blocked(place, pointer));
                         }
                     };
                     // P2: the outcome. Fails if someone else decided, or closed the horizon over
@@ -91,16 +112,20 @@ impl<M: Medium> Mwcas<M> {
                     }
                 }
                 State::Succeeded => {
-                    // Not earlier: a pointer that goes into a word would wait for the flush.
-                    let horizon = match driver.horizon.take() {
-                        Some(upto) => self.flush_horizon(upto)?,
-                        None => Flushed::nothing(),
-                    };
-                    // durable before: any word shows its new value, to readers or on the medium.
-                    let outcome = pm.flush(cell);
-                    pm.fence(horizon.and(outcome))?;
-                    // LIN and DUR of a successful operation: from here on reads return the new
-                    // values. Release pairs with the Acquire in `read`.
+                    // durable before: any pointer is in a word, on the medium or for readers. With
+                    // the status goes what else is in its line.
+                    self.fence(driver, pm.flush(cell))?;
+                    if !self.mark(action, driver)? {
+                        let found = pm.load(cell);
+                        if found == word {
+                            let (what, offset) = ("a word in use", self.table_offset());
+                            return Err(PmError::Corrupt { what, offset });
+                        }
+                        word = found;
+                        continue;
+                    }
+                    // LIN of a successful operation (DUR was the fence): from here on reads return the
+                    // new values. Release pairs with the Acquire in `read`.
                     let committed = status.to(State::Committed, status.stamp).pack();
                     if action.own {
                         // Nobody stores anything else here until this thread retires it.
@@ -115,15 +140,125 @@ impl<M: Medium> Mwcas<M> {
                 }
                 State::Committed => {
                     self.finish(action)?;
+                    self.give_back(action);
                     return Ok(Progress::Done(Some(status.stamp)));
                 }
                 State::Failed => {
-                    self.roll_back(action)?;
+                    if pm.is_volatile() {
+                        self.roll_back(action)?;
+                    }
+                    self.give_back(action);
                     return Ok(Progress::Done(None));
                 }
                 State::Void => return Ok(Progress::Gone),
             };
         }
+    }
+
+    /// Sees to it that nobody else changes the operation's words, and that they have their expected
+    /// values.
+    #[inline(always)]
+    fn take_hold(
+        &self,
+        action: &Action<'_>,
+        driver: &mut Driver,
+    ) -> Result<Installed<'_>, PmError> {
+        if self.pool.pm().is_volatile() {
+            return self.install_all(action, State::Undecided, driver);
+        }
+        match self.claim_all(action, driver)? {
+            Installed::Everywhere => {}
+            other => return Ok(other),
+        }
+        // Nothing changes here while the claims are held; if they are not any more, the status is
+        // another one, and what comes out of this is not stored.
+        Ok(if self.is_as_expected(action.entries)? {
+            Installed::Everywhere
+        } else {
+            Installed::Mismatch
+        })
+    }
+
+    /// Whether every word has its expected value now.
+    pub(crate) fn is_as_expected(&self, entries: &[Entry]) -> Result<bool, PmError> {
+        for entry in entries.iter().take_while(|e| e.target != 0) {
+            if self.read(self.word_at(entry.target)?)? != entry.old {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts a durable operation's pointers into its words, and shows the record that it carries.
+    /// `false` if it went on meanwhile.
+    #[inline(always)]
+    fn mark(&self, action: &Action<'_>, driver: &mut Driver) -> Result<bool, PmError> {
+        if !self.show(action)? {
+            return Ok(false);
+        }
+        let installed = self.install_all(action, State::Succeeded, driver)?;
+        Ok(matches!(installed, Installed::Everywhere))
+    }
+
+    /// Shows the record that the operation carries. The shown word never has its former value again
+    /// (as long as this thread is pinned), so one compare-and-swap will do; it may come before other
+    /// words have their pointers, since nobody takes this word's value for the sign of another's.
+    #[inline(always)]
+    fn show(&self, action: &Action<'_>) -> Result<bool, PmError> {
+        let Some(carried) = &action.carried else { return Ok(true) };
+        let (pm, word) = (self.pool.pm(), self.word_at(carried.shown)?);
+        loop {
+            let found = pm.load(word);
+            if found == carried.new {
+                return Ok(true);
+            }
+            // Later than the load: then what was loaded was from before the operation.
+            if !self.is_in(action, State::Succeeded) {
+                return Ok(false);
+            }
+            if pm.cas(word, found, carried.new).is_ok() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Gives the operation's claims back: it is over.
+    fn give_back(&self, action: &Action<'_>) {
+        let pm = self.pool.pm();
+        for (i, &number) in action.claimed.numbers().iter().enumerate() {
+            let place = Place::Claim(self.claims.cell(number));
+            let mut found = Pointer::full(action.number, action.seq, i).word();
+            // Someone may be turning a late tentative pointer into a full one: look again.
+            while let Err(now) = place.cas(pm, found, 0)
+                && let Content::Pointer(p) = Content::of(now)
+                && p.names(action.number, action.seq, i)
+            {
+                found = now;
+            }
+        }
+    }
+
+    /// A fence of a thread that has flushed something; it takes the steps of `settle` along.
+    #[track_caller]
+    pub(crate) fn fence(&self, driver: &mut Driver, flushed: Flushed) -> Result<Durable, PmError> {
+        let mut all = flushed;
+        let horizon = driver.horizon.take();
+        if let Some(upto) = horizon {
+            all = all.and(self.flush_horizon(upto)?);
+        }
+        let settling = driver.settling.take();
+        if settling.is_some() {
+            // Not earlier: a pointer that goes somewhere would wait for the flushes.
+            for &line in &driver.lines {
+                all = all.and(self.pool.pm().flush(self.word_at(line)?));
+            }
+        }
+        let durable = self.pool.pm().fence(all)?;
+        if let Some(upto) = horizon {
+            self.note_horizon(upto);
+        }
+        driver.horizon = settling;
+        Ok(durable)
     }
 
     /// A stamp later than every one given out before.
@@ -134,9 +269,9 @@ impl<M: Medium> Mwcas<M> {
 
     /// P3: puts the new values in place of the pointers. Not flushed here: until the horizon passes
     /// the operation's stamp, the durable outcome stands for them.
-    pub(crate) fn finish(&self, action: &Action<'_>) -> Result<(), PmError> {
+    fn finish(&self, action: &Action<'_>) -> Result<(), PmError> {
         let pm = self.pool.pm();
-        for (i, entry) in action.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
+        for (i, entry) in action.entries.iter().enumerate().take_while(|(_, e)| e.target != 0) {
             let word = self.word_at(entry.target)?;
             let full = Pointer::full(action.number, action.seq, i).word();
             let Err(found) = pm.cas(word, full, entry.new) else { continue };

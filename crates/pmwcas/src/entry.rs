@@ -49,15 +49,20 @@ pub(crate) struct Entry {
     /// The new value, or (without a target) a block to free on failure.
     pub(crate) new: u64,
     pub(crate) policy: Policy,
+    /// Whether no operation changes the word without the claim of another word that this operation
+    /// has as well.
+    pub(crate) covered: bool,
 }
 
 const OFFSET_BITS: u32 = 48;
 const POLICY_SHIFT: u32 = OFFSET_BITS;
 const LOW_SHIFT: u32 = POLICY_SHIFT + 2;
+const COVERED: u64 = 1 << (LOW_SHIFT + 8);
 
 impl Entry {
     /// No word and no block.
-    pub(crate) const EMPTY: Self = Self { target: 0, old: 0, new: 0, policy: Policy::None };
+    pub(crate) const EMPTY: Self =
+        Self { target: 0, old: 0, new: 0, policy: Policy::None, covered: false };
 
     /// The place in the order of installation: ascending targets, then the entries without one.
     pub(crate) const fn order(&self) -> u64 {
@@ -65,9 +70,10 @@ impl Entry {
     }
 
     /// The entry's first word on the medium:
-    /// `| 63..58: 0 | 57..50 incarnation | 49..48 policy | 47..0 offset |`.
+    /// `| 63..59: 0 | 58 covered | 57..50 incarnation | 49..48 policy | 47..0 offset |`.
     pub(crate) const fn pack_target(&self, seq: u64) -> u64 {
-        self.target | self.policy.bits() << POLICY_SHIFT | low_of(seq) << LOW_SHIFT
+        let covered = if self.covered { COVERED } else { 0 };
+        self.target | self.policy.bits() << POLICY_SHIFT | low_of(seq) << LOW_SHIFT | covered
     }
 
     /// Back from the medium's three words; the incarnation's low bits come separately.
@@ -78,6 +84,7 @@ impl Entry {
             old,
             new,
             policy: Policy::from_bits(target >> POLICY_SHIFT),
+            covered: target & COVERED != 0,
         };
         (entry, target >> LOW_SHIFT & 0xff)
     }
@@ -103,15 +110,17 @@ mod tests {
         for policy in
             [Policy::None, Policy::FreeNewOnFailure, Policy::FreeOldOnSuccess, Policy::FreeOne]
         {
-            let entry = Entry { target: (1 << 48) - 8, old: 1, new: 2, policy };
-            let packed = entry.pack_target(0x1fe);
-            assert_eq!(Entry::unpack([packed, 1, 2]), (entry, 0xfe));
+            for covered in [false, true] {
+                let entry = Entry { target: (1 << 48) - 8, old: 1, new: 2, policy, covered };
+                let packed = entry.pack_target(0x1fe);
+                assert_eq!(Entry::unpack([packed, 1, 2]), (entry, 0xfe));
+            }
         }
     }
 
     #[test]
     fn memory_entries_come_last() {
-        let at = |target| Entry { target, old: 0, new: 0, policy: Policy::None };
+        let at = |target| Entry { target, ..Entry::EMPTY };
         assert!(at(8).order() < at(16).order());
         assert!(at(1 << 40).order() < at(0).order());
     }

@@ -3,40 +3,41 @@
 //! A thread announces the descriptor it goes into (a hazard) and then looks whether the pointer that
 //! led there still stands: if so, the descriptor is not reused before the announcement ends. Only
 //! one descriptor is announced at a time: if the operation is itself blocked by another one, the
-//! thread lets go of the first and goes into the other. Operations take their words in ascending
+//! thread lets go of the first and goes into the other. Operations take their claims in ascending
 //! order, so the chain of who blocks whom has an end, and each turn completes an operation.
 
-use pmindex_core::{Medium, PmError, PmU64};
+use pmindex_core::{Medium, PmError};
 
 use crate::drive::{Action, Progress};
+use crate::install::Place;
 use crate::session::Session;
 use crate::word::Pointer;
 
 impl<'m, M: Medium> Session<'m, M> {
-    /// Gets rid of the pointer found in `word`: waits a little, then completes what is in the way.
+    /// Gets rid of the pointer found in `place`: waits a little, then completes what is in the way.
     pub(crate) fn help(
         &mut self,
-        mut word: &'m PmU64,
+        mut place: Place<'m>,
         mut pointer: Pointer,
     ) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         // An owner that is running is faster than two threads at one descriptor.
         for _ in 0..mwcas.patience {
-            if pm.load(word) != pointer.word() {
+            if place.load(pm) != pointer.word() {
                 return Ok(());
             }
             pm.spin();
         }
         loop {
             mwcas.partitions.protect(pm, self.me, pointer.slot());
-            let progress = if pm.load(word) == pointer.word() {
+            let progress = if place.load(pm) == pointer.word() {
                 self.drive_other(pointer)
             } else {
                 Ok(Progress::Gone)
             };
             mwcas.partitions.unprotect(pm, self.me);
             match progress? {
-                Progress::Blocked(next, other) => (word, pointer) = (next, other),
+                Progress::Blocked(next, other) => (place, pointer) = (next, other),
                 Progress::Done(_) | Progress::Gone => return Ok(()),
             }
         }
@@ -53,9 +54,8 @@ impl<'m, M: Medium> Session<'m, M> {
         }
         let mut view = core::mem::take(&mut self.local.view);
         slot.copy_entries(pm, heading, &mut view);
-        let action =
-            Action { slot, number: pointer.slot(), seq: heading.seq, entries: &view, own: false };
-        let progress = mwcas.drive(&action, &mut self.driver);
+        let action = Action::of_other(mwcas, slot, pointer.slot(), heading, &view);
+        let progress = mwcas.drive(&action, &mut self.local.driver);
         self.local.view = view;
         progress
     }

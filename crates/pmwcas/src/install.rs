@@ -1,19 +1,24 @@
-//! Phase 1: putting the operation's pointers into its words, in ascending order of offset.
+//! Putting an operation's pointers into places, in ascending order: into its claims while it is
+//! undecided, into its words once its outcome is durable. (In a volatile pool, where no descriptor has
+//! to become durable first, the words are their own claims.)
 //!
-//! A helper that was delayed could find the expected value in a word that the operation, long over,
+//! A helper that was delayed could find the expected value in a place that the operation, long over,
 //! changed and others changed back, and would then undo what they did. Therefore a pointer goes in
-//! *tentatively*; who put it there then looks whether the outcome is still open, and only then makes
-//! it *full*. A tentative pointer means the old value to everyone, whatever the outcome.
+//! *tentatively*; who put it there then looks whether the operation is still where that pointer
+//! belongs, and only then makes it *full*. A tentative pointer in a word means the old value to
+//! everyone, whatever the outcome.
 //!
-//! * Why a full pointer never appears after the outcome: who promotes has loaded the tentative
-//!   pointer first and the open outcome second. If the outcome came in between, the operation's own
-//!   last pass over the word took this very pointer away (a successful outcome needs the pointer to
-//!   be full before), and no tentative pointer comes back: each names its installer, and a thread
-//!   that put one there looks at the outcome before it would try again.
-//! * A late tentative pointer is taken away by its installer or by whoever meets it first. The
-//!   installer makes that durable before it leaves the descriptor: recovery finds no pointer into a
-//!   descriptor that was reused.
+//! * Why a full pointer never appears too late: who promotes has loaded the tentative pointer first
+//!   and the state second. If the operation went on in between, its own last pass over the place took
+//!   this very pointer away (going on needs the pointer to be full before), and no tentative pointer
+//!   comes back: each names its installer, and a thread that put one there does not try again.
+//! * A late tentative pointer is taken away by its installer or by whoever meets it first. If it was
+//!   in a word, the installer makes that durable before it leaves the descriptor: recovery finds no
+//!   pointer into a descriptor that was reused.
 //! * The owner's very first pointer goes in at once: nobody else can know the operation.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use pmindex_core::{Medium, PmError, PmU64};
 
@@ -22,30 +27,61 @@ use crate::mwcas::Mwcas;
 use crate::status::State;
 use crate::word::{Content, Pointer};
 
+/// Where a pointer goes: a word, or a claim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    Word(&'a PmU64),
+    Claim(&'a AtomicU64),
+}
+
+impl Place<'_> {
+    #[inline(always)]
+    pub(crate) fn load<M: Medium>(self, pm: &M) -> u64 {
+        match self {
+            Self::Word(word) => pm.load(word),
+            Self::Claim(cell) => {
+                pm.yield_point();
+                cell.load(Acquire)
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn cas<M: Medium>(self, pm: &M, current: u64, new: u64) -> Result<u64, u64> {
+        match self {
+            Self::Word(word) => pm.cas(word, current, new),
+            Self::Claim(cell) => {
+                pm.yield_point();
+                cell.compare_exchange(current, new, AcqRel, Acquire)
+            }
+        }
+    }
+}
+
 /// How far the installation came.
 #[derive(Debug)]
 pub(crate) enum Installed<'a> {
-    /// Every word holds the operation's full pointer (or held it, and the outcome is decided).
+    /// Every place holds the operation's full pointer (or held it, and the operation went on).
     Everywhere,
     /// A word has another value than expected.
     Mismatch,
-    /// The outcome is decided.
-    Decided,
-    /// Another operation's pointer is in this word.
-    Blocked(&'a PmU64, Pointer),
+    /// The operation went on.
+    Over,
+    /// Another operation's pointer is in this place.
+    Blocked(Place<'a>, Pointer),
 }
 
 impl<M: Medium> Mwcas<M> {
-    pub(crate) fn install_all(
+    /// Takes the operation's claims.
+    #[inline(always)]
+    pub(crate) fn claim_all(
         &self,
         action: &Action<'_>,
         driver: &mut Driver,
     ) -> Result<Installed<'_>, PmError> {
-        for entry in 0..action.entries.len() {
-            if action.entries[entry].target == 0 {
-                break; // blocks of memory come last
-            }
-            match self.install(action, entry, driver)? {
+        for (i, &number) in action.claimed.numbers().iter().enumerate() {
+            let place = Place::Claim(self.claims.cell(number));
+            match self.install(action, State::Undecided, (place, i), 0, driver)? {
                 Installed::Everywhere => {}
                 other => return Ok(other),
             }
@@ -53,57 +89,111 @@ impl<M: Medium> Mwcas<M> {
         Ok(Installed::Everywhere)
     }
 
-    fn install(
+    /// Puts pointers into the operation's words, which must have their old values, while it is in
+    /// `state`.
+    #[inline(always)]
+    pub(crate) fn install_all(
         &self,
         action: &Action<'_>,
-        entry: usize,
+        state: State,
         driver: &mut Driver,
     ) -> Result<Installed<'_>, PmError> {
+        for (i, entry) in action.entries.iter().enumerate() {
+            if entry.target == 0 {
+                break; // blocks of memory come last
+            }
+            let word = self.word_at(entry.target)?;
+            loop {
+                match self.install(action, state, (Place::Word(word), i), entry.old, driver)? {
+                    Installed::Everywhere => break,
+                    Installed::Blocked(_, late) if state == State::Succeeded => {
+                        // Later than the load: if the claims are still held, the pointer came late.
+                        if !self.is_in(action, state) {
+                            return Ok(Installed::Over);
+                        }
+                        self.take_out(word, late)?;
+                    }
+                    other => return Ok(other),
+                }
+            }
+        }
+        Ok(Installed::Everywhere)
+    }
+
+    /// Takes a late tentative pointer out of a word. While it stands there its installer is in the
+    /// descriptor, so that is not reused; if it went away meanwhile, it never comes back.
+    #[cold]
+    fn take_out(&self, word: &PmU64, late: Pointer) -> Result<(), PmError> {
+        let pm = self.pool.pm();
+        let values = self.slot(late.slot())?.load_values(pm, late.entry());
+        let (old, _) = values.ok_or(PmError::Corrupt {
+            what: "a pointer to no operation",
+            offset: self.table_offset(),
+        })?;
+        let _ = pm.cas(word, late.word(), old);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn install<'a>(
+        &self,
+        action: &Action<'_>,
+        state: State,
+        (place, entry): (Place<'a>, usize),
+        old: u64,
+        driver: &mut Driver,
+    ) -> Result<Installed<'a>, PmError> {
         let pm = self.pool.pm();
         let (number, seq) = (action.number, action.seq);
-        let word = self.word_at(action.entries[entry].target)?;
-        let old = action.entries[entry].old;
         let full = Pointer::full(number, seq, entry).word();
         let tentative = Pointer::tentative(number, seq, entry, driver.installer).word();
         loop {
-            let found = pm.load(word);
+            let found = place.load(pm);
             match Content::of(found) {
                 Content::Pointer(p) if p.names(number, seq, entry) => {
                     if p.is_full() {
                         return Ok(Installed::Everywhere);
                     }
-                    if !self.is_open(action) {
-                        return Ok(Installed::Decided);
+                    if !self.is_in(action, state) {
+                        return Ok(Installed::Over);
                     }
-                    let _ = pm.cas(word, found, full);
+                    let _ = place.cas(pm, found, full);
                 }
-                Content::Pointer(p) => return Ok(Installed::Blocked(word, p)),
+                Content::Pointer(p) => return Ok(Installed::Blocked(place, p)),
                 Content::Value(v) if v != old => return Ok(Installed::Mismatch),
                 Content::Value(_) if driver.private => {
-                    if pm.cas(word, old, full).is_ok() {
+                    if place.cas(pm, old, full).is_ok() {
                         driver.private = false;
                         return Ok(Installed::Everywhere);
                     }
                 }
                 Content::Value(_) => {
-                    if pm.cas(word, old, tentative).is_err() {
+                    if place.cas(pm, old, tentative).is_err() {
                         continue;
                     }
-                    if self.is_open(action) {
-                        let _ = pm.cas(word, tentative, full);
-                    } else {
-                        let _ = pm.cas(word, tentative, old);
+                    if self.is_in(action, state) {
+                        // Whoever takes the pointer away meanwhile either makes it full too, or the
+                        // operation went on. To try again could bring the pointer back.
+                        return Ok(match place.cas(pm, tentative, full) {
+                            Ok(_) => Installed::Everywhere,
+                            Err(found) if found == full => Installed::Everywhere,
+                            Err(_) => Installed::Over,
+                        });
+                    }
+                    let _ = place.cas(pm, tentative, old);
+                    if let Place::Word(word) = place {
                         // durable before: the descriptor can be reused.
                         self.persist_word(word)?;
-                        return Ok(Installed::Decided);
                     }
+                    return Ok(Installed::Over);
                 }
             }
         }
     }
 
-    fn is_open(&self, action: &Action<'_>) -> bool {
+    /// Whether the operation is in this state.
+    pub(crate) fn is_in(&self, action: &Action<'_>, state: State) -> bool {
         let status = action.slot.load_status(self.pool.pm());
-        status.state == State::Undecided && status.is_of(action.seq)
+        status.state == state && status.is_of(action.seq)
     }
 }

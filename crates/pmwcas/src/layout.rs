@@ -7,8 +7,13 @@
 //!
 //!  descriptor: | status | heading | entry 0 | entry 1 | ...    (entry: target, old, new)
 //!               0        8         16        40                 whole lines each
-//!  heading:    | 63..41: 0 | 40 allocates | 39..35 recycler | 34..30 entries - 1 | 29..0 incarnation |
+//!  heading:    | 63..41 carried | 40 allocates | 39..35 recycler | 34..30 entries - 1 | 29..0 incarnation |
+//!  carried:    | 63 record's words - 1 | 62..52 record's place | 51..41 shown word's place |
 //! ```
+//!
+//! An operation of one entry can *carry* a record and the word that shows it: in place of entry 1
+//! stand the shown word's new value and the record's words. Their places are distances, in words, from
+//! entry 0's target; 0 in all of these bits means that nothing is carried.
 //!
 //! An operation on two words fits one line. The horizon is the stamp up to which every successful
 //! operation's new values are durable in their words.
@@ -20,7 +25,7 @@ use crate::entry::Entry;
 use crate::status::{Status, low_of};
 use crate::word::SEQ_MASK;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x02\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x03\x00");
 const HEADER_WORDS: usize = 2 * LINE / 8;
 const HORIZON: usize = LINE / 8;
 const ENTRY_WORDS: usize = 3;
@@ -30,6 +35,9 @@ const SEQ_BITS: u32 = SEQ_MASK.count_ones();
 const COUNT_BITS: u32 = 5;
 const RECYCLER_BITS: u32 = 5;
 const ALLOCATES_SHIFT: u32 = SEQ_BITS + COUNT_BITS + RECYCLER_BITS;
+const CARRIED_SHIFT: u32 = ALLOCATES_SHIFT + 1;
+const DISTANCE_BITS: u32 = 11;
+const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
 /// The most recyclers.
 pub(crate) const MAX_RECYCLERS: usize = 1 << RECYCLER_BITS;
 
@@ -45,14 +53,82 @@ pub(crate) struct Heading {
     pub(crate) count: usize,
     pub(crate) recycler: usize,
     pub(crate) allocates: bool,
+    pub(crate) carried: Option<Places>,
+}
+
+/// Where a carried record and the word that shows it stand: distances from the first target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    shown: u64,
+    record: u64,
+    words: usize,
+}
+
+impl Places {
+    /// `None` if they cannot be said: too far away, or more words of a record than are carried.
+    pub(crate) fn of(target: u64, shown: u64, record: u64, words: usize) -> Option<Self> {
+        let distance = |at: u64| {
+            let distance = at.checked_sub(target)? / 8;
+            (distance <= DISTANCE_MASK).then_some(distance)
+        };
+        let (shown, record) = (distance(shown)?, distance(record)?);
+        let fits = shown != 0 && record != 0 && (1..=CARRIED_WORDS).contains(&words);
+        fits.then_some(Self { shown, record, words })
+    }
+
+    const fn pack(self) -> u64 {
+        (self.words as u64 - 1) << (2 * DISTANCE_BITS) | self.record << DISTANCE_BITS | self.shown
+    }
+
+    const fn unpack(bits: u64) -> Option<Self> {
+        if bits == 0 {
+            return None;
+        }
+        let (shown, record) = (bits & DISTANCE_MASK, bits >> DISTANCE_BITS & DISTANCE_MASK);
+        let words = (bits >> (2 * DISTANCE_BITS) & 1) as usize + 1;
+        Some(Self { shown, record, words })
+    }
+}
+
+/// The most words of a record that is carried.
+pub(crate) const CARRIED_WORDS: usize = 2;
+
+/// A record and the word that shows it, as a private copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// The word that shows the record, and what it shall hold.
+    pub(crate) shown: u64,
+    pub(crate) new: u64,
+    /// The record.
+    pub(crate) record: u64,
+    pub(crate) words: [u64; CARRIED_WORDS],
+    pub(crate) len: usize,
+}
+
+impl Carried {
+    /// The words it stands for and their values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let record = (0..).step_by(8).zip(&self.words[..self.len]);
+        let record = record.map(|(at, &word)| (self.record + at, word));
+        record.chain([(self.shown, self.new)])
+    }
 }
 
 impl Heading {
+    /// The heading of no operation.
+    pub(crate) const fn empty(seq: u64) -> Self {
+        Self { seq, count: 1, recycler: 0, allocates: false, carried: None }
+    }
+
     pub(crate) const fn pack(self) -> u64 {
         (self.seq & SEQ_MASK)
             | (self.count.saturating_sub(1) as u64) << SEQ_BITS
             | (self.recycler as u64) << (SEQ_BITS + COUNT_BITS)
             | (self.allocates as u64) << ALLOCATES_SHIFT
+            | match self.carried {
+                Some(places) => places.pack() << CARRIED_SHIFT,
+                None => 0,
+            }
     }
 
     pub(crate) const fn unpack(word: u64) -> Self {
@@ -61,6 +137,7 @@ impl Heading {
             count: (word >> SEQ_BITS & ((1 << COUNT_BITS) - 1)) as usize + 1,
             recycler: (word >> (SEQ_BITS + COUNT_BITS) & (MAX_RECYCLERS as u64 - 1)) as usize,
             allocates: word >> ALLOCATES_SHIFT & 1 != 0,
+            carried: Places::unpack(word >> CARRIED_SHIFT),
         }
     }
 }
@@ -117,7 +194,7 @@ impl Table {
             // Incarnations start where nobody can guess, so that no user data happens to look like a
             // pointer to one.
             let seq = mix(mix(slot) ^ pool.uuid() as u64 ^ (pool.uuid() >> 64) as u64);
-            let heading = Heading { seq: seq & SEQ_MASK, count: 1, recycler: 0, allocates: false };
+            let heading = Heading::empty(seq & SEQ_MASK);
             let at = HEADER_WORDS + slot_words(config) * slot as usize + 1;
             pool.pm().store(&words[at], heading.pack());
         }
@@ -215,6 +292,35 @@ impl<'p> Slot<'p> {
         }
     }
 
+    /// What the operation carries, if its first entry is of this incarnation.
+    #[inline]
+    pub(crate) fn load_carried<M: Medium>(
+        self,
+        pm: &M,
+        heading: Heading,
+        entries: &[Entry],
+    ) -> Option<Carried> {
+        let places = heading.carried?;
+        let target = entries.first().map(|entry| entry.target).filter(|&target| target != 0)?;
+        let cells = &self.words[Self::entry_at(1)..Self::entry_at(2)];
+        Some(Carried {
+            shown: target + 8 * places.shown,
+            new: pm.load(&cells[0]),
+            record: target + 8 * places.record,
+            words: [pm.load(&cells[1]), pm.load(&cells[2])],
+            len: places.words,
+        })
+    }
+
+    /// Writes what is carried. After [`write`](Self::write).
+    #[track_caller]
+    pub(crate) fn write_carried<M: Medium>(self, pm: &M, carried: &Carried) {
+        let cells = &self.words[Self::entry_at(1)..Self::entry_at(2)];
+        pm.store(&cells[0], carried.new);
+        pm.store(&cells[1], carried.words[0]);
+        pm.store(&cells[2], carried.words[1]);
+    }
+
     /// Writes everything but the status. The heading goes first: who reads an entry and then finds
     /// the heading of the old incarnation has read an entry of the old incarnation.
     #[track_caller]
@@ -225,6 +331,12 @@ impl<'p> Slot<'p> {
             pm.store(&words[1], entry.old);
             pm.store(&words[2], entry.new);
         }
+    }
+
+    /// Whether a descriptor of so many entries is one line, which the medium gets in the order in
+    /// which it was stored.
+    pub(crate) const fn is_one_line(count: usize) -> bool {
+        Self::entry_at(count) * 8 <= LINE
     }
 
     /// Flushes the lines that `count` entries take, the status included.
@@ -242,9 +354,11 @@ mod tests {
     fn two_words_fit_one_line_and_headings_survive_packing() {
         assert_eq!(Slot::entry_at(2) * 8, LINE);
         for heading in [
-            Heading { seq: 0, count: 1, recycler: 0, allocates: false },
-            Heading { seq: SEQ_MASK, count: 32, recycler: 31, allocates: true },
-            Heading { seq: 77, count: 12, recycler: 3, allocates: false },
+            Heading::empty(0),
+            Heading { count: 32, recycler: 31, allocates: true, ..Heading::empty(SEQ_MASK) },
+            Heading { count: 12, recycler: 3, ..Heading::empty(77) },
+            Heading { carried: Places::of(64, 72, 64 + 8 * DISTANCE_MASK, 1), ..Heading::empty(1) },
+            Heading { carried: Places::of(64, 64 + 8 * DISTANCE_MASK, 72, 2), ..Heading::empty(1) },
         ] {
             assert_eq!(Heading::unpack(heading.pack()), heading);
         }

@@ -1,5 +1,5 @@
 //! Persistent multi-word compare-and-swap: several words of a pool change together or not at all,
-//! lock-free, durably, in two fences.
+//! lock-free, durably, in one fence.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,36 +45,48 @@
 //! goes through [`Mwcas::read`]; words are stored plainly only before anyone else can reach them.
 //! There is no dirty bit.
 //!
+//! Which operation may change a word is said in DRAM, by *claims*: cells of a small table, found by the
+//! word's offset (`claims`).
+//!
 //! # An operation
 //!
 //! ```text
-//!             P1: descriptor durable        P2: outcome flushed            P3: values
-//!  Void --------------------------> Undecided ------> Succeeded ----> Committed --> (Void)
-//!                                        |               fence  LIN,DUR
-//!                                        +----------> Failed --> old values back --> (Void)
+//!            claims taken, words            P2: outcome and        pointers in         P3: values
+//!            compared                       descriptor durable     all words
+//!  Void ----> Undecided ----> Succeeded ----------------------------------> Committed -----> (Void)
+//!                 |                               DUR                          LIN    claims back
+//!                 +---------> Failed --> claims back --> (Void)
 //! ```
 //!
-//! 1. The descriptor (targets in ascending order, expected and new values) becomes durable. Nothing
-//!    in it but the status ever changes until it is reused.
-//! 2. Pointers to it are put into the words, in that order. They are *never flushed*.
-//! 3. The status becomes `Succeeded`, with a stamp from one global clock, or `Failed`; the former is
-//!    made durable and becomes `Committed`: the linearization point, and the durability point.
-//! 4. The new (or old) values replace the pointers. They are not flushed either: the durable
-//!    descriptor stands for them.
-//! 5. Later, for many operations at once, the words are made durable and the *horizon* moves over
+//! 1. The descriptor (targets in ascending order, expected and new values) is written. Nothing in it
+//!    but the status ever changes until it is reused. If it is longer than a line, or needs anything
+//!    else to be durable first (new blocks, records), a fence makes it durable here (P1).
+//! 2. The claims of the words are taken, in ascending order: pointers to the descriptor, in DRAM. Then
+//!    the words are compared with what is expected.
+//! 3. The status becomes `Succeeded`, with a stamp from one global clock, or `Failed`. The former is
+//!    made durable: with it, in the same line, the whole descriptor. From here on a crash does not take
+//!    the operation back: the durability point.
+//! 4. Pointers to the descriptor are put into the words. They are *never flushed*.
+//! 5. The status becomes `Committed`: the linearization point.
+//! 6. The new values replace the pointers, and the claims are given back. The values are not flushed
+//!    either: the durable descriptor stands for them.
+//! 7. Later, for many operations at once, the words are made durable and the *horizon* moves over
 //!    the stamps of these operations (`settle`). Only then may the descriptors be
 //!    reused.
 //!
-//! Any thread that meets a pointer can do all of the steps 2 to 5. Two operations that are in each
-//! other's way help each other; since pointers go in ascending order, helping ends.
+//! Any thread that meets a claim or a pointer can do all of the steps 2 to 7. Two operations that are
+//! in each other's way help each other; since claims are taken in ascending order, helping ends.
+//!
+//! In a volatile pool there are no claims: pointers go into the words in step 2, where they find the
+//! expected values, and `Committed` follows at once.
 //!
 //! # Why that is right
 //!
 //! * **I1** A plain value in a word is durable in effect: its operation is `Committed`, so its
 //!   outcome is durable, and until the horizon is past it recovery writes that value again.
 //! * **I2** The operations after the horizon are, for each word, the last ones that changed it: an
-//!   operation takes its stamp when all its words hold its pointers, hence after every operation
-//!   that changed one of them before, and the horizon moves over all stamps up to a number at once.
+//!   operation takes its stamp when it has all its claims, hence after every operation that changed one
+//!   of its words before, and the horizon moves over all stamps up to a number at once.
 //!   So replaying them in the order of their stamps gives the last value of every word, whatever an
 //!   eviction has left there. A value that comes back (A, B, A) confuses nobody: recovery does not
 //!   compare values.
@@ -83,24 +95,32 @@
 //!   late helper that put one in cleans up durably before it leaves, and nobody is in a descriptor
 //!   that is reused (a hazard per thread). An incarnation number in every pointer and entry makes
 //!   what a stalled reader or a crash in the middle of the reuse sees detectable.
-//! * **I4** A full pointer never appears in a word after the outcome is decided (see `install`): a
-//!   pointer means the old value before `Committed`, the new one after.
+//! * **I4** A full pointer never appears in a word but while its operation is `Succeeded`, nor in a
+//!   claim but while it is `Undecided` (see `install`): a pointer in a word means the old value before
+//!   `Committed`, the new one after.
 //! * **I5** A block that an operation allocates belongs to the descriptor by one store of the status
 //!   (the allocator's tickets name that word), and is freed, or handed to the structure for good, by
 //!   another one. Every crash in between leaves the descriptor to recovery.
+//! * **I6** No pointer is in a word before its descriptor is durable with its outcome. So no eviction
+//!   can leave one on the medium that recovery cannot explain, and an operation that fails leaves
+//!   nothing. While an operation is `Succeeded` it has all its claims, so its words hold their expected
+//!   values, its own pointers, or tentative pointers that came late.
+//! * **I7** A descriptor of one line needs no fence before its outcome: the medium has a line's words
+//!   in the order in which they were stored (each store is a Release), the status last. A longer one is
+//!   durable first: otherwise lines of two incarnations could stand under one outcome.
 //!
 //! Reads are wait-free but for the reuse of a descriptor under their eyes: they take no lock, help
 //! nobody, flush nothing, and never see what a crash could take back.
 //!
-//! An atomic read-modify-write is nowhere taken for a durability fence, and a fence separates each
-//! record from its commit (also on processors that do not order stores to one line).
+//! An atomic read-modify-write is nowhere taken for a durability fence.
 //!
 //! # Cost
 //!
-//! With `w` words on `w` lines: `ceil((16 + 24 w) / 64)` lines for P1, one for P2, `w` for the
-//! values, two fences. S1 and S2 of `settle` ride on the fences of P1 and P2 of a later operation;
-//! the horizon costs one line for each batch of half a partition's descriptors. All of it is
-//! counted, whoever does it; the golden file of the tests has the numbers. An operation that finds
+//! With one or two words: one line for P2, one for each word's line, one fence. With `w` more than two:
+//! `ceil((16 + 24 w) / 64)` lines for P1, one for P2, `w` for the values, two fences. S1 and S2 of
+//! `settle` ride on fences of later operations; the horizon costs one line for each batch of half a
+//! partition's descriptors. All of it is counted, whoever does it; the golden file of the tests has the
+//! numbers. An operation that finds
 //! an unexpected value at its start costs no flush and no fence. In a volatile pool nothing is
 //! stamped, flushed or settled.
 //!
@@ -134,7 +154,7 @@
 //! * *An incarnation that comes back.* A crash in P0 can leave entries of an operation that never was
 //!   under the heading of the one before, so its number is given again. Entries of both under one
 //!   status can only be those of an `Undecided` operation that allocates nothing, whose pointers are in
-//!   no word: nothing is freed by them.
+//!   no word: nothing is freed by them. (I7 is why no other status has them.)
 //! * *Addresses to be rebased*: everything is an offset.
 //!
 //! # For a BzTree
@@ -147,7 +167,10 @@
 //! status words of 63 bits; reads without pins where the node's memory is validated otherwise. What
 //! it must keep: a frozen node's words change no more (its status word is part of every operation on
 //! it), which is the contract for freeing it. Words on one line share its flush, so a node's status
-//! word and its first record entries belong together.
+//! word and its first record entries belong together. A node's other words are covered by its status
+//! word ([`add_covered_word`](Descriptor::add_covered_word)), so each operation on a node has one claim;
+//! and a record that goes in is part of the operation ([`show`](Descriptor::show)), whose line is
+//! durable in its place.
 //!
 //! # Progress
 //!
@@ -158,6 +181,7 @@
 //! owner that is running is faster than two threads at one descriptor.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod config;
 mod descriptor;
 mod drive;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use pmindex_core::{Mapped, Medium, PmError, PmPtr, PmU64, Pool, pm_struct};
 
+use crate::claims::Claims;
 use crate::config::Config;
 use crate::layout::{MAX_RECYCLERS, Slot, Table};
 use crate::partition::Partitions;
@@ -44,6 +45,7 @@ pub struct Mwcas<M: Medium = Mapped> {
     /// A horizon that is durable on the medium. `u64::MAX` in a volatile pool.
     pub(crate) durable: Padded,
     pub(crate) partitions: Partitions,
+    pub(crate) claims: Claims,
     pub(crate) recyclers: Recyclers<M>,
     pub(crate) patience: u32,
     recovery: Recovery,
@@ -139,6 +141,7 @@ impl<M: Medium> Mwcas<M> {
             clock: Padded(AtomicU64::new(recovery.horizon)),
             durable: Padded(AtomicU64::new(durable)),
             partitions: Partitions::new(table.config()),
+            claims: Claims::new(table.config(), !pool.pm().is_volatile()),
             recyclers: all,
             patience: 128,
             recovery,

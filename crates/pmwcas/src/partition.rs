@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Medium, PmError};
 
 use crate::config::Config;
+use crate::drive::Driver;
 use crate::entry::Entry;
 
 /// A descriptor whose operation is over, waiting to be reused.
@@ -25,8 +26,8 @@ pub(crate) struct Decided {
 pub(crate) enum Outcome {
     /// A horizon of at least this stamp.
     Committed(u64),
-    /// Its words, without the pointers that were taken out of them.
-    Failed { words_durable: bool },
+    /// Nothing: none of its words ever held a pointer that could be on the medium.
+    Failed,
 }
 
 /// What one thread at a time has of a partition.
@@ -40,17 +41,12 @@ pub(crate) struct Local {
     /// that an error or a panic ended.
     pub(crate) open: Vec<u32>,
     /// The lines to flush before the horizon moves over operations in `decided`: each with the
-    /// operation's stamp, or with [`FAILED`](Local::FAILED) if it had none.
+    /// operation's stamp.
     pub(crate) changed: Vec<(u64, u64)>,
     /// Buffers, kept so that operations need not allocate.
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
-    pub(crate) lines: Vec<u64>,
-}
-
-impl Local {
-    /// Later than every stamp.
-    pub(crate) const FAILED: u64 = u64::MAX;
+    pub(crate) driver: Driver,
 }
 
 #[derive(Debug)]

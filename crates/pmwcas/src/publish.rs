@@ -1,7 +1,8 @@
 //! Making an operation's descriptor durable, and the blocks it allocated its own.
 //!
-//! An operation without new blocks writes entries and status under one fence (P1). One with new
-//! blocks first makes the entries and the allocator's tickets durable (P0); the tickets say that the
+//! An operation without new blocks writes entries and status under one fence (P1); or under none, if
+//! they are one line, which the outcome makes durable, and nothing that is not in it must be durable
+//! before the outcome. One with new blocks first makes the entries and the allocator's tickets durable (P0); the tickets say that the
 //! blocks are live as long as the status owns them, so that the store of the status in P1 takes them
 //! all over, or a crash before it frees them all. What is in the blocks becomes durable with P1:
 //! nothing leads to them before.
@@ -10,7 +11,7 @@ use core::mem::take;
 
 use pmindex_core::{Flushed, Medium, PmError};
 
-use crate::layout::{Heading, Slot};
+use crate::layout::{Carried, Heading, Places, Slot};
 use crate::reclaim::owner_of;
 use crate::session::{Later, Prepared, Session};
 use crate::status::{State, Status};
@@ -23,22 +24,29 @@ impl<'m, M: Medium> Session<'m, M> {
         seq: u64,
         owns: bool,
         prepared: &mut Prepared<'m, M>,
-        settled: Flushed,
+        carried: Option<(Places, &Carried)>,
     ) -> Result<(), PmError> {
         let pm = self.mwcas.pool.pm();
         let entries = &prepared.entries;
         let (count, recycler, allocates) =
             (entries.len(), prepared.recycler.0, prepared.op.is_some());
-        let heading = Heading { seq, count, recycler, allocates };
+        let heading =
+            Heading { seq, count, recycler, allocates, carried: carried.map(|(places, _)| places) };
         let undecided = Status::new(State::Undecided, seq, owns, 0).pack();
         slot.write(pm, heading, entries);
+        if let Some((_, carried)) = carried {
+            slot.write_carried(pm, carried);
+        }
         let Some(mut op) = prepared.op.take() else {
             // P1. Entries of the last incarnation beside this status, or the other way round, are
             // told apart by the incarnation's bits in both; those of an operation that a crash
             // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
             pm.store(slot.status(), undecided);
+            if Slot::is_one_line(count) && prepared.filled.is_empty() && prepared.later.is_empty() {
+                return Ok(()); // the line is durable with P2: I7
+            }
             let descriptor = slot.flush(pm, count).and(self.flush_filled(prepared)?);
-            self.fence(settled.and(descriptor))?;
+            self.fence(descriptor)?;
             return Ok(());
         };
         // P0: the entries that name the blocks, before the status that owns them.
@@ -47,7 +55,7 @@ impl<'m, M: Medium> Session<'m, M> {
             op.allocate(block, owner)?;
         }
         let descriptor = slot.flush(pm, count);
-        op.prepare(settled.and(descriptor))?;
+        op.prepare(descriptor)?;
         // P1: one store takes all blocks over from the allocator.
         pm.store(slot.status(), undecided);
         let taken = pm.flush(slot.status()).and(op.seal()).and(self.flush_filled(prepared)?);
@@ -56,7 +64,7 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(())
     }
 
-    /// Flushes what the operation's pointers will lead to. durable before: any pointer.
+    /// Flushes what the operation's pointers will lead to. durable before: P2.
     fn flush_filled(&self, prepared: &mut Prepared<'m, M>) -> Result<Flushed, PmError> {
         let (pool, mut flushed) = (self.mwcas.pool(), Flushed::nothing());
         for &(offset, words) in &prepared.filled {

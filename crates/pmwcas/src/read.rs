@@ -5,8 +5,8 @@
 //! * A plain value is durable in effect: whoever stored it stored it after its operation's outcome
 //!   was durable, and the outcome stands for the value until the word itself is durable.
 //! * A pointer means the old value until the operation is `Committed` and the new value from then
-//!   on; `Committed` is stored when the outcome is durable. A tentative pointer always means the old
-//!   value.
+//!   on; `Committed` is stored when the outcome is durable and all words have their pointers. A
+//!   tentative pointer always means the old value.
 //!
 //! The reader holds nothing while it looks into a descriptor; if it finds the heading of another
 //! incarnation afterwards, the word has changed since, and it starts again.

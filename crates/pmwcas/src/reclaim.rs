@@ -37,7 +37,7 @@ impl<M: Medium> Session<'_, M> {
         local.decided.retain(|decided| {
             let over = match decided.outcome {
                 Outcome::Committed(stamp) => stamp <= horizon,
-                Outcome::Failed { words_durable } => words_durable,
+                Outcome::Failed => true,
             };
             if !over || protected.contains(&(u64::from(decided.slot) + 1)) {
                 return true;

@@ -25,7 +25,7 @@
 use pmindex_core::{Flushed, Medium, PmError, Pool};
 
 use crate::entry::Entry;
-use crate::layout::{Heading, Slot, Table};
+use crate::layout::{Carried, Heading, Slot, Table};
 use crate::mwcas::Recyclers;
 use crate::reclaim::give_up_after_crash;
 use crate::status::{State, Status};
@@ -54,6 +54,7 @@ struct Found<'p> {
     status: Status,
     heading: Heading,
     entries: Vec<Entry>,
+    carried: Option<Carried>,
 }
 
 impl Recovery {
@@ -99,7 +100,8 @@ fn find<'p, M: Medium>(pool: &'p Pool<M>, table: &Table) -> Result<Vec<Found<'p>
         }
         let mut entries = Vec::new();
         slot.copy_entries(pm, heading, &mut entries);
-        found.push(Found { slot, number, status, heading, entries });
+        let carried = slot.load_carried(pm, heading, &entries);
+        found.push(Found { slot, number, status, heading, entries, carried });
     }
     Ok(found)
 }
@@ -112,28 +114,18 @@ fn restore_words<M: Medium>(
 ) -> Result<Option<Flushed>, PmError> {
     let pm = pool.pm();
     let horizon = report.horizon;
-    let mut flushed = None;
-    let add =
-        |flushed: Option<Flushed>, more| Some(flushed.unwrap_or(Flushed::nothing()).and(more));
+    // Operations that did not take place have had no pointer in any word.
+    report.rolled_back = found.iter().filter(|f| !f.status.took_place()).count() as u64;
+    let mut values = Vec::new();
     for descriptor in found {
-        let took_place = descriptor.status.took_place();
-        if !took_place {
-            report.rolled_back += 1;
-            flushed = add(flushed, Flushed::nothing());
-        }
         for (i, entry) in descriptor.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
-            let word = &pool.words(entry.target, 1)?[0];
-            match Content::of(pm.load(word)) {
-                Content::Pointer(p) if p.names(descriptor.number, descriptor.heading.seq, i) => {
-                    let new_counts = p.is_full() && took_place;
-                    pm.store(word, if new_counts { entry.new } else { entry.old });
-                    report.pointers += 1;
-                }
-                // A pointer may have been taken out and not be gone from the medium yet.
-                _ if !took_place => {}
-                _ => continue,
+            if let Content::Pointer(p) = Content::of(pm.load(&pool.words(entry.target, 1)?[0]))
+                && p.names(descriptor.number, descriptor.heading.seq, i)
+            {
+                let new_counts = p.is_full() && descriptor.status.took_place();
+                values.push((entry.target, if new_counts { entry.new } else { entry.old }));
+                report.pointers += 1;
             }
-            flushed = add(flushed, pm.flush(word));
         }
     }
     let mut replay: Vec<_> =
@@ -142,11 +134,14 @@ fn restore_words<M: Medium>(
     for descriptor in replay {
         report.rolled_forward += 1;
         report.horizon = descriptor.status.stamp;
-        for entry in descriptor.entries.iter().filter(|e| e.target != 0) {
-            let word = &pool.words(entry.target, 1)?[0];
-            pm.store(word, entry.new);
-            flushed = add(flushed, pm.flush(word));
-        }
+        let words = descriptor.entries.iter().filter(|e| e.target != 0).map(|e| (e.target, e.new));
+        values.extend(words.chain(descriptor.carried.iter().flat_map(Carried::values)));
+    }
+    let mut flushed = None;
+    for (at, value) in values {
+        let word = &pool.words(at, 1)?[0];
+        pm.store(word, value);
+        flushed = Some(flushed.unwrap_or(Flushed::nothing()).and(pm.flush(word)));
     }
     Ok(flushed)
 }
@@ -196,12 +191,12 @@ mod tests {
 
         let target = |i: usize| pool.pptr(&root.words[i]).offset();
         let words = |policy, new| -> Vec<Entry> {
-            (0..3).map(|i| Entry { target: target(i), old: 0, new, policy }).collect()
+            (0..3).map(|i| Entry { target: target(i), new, policy, ..Entry::EMPTY }).collect()
         };
         // All lines of the first, then the first line of the second: three words take two lines.
-        let first = Heading { seq, count: 3, recycler: 0, allocates: true };
+        let first = Heading { count: 3, allocates: true, ..Heading::empty(seq) };
         slot.write(pm, first, &words(Policy::FreeNewOnFailure, block.offset()));
-        let second = Heading { seq, count: 3, recycler: 0, allocates: false };
+        let second = Heading { count: 3, ..Heading::empty(seq) };
         slot.write(pm, second, &words(Policy::FreeOldOnSuccess, 0)[..2]);
         pm.store(slot.status(), Status::new(State::Undecided, seq, true, 0).pack());
 

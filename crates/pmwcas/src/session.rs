@@ -3,25 +3,25 @@
 //! | step | store                                                    | durable before |
 //! |------|----------------------------------------------------------|----------------|
 //! | P0   | (operations that allocate) entries, tickets               | P1             |
-//! | P1   | descriptor: entries and status `Undecided`; new blocks    | any pointer    |
-//! |      | pointers into the words: never flushed                    |                |
-//! | P2   | status `Succeeded` with its stamp; then LIN `Committed`   | any new value, return (DUR) |
+//! | P1   | descriptor: entries and status `Undecided`; new blocks    | P2             |
+//! | P2   | status `Succeeded` with its stamp                         | any pointer, return (DUR) |
+//! |      | pointers into the words: never flushed; LIN `Committed`   |                |
 //! | P3   | new values into the words: flushed by S1 of `settle`      | the horizon    |
 //!
-//! Each step that flushes has one fence; P1 and P2 are the two fences of an operation. The steps of
-//! `settle` ride on them: S1 is flushed before P1's fence, S2 before P2's.
+//! Each step that flushes has one fence. Where the descriptor is one line and nothing else is to be
+//! durable before P2, P1 has none: P2 is the only one. The steps of `settle` ride on whatever fence
+//! comes next: S1 on one, S2 on the one after.
 
 use core::fmt;
 use core::mem::take;
 
 use parking_lot::MutexGuard;
-use pmindex_core::{
-    DurabilityLost, Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved,
-};
+use pmindex_core::{Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved};
 
 use crate::descriptor::Descriptor;
-use crate::drive::{Action, Driver, Progress};
+use crate::drive::{Action, Progress};
 use crate::entry::{Entry, Policy};
+use crate::layout::{CARRIED_WORDS, Carried, Places};
 use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
 use crate::recycle::RecyclerId;
@@ -38,7 +38,6 @@ pub struct Session<'m, M: Medium> {
     pub(crate) mwcas: &'m Mwcas<M>,
     pub(crate) me: usize,
     pub(crate) local: MutexGuard<'m, Local>,
-    pub(crate) driver: Driver,
     _pin: Guard<'m>,
 }
 
@@ -53,7 +52,17 @@ pub(crate) struct Prepared<'m, M: Medium> {
     pub(crate) filled: Vec<(u64, usize)>,
     /// Blocks that are yet to be filled.
     pub(crate) later: Vec<Later<M>>,
+    /// A record to show.
+    pub(crate) shown: Option<Shown>,
     pub(crate) recycler: RecyclerId,
+}
+
+/// A record, and the word whose new value shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) word: Entry,
+    pub(crate) record: u64,
+    pub(crate) words: usize,
 }
 
 /// Fills and flushes a block.
@@ -103,9 +112,9 @@ impl<M: Medium> Mwcas<M> {
 }
 
 impl<'m, M: Medium> Session<'m, M> {
-    fn new(mwcas: &'m Mwcas<M>, me: usize, local: MutexGuard<'m, Local>) -> Self {
-        let driver = Driver { installer: me as u32, private: false, horizon: None };
-        Self { mwcas, me, local, driver, _pin: mwcas.pool.pin() }
+    fn new(mwcas: &'m Mwcas<M>, me: usize, mut local: MutexGuard<'m, Local>) -> Self {
+        (local.driver.installer, local.driver.private) = (me as u32, false);
+        Self { mwcas, me, local, _pin: mwcas.pool.pin() }
     }
 
     /// The descriptor pool.
@@ -127,74 +136,89 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     #[track_caller]
-    pub(crate) fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost> {
-        self.mwcas.pool.pm().fence(flushed)
+    pub(crate) fn fence(&mut self, flushed: Flushed) -> Result<Durable, PmError> {
+        self.mwcas.fence(&mut self.local.driver, flushed)
     }
 
     /// Executes the operation: whether it took place.
     pub(crate) fn execute(&mut self, prepared: &mut Prepared<'m, M>) -> Result<bool, PmError> {
-        if !self.is_plausible(&prepared.entries)? {
+        let mwcas = self.mwcas;
+        let carried = self.carry(prepared)?;
+        if !mwcas.is_as_expected(&prepared.entries)? {
             self.local.entries = take(&mut prepared.entries);
             return Ok(false); // LIN of an operation that fails here: the read of the odd word
         }
         let number = self.take_slot()?;
-        let horizon = if self.is_settling_due() { Some(self.flush_settled()?) } else { None };
-        let (horizon, settled) = horizon.map_or((None, Flushed::nothing()), |(h, f)| (Some(h), f));
-        let slot = self.mwcas.slot(number)?;
-        let seq = (slot.load_heading(self.mwcas.pool.pm()).seq + 1) & SEQ_MASK;
+        if self.is_settling_due() {
+            self.begin_settling()?;
+        }
+        let horizon = mwcas.durable_horizon();
+        let slot = mwcas.slot(number)?;
+        let seq = (slot.load_heading(mwcas.pool.pm()).seq + 1) & SEQ_MASK;
         let owns = prepared.entries.iter().any(|e| e.policy != Policy::None);
 
-        if let Err(error) = self.publish(slot, seq, owns, prepared, settled) {
+        if let Err(error) =
+            self.publish(slot, seq, owns, prepared, carried.as_ref().map(|(p, c)| (*p, c)))
+        {
             self.local.free.push(number); // no pointer leads to it
             return Err(error);
         }
-        self.local.open.push(number); // until it is decided, whatever becomes of this thread
-        if let Some(upto) = horizon {
-            self.note_failed_durable();
-            self.driver.horizon = Some(upto);
-        }
-        let stamp =
-            self.drive_own(&Action { slot, number, seq, entries: &prepared.entries, own: true })?;
-        if let Some(upto) = horizon
-            && self.driver.horizon.take().is_none()
-        {
-            self.note_horizon(upto); // else no outcome had a fence: another operation's will do
-        }
-        let outcome = stamp.map_or(
-            Outcome::Failed { words_durable: self.mwcas.pool.pm().is_volatile() },
-            Outcome::Committed,
+        // Until it is over, whatever becomes of this thread.
+        self.local.open.push(number);
+        let (entries, claimed) = (&prepared.entries[..], mwcas.claims.of(&prepared.entries));
+        debug_assert!(
+            mwcas.pool.pm().is_volatile()
+                || entries[0].target == 0
+                || !claimed.numbers().is_empty(),
+            "covered words without the word that covers them"
         );
+        let carried = carried.map(|(_, carried)| carried);
+        let action = Action { slot, number, seq, entries, carried, claimed, own: true };
+        let stamp = self.drive_own(&action)?;
         self.local.open.pop();
+        if let Some(stamp) = stamp {
+            self.note_lines(&prepared.entries, carried.as_ref(), stamp);
+        }
+        let outcome = stamp.map_or(Outcome::Failed, Outcome::Committed);
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
-        self.note_lines(&prepared.entries, stamp);
         self.local.entries = take(&mut prepared.entries);
-        if horizon.is_some() || self.local.free.len() * 2 < self.per_partition() {
+        if mwcas.durable_horizon() != horizon || self.local.free.len() * 2 < self.per_partition() {
             self.reclaim()?;
         }
         Ok(stamp.is_some())
     }
 
-    /// Whether every word has its expected value now: an operation that cannot take place costs no
-    /// flush.
-    fn is_plausible(&self, entries: &[Entry]) -> Result<bool, PmError> {
-        for entry in entries.iter().filter(|e| e.target != 0) {
-            if self.mwcas.read(self.mwcas.word_at(entry.target)?)? != entry.old {
-                return Ok(false);
-            }
+    /// What the operation carries in its one line; a record that does not fit there is flushed before,
+    /// and the word that shows it is one like others.
+    fn carry(&self, prepared: &mut Prepared<'m, M>) -> Result<Option<(Places, Carried)>, PmError> {
+        let Some(Shown { word, record, words }) = prepared.shown.take() else { return Ok(None) };
+        let pool = self.mwcas.pool();
+        if let [first] = prepared.entries[..]
+            && prepared.filled.is_empty()
+            && !pool.pm().is_volatile()
+            && let Some(places) = Places::of(first.target, word.target, record, words)
+        {
+            let mut copy = [0; CARRIED_WORDS];
+            pool.pm().read_words(pool.words(record, words)?, &mut copy[..words]);
+            let (shown, new) = (word.target, word.new);
+            return Ok(Some((places, Carried { shown, new, record, words: copy, len: words })));
         }
-        Ok(true)
+        let at = prepared.entries.partition_point(|e| e.order() < word.order());
+        prepared.entries.insert(at, word);
+        prepared.filled.push((record, words));
+        Ok(None)
     }
 
     /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
     fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
-        self.driver.private = true;
+        self.local.driver.private = true;
         let outcome = loop {
-            match self.mwcas.drive(action, &mut self.driver)? {
+            match self.mwcas.drive(action, &mut self.local.driver)? {
                 Progress::Done(stamp) => break stamp,
-                Progress::Blocked(word, pointer) => {
-                    let private = core::mem::replace(&mut self.driver.private, false);
-                    self.help(word, pointer)?;
-                    self.driver.private = private;
+                Progress::Blocked(place, pointer) => {
+                    let private = core::mem::replace(&mut self.local.driver.private, false);
+                    self.help(place, pointer)?;
+                    self.local.driver.private = private;
                 }
                 Progress::Gone => {
                     let offset = self.mwcas.table_offset();
@@ -202,7 +226,7 @@ impl<'m, M: Medium> Session<'m, M> {
                 }
             }
         };
-        self.driver.private = false;
+        self.local.driver.private = false;
         Ok(outcome)
     }
 
@@ -215,10 +239,13 @@ impl<'m, M: Medium> Session<'m, M> {
         if self.local.decided.len() * 2 < self.per_partition() {
             return false;
         }
-        let horizon = self.mwcas.durable_horizon();
+        // What a step on its way takes care of does not wait.
+        let driver = &self.local.driver;
+        let under_way = driver.settling.or(driver.horizon).unwrap_or(0);
+        let horizon = self.mwcas.durable_horizon().max(under_way);
         let waiting = |decided: &&Decided| match decided.outcome {
             Outcome::Committed(stamp) => stamp > horizon,
-            Outcome::Failed { words_durable } => !words_durable,
+            Outcome::Failed => false,
         };
         self.local.decided.iter().filter(waiting).count() * 2 >= self.per_partition()
     }

@@ -20,23 +20,24 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use pmindex_core::{Flushed, LINE, Medium, PmError, lines_of};
+use pmindex_core::{Flushed, LINE, Medium, PmError};
 
 use crate::drive::Action;
 use crate::entry::Entry;
+use crate::layout::Carried;
 use crate::mwcas::Mwcas;
-use crate::partition::{Decided, Local, Outcome};
 use crate::session::Session;
 use crate::status::{State, Status};
 
 impl<M: Medium> Session<'_, M> {
-    /// S1, but for the fence: returns the stamp up to which all is flushed.
-    pub(crate) fn flush_settled(&mut self) -> Result<(u64, Flushed), PmError> {
+    /// Says what S1 has to flush, for the next fence: all that has a stamp by now.
+    pub(crate) fn begin_settling(&mut self) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         pm.yield_point();
         // Before the statuses: what was given a stamp up to here has a status by now.
         let upto = mwcas.clock.0.load(Acquire);
-        let mut lines = core::mem::take(&mut self.local.lines);
+        self.local.driver.settling = None; // what was due is part of this
+        let mut lines = core::mem::take(&mut self.local.driver.lines);
         lines.clear();
         let mine = mwcas.partitions.slots_of(self.me);
         for slot in (0..mwcas.partitions.slots_in_use()).filter(|slot| !mine.contains(slot)) {
@@ -48,14 +49,12 @@ impl<M: Medium> Session<'_, M> {
         }
         let horizon = mwcas.durable_horizon();
         let own = self.local.changed.iter().filter(|&&(stamp, _)| stamp > horizon);
-        let (mut seen, mut flushed) = (Seen::default(), Flushed::nothing());
-        for &line in own.map(|(_, line)| line).chain(&lines) {
-            if seen.is_new(line) {
-                flushed = flushed.and(pm.flush(mwcas.word_at(line)?));
-            }
-        }
-        self.local.lines = lines;
-        Ok((upto, flushed))
+        lines.extend(own.map(|&(_, line)| line));
+        let mut seen = Seen::default();
+        lines.retain(|&line| seen.is_new(line));
+        self.local.driver.lines = lines;
+        self.local.driver.settling = Some(upto);
+        Ok(())
     }
 
     /// Sees to it that the operation in `slot` is either complete, its lines in `lines`, or will
@@ -101,66 +100,45 @@ impl<M: Medium> Session<'_, M> {
         let heading = slot.load_heading(pm);
         let mut view = core::mem::take(&mut self.local.view);
         slot.copy_entries(pm, heading, &mut view);
-        let action = Action { slot, number, seq: heading.seq, entries: &view, own: false };
-        let driven = mwcas.drive(&action, &mut self.driver);
-        lines.extend(lines_of_targets(&view));
+        let action = Action::of_other(mwcas, slot, number, heading, &view);
+        let driven = mwcas.drive(&action, &mut self.local.driver);
+        lines.extend(lines_changed(&view, action.carried.as_ref()));
         self.local.view = view;
         driven.map(|_| true)
     }
 
-    /// Notes the lines of an operation of this partition that is over: the new values are in them,
-    /// or pointers were taken out of them.
-    pub(crate) fn note_lines(&mut self, entries: &[Entry], stamp: Option<u64>) {
+    /// Notes the lines of an operation of this partition that took place.
+    pub(crate) fn note_lines(&mut self, entries: &[Entry], carried: Option<&Carried>, stamp: u64) {
         if self.mwcas.pool.pm().is_volatile() {
             return;
         }
-        let stamp = stamp.unwrap_or(Local::FAILED);
         let changed = &mut self.local.changed;
-        for entry in entries.iter().take_while(|e| e.target != 0) {
-            let noted = (stamp, entry.target - entry.target % LINE as u64);
-            if changed.last() != Some(&noted) {
-                changed.push(noted);
+        for line in lines_changed(entries, carried) {
+            if changed.last() != Some(&(stamp, line)) {
+                changed.push((stamp, line));
             }
         }
     }
 
-    /// What a completed fence after [`flush_settled`](Self::flush_settled) means for this
-    /// partition's failed operations.
-    pub(crate) fn note_failed_durable(&mut self) {
-        let failed = |decided: &Decided| matches!(decided.outcome, Outcome::Failed { .. });
-        if !self.local.decided.iter().any(failed) {
-            return;
-        }
-        self.local.changed.retain(|&(stamp, _)| stamp != Local::FAILED);
-        for decided in &mut self.local.decided {
-            if let Outcome::Failed { words_durable } = &mut decided.outcome {
-                *words_durable = true;
-            }
-        }
-    }
-
-    /// S1 and S2 with fences of their own.
+    /// S1 and S2 with fences of their own, after what is due already.
     pub(crate) fn move_horizon(&mut self) -> Result<(), PmError> {
         if self.mwcas.pool.pm().is_volatile() {
             return Ok(());
         }
-        let (upto, flushed) = self.flush_settled()?;
-        self.fence(flushed)?;
-        self.note_failed_durable();
-        let flushed = self.mwcas.flush_horizon(upto)?;
-        self.fence(flushed)?;
-        self.note_horizon(upto);
+        self.begin_settling()?;
+        self.fence(Flushed::nothing())?; // S1
+        self.fence(Flushed::nothing())?; // S2
         Ok(())
-    }
-
-    /// After the fence: descriptors up to `upto` may be reused.
-    pub(crate) fn note_horizon(&self, upto: u64) {
-        self.mwcas.pool.pm().yield_point();
-        self.mwcas.durable.0.fetch_max(upto, AcqRel);
     }
 }
 
 impl<M: Medium> Mwcas<M> {
+    /// After the fence: descriptors up to `upto` may be reused.
+    pub(crate) fn note_horizon(&self, upto: u64) {
+        self.pool.pm().yield_point();
+        self.durable.0.fetch_max(upto, AcqRel);
+    }
+
     /// S2, but for the fence.
     #[track_caller]
     pub(crate) fn flush_horizon(&self, upto: u64) -> Result<Flushed, PmError> {
@@ -197,12 +175,14 @@ impl Seen {
     }
 }
 
-/// The offset of the line of each target word.
-fn lines_of_targets(entries: &[Entry]) -> impl Iterator<Item = u64> + '_ {
-    entries
-        .iter()
-        .filter(|e| e.target != 0)
-        .flat_map(|e| lines_of(e.target as usize, size_of::<u64>()).map(|line| line as u64))
+/// The offset of the line of each word that an operation changes.
+fn lines_changed<'a>(
+    entries: &'a [Entry],
+    carried: Option<&'a Carried>,
+) -> impl Iterator<Item = u64> + 'a {
+    let targets = entries.iter().filter(|e| e.target != 0).map(|e| e.target);
+    let carried = carried.into_iter().flat_map(Carried::values).map(|(word, _)| word);
+    targets.chain(carried).map(|word| word - word % LINE as u64)
 }
 
 #[cfg(test)]

@@ -11,6 +11,10 @@ use crate::leaf::Bnode;
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
+/// How many steps from where the [`Guide`](crate::guide::Guide) leads a search goes, before it asks the
+/// radix tree.
+pub(crate) const HOPS: usize = 1;
+
 /// An Mnode at a version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'t> {
@@ -34,11 +38,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The Mnode with the route in its range, unlocked at the version returned; to be validated.
     #[inline(always)]
     pub(crate) fn locate(&self, route: &Route<'_>) -> At<'_> {
+        if let Some(near) = self.guide.hint(route.prefix) {
+            self.prefetch_mnode(near);
+            if let Some(at) = self.walk_to(near, route, HOPS) {
+                return at;
+            }
+        }
+        self.locate_from_top(route)
+    }
+
+    /// As [`locate`](Self::locate), by the radix tree.
+    #[inline(never)]
+    pub(crate) fn locate_from_top(&self, route: &Route<'_>) -> At<'_> {
         let pm = self.pm();
         loop {
             let near = self.top.near(pm, &self.middle, route).unwrap_or(self.head);
             self.prefetch_mnode(near);
-            if let Some(at) = self.walk_to(near, route) {
+            if let Some(at) = self.walk_to(near, route, usize::MAX) {
+                self.guide.correct(route.prefix, at.index);
                 return at;
             }
             pm.spin();
@@ -54,10 +71,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Along the list to the Mnode with the route in its range; `None` if the way breaks off.
+    /// Along the list to the Mnode with the route in its range, in so many steps at most; `None` if the
+    /// way breaks off.
     #[inline(always)]
-    pub(crate) fn walk_to(&self, mut index: u32, route: &Route<'_>) -> Option<At<'_>> {
-        loop {
+    pub(crate) fn walk_to(&self, mut index: u32, route: &Route<'_>, hops: usize) -> Option<At<'_>> {
+        for _ in 0..=hops {
             let node = self.middle.get(index);
             let version = node.lock.begin_read(self.pm());
             index = match self.middle.side(node, route)? {
@@ -71,7 +89,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if index == NONE {
                 return None;
             }
+            self.prefetch_mnode(index); // its lines at once
         }
+        None
     }
 
     /// The offset in a Bnode of a slot's (first) line.

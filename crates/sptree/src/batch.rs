@@ -23,7 +23,7 @@ use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
-use crate::access::At;
+use crate::access::{At, HOPS};
 use crate::buffer::{BufferStage, Buffering};
 use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         At { index: self.head, node: self.middle.get(self.head), version: 1, bnode: 0 }
     }
 
-    /// The Mnodes of up to [`BATCH`] keys, each at a version; nowhere if one has just changed.
+    /// The Mnodes of up to [`BATCH`] keys, each at a version.
     #[inline(always)]
     fn locate_many<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
         let mut rooms = [[0; 32]; BATCH];
@@ -85,12 +85,35 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let routes: Vec<Route<'_>> = probes.iter().map(Route::to).collect();
         let keys = routes.iter().zip(&mut rooms).map(|(route, room)| route.encoded::<K>(room));
         let keys: Vec<&[u8]> = keys.collect();
-        self.top.near_many(self.pm(), &self.middle, keys.iter().copied(), |at, index| {
+        // Which of them the guide does not know.
+        let mut unknown = Vec::with_capacity(probes.len());
+        for (at, route) in routes.iter().enumerate() {
+            match self.guide.hint(route.prefix) {
+                Some(index) => {
+                    near[at] = index;
+                    self.prefetch_mnode(index);
+                }
+                None => unknown.push(at),
+            }
+        }
+        let sought = unknown.iter().map(|&at| keys[at]);
+        self.top.near_many(self.pm(), &self.middle, sought, |at, index| {
+            let at = unknown[at];
             near[at] = index.unwrap_or(self.head);
             self.prefetch_mnode(near[at]);
         });
-        for ((route, near), at) in routes.iter().zip(near).zip(ways) {
-            *at = self.walk_to(near, route).unwrap_or_else(|| self.nowhere());
+        let mut unknown = unknown.into_iter().peekable();
+        for (i, ((route, near), at)) in routes.iter().zip(near).zip(ways).enumerate() {
+            let guided = unknown.next_if_eq(&i).is_none();
+            *at = match self.walk_to(near, route, if guided { HOPS } else { usize::MAX }) {
+                Some(found) => {
+                    if !guided {
+                        self.guide.correct(route.prefix, found.index);
+                    }
+                    found
+                }
+                None => self.locate_from_top(route),
+            };
         }
     }
 

@@ -390,6 +390,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let low = middle.low_route(node);
             let route = low.route::<K>();
             tree.top.insert(pm, middle, &route, index);
+            tree.guide.add(route.prefix);
             entries
                 .push((route.encoded::<K>(&mut [0; 32]).to_vec(), middle.dram.load(&node.bnode)));
             index = middle.next(node);

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! top      radix tree (crates/art): low key -> Mnode           DRAM
+//!          beside it a guide: part of the key range -> Mnode   DRAM, hints
 //!          its backup, a FAST&FAIR tree: low key -> Bnode      PM, behind by some splits
 //! middle   Mnodes: range [low, high), version lock, tags       DRAM
 //! bottom   Bnodes: 64 records, tags, bitmap, low key, next     PM, a list in key order
@@ -24,6 +25,9 @@
 //!   only fills up, it needs no rebuilding, and it tells where to look: a lookup that misses reads
 //!   no PM, five times in six, and one that hits reads the record's line and no other. An Mnode is
 //!   reachable only when its tags are complete.
+//! * **A guide before the radix tree.** A search asks a small table of places of the key range first,
+//!   and waits for one line where the radix tree has two or three on its way. A table that is wrong, or
+//!   knows nothing, costs a step; see [`guide`].
 //! * **A scan sorts its private copy**, by SIMD rank. An order kept in the Bnode would have to be
 //!   written by readers.
 //! * **Memory of Bnodes is reused at once.** The backup forgets a Bnode durably before it leaves the
@@ -31,10 +35,11 @@
 //!
 //! # Reading and writing concurrently
 //!
-//! A reader takes from the radix tree an Mnode at or near its key, goes along the Mnodes' list until
-//! the range fits, takes the version, reads, validates. The radix tree is a hint: an Mnode's range and
+//! A reader takes from the guide or the radix tree an Mnode at or near its key, goes along the Mnodes'
+//! list until the range fits, takes the version, reads, validates. Both are hints: an Mnode's range and
 //! version decide, and Mnodes are type-stable, their versions never go back. A reader executes no
-//! fence and no locked instruction, and writes nothing. A writer turns the version it has validated
+//! fence and no locked instruction, and writes nothing but the guide, where that has led it astray. A
+//! writer turns the version it has validated
 //! into the lock, changes Bnode and tags, and unlocks after the last fence: nobody sees what is not
 //! durable.
 //!
@@ -61,6 +66,7 @@ mod bulk;
 mod check;
 mod copy;
 mod ghosts;
+mod guide;
 mod image;
 mod layout;
 mod leaf;

@@ -190,6 +190,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn complete(&mut self) {
         let (tree, middle) = (self.tree, &self.tree.middle);
         tree.top.remove(tree.pm(), middle, &self.low.route::<K>());
+        tree.guide.remove();
         let tail = middle.low_of(self.right).tail;
         tree.take_buffer(self.right);
         self.unlink_mnode();

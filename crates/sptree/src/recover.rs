@@ -305,6 +305,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let route = low.route::<K>();
             rebuild.last = self.append_mnode(rebuild.last, &route, offset, &tags)?;
             self.top.insert(pm, middle, &route, rebuild.last);
+            self.guide.add(route.prefix);
             rebuild.low = Some(bytes.clone());
             entries.push((bytes, offset));
         }

@@ -43,9 +43,9 @@ struct Right {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// How many entries of the backup wait before a split puts them in: few, because that insert is
-    /// as late as they take.
-    const BEHIND: usize = if LEAF > 8 { 4 } else { 2 };
+    /// How many entries of the backup wait before a split puts them in: so many that they share fences
+    /// and misses, and that less than one insert in a thousand is as late as they take.
+    const BEHIND: usize = if LEAF > 8 { 64 } else { 2 };
 
     /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
     /// every key of the index, so that ascending keys leave full Bnodes.
@@ -181,6 +181,9 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             tree.middle.put_tag(self.held.node, *slot, 0);
         }
         tree.top.insert(pm, &tree.middle, &route, self.index);
+        let high = tree.middle.high_of(tree.middle.get(self.index)).prefix;
+        let last = tree.middle.next(tree.middle.get(self.index)) == NONE;
+        tree.guide.add_right((self.low.prefix, if last { u64::MAX } else { high }), self.index);
         if !self.noted {
             tree.backup.note::<K>(pm, &route, right.offset);
             self.noted = true;

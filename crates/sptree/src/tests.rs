@@ -46,6 +46,39 @@ fn assert_holds(tree: &Tree, keys: impl Iterator<Item = u64>) {
 }
 
 #[test]
+fn searches_find_their_way_wherever_the_guide_leads() {
+    let (_pool, tree) = tree_of((0..400).map(|n| n * 3));
+    for n in 100..200 {
+        tree.remove(&(n * 3)).expect("intact"); // some Mnodes are gone
+    }
+    for index in 0..130 {
+        tree.guide.mislead(index);
+        let keys: Vec<u64> = (0..1200).collect();
+        let mut many = vec![None; keys.len()];
+        let there = |key: u64| key.is_multiple_of(3) && !(300..600).contains(&key);
+        if index % 2 == 0 {
+            tree.get_many(&keys, &mut many).expect("intact");
+        } else {
+            for (key, value) in keys.iter().zip(&mut many) {
+                *value = tree.get(key).expect("intact");
+            }
+        }
+        for (key, value) in keys.into_iter().zip(many) {
+            assert_eq!(value, there(key).then_some(key * 10), "{key}, led to {index}");
+        }
+    }
+    for index in 0..130 {
+        tree.guide.mislead(index);
+        let new = 300 + 2 * u64::from(index);
+        assert!(tree.insert(&new, &(new * 10)).expect("room"));
+        tree.guide.mislead(130 - index);
+        assert_eq!(tree.remove(&new).expect("intact"), Some(new * 10));
+    }
+    let left = (0..400).map(|n| n * 3).filter(|key| !(300..600).contains(key));
+    assert_holds(&tree, left);
+}
+
+#[test]
 fn behaves_as_a_map_through_splits_merges_and_openings() {
     let (pool, mut tree) = tree_of(0..0);
     let mut model = BTreeMap::new();

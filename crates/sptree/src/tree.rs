@@ -10,6 +10,7 @@ use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use crate::backup::Backup;
 use crate::buffer::Buffering;
+use crate::guide::Guide;
 use crate::layout::{Geometry, Root};
 use crate::leaf::Bnode;
 use crate::middle::{Middle, Mnode};
@@ -53,6 +54,7 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
     pub(crate) entry: IndexEntry,
     pub(crate) middle: Middle<K>,
     pub(crate) top: Top,
+    pub(crate) guide: Guide,
     pub(crate) backup: Backup<M>,
     /// The log and the write buffers, if there are any.
     pub(crate) buffering: Option<Box<Buffering<M>>>,
@@ -116,6 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             entry,
             middle,
             top: Top::new(Self::most_leaves(pool))?,
+            guide: Guide::new(Self::most_leaves(pool))?,
             backup,
             buffering,
             head,
@@ -191,7 +194,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut stats = Stats {
             height: self.top.height(self.pm(), &self.middle) + 2,
             inners: nodes,
-            dram_bytes: top_bytes + middle_bytes + backup_dram + size_of_val(&*self.counts) as u64,
+            dram_bytes: top_bytes
+                + self.guide.bytes()
+                + middle_bytes
+                + backup_dram
+                + size_of_val(&*self.counts) as u64,
             pm_bytes: size_of::<Root>() as u64 + backup_pm,
             ..Stats::default()
         };

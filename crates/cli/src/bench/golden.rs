@@ -15,7 +15,7 @@ const COSTS: &[(&str, [Option<Cost>; 3])] = &[
     ("sptree", [Some((3, 1)), Some((1, 1)), Some((1, 1))]),
     ("sptree-buffered", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("hart", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
-    ("bztree", [Some((3, 2)), Some((3, 2)), Some((2, 2))]),
+    ("bztree", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("nvtree", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("wbtree", [Some((3, 1)), Some((1, 1)), Some((1, 1))]),
 ];

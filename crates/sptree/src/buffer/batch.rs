@@ -217,9 +217,10 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
             let Ok(datum) = Datum::<V>::new(self.records[plan.record].1.borrowed()) else {
                 continue;
             };
-            buffers.note(staged.buffer, plan.location);
-            let entry = buffers.state(staged.buffer).len();
-            buffers.put::<K, V>(staged.buffer, entry, probe, Some(&datum), false);
+            let (buffer, datum) = (staged.buffer, Some(&datum));
+            let entry = buffers.state(buffer).len();
+            buffers.stage::<K, V>(buffer, entry, probe, datum, (false, plan.location));
+            buffers.publish::<K, V>(buffer, entry, datum, plan.location);
             self.tree.count(staged.index, 1);
         }
         Ok(Committed { refused }) // LIN: the guards

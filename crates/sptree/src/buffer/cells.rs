@@ -326,16 +326,14 @@ impl Buffers {
         self.dram.store(&self.get(index).seq, seq - 1);
     }
 
-    /// Notes a log entry of the chain. Under the lock.
-    pub(crate) fn note(&self, index: u32, location: Location) {
-        let buffer = self.get(index);
-        let state = self.dram.load(&buffer.state);
-        let at = state.logged();
+    /// Where the next log entry of the chain will be. Under the lock; nobody sees it before
+    /// [`publish`](Self::publish).
+    #[inline(always)]
+    fn stage_location(&self, buffer: &Buffer, state: State, location: Location) {
+        let at = state.logged().min(ENTRIES_MAX - 1);
         let (cell, shift) = (&buffer.segments[at / 4], 16 * (at % 4));
         let rest = self.dram.load(cell) & !(0xffff << shift);
         self.dram.store(cell, rest | u64::from(location.segment()) << shift);
-        self.dram.store(&buffer.head, u64::from(location.bits()));
-        self.dram.store(&buffer.state, state.with_logged());
     }
 
     /// The segments of the chain's log entries. Racing: validate.
@@ -369,32 +367,60 @@ impl Buffers {
         None
     }
 
-    /// Puts a record, or a deletion, into an entry; a new one if it is the first after the others.
-    /// Under the lock.
-    pub(crate) fn put<K: Key, V: Value>(
+    /// Writes of a record, or a deletion, and of its log entry what nobody sees before
+    /// [`publish`](Self::publish): all but the value of a key that has an entry. Under the lock, so
+    /// that it is done while the log entry becomes durable.
+    #[inline(always)]
+    pub(crate) fn stage<K: Key, V: Value>(
         &self,
         index: u32,
         entry: usize,
         probe: &Probe<'_, K>,
         datum: Option<&Datum<'_, V>>,
-        known: bool,
+        (known, location): (bool, Location),
     ) {
         let buffer = self.get(index);
-        let (words, keys) = (Self::entry::<K, V>(buffer, entry), Slot::<K, V>::KEY_WORDS);
         let state = self.dram.load(&buffer.state);
-        if entry >= state.len() {
-            let (cell, shift) = (&buffer.tags[entry / 8], 8 * (entry % 8));
-            let rest = self.dram.load(cell) & !(0xff << shift);
-            self.dram.store(cell, rest | u64::from(tag_of(probe)) << shift);
-            let others = self.dram.load(&buffer.known) & !(1 << entry);
-            self.dram.store(&buffer.known, others | u64::from(known) << entry);
-            self.dram.write_words(&words[..keys], &probe.words()[..keys]);
+        self.stage_location(buffer, state, location);
+        if entry < state.len() {
+            return;
         }
+        let (cell, shift) = (&buffer.tags[entry / 8 % 2], 8 * (entry % 8));
+        let rest = self.dram.load(cell) & !(0xff << shift);
+        self.dram.store(cell, rest | u64::from(tag_of(probe)) << shift);
+        let others = self.dram.load(&buffer.known) & !(1 << entry);
+        self.dram.store(&buffer.known, others | u64::from(known) << entry);
+        let (words, keys) = (Self::entry::<K, V>(buffer, entry), Slot::<K, V>::KEY_WORDS);
+        self.dram.write_words(&words[..keys], &probe.words()[..keys]);
+        self.put_value::<K, V>(words, datum);
+    }
+
+    /// Puts what was staged, whose log entry is durable, into the buffer; a new entry if it is the
+    /// first after the others. Under the lock.
+    #[inline(always)]
+    pub(crate) fn publish<K: Key, V: Value>(
+        &self,
+        index: u32,
+        entry: usize,
+        datum: Option<&Datum<'_, V>>,
+        location: Location,
+    ) {
+        let buffer = self.get(index);
+        let state = self.dram.load(&buffer.state);
+        if entry < state.len() {
+            self.put_value::<K, V>(Self::entry::<K, V>(buffer, entry), datum);
+        }
+        self.dram.store(&buffer.head, u64::from(location.bits()));
+        self.dram.store(&buffer.state, state.with_logged().with_entry(entry, datum.is_none()));
+    }
+
+    #[inline(always)]
+    fn put_value<K: Key, V: Value>(&self, words: &[PmU64], datum: Option<&Datum<'_, V>>) {
+        let keys = Slot::<K, V>::KEY_WORDS;
         if let Some(datum) = datum {
             let count = words.len() - keys;
             self.dram.write_words(&words[keys..], &datum.words()[..count]);
         }
-        self.dram.store(&buffer.state, state.with_entry(entry, datum.is_none()));
     }
 
     /// The words of an entry, key and value. Racing: validate.

@@ -70,8 +70,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             let tagged = self.middle.matches(node, tag_of(&probe), LEAF);
             let known = bnode.find_among(&self.pool, tagged, &probe)?.is_some();
-            buffers.note(buffer, location);
-            buffers.put::<K, V>(buffer, entry, &probe, datum.as_ref(), known);
+            let datum = datum.as_ref();
+            buffers.stage::<K, V>(buffer, entry, &probe, datum, (known, location));
+            buffers.publish::<K, V>(buffer, entry, datum, location);
         }
         Ok(self.gained(buffer))
     }

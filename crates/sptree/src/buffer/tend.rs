@@ -21,8 +21,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline(always)]
     pub(crate) fn tend(&self) {
         let Some(buffering) = self.buffering() else { return };
-        if buffering.log.is_checkpoint_due() || buffering.log.is_tight() {
-            let _ = self.tend_now(buffering);
+        if buffering.log.wants() {
+            let _ = self.tend_if_due(buffering);
         }
         if buffering.budget.is_wanted() {
             let _ = self.reassign(buffering);
@@ -33,15 +33,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// or is one too many. Returns whether there was any of it.
     pub(crate) fn tend_step(&self) -> Result<bool, IndexError> {
         let Some(buffering) = self.buffering() else { return Ok(false) };
-        if buffering.log.is_checkpoint_due() || buffering.log.is_tight() {
-            return self.tend_now(buffering);
+        if self.tend_if_due(buffering)? {
+            return Ok(true);
         }
         Ok(self.reassign(buffering)? || self.take_surplus(buffering)?)
     }
 
+    /// Makes a checkpoint if one is due.
     #[cold]
     #[inline(never)]
-    fn tend_now(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
+    fn tend_if_due(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
+        if !buffering.log.note_wants() {
+            return Ok(false);
+        }
         if buffering.log.is_tight() {
             self.absorb_older(buffering)?;
         }

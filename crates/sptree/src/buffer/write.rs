@@ -5,7 +5,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::{Buffering, Buffers, ENTRIES_MAX, Hit};
-use crate::log::{Kind, Record};
+use crate::log::{Appended, Kind, Record};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
 use crate::write::Held;
@@ -99,14 +99,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         buffers.prefetch_entry::<K, V>(buffer, entry); // while the fence is waited for
         let counting = Counting::begin(self, held.index, change);
-        match log.append(&record) {
-            Ok(appended) => {
+        let mut batch = log.batch();
+        match batch.push(&record) {
+            Ok(Appended { location, .. }) => {
+                buffers.stage::<K, V>(buffer, entry, probe, datum, (known, location));
+                batch.commit()?; // P1
                 counting.end();
-                buffers.note(buffer, appended.location);
-                buffers.put::<K, V>(buffer, entry, probe, datum, known); // LIN: the unlock after it
+                buffers.publish::<K, V>(buffer, entry, datum, location); // LIN: the unlock after it
                 Ok(Written::Buffered)
             }
             Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {
+                drop((batch, counting));
                 buffers.give_back_seq(buffer, record.seq);
                 self.make_way(held, buffer)
             }

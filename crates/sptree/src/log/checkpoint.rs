@@ -134,7 +134,9 @@ impl<M: Medium> Log<M> {
         words.extend_from_slice(&heads.words);
         self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
         self.segments.forget_made(tails.made);
-        self.segments.free(&self.pool, self.root, &dead)
+        let freed = self.segments.free(&self.pool, self.root, &dead);
+        self.note_wants();
+        freed
     }
 
     fn write_checkpoint(&self, words: &[u64]) -> Result<(), PmError> {
@@ -241,6 +243,21 @@ impl<M: Medium> Log<M> {
             return Ok(all);
         }
         Err(PmError::Corrupt { what: "the length of a checkpoint", offset: self.root.offset() })
+    }
+
+    /// Whether the log may want to be looked after: a checkpoint is due, or it is tight. Told by what
+    /// changes that, so asking costs nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn wants(&self) -> bool {
+        self.wanting.load(Relaxed)
+    }
+
+    /// Whether a checkpoint is due, or the log tight, which [`wants`](Self::wants) says from now on.
+    pub fn note_wants(&self) -> bool {
+        let wanting = self.is_checkpoint_due() || self.is_tight();
+        self.wanting.store(wanting, Relaxed);
+        wanting
     }
 
     /// Whether so much was appended that a checkpoint is due: opening would have that much to scan.

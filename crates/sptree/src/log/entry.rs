@@ -84,6 +84,7 @@ pub(super) fn lines_for(payload: usize) -> usize {
 }
 
 /// Fills the words of an entry, which are zero, for the segment of this sequence and this line.
+#[inline(always)]
 pub(super) fn encode(words: &mut [u64], record: &Record<'_>, sequence: u64, line: u32) {
     let lines = (words.len() / LINE_WORDS) as u64;
     words[1] = (record.id / 64) << 24 | record.kind.code() << 16 | lines;
@@ -158,9 +159,14 @@ impl Checksum {
 
     #[inline(always)]
     fn add(&mut self, words: &[u64]) {
-        for &word in words {
-            let state = &mut self.states[self.turn];
-            *state = step(*state ^ word);
+        let [mut now, mut then] = [self.states[self.turn], self.states[self.turn ^ 1]];
+        let (pairs, rest) = words.as_chunks::<2>();
+        for &[one, other] in pairs {
+            (now, then) = (step(now ^ one), step(then ^ other));
+        }
+        (self.states[self.turn], self.states[self.turn ^ 1]) = (now, then);
+        for &word in rest {
+            self.states[self.turn] = step(now ^ word);
             self.turn ^= 1;
         }
     }

@@ -12,6 +12,7 @@
 //! their order, and the first that is not whole is the tail.
 
 use std::cell::Cell;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -72,7 +73,7 @@ pub struct Batch<'l, M: Medium> {
 
 impl<M: Medium> Log<M> {
     /// Claims a lane for some entries.
-    #[inline]
+    #[inline(always)]
     pub fn batch(&self) -> Batch<'_, M> {
         let (id, last) = LAST.get();
         let first = if id == self.id { last } else { 0 };
@@ -134,7 +135,7 @@ impl<M: Medium> Batch<'_, M> {
     ///
     /// # Errors
     /// Those of [`Log::append`]; the entries before it can be committed.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, record: &Record<'_>) -> Result<Appended, PmError> {
         let (pool, log) = (&*self.log.pool, self.log);
         let lines = lines_for(record.payload.len());
@@ -170,6 +171,7 @@ impl<M: Medium> Batch<'_, M> {
     fn next_segment(&mut self, lines: u32) -> Result<Known, PmError> {
         let log = self.log;
         let segment = log.segments.make(&log.pool, log.root, self.number, lines)?;
+        log.note_wants();
         (self.segment, self.line) = (Some(segment), 1);
         self.lane.segment.store(u64::from(segment.index) | 1 << 32, Relaxed);
         self.lane.tail.store(Tail::new(segment.sequence, 1).into_word(), Release);
@@ -180,7 +182,7 @@ impl<M: Medium> Batch<'_, M> {
     ///
     /// # Errors
     /// Those of a fence.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self) -> Result<(), PmError> {
         let Some(flushed) = self.flushed.take() else { return Ok(()) };
         self.log.pool.pm().fence(flushed)?; // DUR(append)
@@ -192,9 +194,10 @@ impl<M: Medium> Batch<'_, M> {
 }
 
 impl<M: Medium> Drop for Batch<'_, M> {
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(flushed) = self.flushed.take() {
-            // Abandoned. The next entry goes to the same lines: not before these have arrived.
+            cold_path(); // Abandoned. The next entry goes to the same lines: not before these have arrived.
             let _ = self.log.pool.pm().fence(flushed);
         }
         self.lane.taken.store(false, Release);

@@ -82,6 +82,8 @@ pub struct Log<M: Medium = Mapped> {
     /// No entry of the log has a greater sequence number.
     greatest: AtomicU64,
     checkpointing: AtomicBool,
+    /// Whether a checkpoint is due, or the log tight, as of the last segment made or checkpoint.
+    wanting: AtomicBool,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
 }

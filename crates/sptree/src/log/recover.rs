@@ -96,6 +96,7 @@ impl<M: Medium> Log<M> {
             restored: AtomicBool::new(false),
             greatest: AtomicU64::new(0),
             checkpointing: AtomicBool::new(false),
+            wanting: AtomicBool::new(true),
             checkpoint_lines: AtomicU64::new(0),
         };
         let source = log.find_source()?;

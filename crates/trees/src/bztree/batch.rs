@@ -2,7 +2,7 @@
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
 //! overlap. `insert_many` also shares its fences: one operation shows the records of up to
-//! [`GROUP`] keys, whatever leaves they are in, so each group costs the two fences of one insert.
+//! [`GROUP`] keys, whatever leaves they are in, so each group costs two fences.
 //! Full leaves are replaced before, since a record that cannot join (its leaf has no room, or has
 //! changed) goes in alone, after those before it.
 
@@ -117,7 +117,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Inserts many records, up to 16 with the fences of one; nothing is visible before its fence.
+    /// Inserts many records, up to 16 with two fences; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
@@ -259,9 +259,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(room) = self.reserve(&leaf, status, words)? else {
             return Ok(false);
         };
-        // durable before: the operation that shows it (its first fence).
         let cells = &leaf.words[room.at..room.at + words];
-        let _fenced = Record::write(self.pm(), cells, record.form, (probe, datum));
+        Record::fill(self.pm(), cells, record.form, (probe, datum));
         let place = Place { at: room.at, ..record.form };
         let entry = Entry::visible(place, probe.fingerprint(), NOTHING).word();
         let known = known.unwrap_or_else(|| {
@@ -290,14 +289,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         entries.sort_unstable_by_key(|&(leaf, entry, ..)| (leaves[leaf].leaf.offset(), entry));
         let mut op = session.descriptor();
         let mut last = usize::MAX;
+        let alone = entries.len() == 1;
         for &(number, entry, from, to) in entries.iter() {
             let staged = &leaves[number];
+            let Place { at, words, .. } = Entry::of(to).place();
+            let record = &staged.leaf.words[at..at + words];
             if number != last {
                 let (from, to) = (staged.from.into_word(), staged.to.into_word());
                 op.add_word(staged.leaf.status_cell(), from, to).map_err(pool_error)?;
                 last = number;
             }
-            op.add_word(staged.leaf.entry_cell(entry), from, to).map_err(pool_error)?;
+            // durable before: P2
+            let cell = staged.leaf.entry_cell(entry);
+            if alone {
+                op.show(cell, from, to, record).map_err(pool_error)?;
+            } else {
+                op.flush_first(record);
+                op.add_covered_word(cell, from, to).map_err(pool_error)?;
+            }
         }
         let shown = op.execute().map_err(pool_error)?;
         if shown {

@@ -258,7 +258,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         if count > 0 {
             let before = self.mwcas.read(leaf.dead_cell())?;
-            op.add_word(leaf.dead_cell(), before, before | dead)?;
+            op.add_covered_word(leaf.dead_cell(), before, before | dead)?;
             let next = status.changed(0, (0, 0), (count, words));
             op.add_word(leaf.status_cell(), status.into_word(), next.into_word())?;
         } else {

@@ -139,7 +139,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(self.frozen_on(path, above)?);
         }
         if let ([old], [one]) = (old, &new[..]) {
-            op.add_word(parent.child_cell(index), old.word(), one.word())?;
+            op.add_covered_word(parent.child_cell(index), old.word(), one.word())?;
             return Self::add_status(op, parent.status_cell(), status, status.next());
         }
         let mut fan = parent.fan(&self.mwcas)?;

@@ -62,7 +62,7 @@ use pmindex_record::{Slot, hash_bytes};
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"bztree\0\0";
 /// Version of the layout on this page.
-const FORMAT: u64 = 3;
+const FORMAT: u64 = 4;
 
 /// The most sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;

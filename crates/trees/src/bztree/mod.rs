@@ -45,7 +45,9 @@
 //! * **B4** A record, once shown, does not change, but for the pointer to its block, or its value if
 //!   that is one word that is not wide: by operations that change the status too.
 //! * **B5** An entry below `used` was shown; above it, one that is not of this epoch is free.
-//! * **B6** A node out of the tree is freed by the operation that took it out, its status among that
+//! * **B6** Every operation that changes a word of a node has the node's status among its words, so the
+//!   status covers the others ([`add_covered_word`](pmindex_pmwcas::Descriptor::add_covered_word)).
+//! * **B7** A node out of the tree is freed by the operation that took it out, its status among that
 //!   operation's words: no later one on its words can take place (the contract of
 //!   [`pmindex_pmwcas`] for memory).
 //!
@@ -55,7 +57,7 @@
 //!
 //! | operation | paper | here |
 //! |-----------|-------|------|
-//! | insert: reservation, completion | 2, 2 | none, 2: status, entry |
+//! | insert: reservation, completion | 2, 2 | none, 2: status, entry (with the record) |
 //! | remove | 2 | 2: status; entry or bit of the dead |
 //! | update of a pointer, or of a word in place | 3 | 2: status, pointer or value |
 //! | update inline: reservation, completion | 2, 2 | none, 2: status, entry |

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64};
+use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{Key, Shape, Value, Words};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
 use pmindex_record::{Datum, Probe, RecordBlock, Slot};
@@ -249,18 +249,14 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         pm.store_word(&words[Slot::<K, V>::BLOCK_WORD], block);
     }
 
-    /// Fills and flushes the words of a record in the leaf.
+    /// Fills the words of a record in the leaf.
     #[inline(always)]
-    #[track_caller]
-    pub(super) fn write<M: Medium>(
+    pub(super) fn fill<M: Medium>(
         pm: &M,
         words: &[PmU64],
         place: Place,
         (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
-    ) -> Flushed {
-        if !Slot::<K, V>::HAS_BLOCK {
-            return Slot::<K, V>::write(pm, words, probe, datum, 0);
-        }
+    ) {
         let key = K::SHAPE.words() + words_for(place.key);
         let (keys, values) = words.split_at(key);
         match K::SHAPE {
@@ -271,7 +267,6 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
             Shape::Inline(n) => pm.write_words(&values[..n], &datum.words()[..n]),
             Shape::Bytes => pm.write_bytes(values, datum.bytes()),
         }
-        pm.flush_words(words)
     }
 }
 

@@ -262,7 +262,8 @@ fn widths(tree: &Words, run: impl FnOnce()) -> Vec<usize> {
         .map(|slot| {
             let entries = (load(slot * words + 1) >> 30 & 31) as usize + 1;
             let target = |entry: &usize| load(slot * words + 2 + 3 * entry) << 16 != 0;
-            (0..entries).filter(target).count()
+            let shown = load(slot * words + 1) >> 41 != 0; // with a record that is carried
+            (0..entries).filter(target).count() + usize::from(shown)
         })
         .collect();
     widths.sort_unstable();

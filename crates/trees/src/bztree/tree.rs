@@ -25,7 +25,7 @@ use super::leaf::{Leaf, Reservation};
 /// # Cost
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no change of
-/// structure: insert 5 and 2, update of one word and remove 4 and 2, other updates as an insert (those
+/// structure: insert 4 and 1, update of one word and remove 3 and 1, other updates as an insert (those
 /// that other operations flush later included), reads none. No DRAM but for a few counters.
 pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     pub(super) pool: Arc<Pool<M>>,

@@ -3,13 +3,18 @@
 //! | operation | step | store                                                          | durable before |
 //! |-----------|------|----------------------------------------------------------------|----------------|
 //! | insert    | P0   | the entry reserved (a compare-and-swap, never flushed)           |                |
-//! | update    | P1   | the record (its block), the operation's descriptor               | P2             |
-//! |           | P2   | one operation: status, entry visible (LIN, DUR)                  | return         |
-//! | update in | P1   | the new block if there is one, the descriptor                     | P2             |
+//! | update    | P1   | the record (its block) if it is more than two words               | P2             |
+//! |           | P2   | one operation: status, entry visible (LIN, DUR), a short record  | return         |
+//! | update in | P1   | the new block if there is one                                     | P2             |
 //! | place     | P2   | one operation: status, value or pointer to the block (LIN, DUR)   | return         |
 //! | remove    | P2   | one operation: status, entry dead or bit of the dead (LIN, DUR)  | return         |
 //!
-//! The fence of P1 is that of the operation's descriptor, so a record costs a line and no fence.
+//! P1 is the first fence of the operation's two; without a P1 it has one. A record of two words is
+//! carried by the operation, which stands for it until the leaf's line is durable.
+//!
+//! The entry becomes visible before the status changes. Readers see the record from the moment at which
+//! they see both entry and a status that counts it; a writer that saw the entry alone expects a
+//! status that does not come back, so its own operation does not take place.
 
 use pmindex_core::{Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, Key, Value};
@@ -51,7 +56,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Adds a record; `false` (and no change) if the key exists.
     ///
     /// # Cost
-    /// 5 lines, 2 fences; byte strings: their lines besides. Sometimes a consolidation or a split.
+    /// 4 lines, 1 fence; records of more than two words: 6 lines, 2 fences, byte strings: their lines
+    /// besides. Sometimes a consolidation or a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         Ok(!self.put(key, value, Want::Insert)?)
@@ -60,7 +66,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Replaces a value; `false` (and no change) if the key is missing.
     ///
     /// # Cost
-    /// 4 lines, 2 fences in place: a value of one word, neither the old nor the new one above
+    /// 3 lines, 1 fence in place: a value of one word, neither the old nor the new one above
     /// [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE); else as [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -168,7 +174,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 op = session.descriptor();
                 let next = status.next().into_word();
                 op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
-                op.add_word(cell, old, datum.words()[0]).map_err(pool_error)?;
+                op.add_covered_word(cell, old, datum.words()[0]).map_err(pool_error)?;
             } else if let Some(cell) = found.as_ref().and_then(|found| found.record.block_cell())
                 && form.out
                 && V::SHAPE.is_bytes()
@@ -176,7 +182,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let old = self.mwcas.read(cell)?;
                 op = session.descriptor();
                 let new = self.add_block(&mut op, record)?;
-                op.add_word(cell, old, new).map_err(pool_error)?;
+                op.add_covered_word(cell, old, new).map_err(pool_error)?;
                 op.free_on_success(PPtr::<u64>::new(old)).map_err(pool_error)?;
                 let next = status.next().into_word();
                 op.add_word(leaf.status_cell(), status.into_word(), next).map_err(pool_error)?;
@@ -188,17 +194,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     let Some(room) = room else { return Ok(Put::NoRoom) };
                     if !form.out {
                         let words = &leaf.words[room.at..room.at + form.words];
-                        // durable before: P2 (the fence of P1 is the descriptor's).
-                        let _fenced = Record::write(self.pm(), words, form, (probe, datum));
+                        Record::fill(self.pm(), words, form, (probe, datum));
                     }
                     *reserved.insert(room)
                 };
                 op = session.descriptor();
+                let words = &leaf.words[room.at..room.at + form.words];
                 if form.out {
                     let block = self.add_block(&mut op, record)?;
-                    let words = &leaf.words[room.at..room.at + form.words];
                     Record::put_slot(self.pm(), words, (probe, datum), block);
-                    op.flush_first(words); // durable before: P2
                 }
                 let place = Place { at: room.at, ..form };
                 let prev = found.as_ref().map_or(NOTHING, |found| found.number);
@@ -208,7 +212,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 op.add_word(leaf.status_cell(), status.into_word(), next.into_word())
                     .map_err(pool_error)?;
                 let cell = leaf.entry_cell(room.entry);
-                op.add_word(cell, room.word, entry).map_err(pool_error)?;
+                // durable before: P2
+                op.show(cell, room.word, entry, words).map_err(pool_error)?;
                 self.add_free_of(&mut op, found.as_ref())?;
             }
             if op.execute().map_err(pool_error)? {
@@ -258,7 +263,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Removes a record and returns its value.
     ///
     /// # Cost
-    /// 4 lines, 2 fences. A leaf with few records left may be merged with a neighbour.
+    /// 3 lines, 1 fence. A leaf with few records left may be merged with a neighbour.
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.pool.check_writable()?;
@@ -282,7 +287,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 None => (leaf.dead_cell(), found.word | 1 << found.number),
                 Some(entry) => (leaf.entry_cell(entry), Entry::of(found.word).dead().word()),
             };
-            op.add_word(cell, found.word, new).map_err(pool_error)?;
+            op.add_covered_word(cell, found.word, new).map_err(pool_error)?;
             self.add_free_of(&mut op, Some(&found))?;
             if !op.execute().map_err(pool_error)? {
                 continue;

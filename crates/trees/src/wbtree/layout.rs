@@ -37,8 +37,8 @@
 //!
 //! # Root
 //!
-//! One block per index, named in the pool's directory: the way to the top node, and the
-//! [micro-log](super::log).
+//! One block per index, named in the pool's directory: the way to the top node, the
+//! [micro-log](super::log), and the [redo log](super::redo) of updates.
 
 use pmindex_core::{LINE, PmError, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
@@ -48,7 +48,7 @@ use pmindex_record::{Slot, hash_bytes};
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"wbtree\0\0";
 /// Version of the layout on this page.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Words of a line.
 pub(super) const LINE_WORDS: usize = LINE / 8;
@@ -61,25 +61,34 @@ pub(super) const MAX_LEAF: usize = ORDER_BYTES - 2;
 /// The most entries of an inner node: their order fits a line with the state.
 pub(super) const MAX_INNER: usize = ORDER_BYTES;
 
+/// Entries of the redo log.
+pub(super) const REDO_ENTRIES: usize = 4;
+const REDO_WORDS: usize = REDO_ENTRIES * LINE_WORDS;
+
 pm_struct! {
     /// The root block.
     ///
     /// ```text
-    /// 0      8          16       24          64
-    /// | top  | loading  | count  | reserved  | micro-log |
+    /// 0      8          16       24         32          64          128
+    /// | top  | loading  | count  | settled  | reserved  | micro-log | redo log, 4 entries |
     /// ```
     #[align(64)]
-    pub struct Root: size 128 {
+    pub struct Root: size 384 {
         /// The top node and its level; never null.
         pub top @ 0: PmU64,
         /// The top of a tree that a bulk load builds, or 0. It is not in the index.
         pub loading @ 8: PmU64,
         /// How many records there are, after a clean shutdown; else null.
         pub count @ 16: PmPtr<PmU64>,
+        /// The number of the last entry of the redo log that does not count.
+        pub settled @ 24: PmU64,
         /// Zero.
-        pub reserved: [PmU64; 5],
+        pub reserved: [PmU64; 4],
         /// The structural change under way.
         pub log @ 64: Log,
+        /// Updates of values of several words: a line each, which is its number (0: none), the offset
+        /// of the value's first word, and the value. See [`redo`](super::redo).
+        pub redo @ 128: [PmU64; REDO_WORDS],
     }
 
     /// The micro-log: see [`log`](super::log).
@@ -97,8 +106,10 @@ pm_struct! {
         pub node @ 32: PmU64,
         /// Its state then.
         pub kept @ 40: PmU64,
-        /// Zero.
-        pub reserved: [PmU64; 2],
+        /// The leaf that records of `node` move to, or 0.
+        pub neighbour @ 48: PmU64,
+        /// Its slots then, as bits.
+        pub grown @ 56: PmU64,
     }
 }
 

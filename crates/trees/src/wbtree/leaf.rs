@@ -7,8 +7,8 @@
 //! | insert (a record in one line) | P1 | the slot, its first key word last; the order line; on line 0 fingerprint, [`Pending`], state (LIN) | return (DUR) |
 //! | insert (others) | P1 | the record's block (byte strings), its slot | P2 |
 //! |           | P2 | the order line; on line 0 fingerprint, state (LIN) | return (DUR) |
-//! | update    | P1 | the new block (byte strings), or the new record in a free slot | P2 |
-//! |           | P2 | the one word of the value or block; or order line and line 0, two bits of the state (LIN) | return (DUR) |
+//! | update    | P1 | the new block (byte strings) | P2 |
+//! |           | P2 | the one word of the value or block (LIN); values of several words: [`redo`](super::redo) | return (DUR) |
 //! | remove    | P1 | byte strings: the ticket of the block | P2 |
 //! |           | P2 | bit of the state (LIN) | return (DUR) |
 //!
@@ -103,11 +103,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Pending::of_word(pm.load_word(&self.words[LINE_WORDS - 1]))
     }
 
+    /// The first word of slot `i`, counted from that of the leaf.
+    #[inline(always)]
+    pub(super) const fn slot_word(i: usize) -> usize {
+        Parts::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS
+    }
+
     /// Slot `i`.
     #[inline(always)]
     pub(super) fn slot(&self, i: usize) -> &'p [PmU64] {
-        let words = Slot::<K, V>::WORDS;
-        &self.words[Parts::<K, V, LEAF>::SLOTS + i * words..][..words]
+        &self.words[Self::slot_word(i)..][..Slot::<K, V>::WORDS]
     }
 
     /// All slots.
@@ -237,6 +242,22 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pm.store_word(self.state_cell(), state.into_word()); // LIN
     }
 
+    /// Names the records of this order, all of them in their slots; returns the flush of it.
+    #[track_caller]
+    pub(super) fn grow(&self, pm: &impl Medium, order: &Order) -> Flushed {
+        let state = self.state(pm);
+        let settled = state.with_slots(state.slots() & !self.missing(pm, state));
+        self.publish(pm, settled, order.named(), order, Pending::NONE);
+        self.flush_lines(pm)
+    }
+
+    /// The lines that slot `i` lies on, as bits.
+    pub(super) fn lines_of_slot(i: usize) -> u64 {
+        let first = Self::slot_word(i);
+        let last = first + Slot::<K, V>::WORDS - 1;
+        1 << (first / LINE_WORDS) | 1 << (last / LINE_WORDS)
+    }
+
     /// Flushes the state and the order.
     #[inline(always)]
     #[track_caller]
@@ -360,47 +381,24 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         Ok(())
     }
 
-    /// Replaces the value in slot `i`; `false`, and nothing done, if that takes a free slot and there
-    /// is none.
+    /// Replaces the value in slot `i` by one store.
     #[inline(always)]
     pub(super) fn update<M: Medium>(
         &self,
         pool: &Pool<M>,
         i: usize,
         record: Incoming<'_, K, V>,
-    ) -> Result<bool, PmError> {
-        let (pm, leaf) = (pool.pm(), &self.leaf);
+    ) -> Result<(), PmError> {
         if V::SHAPE.is_bytes() {
-            self.swing_block(pool, i, record)?;
-            return Ok(true);
+            return self.swing_block(pool, i, record);
         }
-        if Slot::<K, V>::ONE_WORD_UPDATE {
-            // P2, LIN: one word in place.
-            let cell = &leaf.slot(i)[Slot::<K, V>::KEY_WORDS];
-            pm.store_word(cell, record.datum.words()[0]);
-            let stored = pm.flush_words(words_of(cell));
-            pm.fence(stored)?; // DUR
-            return Ok(true);
-        }
-        let Some(free) = self.free_slot(record.probe) else { return Ok(false) };
-        let state = self.settled(pm);
-        let mut order = Order::of(pool, leaf, state, state.slots())?;
-        order.replace(i, free);
-        if Slot::<K, V>::HAS_BLOCK {
-            // The block of the key stays; slot and owner change.
-            pool.settle(leaf.state_cell())?;
-        }
-        // P1: the new record.
-        let block = Slot::<K, V>::block(pm, leaf.slot(i));
-        let written = Slot::<K, V>::write(pm, leaf.slot(free), record.probe, record.datum, block);
-        pm.fence(written)?;
-        // P2, LIN: one store sets the new bit and clears the old.
-        leaf.put_fingerprint(pm, free, record.probe.fingerprint());
-        let slots = (state.slots() | 1 << free) & !(1 << i);
-        leaf.publish(pm, state, slots, &order, Pending::NONE);
-        let published = leaf.flush_lines(pm);
-        pm.fence(published)?; // DUR
-        Ok(true)
+        // P2, LIN: one word in place.
+        let pm = pool.pm();
+        let cell = &self.leaf.slot(i)[Slot::<K, V>::KEY_WORDS];
+        pm.store_word(cell, record.datum.words()[0]);
+        let stored = pm.flush_words(words_of(cell));
+        pm.fence(stored)?; // DUR
+        Ok(())
     }
 
     /// Replaces the record block of slot `i` by one with the new value.

@@ -1,26 +1,27 @@
 //! The micro-log: one line of the root block for the one structural change under way.
 //!
-//! A change (a split, a removal of a node) is decided by one word, the *parent's* state or the
-//! root's `top`; after that another node, the one that was split, has yet to lose what moved. The
-//! log says so:
+//! A change (a split, a shift of records, a removal of a node) is decided by one word, the *parent's*
+//! state or the root's `top`; after that another node, the one that was full, has yet to lose what
+//! moved, and in a shift its neighbour has yet to name it. The log says so:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | new nodes, entries, tickets; the log, armed | P2 |
+//! | P1 | new nodes, entries, records, tickets; the log, armed | P2 |
 //! | P2 | the parent's state, or `top` (the change is decided) | P3 |
-//! | P3 | the state of the node that was split | P4 |
+//! | P3 | the state of the node that was full, and of its neighbour | P4 |
 //! | P4 | the log, idle | return |
 //!
 //! Recovery orders the parent's entries if P2 was cut short, does P3 if P2 was reached, and P4. It
 //! does the same to what a panic leaves. A change without P3 (a removal) ends with P4 all the same: an
 //! idle log names no node that may be gone, and reused by another index of the pool.
 
-use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool, Word, words_of};
+use pmindex_core::{Flushed, Medium, PmError, Pool, Word, words_of};
 use pmindex_index::{Key, Value};
 
 use super::inner::Inner;
 use super::layout::{Child, InnerState, Log, Root};
 use super::leaf::{Leaf, persist};
+use super::order::Order;
 use super::tree::WbTree;
 
 /// What a log says.
@@ -34,6 +35,10 @@ pub(super) struct Note {
     pub(super) node: Child,
     /// Its state then.
     pub(super) kept: u64,
+    /// The leaf that its records move to, or null.
+    pub(super) neighbour: Child,
+    /// The slots of that leaf then, as bits.
+    pub(super) grown: u64,
 }
 
 /// Arms the log and flushes it (step P1).
@@ -46,6 +51,8 @@ pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
     pm.store(&log.expect, note.expect);
     pm.store(&log.node, note.node.into_word());
     pm.store(&log.kept, note.kept);
+    pm.store(&log.neighbour, note.neighbour.into_word());
+    pm.store(&log.grown, note.grown);
     pm.store(&log.armed, 1);
     pm.flush(log)
 }
@@ -69,6 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let parent = Child::from_word(pm.load(&log.parent));
         let node = Child::from_word(pm.load(&log.node));
+        let neighbour = Child::from_word(pm.load(&log.neighbour));
         let (mask, expect) = (pm.load(&log.mask), pm.load(&log.expect));
         let mut did = false;
         let committed = if parent.is_null() {
@@ -81,37 +89,43 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if committed && !node.is_null() {
             let kept = pm.load(&log.kept);
             did = true;
-            Self::shrink(pool, node, kept)?; // P3
+            let mut came = Flushed::nothing();
+            if !neighbour.is_null() {
+                let leaf = Leaf::<K, V, LEAF>::at(pool, neighbour.offset())?;
+                let order = Order::sorted(pool, &leaf, pm.load(&log.grown))?;
+                came = leaf.grow(pm, &order);
+            }
+            Self::shrink(pool, node, kept, came)?; // P3
+        } else if !neighbour.is_null() {
+            // After a panic: what stands in a free slot must be what is durable there.
+            persist(pm, Leaf::<K, V, LEAF>::at(pool, neighbour.offset())?.words())?;
         }
         clear(pm, log)?; // P4
         Ok(did)
     }
 
-    /// Step P3: a node loses what moved.
-    pub(super) fn shrink(pool: &Pool<M>, node: Child, kept: u64) -> Result<(), PmError> {
+    /// Step P3: a node loses what moved, under one fence with what is flushed already.
+    pub(super) fn shrink(
+        pool: &Pool<M>,
+        node: Child,
+        kept: u64,
+        flushed: Flushed,
+    ) -> Result<(), PmError> {
         let pm = pool.pm();
         if node.level() > 0 {
             let inner = Inner::<K, V, LEAF, INNER>::at(pool, node.offset())?;
             let state = InnerState::from_word(kept);
             let order = inner.sort(pool, state)?;
             inner.commit(pm, state, &order);
-            let flushed = pm.flush_words(inner.line());
-            pm.fence(flushed)?;
+            pm.fence(flushed.and(pm.flush_words(inner.line())))?;
         } else {
+            // The order goes on naming the slots that are free now.
             let leaf = Leaf::<K, V, LEAF>::at(pool, node.offset())?;
-            store_state(pool, leaf.state_cell(), kept)?;
+            pm.store_word(leaf.state_cell(), kept);
+            pm.fence(flushed.and(pm.flush(leaf.state_cell())))?;
         }
         Ok(())
     }
-}
-
-/// Stores a leaf's state, durably. The order goes on naming the slots that are free now.
-fn store_state<M: Medium>(pool: &Pool<M>, cell: &PmU64, state: u64) -> Result<(), PmError> {
-    let pm = pool.pm();
-    pm.store_word(cell, state);
-    let flushed = pm.flush(cell);
-    pm.fence(flushed)?;
-    Ok(())
 }
 
 /// Orders the entries of a node whose order is invalid; whether it was.

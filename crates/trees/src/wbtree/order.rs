@@ -21,6 +21,30 @@ impl Order {
         &self.slots[..self.len]
     }
 
+    /// The slots, as bits; none for what is no slot.
+    #[inline(always)]
+    pub(super) fn named(&self) -> u64 {
+        self.slots().iter().fold(0, |named, &i| named | 1u64.unbounded_shl(i.into()))
+    }
+
+    /// These slots, then those of this order; at most as many as there are slots.
+    pub(super) fn with_first(&self, first: &[u8]) -> Self {
+        Self::chain(first, self.slots())
+    }
+
+    /// The slots of this order, then these; at most as many as there are slots.
+    pub(super) fn with_last(&self, last: &[u8]) -> Self {
+        Self::chain(self.slots(), last)
+    }
+
+    fn chain(first: &[u8], then: &[u8]) -> Self {
+        let mut slots = [0; ORDER_BYTES];
+        for (place, &i) in slots.iter_mut().zip(first.iter().chain(then)) {
+            *place = i;
+        }
+        Self { slots, len: (first.len() + then.len()).min(ORDER_BYTES) }
+    }
+
     /// The order on the medium: names all live slots and perhaps free ones; `None` if it is not that
     /// of the state.
     #[inline(always)]
@@ -52,8 +76,7 @@ impl Order {
         live: u64,
     ) -> Result<Self, PmError> {
         if let Some(mut order) = Self::load(pool.pm(), leaf, state) {
-            let bit = |i: u8| 1u64.unbounded_shl(i.into()); // none for what is no slot
-            let named = order.slots().iter().fold(0, |named, &i| named | bit(i));
+            let named = order.named();
             if named.count_ones() as usize == order.len && named & live == live {
                 if named != live {
                     order.keep(live);
@@ -154,15 +177,6 @@ impl Order {
             self.slots[rank] = i as u8;
         }
         self.len = end + 1;
-    }
-
-    /// Puts slot `new` in the place of slot `old`.
-    pub(super) fn replace(&mut self, old: usize, new: usize) {
-        let len = self.len;
-        #[allow(clippy::cast_possible_truncation, reason = "less than LEAF")]
-        if let Some(place) = self.slots[..len].iter_mut().find(|i| usize::from(**i) == old) {
-            *place = new as u8;
-        }
     }
 
     /// Stores it on the order line, which is a leaf's; returns the tag that the state must bear for

@@ -1,7 +1,7 @@
 //! Creating, opening and closing: opening reads the root block and rebuilds nothing.
 //!
-//! What a crash left half done is in the [micro-log](super::log), one structural change at most, and
-//! is finished here. An insert that a crash cut short is seen, and its slot freed, when its leaf is
+//! What a crash left half done is in the [micro-log](super::log), one structural change at most, and in
+//! the [redo log](super::redo), two updates at most: it is finished here. An insert that a crash cut short is seen, and its slot freed, when its leaf is
 //! written again; an order line that did not become durable is made anew by the next insert into its
 //! leaf. A bulk load that was cut short is discarded, which takes as long as it had loaded.
 
@@ -15,6 +15,7 @@ use pmindex_index::{IndexError, Key, RecoveryReport, Value};
 
 use super::image::LeafImage;
 use super::layout::{Child, Geometry, KIND, Root};
+use super::redo::Redo;
 use super::tree::{UNKNOWN, WbTree};
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -81,6 +82,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             entry,
             count: AtomicU64::new(UNKNOWN),
             doubt: AtomicU64::new(0),
+            redo: Redo::default(),
             report: RecoveryReport {
                 clean: pool.was_clean(),
                 threads: 1,
@@ -93,11 +95,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if new {
             tree.make_first_leaf(root)?;
         }
+        let (number, redone) = Self::redo(pool, root)?;
+        tree.redo.begin_after(number);
         let finished = Self::finish_change(pool, root)?;
         let discarded = tree.discard_loading()?;
         let count = tree.take_count(root)?;
         tree.count = AtomicU64::new(count.unwrap_or(if new { 0 } else { UNKNOWN }));
-        tree.report.repaired = u64::from(finished) + u64::from(discarded);
+        tree.report.repaired = u64::from(redone) + u64::from(finished) + u64::from(discarded);
         tree.report.records = count.unwrap_or(0);
         tree.report.elapsed = started.elapsed();
         Ok(tree)

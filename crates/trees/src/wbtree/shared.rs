@@ -176,7 +176,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         let record = Incoming { probe: &probe, datum: &datum };
         let done = self.find_and_write(
             |tree| tree.seek_to_change(&probe),
-            |tree, found| tree.update_found(found, record),
+            |tree, found| tree.update_found(found, record).map(Some),
         )?;
         done.map_or_else(|| self.write(|tree| tree.do_update(key, value)), Ok)
     }

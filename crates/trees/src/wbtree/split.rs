@@ -42,20 +42,21 @@ pub(super) struct Division {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
-    /// Makes room in the leaf of a key: splits it, after every full node above it.
+    /// Makes room in the leaf of a key: shifts records or splits it, after every full node above it
+    /// was split.
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&self, probe: &Probe<'_, K>) -> Result<(), IndexError> {
         let path = self.trace(self.top()?, &Route::to(probe))?;
         self.doubt(STRUCTURE);
+        self.redo_leaves_all()?;
         let mut at = path.steps.len();
         while at > 0 && self.inner(path.steps[at - 1].node.offset())?.is_full(self.pm()) {
             at -= 1;
         }
         let last = at + 1 > path.steps.len();
         let done = if last {
-            self.divide_leaf(&path, probe)
-                .and_then(|division| self.split(path.steps.last(), division))
+            self.relieve(&path, probe)
         } else {
             // The uppermost of the full nodes; the rest is for the next turns.
             let rightmost = self.is_rightmost(&path)?;
@@ -73,6 +74,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Err(error.into())
             }
         }
+    }
+
+    /// A full leaf gives records to a neighbour, or to a new leaf.
+    fn relieve(&self, path: &Path, probe: &Probe<'_, K>) -> Result<(), PmError> {
+        if self.shift(path)? {
+            return Ok(());
+        }
+        let division = self.divide_leaf(path, probe)?;
+        self.split(path.steps.last(), division)
     }
 
     /// Whether a way leads to the greatest keys.
@@ -156,7 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             Some(step) => self.split_under(step, division)?,
             None => self.split_top(root.top.as_word(), division)?,
         }
-        Self::shrink(pool, left, kept)?; // P3
+        Self::shrink(pool, left, kept, Flushed::nothing())?; // P3
         log::clear(self.pm(), &root.log) // P4
     }
 
@@ -188,6 +198,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             expect: 1 << i,
             node: division.left,
             kept: division.kept,
+            ..Note::default()
         };
         flushed = flushed.and(log::arm(pm, &self.root()?.log, &change));
         op.prepare(flushed)?;
@@ -231,6 +242,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             expect: new,
             node: division.left,
             kept: division.kept,
+            ..Note::default()
         };
         flushed = flushed.and(log::arm(pm, &self.root()?.log, &change));
         op.prepare(flushed)?;

@@ -195,3 +195,103 @@ fn ends_of_a_scan_meet_and_neither_repeats_nor_misses() {
         assert!(scan.next().is_none() && scan.next_back().is_none());
     }
 }
+
+#[test]
+fn leaves_that_give_to_their_neighbours_are_three_quarters_full() {
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let mut tree = WbTree::<u64, u64>::create(&pool, "t").expect("room");
+    let keys = 1..=60_000_u64;
+    for key in keys.clone() {
+        let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        assert!(tree.insert(&key, &!key).expect("room"));
+    }
+    let stats = tree.stats().expect("intact");
+    assert_eq!(tree.check().expect("intact"), 60_000);
+    assert!(100 * stats.records >= 72 * 52 * stats.leaves, "{stats:?}");
+    for key in keys {
+        let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        assert_eq!(tree.get(&key).expect("intact"), Some(!key));
+    }
+}
+
+type Wide = WbTree<u64, u128, Mapped, 8, 4>;
+
+/// Values that differ in both words.
+fn wide(n: u64) -> u128 {
+    u128::from(n) << 64 | u128::from(!n)
+}
+
+fn wide_tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Wide) {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let mut tree = Wide::create(&pool, "t").expect("room");
+    for key in keys {
+        assert!(tree.insert(&key, &wide(key)).expect("room"));
+    }
+    (pool, tree)
+}
+
+#[test]
+fn the_last_two_updates_of_values_of_two_words_are_redone_where_they_are_not_in_place() {
+    for lost in [[true, true], [true, false], [false, true]] {
+        let (pool, mut tree) = wide_tree_of(0..6);
+        for key in [1, 3, 5] {
+            assert!(tree.update(&key, &wide(key + 100)).expect("intact"));
+        }
+        for (key, lost) in [(3, lost[0]), (5, lost[1])] {
+            let probe = Probe::<u64>::new(&key).expect("a key");
+            let leaf = tree.descend(&Route::to(&probe), |_| ()).expect("a leaf");
+            let state = leaf.state(tree.pm());
+            let slot = leaf.find(&pool, state, &probe).expect("intact").expect("there");
+            // Torn, at that: of the two words one.
+            if lost {
+                tree.pm().store_word(&leaf.slot(slot)[1], 7);
+            }
+        }
+        drop(tree);
+        let mut tree = Wide::open(&pool, "t").expect("recovery");
+        for key in [1, 3, 5] {
+            assert_eq!(tree.get(&key).expect("intact"), Some(wide(key + 100)));
+        }
+        // And goes on being used: what was redone is over.
+        assert!(tree.update(&3, &wide(8)).expect("intact"));
+        drop(tree);
+        let tree = Wide::open(&pool, "t").expect("recovery");
+        assert_eq!(tree.get(&3).expect("intact"), Some(wide(8)));
+        assert_eq!(tree.get(&5).expect("intact"), Some(wide(105)));
+    }
+}
+
+#[test]
+fn redo_log_never_reaches_a_slot_that_has_another_record_by_then() {
+    // A full leaf: what is inserted next takes the only free slot, or moves the others.
+    for removed in 0..8 {
+        for updates in 1..4 {
+            let (pool, mut tree) = wide_tree_of(0..8);
+            for key in (0..updates).map(|n| (removed + n) % 8).rev() {
+                assert!(tree.update(&key, &wide(key + 100)).expect("intact"));
+            }
+            assert!(tree.remove(&removed).expect("intact").is_some());
+            assert!(tree.insert(&20, &wide(20)).expect("room"));
+            drop(tree);
+            let tree = Wide::open(&pool, "t").expect("recovery");
+            assert_eq!(tree.get(&20).expect("intact"), Some(wide(20)));
+            assert_eq!(tree.check().expect("intact"), 8);
+        }
+    }
+    for updated in 0..8 {
+        let (pool, mut tree) = wide_tree_of(0..8);
+        assert!(tree.update(&updated, &wide(100)).expect("intact"));
+        for key in 8..30 {
+            assert!(tree.insert(&key, &wide(key)).expect("room"));
+        }
+        for key in (0..100).map(|n| 1000 - n) {
+            assert!(tree.insert(&key, &wide(key)).expect("room"));
+        }
+        drop(tree);
+        let tree = Wide::open(&pool, "t").expect("recovery");
+        for key in (0..30).chain(901..=1000) {
+            let wanted = if key == updated { wide(100) } else { wide(key) };
+            assert_eq!(tree.get(&key).expect("intact"), Some(wanted), "{key}");
+        }
+    }
+}

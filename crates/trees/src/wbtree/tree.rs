@@ -10,6 +10,7 @@ use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 use super::inner::Inner;
 use super::layout::{Child, Geometry, Root};
 use super::leaf::Leaf;
+use super::redo::Redo;
 
 /// A persistent ordered map that lives in PM alone: wBTree.
 ///
@@ -47,6 +48,7 @@ pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER:
     pub(super) count: AtomicU64,
     /// What a write that panicked left in doubt: 0, [`STRUCTURE`], or a leaf.
     pub(super) doubt: AtomicU64,
+    pub(super) redo: Redo,
     pub(super) report: RecoveryReport,
     pub(super) types: std::marker::PhantomData<fn() -> (K, V)>,
 }

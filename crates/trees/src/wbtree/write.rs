@@ -32,7 +32,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Byte strings: 2 fences, the lines of the new block and 1,
-    /// tickets. Others: 3 lines, 2 fences.
+    /// tickets. Others: 1 fence, 1 line and those of the value of the update before, mostly 1.
     #[inline]
     pub fn update(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.do_update(key, value)
@@ -76,6 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(never)]
     pub(super) fn settle_doubt(&self) -> Result<(), PmError> {
         let doubt = self.doubt.load(Relaxed);
+        self.redo_after_panic()?;
         if doubt == STRUCTURE {
             Self::finish_change(&self.pool, self.root()?)?;
             self.discard_loading()?;
@@ -134,14 +135,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found: &Found<'_, K, V, LEAF>,
         slot: usize,
         record: Incoming<'_, K, V>,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<(), IndexError> {
         self.doubt(found.leaf.offset());
-        let done = found.update(&self.pool, slot, record)?;
-        self.doubt(0);
-        if !done {
-            self.make_room(record.probe)?;
+        if Slot::<K, V>::ONE_WORD_UPDATE {
+            found.update(&self.pool, slot, record)?;
+        } else {
+            self.update_in_place(&found.leaf, slot, record.datum)?;
         }
-        Ok(done)
+        self.doubt(0);
+        Ok(())
     }
 
     /// The leaf of a key that is to be inserted.
@@ -175,15 +177,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.insert_into(found, record)?.then_some(true))
     }
 
-    /// Updates where [`seek_to_change`](Self::seek_to_change) led; `None` if that made room only.
+    /// Updates where [`seek_to_change`](Self::seek_to_change) led.
     #[inline(always)]
     pub(super) fn update_found(
         &self,
         found: &Found<'_, K, V, LEAF>,
         record: Incoming<'_, K, V>,
-    ) -> Result<Option<bool>, IndexError> {
-        let Some(slot) = found.slot else { return Ok(Some(false)) };
-        Ok(self.update_in(found, slot, record)?.then_some(true))
+    ) -> Result<bool, IndexError> {
+        let Some(slot) = found.slot else { return Ok(false) };
+        self.update_in(found, slot, record)?;
+        Ok(true)
     }
 
     /// Removes what [`seek_to_change`](Self::seek_to_change) found.
@@ -196,6 +199,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(slot) = found.slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, found.leaf.slot(slot))?;
         self.doubt(found.leaf.offset());
+        self.redo_leaves_slot(&found.leaf, slot)?;
         found.remove(&self.pool, slot)?;
         self.doubt(0);
         self.count(u64::MAX);
@@ -224,11 +228,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
-        loop {
-            if let Some(done) = self.update_found(&self.seek_to_change(&probe)?, record)? {
-                return Ok(done);
-            }
-        }
+        self.update_found(&self.seek_to_change(&probe)?, record)
     }
 
     #[inline(always)]
@@ -238,12 +238,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.begin()?;
         loop {
             let found = self.seek_to_insert(&probe)?;
-            let done = match found.slot {
-                Some(slot) => self.update_in(&found, slot, record)?,
-                None => self.insert_into(&found, record)?,
-            };
-            if done {
-                return Ok(found.slot.is_none());
+            if let Some(slot) = found.slot {
+                self.update_in(&found, slot, record)?;
+                return Ok(false);
+            }
+            if self.insert_into(&found, record)? {
+                return Ok(true);
             }
         }
     }

@@ -1,0 +1,198 @@
+//! A full leaf gives records to a neighbour that has room, rather than split.
+//!
+//! Leaves that only split are 69 % full under keys in random order. Those that first look at the two
+//! leaves beside them, under the same parent, are 75 % full, at two shifts for three splits.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the micro-log, armed; free slots of the neighbour, and their fingerprints; in the parent a free entry with the new separator, for the right one of the two leaves; tickets | P2 |
+//! | P2 | the parent's state and order, the new entry for the old one (the shift is decided) | P3 |
+//! | P3 | the neighbour's order and state, with what came; the full leaf's state, without what went | P4 |
+//! | P4 | the micro-log, idle | return |
+//!
+//! Between P2 and P3 the neighbour does not yet name what the way down seeks there. Nobody sees that:
+//! there is one writer, readers beside it read again, and [`log`](super::log) says who does P3 if we
+//! do not.
+
+use pmindex_core::{Flushed, Medium, Op, PmError, Word};
+use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
+use pmindex_record::{Probe, Slot};
+
+use super::access::{Path, Step};
+use super::inner::{Entry, Inner};
+use super::layout::{Child, InnerState, LINE_WORDS, LeafState, bits, free_slot};
+use super::leaf::Leaf;
+use super::log::{self, Note};
+use super::order::Order;
+use super::separator::Separator;
+use super::tree::WbTree;
+use super::unlink::free_block;
+
+/// Whether a leaf of `leaf` slots with this many records takes some: at most 60 % full. Fuller ones
+/// would be asked more often, and take less each time, than the space is worth.
+const fn has_room(records: u32, leaf: usize) -> bool {
+    5 * records as usize <= 3 * leaf
+}
+
+/// Two leaves beside each other, and what moves between them.
+struct Shift<'t, K, V, const LEAF: usize> {
+    from: Leaf<'t, K, V, LEAF>,
+    to: Leaf<'t, K, V, LEAF>,
+    /// The slots that records leave, and those they come to.
+    moves: Vec<(u8, u8)>,
+    /// The state of `from` without them.
+    kept: LeafState,
+    /// The order of `to` with them.
+    grown: Order,
+    /// The place in the parent's order of the right one of the two; what separates them then.
+    right: usize,
+    separator: Separator,
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    WbTree<K, V, M, LEAF, INNER>
+{
+    /// Moves records from the full leaf of a way into a neighbour; `false`, and nothing done, if none
+    /// has room. The parent has.
+    pub(super) fn shift(&self, path: &Path) -> Result<bool, PmError> {
+        let Some(&step) = path.steps.last() else { return Ok(false) };
+        let Some(shift) = self.plan_shift(step, path.leaf)? else { return Ok(false) };
+        self.decide(step, &shift)?;
+        // P3.
+        let came = shift.to.grow(self.pm(), &shift.grown);
+        let from = Child::new(shift.from.offset(), 0);
+        Self::shrink(&self.pool, from, shift.kept.into_word(), came)?;
+        log::clear(self.pm(), &self.root()?.log)?; // P4
+        Ok(true)
+    }
+
+    /// The emptier of the two neighbours, if it has room, and half of what the leaf has more.
+    fn plan_shift(&self, step: Step, full: u64) -> Result<Option<Shift<'_, K, V, LEAF>>, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let parent = self.inner(step.node.offset())?;
+        let entries = parent.entries(pool)?;
+        let mut roomiest: Option<(u32, usize, Leaf<'_, K, V, LEAF>)> = None;
+        for place in [step.place.wrapping_sub(1), step.place + 1] {
+            let Some(&i) = entries.get(place) else { continue };
+            let leaf = self.leaf(parent.child(pm, usize::from(i)).below(step.node)?.offset())?;
+            let records = leaf.live(pm, leaf.state(pm)).count_ones();
+            if has_room(records, LEAF) && roomiest.is_none_or(|(least, ..)| records < least) {
+                roomiest = Some((records, place, leaf));
+            }
+        }
+        let Some((records, place, to)) = roomiest else { return Ok(None) };
+        let from = self.leaf(full)?;
+        let state = from.state(pm);
+        let order = Order::of(pool, &from, state, from.live(pm, state))?;
+        let order = order.slots();
+        let half = order.len().saturating_sub(records as usize) / 2;
+        if half == 0 {
+            return Ok(None);
+        }
+        let rightwards = place > step.place;
+        let (low, high) = order.split_at(if rightwards { order.len() - half } else { half });
+        let key = |i: u8| Slot::<K, V>::key(pool, from.slot(usize::from(i)));
+        let separator = Separator::between(&key(low[low.len() - 1])?, &key(high[0])?);
+        let go = if rightwards { high } else { low };
+        let there = to.state(pm);
+        let stayed = Order::of(pool, &to, there, to.live(pm, there))?;
+        let mut taken = there.slots();
+        let mut kept = state;
+        let mut moves = Vec::with_capacity(half);
+        for &i in go {
+            let key = key(i)?;
+            let preferred = Probe::<K>::of_stored(&key).preferred_slot(LEAF);
+            let Some(free) = free_slot(taken, preferred, LEAF) else {
+                return Err(to.corrupt("a leaf without the free slots that its state has"));
+            };
+            taken |= 1 << free;
+            kept = kept.with_slots(kept.slots() & !(1 << i));
+            #[allow(clippy::cast_possible_truncation, reason = "less than LEAF")]
+            moves.push((i, free as u8));
+        }
+        let came: Vec<u8> = moves.iter().map(|&(_, to)| to).collect();
+        // Least to the right, greatest to the left.
+        let grown = if rightwards { stayed.with_first(&came) } else { stayed.with_last(&came) };
+        let right = place.max(step.place);
+        Ok(Some(Shift { from, to, moves, kept, grown, right, separator }))
+    }
+
+    /// Steps P1 and P2.
+    fn decide(&self, step: Step, shift: &Shift<'_, K, V, LEAF>) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let parent = self.inner(step.node.offset())?;
+        let before = parent.state(pm);
+        let mut order = parent.entries(pool)?;
+        let old = usize::from(order[shift.right]);
+        let Some(new) = Inner::<K, V, LEAF, INNER>::free_entry(before) else {
+            return Err(parent.corrupt("a full parent"));
+        };
+        let mut op = pool.op()?;
+        // P1.
+        let (block, filled) =
+            self.new_separator_block(&mut op, &shift.separator, parent.owner(new))?;
+        free_block(&mut op, parent.block(pm, old), parent.owner(old))?;
+        announce(&mut op, &parent, shift);
+        let change = Note {
+            parent: step.node,
+            mask: 1 << new | 1 << old,
+            expect: 1 << new,
+            node: Child::new(shift.from.offset(), 0),
+            kept: shift.kept.into_word(),
+            neighbour: Child::new(shift.to.offset(), 0),
+            grown: shift.grown.named(),
+        };
+        let armed = log::arm(pm, &self.root()?.log, &change);
+        let copied = shift.copy(pm);
+        let separator = shift.separator.clone();
+        let child = parent.child(pm, old);
+        let put = parent.put(pm, new, &Entry { separator, block, child });
+        op.prepare(filled.and(armed).and(copied).and(put))?;
+        // P2.
+        #[allow(clippy::cast_possible_truncation, reason = "less than INNER")]
+        {
+            order[shift.right] = new as u8;
+        }
+        let entries = before.entries() & !(1 << old) | 1 << new;
+        parent.finish(pool, op, InnerState::new(entries, before.first()), &order)
+    }
+}
+
+impl<K: Key, V: Value, const LEAF: usize> Shift<'_, K, V, LEAF> {
+    /// Copies the records and flushes them, with their fingerprints. No bit names them yet.
+    #[track_caller]
+    fn copy(&self, pm: &impl Medium) -> Flushed {
+        let mut lines = 1; // the fingerprints
+        let mut words = [0; 2 * MAX_INLINE_WORDS];
+        for &(i, free) in &self.moves {
+            let (i, free) = (usize::from(i), usize::from(free));
+            let slot = self.to.slot(free);
+            let words = &mut words[..slot.len()];
+            pm.read_words(self.from.slot(i), words);
+            pm.write_words(slot, words);
+            self.to.put_fingerprint(pm, free, self.from.fingerprint(pm, i));
+            lines |= Leaf::<K, V, LEAF>::lines_of_slot(free);
+        }
+        let words = self.to.words();
+        bits(lines).fold(Flushed::nothing(), |all, line| {
+            all.and(pm.flush_words(&words[line * LINE_WORDS..][..LINE_WORDS]))
+        })
+    }
+}
+
+/// Announces what else changes: earlier tickets may name the parent's state, which owns the right leaf,
+/// and where records own blocks the states of both leaves, and the words of slots that no longer do.
+fn announce<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
+    op: &mut Op<'_, M>,
+    parent: &Inner<'_, K, V, LEAF, INNER>,
+    shift: &Shift<'_, K, V, LEAF>,
+) {
+    op.changes(parent.state_cell());
+    if Slot::<K, V>::HAS_BLOCK {
+        op.changes(shift.from.state_cell());
+        op.changes(shift.to.state_cell());
+        for &(i, _) in &shift.moves {
+            op.changes(&shift.from.slot(usize::from(i))[Slot::<K, V>::BLOCK_WORD]);
+        }
+    }
+}
