@@ -26,6 +26,15 @@ pub(crate) struct Incoming<'r, K, V> {
     pub(crate) datum: &'r Datum<'r, V>,
 }
 
+impl<K: Key, V: Value> Incoming<'_, K, V> {
+    /// The key, if it goes out of line.
+    #[inline(always)]
+    fn long_key(&self) -> Option<&[u8]> {
+        let long = K::SHAPE.is_bytes() && self.probe.bytes().len() > SHORT_KEY;
+        long.then(|| self.probe.bytes())
+    }
+}
+
 /// The objects of a record.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Objects {
@@ -154,7 +163,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let pm = self.pm();
         let root = self.root()?;
         let mut pending = Pending::take(self, root, &mut self.chunks.hand(pm))?;
-        if let Some(written) = pending.write(record)? {
+        pending.write(record)?;
+        if let Some(written) = pending.flush_objects(record)? {
             pm.fence(written)?; // P1
         }
         pending.live = true;
@@ -166,12 +176,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Takes a slot for an object, fills and flushes it.
+    /// Takes a slot for an object, and fills it.
     #[track_caller]
-    fn write_object(&self, bytes: &[u8]) -> Result<(SlotRef, Flushed), PmError> {
+    fn write_object(&self, bytes: &[u8]) -> Result<SlotRef, PmError> {
         let words = object_words(bytes.len());
         let at = self.chunks.take_object(&self.pool, self.root()?, words)?;
-        Ok((at, self.records.write_object(at, bytes)?))
+        self.records.write_object(at, bytes)?;
+        Ok(at)
     }
 
     /// The objects of a record.
@@ -197,13 +208,28 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     #[track_caller]
     pub(crate) fn change_live(&self, slot: SlotRef, change: Rmw) -> Result<Flushed, PmError> {
+        self.change_bits(slot, change)?;
+        self.flush_bits(slot)
+    }
+
+    /// Changes bits of a record's line.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn change_bits(&self, slot: SlotRef, change: Rmw) -> Result<(), PmError> {
         let cell = self.line_cell(slot)?;
         if cfg!(not(target_arch = "x86_64")) {
             // Elsewhere it takes a barrier for the records before it to persist before it.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         }
         self.pm().rmw_word(cell, change);
-        Ok(self.pm().flush_words(words_of(cell)))
+        Ok(())
+    }
+
+    /// Flushes a record's line.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn flush_bits(&self, slot: SlotRef) -> Result<Flushed, PmError> {
+        Ok(self.pm().flush_words(words_of(self.line_cell(slot)?)))
     }
 
     /// A record's bit in the commit word of its line.
@@ -235,7 +261,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             word = whole;
         } else if let Some(bytes) = outgoing.bytes() {
             // P1: the object.
-            let (at, written) = self.write_object(bytes)?;
+            let at = self.write_object(bytes)?;
+            let written = self.records.flush_object(at, bytes.len())?;
             pm.fence(written)?;
             word = ValueWord::Object(at).into_word();
         }
@@ -273,28 +300,21 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Self { tree, slot, objects: Objects::default(), live: false })
     }
 
-    /// Writes the record, and writes and flushes its objects if it has any: these must be durable
+    /// Writes the record, and its objects if it has any: these are to be flushed, and must be durable
     /// (step P1) before its bit is set. The record itself is on the bit's line.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn write(
-        &mut self,
-        record: &Incoming<'_, K, V>,
-    ) -> Result<Option<Flushed>, PmError> {
+    pub(crate) fn write(&mut self, record: &Incoming<'_, K, V>) -> Result<(), PmError> {
         let tree = self.tree;
         let outgoing = Outgoing::of(record.datum);
-        let mut flushed = None;
-        if K::SHAPE.is_bytes() && record.probe.bytes().len() > SHORT_KEY {
-            let (at, written) = tree.write_object(record.probe.bytes())?;
-            self.objects.key = Some(at);
-            flushed = Some(written);
+        if let Some(key) = record.long_key() {
+            self.objects.key = Some(tree.write_object(key)?);
         }
         let value = if let Outgoing::Word(word) = &outgoing {
             *word
         } else {
-            let (at, written) = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
+            let at = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
             self.objects.value = Some(at);
-            flushed = Some(both(flushed, written));
             ValueWord::Object(at).into_word()
         };
         let cells = tree.records.words(self.slot)?;
@@ -302,6 +322,26 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Records::<K, V, M, PREFIX>::encode(&mut words, record.probe, self.objects.key, value);
         for (cell, &word) in cells.iter().zip(&words) {
             tree.pm().store_word(cell, word);
+        }
+        Ok(())
+    }
+
+    /// Flushes the objects that [`write`](Self::write) has written. Several records are written
+    /// before the first one is flushed: slots are handed out under locks, and a locked instruction
+    /// waits for every flush before it.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn flush_objects(
+        &self,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<Option<Flushed>, PmError> {
+        let records = &self.tree.records;
+        let mut flushed = None;
+        if let (Some(at), Some(key)) = (self.objects.key, record.long_key()) {
+            flushed = Some(records.flush_object(at, key.len())?);
+        }
+        if let (Some(at), Some(bytes)) = (self.objects.value, Outgoing::of(record.datum).bytes()) {
+            flushed = Some(both(flushed, records.flush_object(at, bytes.len())?));
         }
         Ok(flushed)
     }
