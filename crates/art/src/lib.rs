@@ -76,7 +76,7 @@ mod walk;
 pub use build::{Builder, Built, Sorted};
 pub use child::LEAF_LIMIT;
 pub use find_many::Search;
-pub use image::{Part, Restore, Saved};
+pub use image::{Named, Part, Restore, Saved, Share};
 pub use leaves::{KeyBuf, Leaves};
 pub use node::Nodes;
 pub use scratch::Scratch;

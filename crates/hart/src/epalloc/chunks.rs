@@ -246,7 +246,8 @@ impl Chunks {
         }
     }
 
-    fn adopt(&self, number: u32, chunk: ChunkPtr, shape: ChunkShape) {
+    /// Knows a chunk with no slot taken. Recovery does it for each, on several threads.
+    pub(crate) fn adopt(&self, number: u32, chunk: ChunkPtr, shape: ChunkShape) {
         let state = self.states.get(number);
         self.states.dram.store(&state.base, chunk.offset());
         self.states.dram.store(&state.shape, shape);
@@ -375,27 +376,24 @@ impl Chunks {
 
 /// Recovery and verification: for a quiescent index.
 impl Chunks {
-    /// Takes over the table as recovery found it: its segments, and for each place the chunk there
-    /// is.
+    /// Whether there can be chunks with so many numbers.
+    pub(crate) fn check_count(&self, count: usize) -> Result<(), PmError> {
+        if count > self.states.most as usize {
+            return Err(corrupt("more chunks than the pool has room for", 0));
+        }
+        Ok(())
+    }
+
+    /// Takes over the table as recovery found it: its segments, how many numbers have places there,
+    /// and those without a chunk. The others are [adopted](Self::adopt).
     pub(crate) fn load(
         &self,
         pm: &impl Medium,
         segments: Vec<PPtr<crate::layout::Segment>>,
-        chunks: &[Option<(ChunkPtr, ChunkShape)>],
-    ) -> Result<(), PmError> {
-        let mut table = pm.lock(&self.table);
-        table.segments = segments;
-        table.next = chunks.len() as u32;
-        if chunks.len() > self.states.most as usize {
-            return Err(corrupt("more chunks than the pool has room for", 0));
-        }
-        for (number, chunk) in (0..).zip(chunks) {
-            match *chunk {
-                Some((chunk, shape)) => self.adopt(number, chunk, shape),
-                None => table.free.push(number),
-            }
-        }
-        Ok(())
+        count: u32,
+        free: Vec<u32>,
+    ) {
+        *pm.lock(&self.table) = Table { segments, free, next: count };
     }
 
     /// Forgets all chunks, which have been given back. No writer is under way.
