@@ -79,6 +79,7 @@ pub use find_many::Search;
 pub use image::{Named, Part, Restore, Saved, Share};
 pub use leaves::{KeyBuf, Leaves};
 pub use node::Nodes;
+pub use remove::Way;
 pub use scratch::Scratch;
 pub use tree::{Place, Root, Tree};
 pub use walk::Direction;

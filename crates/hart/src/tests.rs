@@ -395,7 +395,7 @@ fn a_slot_on_its_way_is_handed_out_once() {
     let mut slots = BTreeSet::new();
     let mut hands = [hart.chunks.hand(pool.pm()), hart.chunks.hand(pool.pm())];
     for i in 0..20 {
-        let slot = hart.chunks.take_record(&pool, root, &mut hands[i % 2]).expect("room");
+        let slot = hart.chunks.take_record(&pool, root, &mut hands[i % 2], 2).expect("room");
         assert!(slots.insert(slot.offset()), "a slot of two writers");
         let object = hart.chunks.take_object(&pool, root, 3).expect("room");
         assert!(slots.insert(object.offset()), "a slot of two writers");

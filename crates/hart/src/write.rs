@@ -3,6 +3,7 @@
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
 
+use pmindex_art::Way;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
 use pmindex_index::{IndexError, Key, Value};
@@ -127,29 +128,56 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Removes a record and returns its value.
     ///
+    /// The nodes that change are locked before the fence if nobody else has them: behind it stores
+    /// are enough, and the next operation's cache misses overlap with it, which those behind a locked
+    /// instruction do not. Whoever finds them locked makes the removal durable first, then waits.
+    ///
     /// # Cost
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let probe = Probe::new(key)?;
+        self.pool.check_writable()?;
+        let (probe, pm) = (Probe::new(key)?, self.pm());
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(None) };
-        let Some(slot) = held.slot else { return Ok(None) };
+        let home = Self::home(key.bytes());
+        let (tree, lock) = (self.tree(home.entry), self.lock_of(probe.hash()));
+        let mut way = Way::default();
+        let (slot, guard) = loop {
+            let version = lock.begin_read(pm);
+            let Some(place) = tree.find_way(pm, home.rest, &mut way) else { return Ok(None) };
+            let slot = SlotRef::from_number(place.leaf);
+            let same = self.records.key_is(slot, &probe);
+            if place.validate(pm) {
+                if !same? {
+                    return Ok(None);
+                }
+                // Whatever changes the key changes the version: what was found is still so.
+                if let Some(guard) = lock.try_upgrade(pm, version) {
+                    break (slot, guard);
+                }
+            }
+            pm.spin();
+        };
         let value = self.records.value(slot)?;
         let objects = self.objects_of(slot)?;
         let line = self.line_word(slot)?;
-        let restore = Restore { tree: self, slot };
-        let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
         self.chunks.prefetch_state(line);
-        self.pm().fence(cleared)?; // durable before: reuse
-        let home = Self::home(key.bytes());
-        // Without another look at the record, whose line has left the cache.
-        self.tree(home.entry).remove_leaf(self.pm(), home.rest, slot.number())?; // LIN
+        let restore = Restore { tree: self, slot };
+        let commit = || {
+            let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
+            pm.fence(cleared)?; // durable before: reuse
+            Ok(())
+        };
+        if tree.remove_way(pm, &way, commit)?.is_none() {
+            commit()?;
+            // Without another look at the record, whose line has left the cache.
+            tree.remove_leaf(pm, home.rest, slot.number())?; // LIN
+        }
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
-        self.chunks.release_record(&self.pool, slot, line)?;
+        self.chunks.release_record(&self.pool, slot, line, record_words::<K>())?;
         self.release_objects(objects)?;
-        drop(held.guard);
+        drop(guard);
         Ok(Some(value))
     }
 
@@ -296,7 +324,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         root: &Root,
         hand: &mut Hand,
     ) -> Result<Self, PmError> {
-        let slot = tree.chunks.take_record(&tree.pool, root, hand)?;
+        let slot = tree.chunks.take_record(&tree.pool, root, hand, record_words::<K>())?;
         Ok(Self { tree, slot, objects: Objects::default(), live: false })
     }
 
@@ -372,7 +400,8 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let cleared = tree.change_live(self.slot, Rmw::And(!bit))?;
             tree.pm().fence(cleared)?; // durable before: reuse
         }
-        tree.chunks.release_record(&tree.pool, self.slot, tree.line_word(self.slot)?)?;
+        let line = tree.line_word(self.slot)?;
+        tree.chunks.release_record(&tree.pool, self.slot, line, record_words::<K>())?;
         tree.release_objects(self.objects)
     }
 }

@@ -105,7 +105,8 @@ impl Chunks {
         }
     }
 
-    /// A slot for a record. Its `live` bit is clear, durably.
+    /// A slot for a record, of so many words as all have (its caller's constant: what is divided by it
+    /// is not divided). Its `live` bit is clear, durably.
     ///
     /// # Cost
     /// Now and then a new chunk: 2 fences.
@@ -115,13 +116,14 @@ impl Chunks {
         pool: &Pool<M>,
         root: &Root,
         hand: &mut Hand,
+        words: usize,
     ) -> Result<SlotRef, PmError> {
         if hand.free == 0 {
             self.refill(pool, root, hand)?;
         }
         let slot = hand.free.trailing_zeros() as usize;
         hand.free &= hand.free - 1;
-        Ok(SlotRef::new(hand.base + record_at(self.records.slot_words(), slot), slot))
+        Ok(SlotRef::new(hand.base + record_at(words, slot), slot))
     }
 
     #[cold]
@@ -256,11 +258,16 @@ impl Chunks {
 
     /// The number of the chunk that a record is in, as its line says it.
     #[inline(always)]
-    pub(crate) fn number_of_record(&self, at: SlotRef, line: LineWord) -> Result<u32, PmError> {
+    pub(crate) fn number_of_record(
+        &self,
+        at: SlotRef,
+        line: LineWord,
+        words: usize,
+    ) -> Result<u32, PmError> {
         let number = line.number();
         if number < self.states.most {
             let state = self.states.get(number);
-            let base = at.record_chunk(self.records.slot_words());
+            let base = at.record_chunk(words);
             if self.states.dram.load(&state.base) == base
                 && self.states.dram.load(&state.shape) == self.records
             {
@@ -314,21 +321,23 @@ impl Chunks {
     }
 
     /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_record<M: Medium>(
         &self,
         pool: &Pool<M>,
         at: SlotRef,
         line: LineWord,
+        words: usize,
     ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of_record(at, line)?);
+        self.release(pool, at, self.number_of_record(at, line, words)?);
         Ok(())
     }
 
+    #[inline(always)]
     fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
         let states = &self.states;
         let shape = states.shape(number);
-        if let Some(rack) = self.room_for(shape) {
+        if self.room_for(shape).is_some() {
             let bit = 1 << at.slot();
             // A chunk that stays where it is needs no lock.
             let mut taken = states.taken(number);
@@ -339,6 +348,17 @@ impl Chunks {
                 }
                 taken = states.taken(number);
             }
+        }
+        self.release_and_move(pool, at, number);
+    }
+
+    /// As [`release`](Self::release), of a chunk that may have to be put on its shelf or given back.
+    #[inline(never)]
+    fn release_and_move<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
+        let states = &self.states;
+        let shape = states.shape(number);
+        if let Some(rack) = self.room_for(shape) {
+            let bit = 1 << at.slot();
             let mut rack = pool.pm().lock(rack);
             let taken = states.change_taken(number, Rmw::And(!bit)) & !bit;
             if taken & IN_HAND != 0 {
