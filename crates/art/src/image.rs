@@ -62,10 +62,15 @@ impl Bitmap {
         Self((0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Sets a bit; whether it was clear, and is one.
-    fn set(&self, bit: u32) -> bool {
-        let word = self.0.get((bit / 64) as usize);
-        word.is_some_and(|word| word.fetch_or(1 << (bit % 64), Relaxed) >> (bit % 64) & 1 == 0)
+    /// Sets a bit.
+    fn set(&self, bit: u32) {
+        self.set_word(bit / 64, 1 << (bit % 64));
+    }
+
+    /// Sets the bits of word `at`; whether they were clear, and there is such a word.
+    fn set_word(&self, at: u32, bits: u64) -> bool {
+        let word = self.0.get(at as usize);
+        word.is_some_and(|word| word.fetch_or(bits, Relaxed) & bits == 0)
     }
 
     fn has(&self, bit: u32) -> bool {
@@ -156,10 +161,21 @@ impl Saved<'_> {
 pub struct Restore<'n> {
     nodes: &'n Nodes,
     used: [u32; 4],
-    /// Nodes in use, and nodes that are somebody's child.
+    /// Nodes in use.
     live: [Bitmap; 4],
-    named: [Bitmap; 4],
 }
+
+/// What one thread restores of an image.
+#[derive(Debug)]
+pub struct Share<'r, 'n> {
+    restore: &'r Restore<'n>,
+    named: Named,
+}
+
+/// Nodes that are somebody's child in one thread's share: children lie anywhere, so a bitmap of all
+/// threads would go from core to core with every bit.
+#[derive(Debug)]
+pub struct Named([Box<[u64]>; 4]);
 
 /// An image that no tree left.
 fn wrong(what: &'static str) -> PmError {
@@ -181,21 +197,66 @@ impl<'n> Restore<'n> {
         if firsts != [0; 4] {
             return Err(wrong("nodes that were used before an image is restored"));
         }
-        let (live, named) = (used.map(Bitmap::new), used.map(Bitmap::new));
-        Ok(Self { nodes, used, live, named })
+        Ok(Self { nodes, used, live: used.map(Bitmap::new) })
+    }
+
+    /// For one thread, that restores some of the parts and roots.
+    #[must_use]
+    pub fn share(&self) -> Share<'_, 'n> {
+        let words = |bits: u32| vec![0; bits.div_ceil(64) as usize].into_boxed_slice();
+        Share { restore: self, named: Named(self.used.map(words)) }
+    }
+
+    /// Ends: what is in use is what the shares have named, each once. Nodes that are neither are free.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if something is missing, or named twice.
+    pub fn finish(self, shares: &[Named]) -> Result<(), PmError> {
+        for (kind, live) in KINDS.into_iter().zip(&self.live) {
+            for (at, live) in live.0.iter().enumerate() {
+                let live = live.load(Relaxed);
+                let mut named = 0;
+                for more in shares.iter().map(|share| share.0[kind as usize][at]) {
+                    if named & more != 0 {
+                        return Err(wrong("a node with two parents"));
+                    }
+                    named |= more;
+                }
+                if live != named {
+                    return Err(wrong("a node that is missing, or nobody's"));
+                }
+                let at = 64 * at as u32;
+                let end = self.used[kind as usize] - at;
+                let all = if end >= 64 { u64::MAX } else { (1 << end) - 1 };
+                let mut free = all & !live;
+                while free != 0 {
+                    self.nodes.free(kind, at + free.trailing_zeros());
+                    free &= free - 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Share<'_, '_> {
+    /// Ends the share, for [`Restore::finish`].
+    #[must_use]
+    pub fn end(self) -> Named {
+        self.named
     }
 
     /// Restores a part from its words.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if no tree left these.
-    pub fn part(&self, part: &Part, words: &[u64]) -> Result<(), PmError> {
+    pub fn part(&mut self, part: &Part, words: &[u64]) -> Result<(), PmError> {
         let end = part.words().filter(|&len| len == words.len());
-        let used = self.used.get(part.kind as usize).copied().unwrap_or(0);
+        let used = self.restore.used.get(part.kind as usize).copied().unwrap_or(0);
         if end.is_none() || part.first + part.count > used {
             return Err(wrong("a part of nodes"));
         }
-        let nodes = self.nodes;
+        let nodes = self.restore.nodes;
         match KINDS[part.kind as usize] {
             Kind::N4 => self.put(&nodes.n4, part, words, Self::check4),
             Kind::N16 => self.put(&nodes.n16, part, words, Self::check16),
@@ -206,40 +267,52 @@ impl<'n> Restore<'n> {
 
     #[inline(always)]
     fn put<T: PmType>(
-        &self,
+        &mut self,
         arena: &Arena<T>,
         part: &Part,
         words: &[u64],
-        check: impl Fn(&Self, &[u64], Meta) -> Option<()>,
+        check: impl Fn(&mut Self, &[u64], Meta) -> Option<()>,
     ) -> Result<(), PmError> {
-        let dram = &self.nodes.dram;
-        for (index, words) in (part.first..).zip(words.chunks_exact(size_of::<T>() / 8)) {
-            let meta: Meta = pmindex_core::Word::from_word(words[1]);
-            if words[1] == 0 {
-                continue; // nobody's
+        let restore = self.restore;
+        let (live, len) = (&restore.live[part.kind as usize], size_of::<T>() / 8);
+        // As many nodes at a time as a word of the bitmap has bits.
+        for (first, group) in
+            (part.first..).step_by(GROUP as usize).zip(words.chunks(GROUP as usize * len))
+        {
+            let mut there = 0;
+            for (at, words) in (0..).zip(group.chunks_exact(len)) {
+                let meta: Meta = pmindex_core::Word::from_word(words[1]);
+                if words[1] == 0 {
+                    continue; // nobody's
+                }
+                let head = meta.prefix_len() <= PREFIX_MAX && meta.count() > 0;
+                let end = head && Self::is_end(words[3]);
+                if !end || check(self, words, meta).is_none() {
+                    return Err(wrong("a node"));
+                }
+                there |= 1 << at;
+                let cells: &[PmU64] = words_of(arena.get(first + at));
+                restore.nodes.dram.write_words(&cells[1..], &words[1..]);
             }
-            let head = meta.prefix_len() <= PREFIX_MAX && meta.count() > 0;
-            let end = head && Self::is_end(words[3]);
-            let whole = end && check(self, words, meta).is_some();
-            if !whole || !self.live[part.kind as usize].set(index) {
-                return Err(wrong("a node"));
+            if !live.set_word(first / GROUP, there) {
+                return Err(wrong("a node that is there twice"));
             }
-            let cells: &[PmU64] = words_of(arena.get(index));
-            dram.write_words(&cells[1..], &words[1..]);
         }
         Ok(())
     }
 
     /// Notes a child; `None` if it is none, or no node of the image, or somebody else's too.
     #[inline(always)]
-    fn child(&self, word: u64) -> Option<()> {
+    fn child(&mut self, word: u64) -> Option<()> {
         match <Child as pmindex_core::Word>::from_word(word).target() {
             Target::Nothing => None,
             Target::Leaf(_) => (word & 7 == 7).then_some(()),
             Target::Node(kind, index) => {
                 let kind = kind as usize;
-                let known = index < self.used[kind] && word >> 35 == 0;
-                (known && self.named[kind].set(index)).then_some(())
+                let known = index < self.restore.used[kind] && word >> 35 == 0;
+                let named = self.named.0[kind].get_mut((index / 64) as usize).filter(|_| known)?;
+                let before = std::mem::replace(named, *named | 1 << (index % 64));
+                (before >> (index % 64) & 1 == 0).then_some(())
             }
         }
     }
@@ -250,25 +323,25 @@ impl<'n> Restore<'n> {
         word == 0 || word & 7 == 7
     }
 
-    fn check4(&self, words: &[u64], meta: Meta) -> Option<()> {
+    fn check4(&mut self, words: &[u64], meta: Meta) -> Option<()> {
         let keys = meta.keys().to_le_bytes();
         let keys = keys.get(..meta.count())?;
         self.check_sorted(keys, &words[HEAD..])
     }
 
-    fn check16(&self, words: &[u64], meta: Meta) -> Option<()> {
+    fn check16(&mut self, words: &[u64], meta: Meta) -> Option<()> {
         let keys = (u128::from(words[HEAD]) | u128::from(words[HEAD + 1]) << 64).to_le_bytes();
         self.check_sorted(keys.get(..meta.count())?, &words[HEAD + 2..])
     }
 
     /// Children in the order of their bytes.
     #[inline(always)]
-    fn check_sorted(&self, keys: &[u8], children: &[u64]) -> Option<()> {
+    fn check_sorted(&mut self, keys: &[u8], children: &[u64]) -> Option<()> {
         let ascending = keys.is_sorted_by(|a, b| a < b);
         ascending.then(|| children[..keys.len()].iter().try_for_each(|&word| self.child(word)))?
     }
 
-    fn check48(&self, words: &[u64], meta: Meta) -> Option<()> {
+    fn check48(&mut self, words: &[u64], meta: Meta) -> Option<()> {
         let (index, children) = words[HEAD..].split_at(32);
         let mut slots = 0u64;
         let mut bytes = 0;
@@ -280,46 +353,170 @@ impl<'n> Restore<'n> {
         all.then(|| children[..meta.count()].iter().try_for_each(|&word| self.child(word)))?
     }
 
-    fn check256(&self, words: &[u64], meta: Meta) -> Option<()> {
-        let mut count = 0;
-        for &word in words[HEAD..].iter().filter(|&&word| word != 0) {
-            self.child(word)?;
-            count += 1;
+    /// Which of its words are leaves, nodes or nothing no branch predictor knows: all of them are
+    /// looked at without a branch, then those that are nodes.
+    fn check256(&mut self, words: &[u64], meta: Meta) -> Option<()> {
+        // By the low three bits: those of words that are something, and those of nodes.
+        const THERE: u64 = 0b1001_1110;
+        const NODE: u64 = 0b0001_1110;
+        let mut nodes = [0; 256];
+        let (mut count, mut found, mut wrong) = (0, 0, 0);
+        for &word in &words[HEAD..] {
+            let there = u64::from(word != 0);
+            nodes[found as usize % 256] = word;
+            found += NODE >> (word & 7) & 1;
+            wrong |= THERE >> (word & 7) & 1 ^ there;
+            count += there;
         }
-        (count == meta.count()).then_some(())
+        (wrong == 0 && count == meta.count() as u64).then_some(())?;
+        nodes[..found as usize].iter().try_for_each(|&word| self.child(word))
     }
 
     /// Restores an empty tree from the word that [`Nodes::save_root`] gave. Nobody uses it yet.
     ///
     /// # Errors
     /// As [`part`](Self::part).
-    pub fn root(&self, root: &Root, word: u64) -> Result<(), PmError> {
+    pub fn root(&mut self, root: &Root, word: u64) -> Result<(), PmError> {
         self.child(word).ok_or_else(|| wrong("the root of a tree"))?;
         let child = pmindex_core::Word::from_word(word);
-        self.nodes.dram.store(&root.child, child);
+        self.restore.nodes.dram.store(&root.child, child);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pmindex_core::Pool;
+
+    use super::*;
+    use crate::leaves::KeyBuf;
+    use crate::tree::Tree;
+
+    const KEYS: u64 = 3000;
+
+    /// Two bytes that say least come first, so that there are nodes of all sizes.
+    fn key(n: u64) -> [u8; 3] {
+        [(n % 7) as u8, (n / 7 % [256, 40, 10, 4, 3, 2, 1][(n % 7) as usize]) as u8, (n / 91) as u8]
+    }
+
+    fn keys(leaf: u64, out: &mut KeyBuf) -> Result<(), PmError> {
+        out.push(&key(leaf));
         Ok(())
     }
 
-    /// Ends: what is in use is what is named. Nodes that are neither are free.
-    ///
-    /// # Errors
-    /// [`PmError::Corrupt`] if something is missing.
-    pub fn finish(self) -> Result<(), PmError> {
-        for (kind, (live, named)) in KINDS.into_iter().zip(self.live.iter().zip(&self.named)) {
-            for (at, (live, named)) in (0..).zip(live.0.iter().zip(&named.0)) {
-                let live = live.load(Relaxed);
-                if live != named.load(Relaxed) {
-                    return Err(wrong("a node that is missing, or nobody's"));
-                }
-                let end = self.used[kind as usize] - 64 * at;
-                let all = if end >= 64 { u64::MAX } else { (1 << end) - 1 };
-                let mut free = all & !live;
-                while free != 0 {
-                    self.nodes.free(kind, 64 * at + free.trailing_zeros());
-                    free &= free - 1;
+    /// What an image is made of: its parts with their words, and the root.
+    struct Image {
+        used: [u32; 4],
+        parts: Vec<(Part, Vec<u64>)>,
+        root: u64,
+        leaves: u64,
+    }
+
+    fn saved() -> Image {
+        let (pool, nodes) = (Pool::volatile(1 << 16).unwrap(), Nodes::new(KEYS).unwrap());
+        let roots: Arena<Root> = Arena::new(1).unwrap();
+        let root = roots.get(roots.alloc().unwrap());
+        let tree = Tree::new(&nodes, root, &keys);
+        let mut leaves = 0;
+        for n in 0..KEYS {
+            leaves += u64::from(tree.insert(pool.pm(), &key(n), n).unwrap().is_none());
+        }
+        let saved = nodes.save(1000);
+        let words = |part: &Part| {
+            let mut words = Vec::new();
+            saved.words(part, &mut words);
+            (*part, words)
+        };
+        let parts = saved.parts().iter().map(words).collect();
+        Image { used: nodes.used(), parts, root: nodes.save_root(root), leaves }
+    }
+
+    /// Restores an image by two shares in turns; how many leaves the tree has then.
+    fn restored(image: &Image) -> Result<u64, PmError> {
+        let (pool, nodes) = (Pool::volatile(1 << 16)?, Nodes::new(KEYS)?);
+        let roots: Arena<Root> = Arena::new(1)?;
+        let root = roots.get(roots.alloc()?);
+        let restore = Restore::new(&nodes, image.used)?;
+        let mut shares = [restore.share(), restore.share()];
+        for (at, (part, words)) in image.parts.iter().enumerate() {
+            shares[at % 2].part(part, words)?;
+        }
+        shares[image.parts.len() % 2].root(root, image.root)?;
+        let named = shares.map(Share::end);
+        restore.finish(&named)?;
+        let tree = Tree::new(&nodes, root, &keys);
+        let there = |n: &u64| tree.get(pool.pm(), &key(*n)).is_ok_and(|leaf| leaf.is_some());
+        (0..KEYS).for_each(|n| assert!(there(&n), "{n}"));
+        assert_eq!(tree.check()?, image.leaves);
+        Ok(image.leaves)
+    }
+
+    #[test]
+    fn shares_restore_an_image_together() {
+        let image = saved();
+        assert!(image.used.iter().all(|&used| used > 0), "nodes of all sizes: {:?}", image.used);
+        assert!(image.parts.len() > 4);
+        assert_eq!(restored(&image), Ok(image.leaves));
+    }
+
+    #[test]
+    fn a_part_is_there_once() {
+        for at in 0..saved().parts.len() {
+            for by_the_same in [false, true] {
+                let mut image = saved();
+                let twice = image.parts[at].clone();
+                let again = (at + 1 + usize::from(by_the_same)).min(image.parts.len());
+                image.parts.insert(again, twice);
+                assert!(restored(&image).is_err(), "part {at} twice");
+            }
+            let mut image = saved();
+            image.parts.remove(at);
+            assert!(restored(&image).is_err(), "part {at} is missing");
+        }
+    }
+
+    /// Every child word of every node, made into what is no child of it.
+    #[test]
+    fn a_child_that_cannot_be_is_noticed() {
+        let image = saved();
+        let mut seen = [0; 4];
+        for (at, (part, words)) in image.parts.iter().enumerate() {
+            let len = node_words(KINDS[part.kind as usize]);
+            let first = [HEAD, HEAD + 2, HEAD + 32, HEAD][part.kind as usize];
+            let is_child = |word: &usize| {
+                let meta: Meta = pmindex_core::Word::from_word(words[word / len * len + 1]);
+                let behind = if part.kind == 3 { len } else { first + meta.count() };
+                (first..behind).contains(&(word % len)) && words[*word] != 0
+            };
+            for word in (0..words.len()).filter(is_child).step_by(17) {
+                let old = words[word];
+                let other = image.parts[0].1[HEAD..].iter().find(|&&w| w & 7 == 1);
+                let wrong = [
+                    0,
+                    old & !7 | 5,
+                    old & !7 | 6,
+                    old & !7 | 8,
+                    1 | u64::from(u32::MAX) << 3,
+                    old | 1 << 63 | 1,
+                    image.root,
+                    other.copied().unwrap_or(image.root),
+                ];
+                for wrong in wrong.into_iter().filter(|&wrong| wrong != old) {
+                    if old & 7 == 7 && wrong & 7 == 7 {
+                        continue; // another leaf
+                    }
+                    let image = saved_with(&image, at, word, wrong);
+                    assert!(restored(&image).is_err(), "{part:?} {word}: {old:#x} {wrong:#x}");
+                    seen[part.kind as usize] += 1;
                 }
             }
         }
-        Ok(())
+        assert!(seen.iter().all(|&seen| seen > 10), "{seen:?}");
+    }
+
+    fn saved_with(image: &Image, at: usize, word: usize, new: u64) -> Image {
+        let mut parts = image.parts.clone();
+        parts[at].1[word] = new;
+        Image { parts, ..*image }
     }
 }

@@ -8,7 +8,7 @@ use crate::change::smaller;
 use crate::child::{Child, Kind, Target};
 use crate::leaves::Leaves;
 use crate::node::{Meta, Node, PREFIX_MAX, prefix_mask};
-use crate::tree::{At, Changed, Tree};
+use crate::tree::{At, Changed, Place, Tree};
 
 /// A node on the way down, with how it was reached.
 #[derive(Clone, Copy)]
@@ -26,13 +26,33 @@ struct Step<'t> {
     byte: Option<u8>,
 }
 
-/// The way to a leaf, from the last place where it forks.
-struct Way<'t> {
-    root: At<'t>,
+/// The way to a leaf, from the last place where it forks: what its removal begins with.
+#[derive(Default)]
+pub struct Way<'t> {
+    root: Option<At<'t>>,
     /// The last node with two children or more (a leaf that ends there counted).
     fork: Option<Step<'t>>,
     /// The nodes below it, each with nothing but this way.
     single: Vec<(At<'t>, Kind, u32)>,
+}
+
+/// What takes the leaf out, when all nodes that change are locked.
+struct Removal<'t> {
+    /// The node that loses its child for a byte; or else the cell that gets what is left.
+    take: Option<(Node<'t>, u8)>,
+    cell: &'t PmCell<Child>,
+    left: Child,
+    /// What becomes of the prefix of the node below.
+    merged: Option<Merged<'t>>,
+    /// The node that goes.
+    gone: Option<(Kind, u32)>,
+}
+
+/// A node's prefix with that of a node above it before it.
+struct Merged<'t> {
+    node: Node<'t>,
+    prefix: u64,
+    meta: Meta,
 }
 
 impl<'t, L: Leaves> Tree<'t, L> {
@@ -52,48 +72,62 @@ impl<'t, L: Leaves> Tree<'t, L> {
     ///
     /// # Errors
     /// None that the leaves fail with.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn remove_leaf(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<bool, PmError> {
         Ok(self.remove_if(pm, key, |found| Ok(found == leaf))?.is_some())
     }
 
-    #[inline(always)]
     fn remove_if(
         &self,
         pm: &impl Medium,
         key: &[u8],
         wanted: impl Fn(u64) -> Result<bool, PmError>,
     ) -> Result<Option<u64>, PmError> {
+        let mut way = Way::default();
         loop {
-            match self.attempt_remove(pm, key, &wanted) {
-                Ok(done) => return done,
-                Err(Changed) => pm.spin(),
+            let Some(place) = self.find_way(pm, key, &mut way) else { return Ok(None) };
+            let same = wanted(place.leaf);
+            if place.validate(pm) {
+                if !same? {
+                    return Ok(None);
+                }
+                if self.remove_way(pm, &way, || Ok(()))?.is_some() {
+                    return Ok(Some(place.leaf));
+                }
+            }
+            pm.spin();
+        }
+    }
+
+    /// As [`find`](Self::find); [`remove_way`](Self::remove_way) knows from `way` how the leaf was
+    /// reached.
+    #[inline(always)]
+    pub fn find_way(&self, pm: &impl Medium, key: &[u8], way: &mut Way<'t>) -> Option<Place<'t>> {
+        loop {
+            if let Ok(found) = self.try_find_way(pm, key, way) {
+                return found;
             }
         }
     }
 
-    fn attempt_remove(
+    #[inline(always)]
+    fn try_find_way(
         &self,
         pm: &impl Medium,
         key: &[u8],
-        wanted: &impl Fn(u64) -> Result<bool, PmError>,
-    ) -> Result<Result<Option<u64>, PmError>, Changed> {
+        way: &mut Way<'t>,
+    ) -> Result<Option<Place<'t>>, Changed> {
         let (mut at, mut child) = self.start(pm);
         let mut cell = &self.root.child;
-        let mut way = Way { root: at, fork: None, single: Vec::new() };
+        (way.root, way.fork) = (Some(at), None);
+        way.single.clear();
+        self.nodes.prefetch_child(child, key, 0);
         loop {
             let (kind, index) = match child.target() {
-                Target::Nothing => return if at.holds(pm) { Ok(Ok(None)) } else { Err(Changed) },
+                Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
                 Target::Leaf(leaf) => {
-                    let same = wanted(leaf);
-                    if !at.holds(pm) {
-                        return Err(Changed);
-                    }
-                    return match same {
-                        Ok(true) => self.take(pm, &way).map(|()| Ok(Some(leaf))),
-                        Ok(false) => Ok(Ok(None)),
-                        Err(error) => Ok(Err(error)),
-                    };
+                    return Ok(Some(Place { leaf, lock: at.lock, version: at.version }));
                 }
                 Target::Node(kind, index) => (kind, index),
             };
@@ -113,7 +147,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 Some(byte) => self.nodes.find(node, meta, byte),
             };
             let Some(next) = next else {
-                return if here.holds(pm) { Ok(Ok(None)) } else { Err(Changed) };
+                return if here.holds(pm) { Ok(None) } else { Err(Changed) };
             };
             if meta.count() + usize::from(self.ends(node)) > 1 {
                 way.fork = Some(Step { above: at, cell, here, node, kind, index, meta, byte });
@@ -124,88 +158,171 @@ impl<'t, L: Leaves> Tree<'t, L> {
             at = At { depth: here.depth + 1, ..here };
             cell = next;
             child = self.nodes.dram.load(cell);
+            // A large node's header and child lie on different lines: both at once.
+            self.nodes.prefetch_child(child, key, at.depth);
         }
     }
 
     /// Whether a key ends at the node.
+    #[inline(always)]
     fn ends(&self, node: Node<'_>) -> bool {
         !self.nodes.dram.load(&node.head().end).is_nothing()
     }
 
-    /// Takes the leaf out, and the nodes that lead to nothing else.
-    fn take(&self, pm: &impl Medium, way: &Way<'t>) -> Result<(), Changed> {
-        let Some(step) = &way.fork else {
-            let _guard = way.root.lock.try_upgrade(pm, way.root.version).ok_or(Changed)?;
-            let guards = Self::lock_all(pm, way)?;
-            self.nodes.dram.store(&self.root.child, Child::NOTHING); // LIN
-            drop(guards);
-            self.free_single(way);
-            return Ok(());
+    /// Takes the leaf at the end of the way out, in one step with `commit`, which is called when every
+    /// node that changes is locked: nobody sees the leaf gone before it has succeeded, and then there
+    /// is no locked instruction any more (which would wait for what it flushed), but for memory that
+    /// is given back.
+    ///
+    /// `None` if something on the way has changed since it was found, or is locked: nothing was
+    /// called, nothing is changed.
+    ///
+    /// # Errors
+    /// Those of `commit`; nothing is changed then.
+    #[inline(always)]
+    pub fn remove_way(
+        &self,
+        pm: &impl Medium,
+        way: &Way<'t>,
+        commit: impl FnOnce() -> Result<(), PmError>,
+    ) -> Result<Option<()>, PmError> {
+        let Some(step) = way.fork.as_ref().filter(|_| way.single.is_empty()) else {
+            return self.remove_single(pm, way, commit);
         };
+        let lock = |at: &At<'t>| at.lock.try_upgrade(pm, at.version);
         let left = step.meta.count() - usize::from(step.byte.is_some());
         let ends = step.byte.is_some() && self.ends(step.node);
-        let smaller = smaller(step.kind, left);
+        let mut removal = Self::without(step);
+        let (above, mut below, here);
         if left == 0 || (left == 1 && !ends) {
-            self.collapse(pm, step, way)?;
-        } else if let (Some(_), Some(kind)) = (step.byte, smaller) {
-            self.shrink(pm, step, way, kind)?;
+            let Some(guard) = lock(&step.above) else { return Ok(None) };
+            above = Some(guard);
+            let Some(guard) = lock(&step.here) else { return Ok(None) };
+            here = guard;
+            below = None;
+            self.collapse(pm, step, &mut removal, &mut below);
+        } else if let Some(kind) = step.byte.and_then(|_| smaller(step.kind, left)) {
+            return self.shrink(pm, step, kind, commit);
         } else {
-            let _guard = step.here.lock.try_upgrade(pm, step.here.version).ok_or(Changed)?;
-            let _guards = Self::lock_all(pm, way)?;
-            self.take_from(step); // LIN
+            (above, below) = (None, None);
+            let Some(guard) = lock(&step.here) else { return Ok(None) };
+            here = guard;
         }
-        self.free_single(way);
-        Ok(())
-    }
-
-    /// Locks the nodes that lead to nothing else, so that nobody adds to them any more.
-    fn lock_all(pm: &impl Medium, way: &Way<'t>) -> Result<Vec<VersionGuard<'t>>, Changed> {
-        let lock = |(at, _, _): &(At<'t>, Kind, u32)| at.lock.try_upgrade(pm, at.version);
-        way.single.iter().map(|single| lock(single).ok_or(Changed)).collect()
-    }
-
-    /// Gives them back; their versions have changed.
-    fn free_single(&self, way: &Way<'t>) {
-        for &(_, kind, index) in &way.single {
+        commit()?;
+        self.apply(&removal); // LIN
+        // With new versions, before the node is anything else.
+        drop((above, here, below));
+        if let Some((kind, index)) = removal.gone {
             self.nodes.free(kind, index);
         }
+        Ok(Some(()))
     }
 
-    fn take_from(&self, step: &Step<'t>) {
-        match step.byte {
-            Some(byte) => self.nodes.take(step.node, byte),
-            None => self.nodes.dram.store(&step.node.head().end, Child::NOTHING),
+    /// The node of a step loses its child, or the leaf that ends there.
+    #[inline(always)]
+    fn without(step: &Step<'t>) -> Removal<'t> {
+        Removal {
+            take: step.byte.map(|byte| (step.node, byte)),
+            cell: &step.node.head().end,
+            left: Child::NOTHING,
+            merged: None,
+            gone: None,
         }
     }
 
-    /// Replaces a node by a smaller one without the leaf.
+    #[inline(always)]
+    fn apply(&self, removal: &Removal<'t>) {
+        let nodes = self.nodes;
+        if let Some(merged) = &removal.merged {
+            nodes.dram.store(&merged.node.head().prefix, merged.prefix);
+            nodes.dram.store(&merged.node.head().meta, merged.meta);
+        }
+        match removal.take {
+            Some((node, byte)) => nodes.take(node, byte),
+            None => nodes.dram.store(removal.cell, removal.left),
+        }
+    }
+
+    /// As [`remove_way`](Self::remove_way), of a leaf that some nodes lead to alone: they go too. Or of
+    /// the only leaf.
+    #[inline(never)]
+    fn remove_single(
+        &self,
+        pm: &impl Medium,
+        way: &Way<'t>,
+        commit: impl FnOnce() -> Result<(), PmError>,
+    ) -> Result<Option<()>, PmError> {
+        let lock = |at: &At<'t>| at.lock.try_upgrade(pm, at.version);
+        let (mut guards, mut below) = (Vec::new(), None);
+        let mut removal = Removal {
+            take: None,
+            cell: &self.root.child,
+            left: Child::NOTHING,
+            merged: None,
+            gone: None,
+        };
+        let mut tops = [way.root, None];
+        let mut collapses = false;
+        if let Some(step) = &way.fork {
+            let left = step.meta.count() - usize::from(step.byte.is_some());
+            let ends = step.byte.is_some() && self.ends(step.node);
+            collapses = left == 0 || (left == 1 && !ends);
+            removal = Self::without(step);
+            tops = [collapses.then_some(step.above), Some(step.here)];
+        }
+        // The nodes that go are locked so that nobody adds to them any more.
+        let single = way.single.iter().map(|(at, _, _)| at);
+        for at in tops.iter().flatten().chain(single) {
+            let Some(guard) = lock(at) else { return Ok(None) };
+            guards.push(guard);
+        }
+        if let Some(step) = way.fork.as_ref().filter(|_| collapses) {
+            self.collapse(pm, step, &mut removal, &mut below);
+        }
+        commit()?;
+        self.apply(&removal); // LIN
+        drop((guards, below)); // with new versions, before the nodes are anything else
+        let single = way.single.iter().map(|&(_, kind, index)| (kind, index));
+        for (kind, index) in removal.gone.into_iter().chain(single) {
+            self.nodes.free(kind, index);
+        }
+        Ok(Some(()))
+    }
+
+    /// As [`remove_way`](Self::remove_way), replacing the node by a smaller one without the leaf.
+    /// Without memory for it, it stays as large as it is.
+    #[cold]
+    #[inline(never)]
     fn shrink(
         &self,
         pm: &impl Medium,
         step: &Step<'t>,
-        way: &Way<'t>,
         kind: Kind,
-    ) -> Result<(), Changed> {
-        let _above = step.above.lock.try_upgrade(pm, step.above.version).ok_or(Changed)?;
-        let guard = step.here.lock.try_upgrade(pm, step.here.version).ok_or(Changed)?;
-        let guards = Self::lock_all(pm, way)?;
-        self.take_from(step);
-        let Ok(small) = self.nodes.copy(step.node, kind) else {
-            return Ok(()); // no memory: it stays as large as it is. LIN
-        };
+        commit: impl FnOnce() -> Result<(), PmError>,
+    ) -> Result<Option<()>, PmError> {
+        let lock = |at: &At<'t>| at.lock.try_upgrade(pm, at.version);
+        let Some(above) = lock(&step.above) else { return Ok(None) };
+        let Some(here) = lock(&step.here) else { return Ok(None) };
+        commit()?;
+        self.apply(&Self::without(step));
+        let Ok(small) = self.nodes.copy(step.node, kind) else { return Ok(Some(())) }; // LIN
         self.nodes.dram.store(step.cell, small); // LIN
-        drop((guard, guards)); // with new versions, before the nodes are anything else
+        drop((above, here)); // with new versions, before the node is anything else
         self.nodes.free(step.kind, step.index);
-        Ok(())
+        Ok(Some(()))
     }
 
     /// What is left of a node beside the leaf takes its place: its only child, or the leaf that ends
     /// there.
-    fn collapse(&self, pm: &impl Medium, step: &Step<'t>, way: &Way<'t>) -> Result<(), Changed> {
+    #[inline(always)]
+    fn collapse(
+        &self,
+        pm: &impl Medium,
+        step: &Step<'t>,
+        removal: &mut Removal<'t>,
+        guard: &mut Option<VersionGuard<'t>>,
+    ) {
         let nodes = self.nodes;
-        let _above = step.above.lock.try_upgrade(pm, step.above.version).ok_or(Changed)?;
-        let guard = step.here.lock.try_upgrade(pm, step.here.version).ok_or(Changed)?;
-        let guards = Self::lock_all(pm, way)?;
         let mut rest = nodes.next(step.node, 0, true);
         if let Some((byte, _)) = rest
             && step.byte == Some(byte)
@@ -218,29 +335,27 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 if let Target::Node(kind, index) = child.target() {
                     let below = nodes.get(kind, index);
                     // It is reached through this node only: its lock is waited for from above.
-                    let _guard = below.head().lock.lock(pm);
-                    if !self.merge(step.node, byte, below) {
-                        self.take_from(step); // LIN
-                        return Ok(()); // a node with one child: a part of a long common part
+                    *guard = Some(below.head().lock.lock(pm));
+                    removal.merged = self.merge(step.node, byte, below);
+                    if removal.merged.is_none() {
+                        return; // a node with one child: a part of a long common part
                     }
                 }
                 child
             }
         };
-        nodes.dram.store(step.cell, left); // LIN
-        drop((guard, guards)); // with new versions, before the nodes are anything else
-        nodes.free(step.kind, step.index);
-        Ok(())
+        (removal.take, removal.cell, removal.left) = (None, step.cell, left);
+        removal.gone = Some((step.kind, step.index));
     }
 
-    /// Puts the prefix of a locked node and the byte of a locked child before the child's prefix;
-    /// `false` (and no change) if that is too long.
-    fn merge(&self, node: Node<'t>, byte: u8, child: Node<'t>) -> bool {
+    /// The prefix of a locked node and the byte of a locked child before the child's prefix; `None` if
+    /// that is too long.
+    fn merge(&self, node: Node<'t>, byte: u8, child: Node<'t>) -> Option<Merged<'t>> {
         let dram = &self.nodes.dram;
         let (above, below) = (self.nodes.meta(node), self.nodes.meta(child));
         let (upper, lower) = (above.prefix_len(), below.prefix_len());
         if upper + 1 + lower > PREFIX_MAX {
-            return false;
+            return None;
         }
         let first = dram.load(&node.head().prefix) & prefix_mask(upper);
         let second = dram.load(&child.head().prefix) & prefix_mask(lower);
@@ -248,8 +363,6 @@ impl<'t, L: Leaves> Tree<'t, L> {
         if lower > 0 {
             prefix |= second << (8 * (upper + 1));
         }
-        dram.store(&child.head().prefix, prefix);
-        dram.store(&child.head().meta, below.with_prefix_len(upper + 1 + lower));
-        true
+        Some(Merged { node: child, prefix, meta: below.with_prefix_len(upper + 1 + lower) })
     }
 }

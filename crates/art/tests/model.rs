@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_art::{Direction, KeyBuf, Nodes, Root, Scratch, Search, Sorted, Tree};
+use pmindex_art::{Direction, KeyBuf, Nodes, Root, Scratch, Search, Sorted, Tree, Way};
 use pmindex_core::{Arena, Mapped, PmError, Pool};
 use proptest::prelude::*;
 
@@ -133,7 +133,11 @@ fn run(steps: Vec<Step>) {
     }
     compare_all(&tree, pm, &nodes, &roots, &model);
     for (key, leaf) in std::mem::take(&mut model) {
-        assert_eq!(tree.remove(pm, &key).unwrap(), Some(leaf));
+        if leaf % 2 == 0 {
+            remove_by_its_way(&tree, pm, &key, leaf);
+        } else {
+            assert_eq!(tree.remove(pm, &key).unwrap(), Some(leaf));
+        }
         tree.check().unwrap();
     }
     assert!(tree.is_empty(pm));
@@ -194,6 +198,30 @@ fn compare_all<L: pmindex_art::Leaves>(
     }
     assert!(built.is_empty(pm));
     assert_eq!(nodes.counts(), before);
+}
+
+/// A removal that its `commit` refuses leaves everything as it was; one of a way that is not so any
+/// more does nothing, and does not call it.
+fn remove_by_its_way<L: pmindex_art::Leaves>(
+    tree: &Tree<'_, L>,
+    pm: &Mapped,
+    key: &[u8],
+    leaf: u64,
+) {
+    let before = walk_unbounded(tree, pm, 1000);
+    let mut way = Way::default();
+    assert_eq!(tree.find_way(pm, key, &mut way).map(|place| place.leaf), Some(leaf));
+    let refused = tree.remove_way(pm, &way, || Err(PmError::ReadOnly));
+    assert_eq!(refused, Err(PmError::ReadOnly));
+    assert_eq!(tree.get(pm, key).unwrap(), Some(leaf));
+    assert_eq!(walk_unbounded(tree, pm, 1000), before);
+    assert_eq!(tree.check().unwrap(), before.len() as u64);
+    // The first way has led through nodes that were locked meanwhile.
+    assert_eq!(tree.find_way(pm, key, &mut way).map(|place| place.leaf), Some(leaf));
+    assert_eq!(tree.remove_way(pm, &way, || Ok(())), Ok(Some(())));
+    assert_eq!(tree.remove_way(pm, &way, || panic!("of a way that is gone")), Ok(None));
+    assert_eq!(tree.get(pm, key).unwrap(), None);
+    assert_eq!(tree.check().unwrap(), before.len() as u64 - 1);
 }
 
 fn walk_unbounded<L: pmindex_art::Leaves>(

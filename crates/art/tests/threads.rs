@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_art::{Direction, KeyBuf, Nodes, Root, Tree};
+use pmindex_art::{Direction, KeyBuf, Nodes, Root, Tree, Way};
 use pmindex_core::trace::Space;
 use pmindex_core::{Arena, Medium, PmError, Pool};
 use pmindex_testkit::crash::interleave;
@@ -71,7 +71,32 @@ fn one_call(
             .unwrap();
         }
         6..=10 => {
-            log.call(n, Call::Remove, || tree.remove(pm, &bytes).map(value)).unwrap();
+            log.call(n, Call::Remove, || {
+                if tag.is_multiple_of(2) {
+                    return tree.remove(pm, &bytes).map(value);
+                }
+                // What others do while the nodes are locked.
+                let mut way = Way::default();
+                loop {
+                    let Some(place) = tree.find_way(pm, &bytes, &mut way) else {
+                        return Ok(value(None));
+                    };
+                    let same = key(place.leaf % KEYS) == bytes;
+                    if place.validate(pm) {
+                        let commit = || {
+                            (0..3).for_each(|_| pm.yield_point());
+                            Ok(())
+                        };
+                        if !same {
+                            return Ok(value(None));
+                        } else if tree.remove_way(pm, &way, commit)?.is_some() {
+                            return Ok(value(Some(place.leaf)));
+                        }
+                    }
+                    pm.spin();
+                }
+            })
+            .unwrap();
         }
         11..=14 => {
             log.call(n, Call::Get, || tree.get(pm, &bytes).map(value)).unwrap();

@@ -227,24 +227,25 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         Some(())
     }
 
-    /// Writes all records, and flushes their objects: behind the search, so that the lines of all of
+    /// Writes all records, then flushes their objects: behind the search, so that the lines of all of
     /// them are there together. The first one that cannot be written ends the stage before it, goes in
     /// alone, and says why.
-    fn write_all(&mut self, results: &mut Vec<bool>) -> Option<Flushed> {
-        let mut flushed = None;
+    fn write_all(&mut self, results: &mut Vec<bool>) -> Result<Option<Flushed>, PmError> {
         for i in 0..self.records.len() {
             let staged = &mut self.records[i];
-            match staged.pending.write(staged.record) {
-                Ok(Some(written)) => flushed = Some(both(flushed, written)),
-                Ok(None) => {}
-                Err(_) => {
-                    results.truncate(staged.at);
-                    self.records.truncate(i);
-                    break;
-                }
+            if staged.pending.write(staged.record).is_err() {
+                results.truncate(staged.at);
+                self.records.truncate(i);
+                break;
             }
         }
-        flushed
+        let mut flushed = None;
+        for staged in &self.records {
+            if let Some(now) = staged.pending.flush_objects(staged.record)? {
+                flushed = Some(both(flushed, now));
+            }
+        }
+        Ok(flushed)
     }
 
     /// Writes what is staged, makes it durable (end of P1, and P2), then visible. What `results` says
@@ -252,7 +253,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
     fn commit(mut self, results: &mut Vec<bool>, inserted: &mut Vec<bool>) -> Result<(), PmError> {
         let pm = self.tree.pm();
         if !self.records.is_empty() {
-            if let Some(flushed) = self.write_all(results) {
+            if let Some(flushed) = self.write_all(results)? {
                 pm.fence(flushed)?;
             }
             let committed = self.commit_bits()?;
@@ -278,10 +279,10 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Step P2: one change of the commit word for all records of a line.
+    /// Step P2: one change of the commit word for all records of a line. First all changes, then all
+    /// flushes: a locked instruction waits for every flush before it.
     #[track_caller]
     fn commit_bits(&mut self) -> Result<Flushed, PmError> {
-        let mut all = Flushed::nothing();
         let line = |staged: &Staged<'t, 'r, K, V, M, CHUNK, PREFIX>| staged.pending.slot.line();
         for part in self.records.chunk_by_mut(|a, b| line(a) == line(b)) {
             let mut bits = 0;
@@ -289,7 +290,11 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
                 staged.pending.live = true;
                 bits |= Hart::<K, V, M, CHUNK, PREFIX>::bit_of(staged.pending.slot);
             }
-            all = all.and(self.tree.change_live(part[0].pending.slot, Rmw::Or(bits))?);
+            self.tree.change_bits(part[0].pending.slot, Rmw::Or(bits))?;
+        }
+        let mut all = Flushed::nothing();
+        for part in self.records.chunk_by(|a, b| line(a) == line(b)) {
+            all = all.and(self.tree.flush_bits(part[0].pending.slot)?);
         }
         Ok(all)
     }

@@ -142,7 +142,9 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let bytes = KeyBytes::of(&probe);
         let hand = self.hand.get_or_insert_with(|| tree.chunks.hand(tree.pm()));
         let mut pending = Pending::take(tree, self.root, hand)?;
-        let objects = pending.write(&Incoming { probe: &probe, key: &bytes, datum: &datum })?;
+        let record = Incoming { probe: &probe, key: &bytes, datum: &datum };
+        pending.write(&record)?;
+        let objects = pending.flush_objects(&record)?;
         let slot = pending.keep(); // all or none are taken back
         if let Some(written) = objects {
             self.flushed(written);

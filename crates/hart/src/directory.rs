@@ -68,12 +68,17 @@ impl<const PREFIX: usize> Directory<PREFIX> {
     #[inline(always)]
     pub(crate) fn home(key: &[u8]) -> Home<'_> {
         let steps = const { steps::<PREFIX>() };
+        let mut entry = 0;
         if let Some((first, rest)) = key.split_first_chunk::<PREFIX>() {
-            let ranks = first.iter().zip(steps).map(|(&byte, step)| 1 + usize::from(byte) * step);
-            return Home { entry: ranks.sum(), rest };
+            for (&byte, step) in first.iter().zip(steps) {
+                entry += 1 + usize::from(byte) * step;
+            }
+            return Home { entry, rest };
         }
-        let ranks = key.iter().zip(steps).map(|(&byte, step)| 1 + usize::from(byte) * step);
-        Home { entry: ranks.sum(), rest: &[] }
+        for (&byte, step) in key.iter().zip(steps) {
+            entry += 1 + usize::from(byte) * step;
+        }
+        Home { entry, rest: &[] }
     }
 
     /// What of a key its tree orders.

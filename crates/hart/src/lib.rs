@@ -52,7 +52,8 @@
 //! # Reading and writing concurrently
 //!
 //! A writer holds its key's version lock until the last fence. It links a record after its bit is
-//! durable and unlinks it after the clearing is, so what a tree leads to is durable but for a value
+//! durable and unlinks it after the clearing is (over the fence between them it holds the locks of the
+//! nodes that change, if it gets them at once), so what a tree leads to is durable but for a value
 //! under update: a reader that finds a record takes the key's version before the value and validates
 //! it after; then it validates the tree's node, so the record was this key's and not memory in reuse.
 //! Readers that find nothing touch no lock. No reader executes a fence or a locked instruction.

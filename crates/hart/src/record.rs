@@ -131,13 +131,19 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(object_words(self.object(at, MAX_VALUE_BYTES.max(MAX_KEY_BYTES))?.1))
     }
 
-    /// Fills and flushes an object.
+    /// Fills an object.
     #[track_caller]
-    pub(crate) fn write_object(&self, at: SlotRef, bytes: &[u8]) -> Result<Flushed, PmError> {
+    pub(crate) fn write_object(&self, at: SlotRef, bytes: &[u8]) -> Result<(), PmError> {
         let words = self.pool.words(at.offset(), 1 + bytes.len().div_ceil(8))?;
         self.pm().store_word(&words[0], bytes.len() as u64);
         self.pm().write_bytes(&words[1..], bytes);
-        Ok(self.pm().flush_words(words))
+        Ok(())
+    }
+
+    /// Flushes an object of so many bytes.
+    #[track_caller]
+    pub(crate) fn flush_object(&self, at: SlotRef, len: usize) -> Result<Flushed, PmError> {
+        Ok(self.pm().flush_words(self.pool.words(at.offset(), 1 + len.div_ceil(8))?))
     }
 
     /// Whether the record has the probe's key.

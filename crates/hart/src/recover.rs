@@ -131,18 +131,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn recover(&mut self, root: &Root) -> Result<(), PmError> {
         let pm = self.pool.pm();
         let table = read_table(&self.pool, root)?;
-        let chunks = table
-            .places
-            .iter()
-            .enumerate()
-            .map(|(number, &chunk)| {
-                if let Some(&ahead) = table.places.get(number + AHEAD) {
-                    self.pool.prefetch(ahead);
-                }
-                self.read_head(number, chunk)
-            })
-            .collect::<Result<Vec<_>, PmError>>()?;
-        self.chunks.load(pm, table.segments, &chunks)?;
+        self.chunks.check_count(table.places.len())?;
+        let chunks = self.read_heads(&table.places)?;
+        let empty =
+            (0..).zip(&chunks).filter(|(_, chunk)| chunk.is_none()).map(|(number, _)| number);
+        self.chunks.load(pm, table.segments, chunks.len() as u32, empty.collect());
         let of_records: Vec<(u32, ChunkPtr)> = (0..)
             .zip(&chunks)
             .filter_map(|(number, chunk)| chunk.map(|(chunk, shape)| (number, chunk, shape)))
@@ -209,6 +202,31 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Records stand in lines.
     fn most_records(pool: &Pool<M>) -> u64 {
         pool.max_size() / LINE as u64 * per_line(record_words::<K>()) as u64
+    }
+
+    /// The chunks at these places, which are known from now on.
+    fn read_heads(
+        &self,
+        places: &[ChunkPtr],
+    ) -> Result<Vec<Option<(ChunkPtr, ChunkShape)>>, PmError> {
+        let threads = if places.len() >= FEW { all_threads() } else { 1 };
+        let share = places.len().div_ceil(threads).max(1);
+        let parts = places.chunks(share).enumerate();
+        let heads = on_threads(threads, parts, |(part, places)| {
+            let read = |(i, &chunk): (usize, &ChunkPtr)| {
+                if let Some(&ahead) = places.get(i + AHEAD) {
+                    self.pool.prefetch(ahead);
+                }
+                let number = part * share + i;
+                let head = self.read_head(number, chunk)?;
+                if let Some((chunk, shape)) = head {
+                    self.chunks.adopt(number as u32, chunk, shape);
+                }
+                Ok(head)
+            };
+            places.iter().enumerate().map(read).collect::<Result<Vec<_>, PmError>>()
+        })?;
+        Ok(heads.concat())
     }
 
     /// What the header of a chunk says, if it may.

@@ -17,9 +17,10 @@
 //!
 //! The image takes about as much of the pool as the nodes do of DRAM, from closing to opening.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_art::{Part, Restore};
+use pmindex_art::{Part, Restore, Share};
 use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::hash_words;
@@ -36,6 +37,9 @@ const WORDS: usize = 8192;
 /// other, and two fences.
 const LARGE: (u64, usize) = (64 << 20, 4 * WORDS);
 const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+/// How many lines ahead of the one that is read another one is fetched: across the end of its page,
+/// where the CPU's own guesses stop.
+const AHEAD: usize = 32;
 /// Pieces below which one thread does everything.
 const FEW: usize = 64;
 
@@ -59,18 +63,38 @@ impl Title {
     }
 }
 
+/// Words that a [`Sum`] takes at a time.
+const LANES: usize = 8;
+
 /// The checksum of a piece: of its position, the number of pieces, its title and its words. Several
 /// chains, so that the CPU overlaps them.
-pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut lanes = [position, total, title.what, title.first, title.count, 5, 6, 7];
-    let (chunks, rest) = words.as_chunks::<8>();
-    for chunk in chunks {
-        for (lane, word) in lanes.iter_mut().zip(chunk) {
+struct Sum([u64; LANES]);
+
+impl Sum {
+    fn new([position, total]: [u64; 2], title: Title) -> Self {
+        Self([position, total, title.what, title.first, title.count, 5, 6, 7])
+    }
+
+    #[inline(always)]
+    fn add(&mut self, words: &[u64; LANES]) {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        for (lane, word) in self.0.iter_mut().zip(words) {
             *lane = (*lane ^ word).wrapping_mul(ODD).rotate_left(29);
         }
     }
-    hash_words(&[hash_words(&lanes), hash_words(rest), words.len() as u64])
+
+    /// With the words that are left of `len`.
+    fn end(&self, rest: &[u64], len: usize) -> u64 {
+        hash_words(&[hash_words(&self.0), hash_words(rest), len as u64])
+    }
+}
+
+/// The checksum of a piece.
+pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
+    let mut sum = Sum::new([position, total], title);
+    let (chunks, rest) = words.as_chunks();
+    chunks.iter().for_each(|chunk| sum.add(chunk));
+    sum.end(rest, words.len())
 }
 
 /// Writes pieces, one after the other.
@@ -199,30 +223,38 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let Some(used) = small(used) else { return Ok(None) };
         let restore = Restore::new(&self.nodes, used)?;
         let threads = if pieces.len() >= FEW { all_threads() } else { 1 };
-        let shares = (0..threads).map(|share| (1 + share..pieces.len()).step_by(threads));
-        let taken = on_threads(threads, shares, |share| {
+        let next = AtomicUsize::new(1);
+        let shares = on_threads(threads, 0..threads, |_| {
             let (mut words, mut taken) = (Vec::new(), Vec::new());
-            for at in share {
+            let mut share = restore.share();
+            loop {
+                let at = next.fetch_add(1, Relaxed);
+                if at >= pieces.len() {
+                    return Ok(Some((taken, share.end())));
+                }
                 let Some(title) = read(&self.pool, pieces, at, &mut words)? else {
                     return Ok(None);
                 };
                 if title.what == CHUNKS {
-                    taken.extend_from_slice(words.as_chunks::<2>().0);
-                } else if self.restore_piece(&restore, title, &words)?.is_none() {
+                    taken.push((at, words.as_chunks::<2>().0.to_vec()));
+                } else if self.restore_piece(&mut share, title, &words)?.is_none() {
                     return Ok(None);
                 }
             }
-            Ok(Some(taken))
         })?;
-        restore.finish()?;
-        let Some(taken) = taken.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        Ok(self.take_chunks(chunks, taken.concat()).filter(|&taken| taken == records))
+        let Some(shares) = shares.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let (taken, named): (Vec<_>, Vec<_>) = shares.into_iter().unzip();
+        restore.finish(&named)?;
+        let mut taken = taken.concat();
+        taken.sort_unstable_by_key(|&(at, _)| at);
+        let taken = taken.iter().flat_map(|(_, pairs)| pairs);
+        Ok(self.take_chunks(chunks, taken, records).then_some(records))
     }
 
     /// Restores nodes, or roots of trees.
     fn restore_piece(
         &self,
-        restore: &Restore<'_>,
+        share: &mut Share<'_, '_>,
         title: Title,
         words: &[u64],
     ) -> Result<Option<()>, PmError> {
@@ -232,33 +264,40 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                     return Ok(None);
                 }
                 self.directory.mark(entry as usize);
-                restore.root(self.directory.root(entry as usize), word)?;
+                share.root(self.directory.root(entry as usize), word)?;
             }
             return Ok(Some(()));
         }
         let Some([kind, first, count]) = small([title.what, title.first, title.count]) else {
             return Ok(None);
         };
-        restore.part(&Part { kind, first, count }, words)?;
+        share.part(&Part { kind, first, count }, words)?;
         Ok(Some(()))
     }
 
-    /// Notes the slots that are taken of chunks, returns how many of them are records; `None` if
-    /// these are not those chunks.
-    fn take_chunks(&self, chunks: &[(u32, ChunkShape)], mut taken: Vec<[u64; 2]>) -> Option<u64> {
-        taken.sort_unstable();
-        let fits = |(&(number, shape), &[at, bits]): (&(u32, ChunkShape), &[u64; 2])| {
-            u64::from(number) == at && bits & !shape.all() == 0
-        };
-        if chunks.len() != taken.len() || !chunks.iter().zip(&taken).all(fits) {
-            return None;
+    /// Notes the slots that are taken of chunks, in order of their numbers; whether these are those
+    /// chunks, with so many records (if not, nothing is noted).
+    fn take_chunks<'p>(
+        &self,
+        chunks: &[(u32, ChunkShape)],
+        taken: impl Iterator<Item = &'p [u64; 2]> + Clone,
+        records: u64,
+    ) -> bool {
+        let (mut found, mut pairs) = (0, taken.clone());
+        for &(number, shape) in chunks {
+            let Some(&[at, bits]) = pairs.next() else { return false };
+            if at != u64::from(number) || bits & !shape.all() != 0 {
+                return false;
+            }
+            found += if shape.is_objects() { 0 } else { u64::from(bits.count_ones()) };
         }
-        let mut records = 0;
-        for (&(number, shape), [_, bits]) in chunks.iter().zip(taken) {
+        if pairs.next().is_some() || found != records {
+            return false;
+        }
+        for (&(number, _), &[_, bits]) in chunks.iter().zip(taken) {
             self.chunks.set_taken(number, bits);
-            records += if shape.is_objects() { 0 } else { u64::from(bits.count_ones()) };
         }
-        Some(records)
+        true
     }
 }
 
@@ -314,13 +353,26 @@ fn read_whole<M: Medium>(
         return Ok(None);
     }
     let cells = pool.words(at.offset() + 8 * HEADER_WORDS as u64, len as usize)?;
-    words.resize(cells.len(), 0);
-    pm.read_words(cells, words);
     let (what, first, count) = (pm.load(&piece.what), pm.load(&piece.first), pm.load(&piece.count));
     let title = Title { what, first, count };
-    let [position, total] = [pm.load(&piece.position), pm.load(&piece.total)];
-    let whole = checksum(position, total, title, words) == pm.load(&piece.checksum);
-    Ok(whole.then_some(([position, total], title)))
+    let place = [pm.load(&piece.position), pm.load(&piece.total)];
+    // Summed up while they are read: the one waits for memory, the other for the CPU.
+    let mut sum = Sum::new(place, title);
+    let (lines, rest) = cells.as_chunks::<LANES>();
+    words.clear();
+    words.reserve(cells.len());
+    for (i, line) in lines.iter().enumerate() {
+        if let Some(ahead) = lines.get(i + AHEAD) {
+            pm.prefetch(&ahead[0]);
+        }
+        let line = line.each_ref().map(|cell| pm.load_word(cell));
+        sum.add(&line);
+        words.extend_from_slice(&line);
+    }
+    words.extend(rest.iter().map(|cell| pm.load_word(cell)));
+    let rest = &words[cells.len() - rest.len()..];
+    let whole = sum.end(rest, cells.len()) == pm.load(&piece.checksum);
+    Ok(whole.then_some((place, title)))
 }
 
 /// The position and the total of the piece at `at`, if there is one that can stand behind `before`; of

@@ -3,6 +3,7 @@
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
 
+use pmindex_art::Way;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
 use pmindex_index::{IndexError, Key, Value};
@@ -24,6 +25,15 @@ pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
     pub(crate) key: &'r KeyBytes<'r>,
     pub(crate) datum: &'r Datum<'r, V>,
+}
+
+impl<K: Key, V: Value> Incoming<'_, K, V> {
+    /// The key, if it goes out of line.
+    #[inline(always)]
+    fn long_key(&self) -> Option<&[u8]> {
+        let long = K::SHAPE.is_bytes() && self.probe.bytes().len() > SHORT_KEY;
+        long.then(|| self.probe.bytes())
+    }
 }
 
 /// The objects of a record.
@@ -118,29 +128,56 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Removes a record and returns its value.
     ///
+    /// The nodes that change are locked before the fence if nobody else has them: behind it stores
+    /// are enough, and the next operation's cache misses overlap with it, which those behind a locked
+    /// instruction do not. Whoever finds them locked makes the removal durable first, then waits.
+    ///
     /// # Cost
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let probe = Probe::new(key)?;
+        self.pool.check_writable()?;
+        let (probe, pm) = (Probe::new(key)?, self.pm());
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(None) };
-        let Some(slot) = held.slot else { return Ok(None) };
+        let home = Self::home(key.bytes());
+        let (tree, lock) = (self.tree(home.entry), self.lock_of(probe.hash()));
+        let mut way = Way::default();
+        let (slot, guard) = loop {
+            let version = lock.begin_read(pm);
+            let Some(place) = tree.find_way(pm, home.rest, &mut way) else { return Ok(None) };
+            let slot = SlotRef::from_number(place.leaf);
+            let same = self.records.key_is(slot, &probe);
+            if place.validate(pm) {
+                if !same? {
+                    return Ok(None);
+                }
+                // Whatever changes the key changes the version: what was found is still so.
+                if let Some(guard) = lock.try_upgrade(pm, version) {
+                    break (slot, guard);
+                }
+            }
+            pm.spin();
+        };
         let value = self.records.value(slot)?;
         let objects = self.objects_of(slot)?;
         let line = self.line_word(slot)?;
-        let restore = Restore { tree: self, slot };
-        let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
         self.chunks.prefetch_state(line);
-        self.pm().fence(cleared)?; // durable before: reuse
-        let home = Self::home(key.bytes());
-        // Without another look at the record, whose line has left the cache.
-        self.tree(home.entry).remove_leaf(self.pm(), home.rest, slot.number())?; // LIN
+        let restore = Restore { tree: self, slot };
+        let commit = || {
+            let cleared = self.change_live(slot, Rmw::And(!Self::bit_of(slot)))?;
+            pm.fence(cleared)?; // durable before: reuse
+            Ok(())
+        };
+        if tree.remove_way(pm, &way, commit)?.is_none() {
+            commit()?;
+            // Without another look at the record, whose line has left the cache.
+            tree.remove_leaf(pm, home.rest, slot.number())?; // LIN
+        }
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
-        self.chunks.release_record(&self.pool, slot, line)?;
+        self.chunks.release_record(&self.pool, slot, line, record_words::<K>())?;
         self.release_objects(objects)?;
-        drop(held.guard);
+        drop(guard);
         Ok(Some(value))
     }
 
@@ -154,7 +191,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let pm = self.pm();
         let root = self.root()?;
         let mut pending = Pending::take(self, root, &mut self.chunks.hand(pm))?;
-        if let Some(written) = pending.write(record)? {
+        pending.write(record)?;
+        if let Some(written) = pending.flush_objects(record)? {
             pm.fence(written)?; // P1
         }
         pending.live = true;
@@ -166,12 +204,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Takes a slot for an object, fills and flushes it.
+    /// Takes a slot for an object, and fills it.
     #[track_caller]
-    fn write_object(&self, bytes: &[u8]) -> Result<(SlotRef, Flushed), PmError> {
+    fn write_object(&self, bytes: &[u8]) -> Result<SlotRef, PmError> {
         let words = object_words(bytes.len());
         let at = self.chunks.take_object(&self.pool, self.root()?, words)?;
-        Ok((at, self.records.write_object(at, bytes)?))
+        self.records.write_object(at, bytes)?;
+        Ok(at)
     }
 
     /// The objects of a record.
@@ -197,13 +236,28 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     #[track_caller]
     pub(crate) fn change_live(&self, slot: SlotRef, change: Rmw) -> Result<Flushed, PmError> {
+        self.change_bits(slot, change)?;
+        self.flush_bits(slot)
+    }
+
+    /// Changes bits of a record's line.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn change_bits(&self, slot: SlotRef, change: Rmw) -> Result<(), PmError> {
         let cell = self.line_cell(slot)?;
         if cfg!(not(target_arch = "x86_64")) {
             // Elsewhere it takes a barrier for the records before it to persist before it.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         }
         self.pm().rmw_word(cell, change);
-        Ok(self.pm().flush_words(words_of(cell)))
+        Ok(())
+    }
+
+    /// Flushes a record's line.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn flush_bits(&self, slot: SlotRef) -> Result<Flushed, PmError> {
+        Ok(self.pm().flush_words(words_of(self.line_cell(slot)?)))
     }
 
     /// A record's bit in the commit word of its line.
@@ -235,7 +289,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             word = whole;
         } else if let Some(bytes) = outgoing.bytes() {
             // P1: the object.
-            let (at, written) = self.write_object(bytes)?;
+            let at = self.write_object(bytes)?;
+            let written = self.records.flush_object(at, bytes.len())?;
             pm.fence(written)?;
             word = ValueWord::Object(at).into_word();
         }
@@ -269,32 +324,25 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         root: &Root,
         hand: &mut Hand,
     ) -> Result<Self, PmError> {
-        let slot = tree.chunks.take_record(&tree.pool, root, hand)?;
+        let slot = tree.chunks.take_record(&tree.pool, root, hand, record_words::<K>())?;
         Ok(Self { tree, slot, objects: Objects::default(), live: false })
     }
 
-    /// Writes the record, and writes and flushes its objects if it has any: these must be durable
+    /// Writes the record, and its objects if it has any: these are to be flushed, and must be durable
     /// (step P1) before its bit is set. The record itself is on the bit's line.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn write(
-        &mut self,
-        record: &Incoming<'_, K, V>,
-    ) -> Result<Option<Flushed>, PmError> {
+    pub(crate) fn write(&mut self, record: &Incoming<'_, K, V>) -> Result<(), PmError> {
         let tree = self.tree;
         let outgoing = Outgoing::of(record.datum);
-        let mut flushed = None;
-        if K::SHAPE.is_bytes() && record.probe.bytes().len() > SHORT_KEY {
-            let (at, written) = tree.write_object(record.probe.bytes())?;
-            self.objects.key = Some(at);
-            flushed = Some(written);
+        if let Some(key) = record.long_key() {
+            self.objects.key = Some(tree.write_object(key)?);
         }
         let value = if let Outgoing::Word(word) = &outgoing {
             *word
         } else {
-            let (at, written) = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
+            let at = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
             self.objects.value = Some(at);
-            flushed = Some(both(flushed, written));
             ValueWord::Object(at).into_word()
         };
         let cells = tree.records.words(self.slot)?;
@@ -302,6 +350,26 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Records::<K, V, M, PREFIX>::encode(&mut words, record.probe, self.objects.key, value);
         for (cell, &word) in cells.iter().zip(&words) {
             tree.pm().store_word(cell, word);
+        }
+        Ok(())
+    }
+
+    /// Flushes the objects that [`write`](Self::write) has written. Several records are written
+    /// before the first one is flushed: slots are handed out under locks, and a locked instruction
+    /// waits for every flush before it.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn flush_objects(
+        &self,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<Option<Flushed>, PmError> {
+        let records = &self.tree.records;
+        let mut flushed = None;
+        if let (Some(at), Some(key)) = (self.objects.key, record.long_key()) {
+            flushed = Some(records.flush_object(at, key.len())?);
+        }
+        if let (Some(at), Some(bytes)) = (self.objects.value, Outgoing::of(record.datum).bytes()) {
+            flushed = Some(both(flushed, records.flush_object(at, bytes.len())?));
         }
         Ok(flushed)
     }
@@ -332,7 +400,8 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let cleared = tree.change_live(self.slot, Rmw::And(!bit))?;
             tree.pm().fence(cleared)?; // durable before: reuse
         }
-        tree.chunks.release_record(&tree.pool, self.slot, tree.line_word(self.slot)?)?;
+        let line = tree.line_word(self.slot)?;
+        tree.chunks.release_record(&tree.pool, self.slot, line, record_words::<K>())?;
         tree.release_objects(self.objects)
     }
 }

@@ -105,7 +105,8 @@ impl Chunks {
         }
     }
 
-    /// A slot for a record. Its `live` bit is clear, durably.
+    /// A slot for a record, of so many words as all have (its caller's constant: what is divided by it
+    /// is not divided). Its `live` bit is clear, durably.
     ///
     /// # Cost
     /// Now and then a new chunk: 2 fences.
@@ -115,13 +116,14 @@ impl Chunks {
         pool: &Pool<M>,
         root: &Root,
         hand: &mut Hand,
+        words: usize,
     ) -> Result<SlotRef, PmError> {
         if hand.free == 0 {
             self.refill(pool, root, hand)?;
         }
         let slot = hand.free.trailing_zeros() as usize;
         hand.free &= hand.free - 1;
-        Ok(SlotRef::new(hand.base + record_at(self.records.slot_words(), slot), slot))
+        Ok(SlotRef::new(hand.base + record_at(words, slot), slot))
     }
 
     #[cold]
@@ -246,7 +248,8 @@ impl Chunks {
         }
     }
 
-    fn adopt(&self, number: u32, chunk: ChunkPtr, shape: ChunkShape) {
+    /// Knows a chunk with no slot taken. Recovery does it for each, on several threads.
+    pub(crate) fn adopt(&self, number: u32, chunk: ChunkPtr, shape: ChunkShape) {
         let state = self.states.get(number);
         self.states.dram.store(&state.base, chunk.offset());
         self.states.dram.store(&state.shape, shape);
@@ -255,11 +258,16 @@ impl Chunks {
 
     /// The number of the chunk that a record is in, as its line says it.
     #[inline(always)]
-    pub(crate) fn number_of_record(&self, at: SlotRef, line: LineWord) -> Result<u32, PmError> {
+    pub(crate) fn number_of_record(
+        &self,
+        at: SlotRef,
+        line: LineWord,
+        words: usize,
+    ) -> Result<u32, PmError> {
         let number = line.number();
         if number < self.states.most {
             let state = self.states.get(number);
-            let base = at.record_chunk(self.records.slot_words());
+            let base = at.record_chunk(words);
             if self.states.dram.load(&state.base) == base
                 && self.states.dram.load(&state.shape) == self.records
             {
@@ -313,21 +321,23 @@ impl Chunks {
     }
 
     /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_record<M: Medium>(
         &self,
         pool: &Pool<M>,
         at: SlotRef,
         line: LineWord,
+        words: usize,
     ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of_record(at, line)?);
+        self.release(pool, at, self.number_of_record(at, line, words)?);
         Ok(())
     }
 
+    #[inline(always)]
     fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
         let states = &self.states;
         let shape = states.shape(number);
-        if let Some(rack) = self.room_for(shape) {
+        if self.room_for(shape).is_some() {
             let bit = 1 << at.slot();
             // A chunk that stays where it is needs no lock.
             let mut taken = states.taken(number);
@@ -338,6 +348,17 @@ impl Chunks {
                 }
                 taken = states.taken(number);
             }
+        }
+        self.release_and_move(pool, at, number);
+    }
+
+    /// As [`release`](Self::release), of a chunk that may have to be put on its shelf or given back.
+    #[inline(never)]
+    fn release_and_move<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
+        let states = &self.states;
+        let shape = states.shape(number);
+        if let Some(rack) = self.room_for(shape) {
+            let bit = 1 << at.slot();
             let mut rack = pool.pm().lock(rack);
             let taken = states.change_taken(number, Rmw::And(!bit)) & !bit;
             if taken & IN_HAND != 0 {
@@ -375,27 +396,24 @@ impl Chunks {
 
 /// Recovery and verification: for a quiescent index.
 impl Chunks {
-    /// Takes over the table as recovery found it: its segments, and for each place the chunk there
-    /// is.
+    /// Whether there can be chunks with so many numbers.
+    pub(crate) fn check_count(&self, count: usize) -> Result<(), PmError> {
+        if count > self.states.most as usize {
+            return Err(corrupt("more chunks than the pool has room for", 0));
+        }
+        Ok(())
+    }
+
+    /// Takes over the table as recovery found it: its segments, how many numbers have places there,
+    /// and those without a chunk. The others are [adopted](Self::adopt).
     pub(crate) fn load(
         &self,
         pm: &impl Medium,
         segments: Vec<PPtr<crate::layout::Segment>>,
-        chunks: &[Option<(ChunkPtr, ChunkShape)>],
-    ) -> Result<(), PmError> {
-        let mut table = pm.lock(&self.table);
-        table.segments = segments;
-        table.next = chunks.len() as u32;
-        if chunks.len() > self.states.most as usize {
-            return Err(corrupt("more chunks than the pool has room for", 0));
-        }
-        for (number, chunk) in (0..).zip(chunks) {
-            match *chunk {
-                Some((chunk, shape)) => self.adopt(number, chunk, shape),
-                None => table.free.push(number),
-            }
-        }
-        Ok(())
+        count: u32,
+        free: Vec<u32>,
+    ) {
+        *pm.lock(&self.table) = Table { segments, free, next: count };
     }
 
     /// Forgets all chunks, which have been given back. No writer is under way.
