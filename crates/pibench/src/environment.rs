@@ -19,7 +19,8 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// The operating system and its version.
     pub system: String,
-    /// Whether files on tmpfs get huge pages by default: `never`, `advise`, ...
+    /// Whether files on tmpfs get huge pages: what the kernel does by default (`never`, `advise`, ..; a
+    /// pool asks for each of its own), and what pages the heap has, where volatile indexes are.
     pub tmpfs_huge_pages: String,
     /// The version of the program that measured.
     pub version: String,
@@ -58,13 +59,24 @@ impl Environment {
                 std::env::consts::OS,
                 file("/proc/sys/kernel/osrelease").trim()
             ),
-            tmpfs_huge_pages: chosen.map(|(word, _)| word.to_owned()).unwrap_or_default(),
+            tmpfs_huge_pages: chosen.map(|(word, _)| huge_pages(word)).unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").into(),
             commit: commit(),
             build: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
             hardware_counters: counters::refusal().unwrap_or_else(|| "granted".into()),
         }
     }
+}
+
+/// What has huge pages, by the kernel's word for files on tmpfs.
+fn huge_pages(of_files: &str) -> String {
+    // glibc reads it when the process begins.
+    let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
+    let asks = tunables.split(':').any(|tunable| tunable == "glibc.malloc.hugetlb=1");
+    let of_all = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let always = std::fs::read_to_string(of_all).is_ok_and(|text| text.contains("[always]"));
+    let heap = if asks || always { "huge pages" } else { "small pages" };
+    format!("{of_files} by default, pools ask for them; heap: {heap}")
 }
 
 /// The commit of the sources this program was built from, if they are still there.

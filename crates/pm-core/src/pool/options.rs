@@ -164,7 +164,9 @@ impl PoolOptions {
         self
     }
 
-    /// Whether to advise the kernel to use huge pages (default yes).
+    /// Whether to ask the kernel for huge pages (default yes): for DRAM nodes, and for a pool in a file
+    /// on tmpfs, as its memory is handed out, even where the mount does not give them by itself
+    /// (`MADV_COLLAPSE`, Linux 6.1). The file then grows by up to 6 MiB ahead of its use.
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self
