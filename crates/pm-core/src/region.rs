@@ -199,11 +199,12 @@ impl Region {
     pub(crate) fn make_present(&self, offset: usize, len: usize) {
         let page = sys::page();
         let start = offset.min(self.len()) & !(page - 1);
-        let end = offset.saturating_add(len).min(self.len()).next_multiple_of(page);
-        if matches!(self.backing, Backing::Map { .. }) && start < end.min(self.len()) {
-            let end = end.min(self.len());
-            // SAFETY: `start` is in bounds, and the usable bytes are mapped.
-            unsafe { sys::populate_read(self.base.add(start), end - start) }
+        let end = offset.saturating_add(len).min(self.len());
+        if matches!(self.backing, Backing::Map { .. }) && start < end {
+            // SAFETY: in bounds.
+            let first = unsafe { self.base.add(start) };
+            // SAFETY: the usable bytes are mapped.
+            unsafe { sys::populate_read(first, end - start) }
         }
     }
 
