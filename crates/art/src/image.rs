@@ -399,6 +399,7 @@ mod tests {
         [(n % 7) as u8, (n / 7 % [256, 40, 10, 4, 3, 2, 1][(n % 7) as usize]) as u8, (n / 91) as u8]
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "what the tree calls")]
     fn keys(leaf: u64, out: &mut KeyBuf) -> Result<(), PmError> {
         out.push(&key(leaf));
         Ok(())

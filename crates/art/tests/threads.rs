@@ -266,25 +266,15 @@ fn nobody_sees_a_leaf_gone_before_its_commit_has_ended() {
     for n in 0..KEYS {
         seen.iter_mut().zip(nodes.counts()).for_each(|(seen, count)| *seen += count);
         let (key, committed) = (key(n), AtomicBool::new(false));
-        if n % 5 != 0 {
-            assert_eq!(tree.remove(pm, &key).unwrap(), Some(n));
-            continue;
-        }
         let mut way = Way::default();
         assert_eq!(tree.find_way(pm, &key, &mut way).unwrap().leaf, n);
         std::thread::scope(|scope| {
             let commit = || {
-                let looks = scope.spawn(|| {
+                scope.spawn(|| {
                     let (found, ended) = (tree.get(pm, &key).unwrap(), committed.load(SeqCst));
                     assert!(found == Some(n) || ended, "{n} is gone too early");
                 });
-                for _ in 0..50 {
-                    std::thread::yield_now();
-                    if looks.is_finished() {
-                        break;
-                    }
-                }
-                std::thread::sleep(std::time::Duration::from_micros(200));
+                std::thread::sleep(std::time::Duration::from_micros(300));
                 committed.store(true, SeqCst);
                 Ok(())
             };

@@ -93,7 +93,9 @@ impl Sum {
 pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
     let mut sum = Sum::new([position, total], title);
     let (chunks, rest) = words.as_chunks();
-    chunks.iter().for_each(|chunk| sum.add(chunk));
+    for chunk in chunks {
+        sum.add(chunk);
+    }
     sum.end(rest, words.len())
 }
 
@@ -362,8 +364,8 @@ fn read_whole<M: Medium>(
     words.clear();
     words.reserve(cells.len());
     for (i, line) in lines.iter().enumerate() {
-        if let Some(ahead) = lines.get(i + AHEAD) {
-            pm.prefetch(&ahead[0]);
+        if let Some([first, ..]) = lines.get(i + AHEAD) {
+            pm.prefetch(first);
         }
         let line = line.each_ref().map(|cell| pm.load_word(cell));
         sum.add(&line);
