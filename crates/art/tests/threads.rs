@@ -244,3 +244,43 @@ fn every_schedule_is_linearizable() {
         scheduled(seed);
     }
 }
+
+/// Whoever looks for a leaf while its removal is being made durable finds it, or waits: of every kind
+/// of removal, by the node that it changes.
+#[test]
+fn nobody_sees_a_leaf_gone_before_its_commit_has_ended() {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    let pool = Pool::volatile(1 << 16).unwrap();
+    let pm = pool.pm();
+    let roots: Arena<Root> = Arena::new(1).unwrap();
+    let root = roots.get(roots.alloc().unwrap());
+    let nodes = Nodes::new(1000).unwrap();
+    let leaves: Loader = load;
+    let tree = Tree::new(&nodes, root, &leaves);
+    for n in 0..KEYS {
+        assert_eq!(tree.insert(pm, &key(n), n).unwrap(), None);
+    }
+    let mut seen = [0; 4];
+    for n in 0..KEYS {
+        seen.iter_mut().zip(nodes.counts()).for_each(|(seen, count)| *seen += count);
+        let (key, committed) = (key(n), AtomicBool::new(false));
+        let mut way = Way::default();
+        assert_eq!(tree.find_way(pm, &key, &mut way).unwrap().leaf, n);
+        std::thread::scope(|scope| {
+            let commit = || {
+                scope.spawn(|| {
+                    let (found, ended) = (tree.get(pm, &key).unwrap(), committed.load(SeqCst));
+                    assert!(found == Some(n) || ended, "{n} is gone too early");
+                });
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                committed.store(true, SeqCst);
+                Ok(())
+            };
+            assert_eq!(tree.remove_way(pm, &way, commit), Ok(Some(())));
+        });
+        assert_eq!(tree.check().unwrap(), KEYS - n - 1);
+    }
+    assert!(seen.iter().all(|&seen| seen > 0), "nodes of all sizes: {seen:?}");
+}
