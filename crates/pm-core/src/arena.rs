@@ -99,7 +99,9 @@ impl<T: PmType> Arena<T> {
     /// Elements in use.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.used.load(Acquire) as usize - self.free.lock().len()
+        // In this order: what is free was in use when it is counted, whatever others do meanwhile.
+        let free = self.free.lock().len();
+        self.used.load(Acquire) as usize - free
     }
 
     /// Whether no element is in use.
@@ -119,6 +121,26 @@ impl<T: PmType> Arena<T> {
 mod tests {
     use super::*;
     use crate::cell::PmU64;
+
+    #[test]
+    fn elements_are_counted_while_others_take_and_give_them() {
+        let arena: Arena<PmU64> = Arena::new(1000).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let taken: Vec<u32> = (0..20).map(|_| arena.alloc().unwrap()).collect();
+                    taken.into_iter().for_each(|index| arena.free(index));
+                    let first = arena.alloc_fresh(1);
+                    first.into_iter().for_each(|index| arena.free(index));
+                }
+                done.store(true, std::sync::atomic::Ordering::Release);
+            });
+            while !done.load(Acquire) {
+                assert!(arena.len() <= 1000);
+            }
+        });
+    }
 
     #[test]
     fn fresh_elements_are_in_a_row_and_end_with_the_capacity() {
