@@ -130,9 +130,9 @@ mod tests {
             scope.spawn(|| {
                 for _ in 0..2000 {
                     let taken: Vec<u32> = (0..20).map(|_| arena.alloc().unwrap()).collect();
-                    taken.into_iter().for_each(|index| arena.free(index));
-                    let first = arena.alloc_fresh(1);
-                    first.into_iter().for_each(|index| arena.free(index));
+                    for index in taken.into_iter().chain(arena.alloc_fresh(1)) {
+                        arena.free(index);
+                    }
                 }
                 done.store(true, std::sync::atomic::Ordering::Release);
             });
