@@ -289,6 +289,12 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
         );
         assert_eq!(run["recovery_ms"].is_null(), run["index"] == "btreemap");
     }
+    let keys = words.to_str().expect("text");
+    let all = ["bench", "--records", "9000", "--ops", "400", "--key-file", keys];
+    let table = works([&all[..], &["--phases", "get,insert"]].concat());
+    let insert = table.lines().find(|line| line.trim_start().starts_with("insert"));
+    let cells: Vec<&str> = insert.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(cells, ["insert", "-", "-", "-"], "no key is left to be inserted:\n{table}");
     let out = dir.path().join("report");
     let folder = out.to_str().expect("text");
     let quick = ["bench", "--records", "3000", "--ops", "400", "--phases", "get"];

@@ -56,7 +56,8 @@ fn rows(runs: &[Run]) -> Vec<&str> {
     names
 }
 
-/// A row for each phase; for each index its rate and its ratio to the yardstick.
+/// A row for each phase; for each index its rate and its ratio to the yardstick, if there was
+/// anything to do: a file of keys may have run out.
 fn throughput(runs: &[Run]) -> Table {
     let yardstick = runs.iter().find(|run| run.index == Yardstick::NAME);
     let mut heading = vec!["operation".to_owned()];
@@ -68,10 +69,11 @@ fn throughput(runs: &[Run]) -> Table {
     }
     let mut table = Table::new(heading);
     for op in rows(runs) {
-        let base = yardstick.and_then(|run| run.row(op)).map(|row| row.mops);
+        let rate = |run: &Run| run.row(op).filter(|row| row.ops > 0).map(|row| row.mops);
+        let base = yardstick.and_then(rate);
         let mut cells = vec![op.to_owned()];
         for run in runs {
-            let mops = run.row(op).map(|row| row.mops);
+            let mops = rate(run);
             cells.push(mops.map_or("-".into(), |mops| {
                 if mops < 1.0 { format!("{mops:.3}") } else { digits(mops) }
             }));
