@@ -25,6 +25,7 @@ use crate::layout::{CARRIED_WORDS, Carried, Places};
 use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
 use crate::recycle::RecyclerId;
+use crate::settle::LookAt;
 use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
@@ -149,8 +150,8 @@ impl<'m, M: Medium> Session<'m, M> {
             return Ok(false); // LIN of an operation that fails here: the read of the odd word
         }
         let number = self.take_slot()?;
-        if self.is_settling_due() {
-            self.begin_settling()?;
+        if let Some(look) = self.settling_due() {
+            self.begin_settling(look)?;
         }
         let horizon = mwcas.durable_horizon();
         let slot = mwcas.slot(number)?;
@@ -213,20 +214,29 @@ impl<'m, M: Medium> Session<'m, M> {
         self.mwcas.config().per_partition as usize
     }
 
-    /// Whether enough of this partition's operations wait for the horizon.
-    fn is_settling_due(&self) -> bool {
-        if self.local.decided.len() * 2 < self.per_partition() {
-            return false;
+    /// Whether enough of this partition's operations wait to be settled, and whose else are to be: nobody's
+    /// while the others go on settling theirs, and then less is enough, since all wait for all.
+    fn settling_due(&self) -> Option<LookAt> {
+        let (mwcas, pm, all) = (self.mwcas, self.mwcas.pool.pm(), self.per_partition());
+        let Local { decided, driver, .. } = &*self.local;
+        if decided.len() * 4 < all || driver.settling.is_some() || pm.is_volatile() {
+            return None;
         }
-        // What a step on its way takes care of does not wait.
-        let driver = &self.local.driver;
-        let under_way = driver.settling.or(driver.horizon).unwrap_or(0);
-        let horizon = self.mwcas.durable_horizon().max(under_way);
-        let waiting = |decided: &&Decided| match decided.outcome {
-            Outcome::Committed(stamp) => stamp > horizon,
+        let horizon = mwcas.durable_horizon();
+        let settled = driver.settled.max(horizon);
+        let waits = |decided: &&Decided| match decided.outcome {
+            Outcome::Committed(stamp) => stamp > settled,
             Outcome::Failed => false,
         };
-        self.local.decided.iter().filter(waiting).count() * 2 >= self.per_partition()
+        let waiting = decided.iter().filter(waits).count();
+        if waiting * 4 < all {
+            return None;
+        }
+        if mwcas.partitions.others(self.me).any(|i| mwcas.partitions.settled(pm, i) > horizon) {
+            let is_short = decided.len() * 4 >= all * 3;
+            return Some(if is_short { LookAt::Laggards } else { LookAt::Nobody });
+        }
+        (waiting * 2 >= all).then_some(LookAt::Laggards)
     }
 
     /// A descriptor that may be used.
