@@ -184,7 +184,9 @@
 //! number of steps of the system, whoever is delayed, as long as no more descriptors of a partition
 //! have delayed helpers in them than it has (a partition has 4 at least; a thread is in one at a
 //! time). A thread that meets an operation waits for it a bounded time before it helps, because an
-//! owner that is running is faster than two threads at one descriptor.
+//! owner that is running is faster than two threads at one descriptor; one whose operation fails
+//! because others were faster waits a bounded time as well ([`Mwcas::with_patience`]), so that
+//! threads that all want the same words do about as much together as one alone.
 #![forbid(unsafe_code)]
 
 mod claims;

@@ -59,6 +59,8 @@ pub(crate) struct Local {
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
     pub(crate) driver: Driver,
+    /// How many turns its thread waits when an operation fails: see `help`.
+    pub(crate) back_off: u32,
 }
 
 #[derive(Debug)]

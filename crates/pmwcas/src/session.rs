@@ -147,6 +147,7 @@ impl<'m, M: Medium> Session<'m, M> {
         let carried = self.carry(prepared)?;
         if !mwcas.is_as_expected(&prepared.entries)? {
             self.local.entries = take(&mut prepared.entries);
+            self.pause();
             return Ok(false); // LIN of an operation that fails here: the read of the odd word
         }
         let number = self.take_slot()?;
@@ -179,6 +180,9 @@ impl<'m, M: Medium> Session<'m, M> {
         self.local.open.pop();
         if let Some(stamp) = stamp {
             self.note_lines(&prepared.entries, carried.as_ref(), stamp);
+            self.calm_down();
+        } else {
+            self.back_off();
         }
         let outcome = stamp.map_or(Outcome::Failed, Outcome::Committed);
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
