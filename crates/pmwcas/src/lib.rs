@@ -125,10 +125,10 @@
 //! With one or two words: one line for P2, one for each word's line, one fence. With `w` more than two:
 //! `ceil((16 + 24 w) / 64)` lines for P1, one for P2, `w` for the values, two fences. S1 and S2 of
 //! `settle` ride on fences of later operations; the horizon costs one line for each batch of half a
-//! partition's descriptors, a quarter while other threads are at it too. All of it is counted, whoever does it; the golden file of the tests has the
-//! numbers. An operation that finds
-//! an unexpected value at its start costs no flush and no fence. In a volatile pool nothing is
-//! stamped, flushed or settled.
+//! partition's descriptors, of a quarter while other threads are at it too. All of it is counted,
+//! whoever does it; the golden file of the tests has the numbers. An operation that finds an unexpected
+//! value at its start costs no flush and no fence. In a volatile pool nothing is stamped, flushed or
+//! settled.
 //!
 //! One atomic addition to the clock for each successful operation is what all threads share.
 //!
