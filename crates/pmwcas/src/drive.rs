@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     pub(crate) lines: Vec<u64>,
     /// S1 is done for the partition's own operations up to this stamp.
     pub(crate) settled: u64,
+    /// Whether others had settled something after the horizon, at the last look.
+    pub(crate) others_go_on: bool,
     /// S2 is due: S1 is done up to this stamp.
     pub(crate) horizon: Option<u64>,
 }

@@ -221,26 +221,21 @@ impl<'m, M: Medium> Session<'m, M> {
     /// Whether enough of this partition's operations wait to be settled, and whose else are to be: nobody's
     /// while the others go on settling theirs, and then less is enough, since all wait for all.
     fn settling_due(&self) -> Option<LookAt> {
-        let (mwcas, pm, all) = (self.mwcas, self.mwcas.pool.pm(), self.per_partition());
         let Local { decided, driver, .. } = &*self.local;
-        if decided.len() * 4 < all || driver.settling.is_some() || pm.is_volatile() {
+        let (all, share) = (self.per_partition(), if driver.others_go_on { 4 } else { 2 });
+        if decided.len() * share < all || driver.settling.is_some() {
             return None;
         }
-        let horizon = mwcas.durable_horizon();
-        let settled = driver.settled.max(horizon);
+        let settled = driver.settled.max(self.mwcas.durable_horizon());
         let waits = |decided: &&Decided| match decided.outcome {
             Outcome::Committed(stamp) => stamp > settled,
             Outcome::Failed => false,
         };
-        let waiting = decided.iter().filter(waits).count();
-        if waiting * 4 < all {
+        if decided.iter().filter(waits).count() * share < all {
             return None;
         }
-        if mwcas.partitions.others(self.me).any(|i| mwcas.partitions.settled(pm, i) > horizon) {
-            let is_short = decided.len() * 4 >= all * 3;
-            return Some(if is_short { LookAt::Laggards } else { LookAt::Nobody });
-        }
-        (waiting * 2 >= all).then_some(LookAt::Laggards)
+        let is_short = decided.len() * 4 >= all * 3;
+        Some(if driver.others_go_on && !is_short { LookAt::Nobody } else { LookAt::Laggards })
     }
 
     /// A descriptor that may be used.

@@ -69,9 +69,10 @@ impl<M: Medium> Session<'_, M> {
         let mut lines = core::mem::take(&mut self.local.driver.lines);
         lines.clear();
         let horizon = mwcas.durable_horizon();
-        let mut all = own;
+        let (mut all, mut others_go_on) = (own, false);
         for other in mwcas.partitions.others(self.me) {
             let settled = mwcas.partitions.settled(pm, other);
+            others_go_on |= settled > horizon;
             let is_looked_at = match look {
                 LookAt::Nobody => false,
                 LookAt::Laggards => settled <= horizon,
@@ -85,6 +86,7 @@ impl<M: Medium> Session<'_, M> {
                 self.settle_slot(slot, own, &mut lines)?;
             }
         }
+        self.local.driver.others_go_on = others_go_on;
         // Of this partition's own: whatever is decided is complete.
         for i in 0..self.local.open.len() {
             self.settle_slot(self.local.open[i], own, &mut lines)?;
