@@ -67,8 +67,8 @@ fn blocks_three_threads() {
 
 #[test]
 fn blocks_of_threads_that_settle_their_own() {
-    passes::<Blocks>(&Config::new().states(5000).threads(2).ops(10).setup(0));
-    passes::<Blocks>(&Config::new().states(5000).threads(3).ops(6).setup(0));
+    passes::<Blocks>(&Config::new().states(100_000).threads(2).ops(10).setup(0));
+    passes::<Blocks>(&Config::new().states(100_000).threads(3).ops(6).setup(0));
 }
 
 #[test]
