@@ -51,11 +51,23 @@ pub(crate) struct Driver {
     pub(crate) installer: u32,
     /// Whether no other thread can know the operation yet.
     pub(crate) private: bool,
-    /// S1 is due up to this stamp, on these lines.
-    pub(crate) settling: Option<u64>,
+    /// S1 is due, on these lines.
+    pub(crate) settling: Option<Settling>,
     pub(crate) lines: Vec<u64>,
+    /// S1 is done for the partition's own operations up to this stamp.
+    pub(crate) settled: u64,
+    /// Whether others had settled something after the horizon, at the last look.
+    pub(crate) others_go_on: bool,
     /// S2 is due: S1 is done up to this stamp.
     pub(crate) horizon: Option<u64>,
+}
+
+/// What an S1 makes true: the partition has settled its own operations up to one stamp, and everybody
+/// theirs up to another, not later one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling {
+    pub(crate) own: u64,
+    pub(crate) all: u64,
 }
 
 /// How far [`Mwcas::drive`] came.
@@ -258,7 +270,11 @@ impl<M: Medium> Mwcas<M> {
         if let Some(upto) = horizon {
             self.note_horizon(upto);
         }
-        driver.horizon = settling;
+        if let Some(Settling { own, all }) = settling {
+            driver.settled = own;
+            self.partitions.note_settled(self.pool.pm(), driver.installer as usize, own);
+            driver.horizon = (all > self.durable_horizon()).then_some(all);
+        }
         Ok(durable)
     }
 

@@ -5,6 +5,10 @@
 //! one descriptor is announced at a time: if the operation is itself blocked by another one, the
 //! thread lets go of the first and goes into the other. Operations take their claims in ascending
 //! order, so the chain of who blocks whom has an end, and each turn completes an operation.
+//!
+//! Threads that meet wait before they help, and after their operation failed: what two threads do in
+//! turns on the same words costs a multiple of what one does in a row, since each line that both change
+//! goes from one processor to the other. All waits are bounded.
 
 use pmindex_core::PmError;
 
@@ -13,6 +17,9 @@ use crate::install::Place;
 use crate::primitive::Medium;
 use crate::session::Session;
 use crate::word::Pointer;
+
+/// The most turns between two looks at what is in the way.
+const LONGEST_PAUSE: u32 = 32;
 
 impl<'m, M: Medium> Session<'m, M> {
     /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
@@ -36,6 +43,29 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(outcome)
     }
 
+    /// Waits after an operation that did not take place because others were faster, longer each time up to
+    /// a bound. It is mostly tried again; meanwhile they go on undisturbed, and all have more of it.
+    #[cold]
+    pub(crate) fn back_off(&mut self) {
+        let patience = self.mwcas.patience;
+        self.local.back_off = (2 * self.local.back_off).clamp(patience / 8, 4 * patience);
+        self.pause();
+    }
+
+    /// Waits as long as meetings with others suggest, and less the next time: after an operation that found
+    /// an odd word at its start, which may be nobody's doing.
+    #[inline]
+    pub(crate) fn pause(&mut self) {
+        (0..self.local.back_off).for_each(|_| self.mwcas.pool.pm().spin());
+        self.calm_down();
+    }
+
+    /// Nobody was in the way.
+    #[inline]
+    pub(crate) fn calm_down(&mut self) {
+        self.local.back_off -= self.local.back_off.div_ceil(8);
+    }
+
     /// Gets rid of the pointer found in `place`: waits a little, then completes what is in the way.
     pub(crate) fn help(
         &mut self,
@@ -43,12 +73,16 @@ impl<'m, M: Medium> Session<'m, M> {
         mut pointer: Pointer,
     ) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
-        // An owner that is running is faster than two threads at one descriptor.
-        for _ in 0..mwcas.patience {
+        // An owner that is running is faster than two threads at one descriptor, and fastest if nobody
+        // looks at what it is about to change.
+        let (mut left, mut pause) = (mwcas.patience, 1);
+        while left > 0 {
             if place.load(pm) != pointer.word() {
                 return Ok(());
             }
-            pm.spin();
+            pause = left.min(2 * pause).min(LONGEST_PAUSE);
+            (0..pause).for_each(|_| pm.spin());
+            left -= pause;
         }
         loop {
             mwcas.partitions.protect(pm, self.me, pointer.slot());

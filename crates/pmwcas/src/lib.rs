@@ -70,12 +70,13 @@
 //! 5. The status becomes `Committed`: the linearization point.
 //! 6. The new values replace the pointers, and the claims are given back. The values are not flushed
 //!    either: the durable descriptor stands for them.
-//! 7. Later, for many operations at once, the words are made durable and the *horizon* moves over
-//!    the stamps of these operations (`settle`). Only then may the descriptors be
-//!    reused.
+//! 7. Later, for many operations at once, the words are made durable: each partition *settles* its own.
+//!    The *horizon* moves over all stamps up to which every partition has settled (`settle`). Only
+//!    then may the descriptors be reused.
 //!
-//! Any thread that meets a claim or a pointer can do all of the steps 2 to 7. Two operations that are
-//! in each other's way help each other; since claims are taken in ascending order, helping ends.
+//! Any thread that meets a claim or a pointer can do all of the steps 2 to 6, and any thread step 7 for a
+//! partition that does not go on. Two operations that are in each other's way help each other; since
+//! claims are taken in ascending order, helping ends.
 //!
 //! In a volatile pool there are no claims: pointers go into the words in step 2, where they find the
 //! expected values, and `Committed` follows at once.
@@ -86,7 +87,8 @@
 //!   outcome is durable, and until the horizon is past it recovery writes that value again.
 //! * **I2** The operations after the horizon are, for each word, the last ones that changed it: an
 //!   operation takes its stamp when it has all its claims, hence after every operation that changed one
-//!   of its words before, and the horizon moves over all stamps up to a number at once.
+//!   of its words before, and the horizon moves over all stamps up to a number at once, when each
+//!   partition has made durable what its operations with these stamps stored.
 //!   So replaying them in the order of their stamps gives the last value of every word, whatever an
 //!   eviction has left there. A value that comes back (A, B, A) confuses nobody: recovery does not
 //!   compare values.
@@ -123,10 +125,10 @@
 //! With one or two words: one line for P2, one for each word's line, one fence. With `w` more than two:
 //! `ceil((16 + 24 w) / 64)` lines for P1, one for P2, `w` for the values, two fences. S1 and S2 of
 //! `settle` ride on fences of later operations; the horizon costs one line for each batch of half a
-//! partition's descriptors. All of it is counted, whoever does it; the golden file of the tests has the
-//! numbers. An operation that finds
-//! an unexpected value at its start costs no flush and no fence. In a volatile pool nothing is
-//! stamped, flushed or settled.
+//! partition's descriptors, of a quarter while other threads are at it too. All of it is counted,
+//! whoever does it; the golden file of the tests has the numbers. An operation that finds an unexpected
+//! value at its start costs no flush and no fence. In a volatile pool nothing is stamped, flushed or
+//! settled.
 //!
 //! One atomic addition to the clock for each successful operation is what all threads share.
 //!
@@ -182,7 +184,9 @@
 //! number of steps of the system, whoever is delayed, as long as no more descriptors of a partition
 //! have delayed helpers in them than it has (a partition has 4 at least; a thread is in one at a
 //! time). A thread that meets an operation waits for it a bounded time before it helps, because an
-//! owner that is running is faster than two threads at one descriptor.
+//! owner that is running is faster than two threads at one descriptor; one whose operation fails
+//! because others were faster waits a bounded time as well ([`Mwcas::with_patience`]), so that
+//! threads that all want the same words do about as much together as one alone.
 #![forbid(unsafe_code)]
 
 mod claims;

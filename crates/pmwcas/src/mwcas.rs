@@ -150,7 +150,8 @@ impl<M: Medium> Mwcas<M> {
     }
 
     /// Sets how many turns a thread waits for another operation that is in its way before it
-    /// completes that operation itself (default 128).
+    /// completes that operation itself (default 128). When its own operation fails because of others, it
+    /// waits up to four times as many.
     #[must_use]
     pub fn with_patience(mut self, turns: u32) -> Self {
         self.patience = turns;

@@ -1,7 +1,7 @@
 //! Partitions: who may use which descriptors, and which ones must not be reused yet.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -59,14 +59,25 @@ pub(crate) struct Local {
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
     pub(crate) driver: Driver,
+    /// How many turns its thread waits when an operation fails: see `help`.
+    pub(crate) back_off: u32,
 }
 
 #[derive(Debug)]
 #[repr(align(128))]
 struct Partition {
     local: Mutex<Local>,
+    shared: Shared,
+}
+
+/// What others read of a partition, on lines of its own: its thread writes to the rest all the time.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shared {
     /// The descriptor (its number plus 1) of another thread that this partition's thread is in.
     hazard: AtomicU64,
+    /// How far the partition has settled its own operations: see `settle`.
+    settled: AtomicU64,
 }
 
 /// All partitions.
@@ -101,7 +112,8 @@ impl Partitions {
                 let first = partition * config.per_partition;
                 let free = (first..first + config.per_partition).rev().collect();
                 let local = Mutex::new(Local { free, ..Local::default() });
-                Partition { local, hazard: AtomicU64::new(0) }
+                let shared = Shared { hazard: AtomicU64::new(0), settled: AtomicU64::new(0) };
+                Partition { local, shared }
             })
             .collect();
         let instance = INSTANCES.fetch_add(1, Relaxed);
@@ -136,7 +148,7 @@ impl Partitions {
                 pm.yield_point();
                 if let Some(local) = self.all[i].local.try_lock() {
                     LAST.set((self.instance, i));
-                    // Before any of its descriptors has a status: see `slots_in_use`.
+                    // Before any of its descriptors has a status: see `others`.
                     self.used.fetch_max(i + 1, AcqRel);
                     return Ok((i, local));
                 }
@@ -164,17 +176,29 @@ impl Partitions {
         first..first + self.per_partition
     }
 
-    /// The descriptors below this number may be in use, the others are void. A partition that is
+    /// The partitions in use, but for `me`; the descriptors of all others are void. One that is
     /// claimed for the first time later gives out stamps after whatever was read before this.
-    pub(crate) fn slots_in_use(&self) -> u32 {
-        self.used.load(Acquire) as u32 * self.per_partition
+    pub(crate) fn others(&self, me: usize) -> impl Iterator<Item = usize> + use<> {
+        (0..self.used.load(Acquire)).filter(move |&i| i != me)
+    }
+
+    /// How far partition `i` has settled its own operations.
+    pub(crate) fn settled<M: Medium>(&self, pm: &M, i: usize) -> u64 {
+        pm.yield_point();
+        self.all[i].shared.settled.load(Acquire)
+    }
+
+    /// Says so of partition `i`: by its thread, after the fence.
+    pub(crate) fn note_settled<M: Medium>(&self, pm: &M, i: usize, upto: u64) {
+        pm.yield_point();
+        self.all[i].shared.settled.store(upto, Release);
     }
 
     /// Announces that partition `i`'s thread goes into descriptor `slot`. The caller must check
     /// afterwards that the descriptor is still what it was: only then it stays so.
     pub(crate) fn protect<M: Medium>(&self, pm: &M, i: usize, slot: u32) {
         pm.yield_point();
-        self.all[i].hazard.store(u64::from(slot) + 1, SeqCst);
+        self.all[i].shared.hazard.store(u64::from(slot) + 1, SeqCst);
         // Pairs with the fence in `protected`: either the owner sees the announcement, or this
         // thread sees what the owner did before it looked.
         fence(SeqCst);
@@ -183,7 +207,7 @@ impl Partitions {
     /// Ends partition `i`'s announcement.
     pub(crate) fn unprotect<M: Medium>(&self, pm: &M, i: usize) {
         pm.yield_point();
-        self.all[i].hazard.store(0, SeqCst);
+        self.all[i].shared.hazard.store(0, SeqCst);
     }
 
     /// The descriptors (numbers plus 1) that threads other than `me`'s are in.
@@ -193,7 +217,7 @@ impl Partitions {
         let used = self.used.load(Acquire);
         (0..used)
             .filter(|&i| i != me)
-            .map(|i| self.all[i].hazard.load(SeqCst))
+            .map(|i| self.all[i].shared.hazard.load(SeqCst))
             .filter(|&hazard| hazard != 0)
             .collect()
     }

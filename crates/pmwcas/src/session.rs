@@ -25,6 +25,7 @@ use crate::layout::{CARRIED_WORDS, Carried, Places};
 use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
 use crate::recycle::RecyclerId;
+use crate::settle::LookAt;
 use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
@@ -146,11 +147,12 @@ impl<'m, M: Medium> Session<'m, M> {
         let carried = self.carry(prepared)?;
         if !mwcas.is_as_expected(&prepared.entries)? {
             self.local.entries = take(&mut prepared.entries);
+            self.pause();
             return Ok(false); // LIN of an operation that fails here: the read of the odd word
         }
         let number = self.take_slot()?;
-        if self.is_settling_due() {
-            self.begin_settling()?;
+        if let Some(look) = self.settling_due() {
+            self.begin_settling(look)?;
         }
         let horizon = mwcas.durable_horizon();
         let slot = mwcas.slot(number)?;
@@ -178,6 +180,9 @@ impl<'m, M: Medium> Session<'m, M> {
         self.local.open.pop();
         if let Some(stamp) = stamp {
             self.note_lines(&prepared.entries, carried.as_ref(), stamp);
+            self.calm_down();
+        } else {
+            self.back_off();
         }
         let outcome = stamp.map_or(Outcome::Failed, Outcome::Committed);
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
@@ -213,20 +218,24 @@ impl<'m, M: Medium> Session<'m, M> {
         self.mwcas.config().per_partition as usize
     }
 
-    /// Whether enough of this partition's operations wait for the horizon.
-    fn is_settling_due(&self) -> bool {
-        if self.local.decided.len() * 2 < self.per_partition() {
-            return false;
+    /// Whether enough of this partition's operations wait to be settled, and whose else are to be: nobody's
+    /// while the others go on settling theirs, and then less is enough, since all wait for all.
+    fn settling_due(&self) -> Option<LookAt> {
+        let Local { decided, driver, .. } = &*self.local;
+        let (all, share) = (self.per_partition(), if driver.others_go_on { 4 } else { 2 });
+        if decided.len() * share < all || driver.settling.is_some() {
+            return None;
         }
-        // What a step on its way takes care of does not wait.
-        let driver = &self.local.driver;
-        let under_way = driver.settling.or(driver.horizon).unwrap_or(0);
-        let horizon = self.mwcas.durable_horizon().max(under_way);
-        let waiting = |decided: &&Decided| match decided.outcome {
-            Outcome::Committed(stamp) => stamp > horizon,
+        let settled = driver.settled.max(self.mwcas.durable_horizon());
+        let waits = |decided: &&Decided| match decided.outcome {
+            Outcome::Committed(stamp) => stamp > settled,
             Outcome::Failed => false,
         };
-        self.local.decided.iter().filter(waiting).count() * 2 >= self.per_partition()
+        if decided.iter().filter(waits).count() * share < all {
+            return None;
+        }
+        let is_short = decided.len() * 4 >= all * 3;
+        Some(if driver.others_go_on && !is_short { LookAt::Nobody } else { LookAt::Laggards })
     }
 
     /// A descriptor that may be used.

@@ -3,14 +3,30 @@
 //! A successful operation's values are in its descriptor, durably; its words need be durable only
 //! before the descriptor is reused. So they are flushed in batches:
 //!
-//! | step | store                                                        | durable before |
-//! |------|--------------------------------------------------------------|----------------|
-//! | S1   | every word of every successful operation with stamp <= t     | S2             |
-//! | S2   | horizon := t                                                 | reuse of those descriptors |
+//! | step | store                                                                  | durable before |
+//! |------|------------------------------------------------------------------------|----------------|
+//! | S1   | every word of a partition's successful operations with stamps <= s      | SET            |
+//! | SET  | `settled` of the partition := s, in DRAM                               |                |
+//! | S2   | horizon := t, where every partition has settled up to t at least         | reuse of those descriptors |
 //!
-//! `t` is closed first: the stamp of an operation is taken before the outcome is stored, so a late
-//! thread could still store an outcome with a stamp below `t`. Every undecided status is therefore
-//! given the floor `t`; the late thread's compare-and-swap fails, and it takes a later stamp.
+//! `s` is closed first: the stamp of an operation is taken before the outcome is stored, so a late
+//! thread could still store an outcome with a stamp up to `s`. A partition's own thread reads `s` off the
+//! clock between two operations: those that are over can get no other outcome, and the next one has
+//! its stamp from later. Where an operation is not over (its thread is in it, or an error ended it), the
+//! undecided status is given the floor `s`; the late thread's compare-and-swap fails, and it takes a
+//! later stamp.
+//!
+//! So `settled` = s says, from SET on and for ever: the partition's successful operations with stamps up to s
+//! are complete, there will be no other, and the medium has in each of their words what they stored or what
+//! came later. What came later has a later stamp: it is up to t itself, or replayed, or a
+//! late tentative pointer, which means what was there (`install`). Therefore:
+//!
+//! * To look at another thread's descriptors, and to flush its lines once more, costs more than all the
+//!   rest. While the others go on settling, nobody does: each does S1 for its own operations, and S2
+//!   for the least `settled` of all.
+//! * A partition whose thread rests, or is delayed, would keep the horizon where it is. Who needs
+//!   descriptors does S1 for it as well, up to the same stamp as for itself, and S2 counts that in place
+//!   of its `settled`.
 //!
 //! The horizon moves over *all* operations up to `t`, in the order of their stamps, whoever owns
 //! them. This is what makes replaying safe: recovery replays the operations after the horizon, a
@@ -22,7 +38,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use pmindex_core::{LINE, PmError};
 
-use crate::drive::Action;
+use crate::drive::{Action, Settling};
 use crate::entry::Entry;
 use crate::layout::Carried;
 use crate::mwcas::Mwcas;
@@ -30,31 +46,58 @@ use crate::primitive::{Flushed, Medium};
 use crate::session::Session;
 use crate::status::{State, Status};
 
+/// Whose operations an S1 settles besides the partition's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookAt {
+    /// Nobody's: the horizon moves as far as the others have settled.
+    Nobody,
+    /// Those of partitions that have not settled anything since the horizon moved.
+    Laggards,
+    /// Everybody's.
+    Everybody,
+}
+
 impl<M: Medium> Session<'_, M> {
-    /// Says what S1 has to flush, for the next fence: all that has a stamp by now.
-    pub(crate) fn begin_settling(&mut self) -> Result<(), PmError> {
+    /// Says what S1 has to flush, for the next fence: all of this partition that has a stamp by now,
+    /// and all of those that are looked at.
+    pub(crate) fn begin_settling(&mut self, look: LookAt) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         pm.yield_point();
         // Before the statuses: what was given a stamp up to here has a status by now.
-        let upto = mwcas.clock.0.load(Acquire);
+        let own = mwcas.clock.0.load(Acquire);
         self.local.driver.settling = None; // what was due is part of this
         let mut lines = core::mem::take(&mut self.local.driver.lines);
         lines.clear();
-        let mine = mwcas.partitions.slots_of(self.me);
-        for slot in (0..mwcas.partitions.slots_in_use()).filter(|slot| !mine.contains(slot)) {
-            self.settle_slot(slot, upto, &mut lines)?;
+        let horizon = mwcas.durable_horizon();
+        let (mut all, mut others_go_on) = (own, false);
+        for other in mwcas.partitions.others(self.me) {
+            let settled = mwcas.partitions.settled(pm, other);
+            others_go_on |= settled > horizon;
+            let is_looked_at = match look {
+                LookAt::Nobody => false,
+                LookAt::Laggards => settled <= horizon,
+                LookAt::Everybody => true,
+            };
+            if !is_looked_at {
+                all = all.min(settled);
+                continue;
+            }
+            for slot in mwcas.partitions.slots_of(other) {
+                self.settle_slot(slot, own, &mut lines)?;
+            }
         }
+        self.local.driver.others_go_on = others_go_on;
         // Of this partition's own: whatever is decided is complete.
         for i in 0..self.local.open.len() {
-            self.settle_slot(self.local.open[i], upto, &mut lines)?;
+            self.settle_slot(self.local.open[i], own, &mut lines)?;
         }
-        let horizon = mwcas.durable_horizon();
-        let own = self.local.changed.iter().filter(|&&(stamp, _)| stamp > horizon);
-        lines.extend(own.map(|&(_, line)| line));
+        let before = self.local.driver.settled.max(horizon);
+        let changed = self.local.changed.iter().filter(|&&(stamp, _)| stamp > before);
+        lines.extend(changed.map(|&(_, line)| line));
         let mut seen = Seen::default();
         lines.retain(|&line| seen.is_new(line));
         self.local.driver.lines = lines;
-        self.local.driver.settling = Some(upto);
+        self.local.driver.settling = Some(Settling { own, all });
         Ok(())
     }
 
@@ -126,7 +169,7 @@ impl<M: Medium> Session<'_, M> {
         if self.mwcas.pool.pm().is_volatile() {
             return Ok(());
         }
-        self.begin_settling()?;
+        self.begin_settling(LookAt::Everybody)?;
         self.fence(Flushed::nothing())?; // S1
         self.fence(Flushed::nothing())?; // S2
         Ok(())

@@ -31,6 +31,13 @@ fn words_three_threads() {
     passes::<Words>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }
 
+/// So many operations that each thread settles its own several times, and the horizon follows.
+#[test]
+fn words_of_threads_that_settle_their_own() {
+    passes::<Words>(&Config::new().states(5000).threads(2).ops(12).setup(0));
+    passes::<Words>(&Config::new().states(5000).threads(3).ops(8).setup(0));
+}
+
 #[test]
 fn words_with_persistent_caches() {
     passes::<Words>(&Config::new().states(2000).persistency(Persistency::Eadr));
@@ -56,6 +63,12 @@ fn blocks_two_threads() {
 #[test]
 fn blocks_three_threads() {
     passes::<Blocks>(&Config::new().states(5000).threads(3).ops(2).setup(6));
+}
+
+#[test]
+fn blocks_of_threads_that_settle_their_own() {
+    passes::<Blocks>(&Config::new().states(100_000).threads(2).ops(10).setup(0));
+    passes::<Blocks>(&Config::new().states(100_000).threads(3).ops(6).setup(0));
 }
 
 #[test]

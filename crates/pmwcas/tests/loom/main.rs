@@ -62,9 +62,10 @@ use std::sync::atomic::Ordering::Acquire;
 use entry::Entry;
 use layout::{Carried, Places};
 use loom::thread::{self, JoinHandle};
-use mwcas::Mwcas;
+use mwcas::{Mwcas, TARGET_LINES};
 use pmindex_core::LINE;
 use session::Session;
+use settle::LookAt;
 use word::Content;
 
 /// Where target word `i` is.
@@ -142,7 +143,7 @@ fn model(
             threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect();
         assert!(done.len() >= least, "{} took place", done.len());
         done.sort();
-        let mut values = [0; LINE / 8];
+        let mut values = [0; TARGET_LINES * LINE / 8];
         for (stamp, changes) in done {
             for (i, old, new) in changes {
                 assert_eq!(values[i], old, "I2: the operation with stamp {stamp}, word {i}");
@@ -249,6 +250,42 @@ fn the_horizon_moves_beside_an_operation() {
         },
         2,
     );
+}
+
+/// Moves the horizon as far as others have settled.
+fn settle_own(session: &mut Session<'_, primitive::Model>) {
+    session.begin_settling(LookAt::Nobody).expect("nothing is corrupt");
+    for _ in ["S1", "S2"] {
+        session.fence(primitive::Flushed::nothing()).expect("it has no errors");
+    }
+}
+
+/// Each settles its own operation; the horizon follows the slower one, which is anywhere meanwhile.
+fn two_settle_their_own(words: [usize; 2]) {
+    model(
+        (1, 2, 2),
+        move |mwcas| {
+            let work = |i| {
+                move |s: &mut Session<'_, primitive::Model>| {
+                    let done = insist(s, &[words[i]], ADD);
+                    settle_own(s);
+                    done
+                }
+            };
+            (0..2).map(|i| run(mwcas, (i, 4), work(i))).collect()
+        },
+        2,
+    );
+}
+
+#[test]
+fn the_horizon_follows_two_who_settle_their_own_lines() {
+    two_settle_their_own([0, LINE / 8]);
+}
+
+#[test]
+fn the_horizon_follows_two_who_settle_the_same_word() {
+    two_settle_their_own([0, 0]);
 }
 
 #[test]

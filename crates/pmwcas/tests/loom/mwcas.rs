@@ -25,13 +25,15 @@ pub(crate) struct Mwcas<M: Medium = Model> {
 
 /// Words of the table's header.
 const HEADER: usize = 2 * LINE / 8;
+/// Lines of target words, from the pool's second line on.
+pub(crate) const TARGET_LINES: usize = 2;
 
 impl Mwcas {
-    /// For so many threads, with operations of up to `words` words: targets on the pool's second line,
-    /// then the table.
+    /// For so many threads, with operations of up to `words` words: targets on the pool's second
+    /// line and the next, then the table.
     pub(crate) fn new(threads: u32, words: u32) -> Self {
         let config = Config { partitions: threads, per_partition: 4, words };
-        let base = 2 * LINE as u64;
+        let base = (1 + TARGET_LINES as u64) * LINE as u64;
         let len = base as usize / 8 + Table::bytes(config) as usize / 8;
         watch::begin(len);
         let pool = Pool::new(Model, len);
@@ -39,7 +41,7 @@ impl Mwcas {
         let table = Table::at(&pool, base).expect("formatted above");
         let first = base as usize / 8 + HEADER;
         let slots = config.slots() as usize;
-        let targets = LINE / 8..2 * LINE / 8;
+        let targets = LINE / 8..(1 + TARGET_LINES) * LINE / 8;
         watch::expect(watch::Map { targets, first, stride: (len - first) / slots, slots });
         let partitions = Partitions::new(config);
         let all: Result<Vec<_>, _> = (0..threads).map(|_| partitions.claim(pool.pm())).collect();

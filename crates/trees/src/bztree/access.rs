@@ -76,6 +76,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         while node.level() > 0 {
             let inner = self.inner(node)?;
+            if node.level() == 1 {
+                inner.prefetch_children(self.pm()); // higher levels are in the cache
+            }
             let index = inner.route(self.pm(), target)?;
             visit(node, index)?;
             node = inner.child(&self.mwcas, index)?;

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Medium, PmError, PmU64, Word};
+use pmindex_core::{LINE, Medium, PmError, PmU64, Word};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_pmwcas::Mwcas;
 
@@ -109,6 +109,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
             return Err(corrupt("a child on the wrong level", self.offset()));
         }
         Ok(child)
+    }
+
+    /// Fetches the pointers to children while the search for the right one is under way. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch_children(&self, pm: &impl Medium) {
+        for word in self.words[Self::CHILDREN..][..INNER].iter().step_by(LINE / 8) {
+            pm.prefetch(word);
+        }
     }
 
     fn heads(&self) -> &'p [PmU64] {
