@@ -195,15 +195,16 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
                 continue; // it was one when it was planned
             };
             let (words, count) = payload::<K, V>(probe, Some(&datum));
+            let number = buffers.next_seq(staged.buffer);
             let record = Record {
                 id: staged.bnode,
-                seq: buffers.next_seq(staged.buffer),
+                seq: number.seq,
                 next: staged.head,
                 kind: Kind::Put,
                 payload: &words[..count],
             };
             let Ok(appended) = batch.push(&record) else {
-                buffers.give_back_seq(staged.buffer, record.seq);
+                buffers.give_back_seq(staged.buffer, number);
                 refused = Some(plan.record);
                 break;
             };

@@ -105,9 +105,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return self.make_way(held, buffer);
         }
         let (words, count) = payload::<K, V>(probe, datum);
+        let number = buffers.next_seq(buffer);
         let record = Record {
             id: held.bnode.offset(),
-            seq: buffers.next_seq(buffer),
+            seq: number.seq,
             next: buffers.chain(buffer).head,
             kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
             payload: &words[..count],
@@ -124,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {
                 drop((batch, counting));
-                buffers.give_back_seq(buffer, record.seq);
+                buffers.give_back_seq(buffer, number);
                 self.make_way(held, buffer)
             }
             Err(error) => Err(error.into()),
@@ -177,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let applied = self.bnode_of(node)?.applied(self.pm())?;
         let seq = buffering.log.greatest_seq().max(applied);
         let own = buffering.budget.is_unlimited();
-        let buffer = buffering.buffers.alloc(index, own, seq, seq)?;
+        let buffer = buffering.buffers.alloc(index, own, seq, true)?;
         self.middle.put_buffer(node, Some(buffer));
         Ok(Some(buffer))
     }
