@@ -83,7 +83,7 @@ impl CrashIndex for SpTreeBufferedWide {
             index.set_buffer_budget(u64::MAX);
             index.drain()?;
         } else {
-            index.set_buffer_budget(320); // one
+            index.set_buffer_budget(320); // room for one
             while index.step()? {}
         }
         Ok(())

@@ -227,6 +227,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.tend();
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);
+        for (probe, at) in probes.iter().zip(&ways) {
+            self.prefetch_candidate(at.node, at.bnode, probe); // one in six has one
+        }
         if let Some(buffering) = self.buffering() {
             self.make_room_in_buffers(buffering, &probes, &mut ways);
             self.insert_buffered(buffering, &probes, records, &mut ways, inserted)?;

@@ -133,6 +133,11 @@ impl<K: Key> Middle<K> {
         self.dram.prefetch(&node.tags);
     }
 
+    /// Fetches of an Mnode all but its tags. A hint.
+    pub(crate) fn prefetch_lock(&self, index: u32) {
+        self.dram.prefetch(&self.get(index).lock);
+    }
+
     /// A new Mnode, unlinked, and no Bnode yet.
     pub(crate) fn alloc(&self) -> Result<u32, PmError> {
         self.nodes.alloc()

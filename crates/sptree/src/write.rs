@@ -104,6 +104,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.prefetch_record(at, taken);
         }
         let hit = self.hit(at.node, probe);
+        if writes == Writes::Record && hit.is_none() {
+            self.prefetch_to_buffer(at);
+        }
         let in_bnode = || self.middle.matches(at.node, tag_of(probe), LEAF);
         let tagged = if hit.is_some() { 0 } else { in_bnode() };
         let found = self

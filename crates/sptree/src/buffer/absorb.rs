@@ -4,6 +4,7 @@ use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
+use super::Buffers;
 use super::cells::ENTRIES;
 use super::write::payload;
 use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits, tag_of};
@@ -204,16 +205,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Fetches what an absorption of new records writes: bitmap, tags, the first free slots. A hint.
+    /// Fetches what an absorption reads and writes: the buffer; bitmap, tags, the first free slots. A
+    /// hint, for before the lock: behind it, all of that would be waited for.
     #[inline(always)]
-    fn prefetch_to_absorb(&self, bnode: &Bnode<'_, K, V, LEAF>, before: Taken) {
-        let Some(free) = before.free_slot(LEAF) else { return };
-        self.pool.prefetch(BnodePtr::new(bnode.offset()));
-        self.pool.prefetch(BnodePtr::new(bnode.offset() + LINE as u64));
+    pub(crate) fn prefetch_absorption(
+        &self,
+        buffers: &Buffers,
+        node: &Mnode,
+        (bnode, buffer): (u64, u32),
+    ) {
+        buffers.prefetch_whole(buffer);
+        let Some(free) = self.middle.taken(node, LEAF).free_slot(LEAF) else { return };
+        let fetch = |offset| self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(offset)));
+        fetch(0);
+        fetch(LINE as u64);
         let last = (free + Self::ROOM).min(LEAF - 1);
-        let (first, last) = (Self::line_of_slot(free), Self::line_of_slot(last));
-        for line in (first..=last).step_by(LINE) {
-            self.pool.prefetch(BnodePtr::new(bnode.offset() + line));
+        for line in (Self::line_of_slot(free)..=Self::line_of_slot(last)).step_by(LINE) {
+            fetch(line);
         }
     }
 
@@ -228,7 +236,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut change = Change { taken: before, new: 0, tags: [0; ENTRIES + 1], written: 0 };
         let Some(buffering) = self.buffering() else { return Ok(change) };
         let (buffers, state) = (&buffering.buffers, buffering.buffers.state(buffer));
-        self.prefetch_to_absorb(bnode, before);
+        self.prefetch_absorption(buffers, node, (bnode.offset(), buffer));
         for entry in 0..state.len().min(Self::ROOM) {
             let copy = buffers.words::<K, V>(buffer, entry);
             let tag = buffers.tag(buffer, entry);

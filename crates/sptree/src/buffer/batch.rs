@@ -34,11 +34,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         ways: &mut [At<'t>; BATCH],
     ) {
         let (pm, middle, buffers) = (self.pm(), &self.middle, &buffering.buffers);
-        for at in ways[..probes.len()].iter().filter(|at| at.bnode != 0) {
-            if let Some(buffer) = middle.buffer(at.node) {
-                buffers.prefetch(buffer);
-            }
-        }
         let mut full = Vec::new();
         for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
             let Some(buffer) = middle.buffer(at.node) else { continue };
@@ -46,6 +41,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let room = LEAF > taken + buffers.new_keys(buffer)
                 && state.len() < Self::ROOM
                 && state.logged() < ENTRIES_MAX;
+            if !room {
+                self.prefetch_absorption(buffers, at.node, (at.bnode, buffer));
+            }
             if !room && let Some(guard) = at.node.lock.try_upgrade(pm, at.version) {
                 full.push((*at, buffer, guard, probe));
             }
@@ -154,6 +152,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
         if !room {
             return None;
         }
+        buffers.prefetch_entry::<K, V>(buffer, state.len() + planned);
         self.planned.push(Planned { record, staged: place, location: Location::NONE });
         self.staged[place].planned += 1;
         Some(true)
@@ -196,15 +195,16 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
                 continue; // it was one when it was planned
             };
             let (words, count) = payload::<K, V>(probe, Some(&datum));
+            let number = buffers.next_seq(staged.buffer);
             let record = Record {
                 id: staged.bnode,
-                seq: buffers.next_seq(staged.buffer),
+                seq: number.seq,
                 next: staged.head,
                 kind: Kind::Put,
                 payload: &words[..count],
             };
             let Ok(appended) = batch.push(&record) else {
-                buffers.give_back_seq(staged.buffer, record.seq);
+                buffers.give_back_seq(staged.buffer, number);
                 refused = Some(plan.record);
                 break;
             };
@@ -212,6 +212,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
             staged.head = plan.location;
         }
         batch.commit()?; // DUR
+        let mut added = 0;
         for plan in self.planned.iter().filter(|plan| !plan.location.is_none()) {
             let (probe, staged) = (&self.probes[plan.record], &self.staged[plan.staged]);
             let Ok(datum) = Datum::<V>::new(self.records[plan.record].1.borrowed()) else {
@@ -221,8 +222,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
             let entry = buffers.state(buffer).len();
             buffers.stage::<K, V>(buffer, entry, probe, datum, (false, plan.location));
             buffers.publish::<K, V>(buffer, entry, datum, plan.location);
-            self.tree.count(staged.index, 1);
+            added += 1;
         }
+        self.tree.count(self.staged[0].index, added); // once: an atomic waits for all stores before it
         Ok(Committed { refused }) // LIN: the guards
     }
 }

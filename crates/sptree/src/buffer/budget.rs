@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 
-use super::cells::Buffer;
+use super::cells::BYTES;
 use super::{Buffering, Buffers};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
@@ -164,7 +164,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// nobody calls it, when others need them.
     pub fn set_buffer_budget(&self, bytes: u64) {
         if let Some(buffering) = self.buffering() {
-            let limited = bytes / size_of::<Buffer>() as u64;
+            let limited = bytes / BYTES;
             let most = if bytes == u64::MAX { u64::MAX } else { limited };
             buffering.budget.most.store(most, Relaxed);
         }

@@ -9,37 +9,78 @@ use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use crate::layout::{bits, tag_of};
-use crate::log::{Chain, Location};
+use crate::log::{Chain, Location, SEQ_MAX};
 
 /// Words for the entries of a buffer.
 const ENTRY_WORDS: usize = 28;
 /// The most entries of a buffer.
-pub(super) const ENTRIES: usize = 16;
+pub(super) const ENTRIES: usize = 14;
 /// The most log entries of a chain: a key that is written again takes another.
 pub(crate) const ENTRIES_MAX: usize = 16;
 
+/// DRAM of a buffer.
+pub(super) const BYTES: u64 = size_of::<Buffer>() as u64;
+
 pm_struct! {
-    /// A buffer: five lines. The first one is all that a search reads that does not find its key.
-    #[align(64)]
-    pub(crate) struct Buffer: size 320 {
+    /// A buffer. A search that does not find its key reads the first 32 bytes, which are in one line.
+    #[align(32)]
+    pub(crate) struct Buffer: size 288 {
         /// What there is.
         pub state @ 0: PmCell<State>,
-        /// Bit `i`: the Bnode has the key of entry `i`.
-        pub known @ 8: PmU64,
-        /// The chain's newest log entry.
-        pub head @ 16: PmU64,
-        /// The chain's last sequence number.
-        pub seq @ 24: PmU64,
-        /// A byte of each key's hash.
-        pub tags @ 32: [PmU64; 2],
-        /// The sequence number up to which the Bnode has everything.
-        pub applied @ 48: PmU64,
-        /// The chain's last sequence number when the hand last passed (see [`budget`](super::budget)).
-        pub passed @ 56: PmU64,
+        /// What the chain and the Bnode say.
+        pub tally @ 8: PmCell<Tally>,
+        /// A byte of each key's hash; then the line of the chain's newest log entry, two bytes.
+        pub tags @ 16: [PmU64; 2],
         /// The segments of the chain's log entries, four to a word.
-        pub segments @ 64: [PmU64; 4],
+        pub segments @ 32: [PmU64; 4],
         /// Keys and values.
-        pub entries @ 96: [PmU64; 28],
+        pub entries @ 64: [PmU64; 28],
+    }
+}
+
+/// Where the line of the newest log entry begins in the second word of tags.
+const LINE_SHIFT: u32 = 48;
+
+/// `the chain's last sequence number: 49 | unsettled: 1 | known: 14`. Bit `i` of `known`: the Bnode has
+/// the key of entry `i`. Unsettled: a sequence number was used that the Bnode does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Tally(u64);
+
+const _: () = assert!(SEQ_MAX <= 1 << 48, "room to count on");
+
+impl Word for Tally {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    fn into_word(self) -> u64 {
+        self.0
+    }
+}
+
+impl Tally {
+    const UNSETTLED: u64 = 1 << ENTRIES;
+    const KNOWN: u64 = Self::UNSETTLED - 1;
+
+    fn of(seq: u64, settled: bool) -> Self {
+        Self(seq << (ENTRIES + 1) | if settled { 0 } else { Self::UNSETTLED })
+    }
+    #[inline(always)]
+    fn seq(self) -> u64 {
+        self.0 >> (ENTRIES + 1)
+    }
+    #[inline(always)]
+    fn is_settled(self) -> bool {
+        self.0 & Self::UNSETTLED == 0
+    }
+    #[inline(always)]
+    fn known(self) -> u64 {
+        self.0 & Self::KNOWN
+    }
+    #[inline(always)]
+    fn with_known(self, entry: usize, known: bool) -> Self {
+        Self(self.0 & !(1 << entry) | u64::from(known) << entry)
     }
 }
 
@@ -91,6 +132,13 @@ impl State {
     }
 }
 
+/// A sequence number that nothing was written with so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unused {
+    pub(crate) seq: u64,
+    before: Tally,
+}
+
 /// An entry with the key that was looked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
@@ -108,6 +156,9 @@ pub(crate) struct Hit {
 pub(crate) struct Buffers {
     dram: Mapped,
     arena: Arena<Buffer>,
+    /// Of each buffer that the hand of the [`budget`](super::budget) has passed, the chain's last
+    /// sequence number when it last did.
+    passed: Arena<PmU64>,
     /// Mnodes' own buffers have numbers below it.
     own: u32,
     /// Own buffers below it may be in use.
@@ -127,6 +178,7 @@ impl Buffers {
         Ok(Self {
             dram: Mapped::dram(),
             arena: Arena::new(2 * own)?,
+            passed: Arena::new(2 * own)?,
             own,
             own_bound: AtomicU32::new(0),
             shared_bound: AtomicU32::new(0),
@@ -160,6 +212,7 @@ impl Buffers {
     }
 
     /// Fetches what a checkpoint reads. A hint.
+    #[inline(always)]
     pub(crate) fn prefetch_chain(&self, index: u32) {
         let buffer = self.get(index);
         self.dram.prefetch(&buffer.state);
@@ -174,7 +227,7 @@ impl Buffers {
     /// Fetches an entry. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {
-        if let Some(cell) = Self::entry::<K, V>(self.get(index), entry).first() {
+        if let Some(cell) = self.entry::<K, V>(index, entry).first() {
             self.dram.prefetch(cell);
         }
     }
@@ -182,32 +235,28 @@ impl Buffers {
     /// Fetches all that an append to an Mnode's own buffer writes but the entry. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_own(&self, node: u32) {
-        let buffer = self.get(node.min(self.own));
-        self.dram.prefetch(&buffer.state);
-        self.dram.prefetch(&buffer.segments);
+        self.prefetch_chain(node.min(self.own));
     }
 
-    /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has what is up to
-    /// `applied`. Its `own` one, or one that is shared.
+    /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has all of that if it is
+    /// `settled`. Its `own` one, or one that is shared.
     pub(crate) fn alloc(
         &self,
         node: u32,
         own: bool,
         seq: u64,
-        applied: u64,
+        settled: bool,
     ) -> Result<u32, PmError> {
         let index = if own && node < self.own {
             self.own_bound.fetch_max(node + 1, AcqRel);
             node
         } else {
-            self.share()?
+            let index = self.share()?;
+            self.dram.store_word(self.passed.get(index), seq);
+            index
         };
         let buffer = self.get(index);
-        self.dram.store(&buffer.known, 0);
-        self.dram.store(&buffer.head, 0);
-        self.dram.store(&buffer.seq, seq);
-        self.dram.store(&buffer.applied, applied);
-        self.dram.store(&buffer.passed, seq);
+        self.dram.store(&buffer.tally, Tally::of(seq, settled));
         self.dram.store(&buffer.state, State::of(node));
         self.live.fetch_add(1, Relaxed);
         Ok(index)
@@ -220,7 +269,7 @@ impl Buffers {
         }
         let more = |count: u32| (count < self.own).then_some(count + 1);
         let taken = self.shared_bound.fetch_update(AcqRel, Acquire, more);
-        let (wanted, capacity) = (size_of::<Buffer>() as u64, u64::from(self.own));
+        let (wanted, capacity) = (BYTES, u64::from(self.own));
         taken
             .map(|count| self.own + count)
             .map_err(|_| PmError::Full { wanted, capacity: wanted * capacity })
@@ -242,16 +291,15 @@ impl Buffers {
 
     /// The hand passes a buffer: how many writes since it last did. Racing: about so many.
     pub(crate) fn pass(&self, index: u32) -> u64 {
-        let buffer = self.get(index);
-        let seq = self.dram.load(&buffer.seq);
-        let writes = seq.saturating_sub(self.dram.load(&buffer.passed));
-        self.dram.store(&buffer.passed, seq);
+        let (seq, passed) = (self.tally(index).seq(), self.passed.get(index));
+        let writes = seq.saturating_sub(self.dram.load_word(passed));
+        self.dram.store_word(passed, seq);
         writes
     }
 
     /// Buffers in use, and the DRAM they take.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.live(), u64::from(self.count()) * size_of::<Buffer>() as u64)
+        (self.live(), u64::from(self.count()) * BYTES)
     }
 
     /// How many numbers may be in use.
@@ -276,54 +324,63 @@ impl Buffers {
         self.dram.load(&self.get(index).state)
     }
 
+    #[inline(always)]
+    fn tally(&self, index: u32) -> Tally {
+        self.dram.load(&self.get(index).tally)
+    }
+
     /// How many entries are new keys of the Bnode: each takes a slot.
     pub(crate) fn new_keys(&self, index: u32) -> usize {
-        let buffer = self.get(index);
-        let state = self.dram.load(&buffer.state);
-        let old = self.dram.load(&buffer.known) | state.deleted();
+        let state = self.state(index);
+        let old = self.tally(index).known() | state.deleted();
         state.len() - (old & ((1 << state.len()) - 1)).count_ones() as usize
     }
 
     /// By how many (modulo 2^64) the records are more than those of the Bnode.
     pub(crate) fn gained(&self, index: u32) -> u64 {
-        let buffer = self.get(index);
-        let state = self.dram.load(&buffer.state);
+        let state = self.state(index);
         let entries = (1 << state.len().min(ENTRIES)) - 1;
-        let known = self.dram.load(&buffer.known) & entries;
+        let known = self.tally(index).known() & entries;
         let there = entries & !state.deleted();
         u64::from(there.count_ones()).wrapping_sub(u64::from(known.count_ones()))
     }
 
     /// Whether the Bnode has the key of an entry.
     pub(crate) fn is_known(&self, index: u32, entry: usize) -> bool {
-        self.dram.load(&self.get(index).known) >> entry & 1 == 1
+        self.tally(index).known() >> entry & 1 == 1
     }
 
     /// Notes whether the Bnode has the key of an entry. Under the lock.
     pub(crate) fn put_known(&self, index: u32, entry: usize, known: bool) {
-        let buffer = self.get(index);
-        let others = self.dram.load(&buffer.known) & !(1 << entry);
-        self.dram.store(&buffer.known, others | u64::from(known) << entry);
+        let tally = self.tally(index).with_known(entry, known);
+        self.dram.store(&self.get(index).tally, tally);
     }
 
-    /// The chain.
+    /// The chain. Racing: validate.
     pub(crate) fn chain(&self, index: u32) -> Chain {
-        let buffer = self.get(index);
-        let head = Location::from_bits(self.dram.load(&buffer.head) as u32);
-        Chain { head, seq: self.dram.load(&buffer.seq) }
+        let (buffer, state) = (self.get(index), self.state(index));
+        let head = state.logged().checked_sub(1).map_or(Location::NONE, |newest| {
+            let segment = self.segment(buffer, newest.min(ENTRIES_MAX - 1));
+            let line = self.dram.load(&buffer.tags[1]) >> LINE_SHIFT;
+            Location::from_bits(u32::from(segment) << 16 | line as u32)
+        });
+        Chain { head, seq: self.tally(index).seq() }
     }
 
     /// The next sequence number, which is used up. Under the lock.
-    pub(crate) fn next_seq(&self, index: u32) -> u64 {
-        let buffer = self.get(index);
-        let seq = self.dram.load(&buffer.seq) + 1;
-        self.dram.store(&buffer.seq, seq);
-        seq
+    #[inline(always)]
+    pub(crate) fn next_seq(&self, index: u32) -> Unused {
+        let before = self.tally(index);
+        let seq = before.seq() + 1;
+        let used = Tally(Tally::of(seq, false).0 | before.known());
+        self.dram.store(&self.get(index).tally, used);
+        Unused { seq, before }
     }
 
-    /// Nothing was written with this number, which was the last: it can be used. Under the lock.
-    pub(crate) fn give_back_seq(&self, index: u32, seq: u64) {
-        self.dram.store(&self.get(index).seq, seq - 1);
+    /// Nothing was written with this number, which was the last: it can be used. Under the lock, and
+    /// nothing was staged since.
+    pub(crate) fn give_back_seq(&self, index: u32, number: Unused) {
+        self.dram.store(&self.get(index).tally, number.before);
     }
 
     /// Where the next log entry of the chain will be. Under the lock; nobody sees it before
@@ -340,15 +397,18 @@ impl Buffers {
     pub(crate) fn segments(&self, index: u32) -> impl Iterator<Item = u16> {
         let buffer = self.get(index);
         let count = self.dram.load(&buffer.state).logged().min(ENTRIES_MAX);
-        (0..count).map(move |at| {
-            (self.dram.load(&buffer.segments[at / 4]) >> (16 * (at % 4)) & 0xffff) as u16
-        })
+        (0..count).map(move |at| self.segment(buffer, at))
+    }
+
+    /// The segment of a log entry of the chain, the oldest first.
+    fn segment(&self, buffer: &Buffer, at: usize) -> u16 {
+        (self.dram.load(&buffer.segments[at / 4]) >> (16 * (at % 4)) & 0xffff) as u16
     }
 
     #[inline(always)]
-    fn entry<K: Key, V: Value>(buffer: &Buffer, entry: usize) -> &[PmU64] {
+    fn entry<K: Key, V: Value>(&self, index: u32, entry: usize) -> &[PmU64] {
         let words = Slot::<K, V>::WORDS;
-        &buffer.entries[(entry * words).min(ENTRY_WORDS - words)..][..words]
+        &self.get(index).entries[(entry * words).min(ENTRY_WORDS - words)..][..words]
     }
 
     /// The entry with the probe's key. Racing: validate.
@@ -359,7 +419,7 @@ impl Buffers {
         let tagged = self.dram.match_byte(&buffer.tags, tag_of(probe));
         let keys = Slot::<K, V>::KEY_WORDS;
         for entry in bits(tagged & ((1 << state.len().min(ENTRIES)) - 1)) {
-            let words = Self::entry::<K, V>(buffer, entry);
+            let words = self.entry::<K, V>(index, entry);
             if (0..keys).all(|i| self.dram.load(&words[i]) == probe.words()[i]) {
                 return Some(Hit { entry, deleted: state.deleted() >> entry & 1 == 1 });
             }
@@ -388,9 +448,8 @@ impl Buffers {
         let (cell, shift) = (&buffer.tags[entry / 8 % 2], 8 * (entry % 8));
         let rest = self.dram.load(cell) & !(0xff << shift);
         self.dram.store(cell, rest | u64::from(tag_of(probe)) << shift);
-        let others = self.dram.load(&buffer.known) & !(1 << entry);
-        self.dram.store(&buffer.known, others | u64::from(known) << entry);
-        let (words, keys) = (Self::entry::<K, V>(buffer, entry), Slot::<K, V>::KEY_WORDS);
+        self.put_known(index, entry, known);
+        let (words, keys) = (self.entry::<K, V>(index, entry), Slot::<K, V>::KEY_WORDS);
         self.dram.write_words(&words[..keys], &probe.words()[..keys]);
         self.put_value::<K, V>(words, datum);
     }
@@ -408,9 +467,11 @@ impl Buffers {
         let buffer = self.get(index);
         let state = self.dram.load(&buffer.state);
         if entry < state.len() {
-            self.put_value::<K, V>(Self::entry::<K, V>(buffer, entry), datum);
+            self.put_value::<K, V>(self.entry::<K, V>(index, entry), datum);
         }
-        self.dram.store(&buffer.head, u64::from(location.bits()));
+        let tags = self.dram.load(&buffer.tags[1]) & ((1 << LINE_SHIFT) - 1);
+        let line = u64::from(location.bits() & 0xffff);
+        self.dram.store(&buffer.tags[1], tags | line << LINE_SHIFT);
         self.dram.store(&buffer.state, state.with_logged().with_entry(entry, datum.is_none()));
     }
 
@@ -426,7 +487,7 @@ impl Buffers {
     /// The words of an entry, key and value. Racing: validate.
     pub(crate) fn words<K: Key, V: Value>(&self, index: u32, entry: usize) -> [u64; 8] {
         let mut copy = [0; 8];
-        let words = Self::entry::<K, V>(self.get(index), entry);
+        let words = self.entry::<K, V>(index, entry);
         self.dram.read_words(words, &mut copy[..words.len()]);
         copy
     }
@@ -448,15 +509,12 @@ impl Buffers {
     pub(crate) fn clear(&self, index: u32) {
         let buffer = self.get(index);
         let node = self.dram.load(&buffer.state).node();
-        self.dram.store(&buffer.head, 0);
-        self.dram.store(&buffer.known, 0);
-        self.dram.store(&buffer.applied, self.dram.load(&buffer.seq));
+        self.dram.store(&buffer.tally, Tally::of(self.tally(index).seq(), true));
         self.dram.store(&buffer.state, State::of(node));
     }
 
     /// Whether the Bnode has everything that was ever appended for it.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
-        let buffer = self.get(index);
-        self.dram.load(&buffer.seq) == self.dram.load(&buffer.applied)
+        self.tally(index).is_settled()
     }
 }

@@ -54,7 +54,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let seq = buffering.log.recovered(bnode.offset()).seq;
         let applied = bnode.applied(self.pm())?;
         let own = buffering.budget.is_unlimited();
-        let buffer = buffers.alloc(index, own, seq, applied)?;
+        let buffer = buffers.alloc(index, own, seq, seq == applied)?;
         self.middle.put_buffer(node, Some(buffer));
         let keys = Slot::<K, V>::KEY_WORDS.min(4);
         for (location, words, kind) in entries.into_iter().rev() {

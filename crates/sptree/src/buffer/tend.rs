@@ -118,12 +118,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut segments = Vec::new();
         let count = buffers.count();
         for n in 0..count {
-            // Each chain is four lines far apart.
+            // Each chain is some lines, far apart.
             if n + AHEAD < count {
                 let ahead = buffers.nth(n + AHEAD);
                 buffers.prefetch_chain(ahead);
                 if buffers.is_own(ahead) {
-                    self.middle.prefetch(ahead);
+                    self.middle.prefetch_lock(ahead);
                 }
             }
             let buffer = buffers.nth(n);

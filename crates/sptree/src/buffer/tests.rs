@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use pmindex_core::{Counting, Mapped, Medium, Pool};
+use pmindex_record::{Datum, Probe};
 
-use super::cells::Buffer;
+use super::cells::{BYTES, Buffers};
 use crate::SpTree;
+use crate::log::{Location, SEQ_MAX};
 
 type Buffered<M> = SpTree<u64, u64, M, 8, 4>;
 type Tree = Buffered<Mapped>;
-
-/// DRAM of a buffer.
-const BYTES: u64 = size_of::<Buffer>() as u64;
 
 fn tree() -> (Arc<Pool<Mapped>>, Tree) {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
@@ -110,6 +109,55 @@ fn a_bnode_in_reused_memory_has_no_chain() {
         }
         assert_eq!(tree.check().expect("sound"), 0, "round {round}");
     }
+}
+
+#[test]
+fn a_number_that_is_given_back_leaves_a_buffer_as_it_was() {
+    let buffers = Buffers::new(8).expect("memory");
+    let buffer = buffers.alloc(1, true, SEQ_MAX, true).expect("room");
+    let state = || (buffers.is_settled(buffer), buffers.chain(buffer).seq);
+    assert_eq!(state(), (true, SEQ_MAX));
+    let number = buffers.next_seq(buffer);
+    assert_eq!((number.seq, state()), (SEQ_MAX + 1, (false, SEQ_MAX + 1)));
+    buffers.give_back_seq(buffer, number);
+    assert_eq!(state(), (true, SEQ_MAX), "nothing for the Bnode to absorb");
+    // A write that a panic cut short leaves its number used: perhaps its entry is there.
+    let _ = buffers.next_seq(buffer);
+    let number = buffers.next_seq(buffer);
+    buffers.give_back_seq(buffer, number);
+    assert_eq!(state(), (false, SEQ_MAX + 1));
+    buffers.clear(buffer);
+    assert_eq!(state(), (true, SEQ_MAX + 1));
+}
+
+#[test]
+fn what_a_full_buffer_says_does_not_touch() {
+    let buffers = Buffers::new(8).expect("memory");
+    let buffer = buffers.alloc(3, true, SEQ_MAX, true).expect("room");
+    let place = |n: u64| Location::from_bits(0xfff0_7fff ^ (n as u32) << 16 ^ n as u32);
+    let room = Buffers::room::<u64, u64>(14) as u64;
+    for n in 0..room + 2 {
+        let (key, value) = (n % room, u64::MAX - n); // the last two are written again
+        let (probe, datum) = (Probe::<u64>::new(&key).unwrap(), Datum::<u64>::new(&value).unwrap());
+        let seq = buffers.next_seq(buffer).seq;
+        let known = (n % 3 == 0, place(n));
+        buffers.stage::<u64, u64>(buffer, key as usize, &probe, Some(&datum), known);
+        buffers.publish::<u64, u64>(buffer, key as usize, Some(&datum), place(n));
+        let chain = buffers.chain(buffer);
+        assert_eq!((chain.head, chain.seq), (place(n), seq));
+    }
+    let segments: Vec<u16> = buffers.segments(buffer).collect();
+    assert_eq!(segments, (0..room + 2).map(|n| place(n).segment()).collect::<Vec<_>>());
+    for key in 0..room {
+        let probe = Probe::<u64>::new(&key).unwrap();
+        let hit = buffers.find::<u64, u64>(buffer, &probe).expect("there");
+        assert_eq!((hit.entry as u64, hit.deleted), (key, false));
+        assert_eq!(buffers.is_known(buffer, hit.entry), key % 3 == 0);
+        let value = u64::MAX - if key < 2 { key + room } else { key };
+        assert_eq!(buffers.value::<u64, u64>(buffer, hit.entry), value);
+    }
+    assert_eq!(buffers.new_keys(buffer) as u64, room - room.div_ceil(3));
+    assert_eq!((buffers.state(buffer).node(), buffers.is_settled(buffer)), (3, false));
 }
 
 /// The keys of leaf `n` of [`spread`].

@@ -5,6 +5,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::{Buffering, Buffers, ENTRIES_MAX, Hit};
+use crate::access::At;
 use crate::log::{Appended, Kind, Record};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
@@ -58,6 +59,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Some((!hit.deleted).then(|| buffering.buffers.value::<K, V>(buffer, hit.entry)))
     }
 
+    /// Fetches what a new record in an Mnode's buffer, which is fetched, writes besides the log: its
+    /// entry, or what the absorption does that it joins. A hint, for before the lock: that waits for all
+    /// stores before it, and these lines are on their way meanwhile.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_buffer(&self, at: &At<'_>) {
+        let Some((Buffering { buffers, .. }, buffer)) = self.buffer_of(at.node) else { return };
+        let state = buffers.state(buffer);
+        if state.len() + 1 >= Self::ROOM {
+            self.prefetch_absorption(buffers, at.node, (at.bnode, buffer));
+        } else {
+            buffers.prefetch_entry::<K, V>(buffer, state.len());
+        }
+    }
+
     /// Appends a record (or the deletion of a key) and puts it into the buffer, if that can be; then
     /// there are `change` (modulo 2^64) more records.
     ///
@@ -90,14 +105,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return self.make_way(held, buffer);
         }
         let (words, count) = payload::<K, V>(probe, datum);
+        let number = buffers.next_seq(buffer);
         let record = Record {
             id: held.bnode.offset(),
-            seq: buffers.next_seq(buffer),
+            seq: number.seq,
             next: buffers.chain(buffer).head,
             kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
             payload: &words[..count],
         };
-        buffers.prefetch_entry::<K, V>(buffer, entry); // while the fence is waited for
         let counting = Counting::begin(self, held.index, change);
         let mut batch = log.batch();
         match batch.push(&record) {
@@ -110,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {
                 drop((batch, counting));
-                buffers.give_back_seq(buffer, record.seq);
+                buffers.give_back_seq(buffer, number);
                 self.make_way(held, buffer)
             }
             Err(error) => Err(error.into()),
@@ -163,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let applied = self.bnode_of(node)?.applied(self.pm())?;
         let seq = buffering.log.greatest_seq().max(applied);
         let own = buffering.budget.is_unlimited();
-        let buffer = buffering.buffers.alloc(index, own, seq, seq)?;
+        let buffer = buffering.buffers.alloc(index, own, seq, true)?;
         self.middle.put_buffer(node, Some(buffer));
         Ok(Some(buffer))
     }
