@@ -13,7 +13,6 @@
 //! disturb its parent, at no cost to anyone.
 
 mod ahead;
-mod huge;
 mod mapping;
 
 use core::ptr::NonNull;
@@ -30,9 +29,6 @@ use crate::media::TracedInner;
 use crate::sys;
 
 use ahead::Ahead;
-pub(crate) use huge::allocate_huge;
-#[cfg(test)]
-pub(crate) use huge::{huge_pages_are_to_be_had, in_huge_pages};
 pub(crate) use mapping::MapKind;
 
 /// Regions up to this size come from the heap: clearing them costs less than two system calls and

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::media::traced;
-use crate::region::{MapKind, Region, allocate_huge};
+use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
 
 /// What kind of file it is.
@@ -178,9 +178,8 @@ impl PoolFile {
     }
 
     /// Makes the file exactly `len` bytes long, each with its block on the medium, all beyond `keep`
-    /// zero; huge pages, if they are wanted and this is a tmpfs. Not durable before it is
-    /// synchronised. If that fails, it is `keep` bytes long. A device is as long as it is.
-    pub(super) fn allocate(&self, keep: u64, len: u64, huge: bool) -> Result<(), Errno> {
+    /// zero. Not durable before it is synchronised. A device is as long as it is.
+    pub(super) fn allocate(&self, keep: u64, len: u64) -> Result<(), Errno> {
         if self.kind == FileKind::Device {
             return Ok(());
         }
@@ -191,19 +190,11 @@ impl PoolFile {
             Handle::Simulated(file) if file.set_len(len) => {}
             Handle::Simulated(_) => return Err(Errno::NOSPC),
             Handle::Os(fd) => {
-                if huge && sys::memory_file_system(fd.as_fd()) == Some(sys::TMPFS) {
-                    self.truncate(len)?;
-                    allocate_huge(fd.as_fd(), keep, len);
-                }
                 let none = FallocateFlags::empty();
-                let allocated = match retry(|| rustix::fs::fallocate(fd, none, keep, len - keep)) {
-                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, keep, len),
-                    other => other,
-                };
-                if allocated.is_err() {
-                    let _ = self.truncate(keep); // the first error says more
+                match retry(|| rustix::fs::fallocate(fd, none, keep, len - keep)) {
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(fd, keep, len)?,
+                    other => other?,
                 }
-                allocated?;
             }
         }
         Ok(())

@@ -154,8 +154,7 @@ impl<M: Medium> Pool<M> {
     pub(super) fn extend_region(&self, len: u64) -> Result<(), PmError> {
         let Some(backing) = &self.backing else { return self.region.grow_memory(len as usize) };
         let old = self.len();
-        let allocated =
-            backing.file.allocate(old, len, backing.huge).and_then(|()| backing.file.sync());
+        let allocated = backing.file.allocate(old, len).and_then(|()| backing.file.sync());
         allocated.map_err(|e| match e {
             e if is_full(e) => PmError::NoSpace { wanted: len - old },
             e => os("allocating more of the file", e),
@@ -206,7 +205,7 @@ fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), Open
 /// Allocates a new file; returns its size.
 fn allocate_new(file: &PoolFile, opts: &PoolOptions) -> Result<u64, OpenError> {
     let size = opts.created_size().map_err(|e| OpenFault::from(e).at(&file.path))?;
-    file.allocate(0, size, opts.huge_pages).map_err(|e| match e {
+    file.allocate(0, size).map_err(|e| match e {
         e if is_full(e) => OpenError::NoSpace { path: file.path.clone(), wanted: size },
         e => file.error("allocating the file", e),
     })?;

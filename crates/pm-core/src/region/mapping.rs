@@ -8,8 +8,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
-use super::huge::HUGE;
 use super::{Ahead, Backing, PAGE, Region};
+
+/// Alignment of a mapped file: huge pages fit.
+const HUGE: usize = 2 << 20;
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ compile_error!(
 pub(crate) use system::*;
 
 /// A file system that keeps its files in DRAM alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct InMemory {
     pub(crate) name: &'static str,
     /// Why that gives no more durability than it does, as a sentence.

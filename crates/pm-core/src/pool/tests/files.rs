@@ -8,7 +8,6 @@ use crate::error::{OpenError, PmError};
 use crate::media::Medium;
 use crate::pool::Pool;
 use crate::ptr::{PPtr, PmPtr};
-use crate::region::{huge_pages_are_to_be_had, in_huge_pages};
 
 use super::{Block, Place, add, tiny, value_of};
 
@@ -173,28 +172,6 @@ fn a_full_file_system_is_an_error_and_changes_nothing() {
     assert_eq!((pool.len(), fs::metadata(place.path()).unwrap().len()), (len, len));
     add(&pool, "a", 1).unwrap();
     assert!(pool.grow(len + 1).unwrap() > len);
-}
-
-#[test]
-fn a_file_on_tmpfs_is_allocated_in_huge_pages_if_it_may() {
-    let Some(place) = Place::tmpfs() else { return };
-    let (small, large) = (16 << 20, 64 << 20);
-    for huge in [true, false] {
-        let opts = tiny().size(small).zone_bytes(1 << 20).max_size(2 * large).huge_pages(huge);
-        let pool = Pool::create(place.path(), &opts).unwrap();
-        let len = pool.grow(large).unwrap();
-        let words = pool.words(small, (large - small) as usize / 8).unwrap();
-        assert!(words.iter().all(|word| pool.pm().load_word(word) == 0), "zeros");
-        let facts = fs::metadata(place.path()).unwrap();
-        assert_eq!(facts.len(), len);
-        assert!(512 * facts.blocks() >= len, "each byte has its page");
-        if huge && huge_pages_are_to_be_had() {
-            let found = in_huge_pages(words.as_ptr().addr()) << 10;
-            assert!(found >= large - small, "{found} bytes");
-        }
-        drop(pool);
-        fs::remove_file(place.path()).unwrap();
-    }
 }
 
 #[test]
