@@ -263,8 +263,10 @@ pub(crate) const fn block_at(offset: u64) -> PPtr<u64> {
 mod tests {
     use std::sync::Arc;
 
-    use pmindex_core::{Medium, PmU64, Pool};
+    use pmindex_core::trace::Space;
+    use pmindex_core::{Flushed, Medium, PmU64, Pool, PoolOptions};
 
+    use crate::settle::LookAt;
     use crate::{Config, Mwcas};
 
     #[test]
@@ -287,6 +289,40 @@ mod tests {
             assert!(op.execute().expect("emulated"));
             other.move_horizon().expect("emulated");
             assert!(one.local.changed.len() <= 8, "{} lines", one.local.changed.len());
+        }
+    }
+
+    /// S1 before SET, S2 before the horizon: what a fence does not do is not said to be done, and nobody
+    /// else goes by it.
+    #[test]
+    fn what_was_not_fenced_is_not_settled() {
+        for fences in 0..3 {
+            let space = Space::new(8 << 20, 8 << 20);
+            let options = PoolOptions::new().size(4 << 20);
+            let pool = Arc::new(Pool::create_traced(&space, &options).expect("memory"));
+            let word = pool
+                .create_index::<PmU64>("word", *b"word    ", 0, |word| {
+                    pool.pm().store(word, 0);
+                    pool.pm().flush(word)
+                })
+                .expect("room");
+            let config = Config { partitions: 2, per_partition: 8, words: 4 };
+            let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
+            let word = pool.get(word.root::<PmU64>()).expect("there");
+            let mut one = mwcas.session().expect("free");
+            let mut op = one.descriptor();
+            op.add_word(word, 0, 1).expect("room");
+            assert!(op.execute().expect("it can be fenced"));
+            let said = |me| (mwcas.partitions.settled(pool.pm(), me), mwcas.durable_horizon());
+            let (me, before) = (one.me, said(one.me));
+            assert!(before.0 == 0 && one.local.driver.settled == 0, "nothing is settled yet");
+            one.begin_settling(LookAt::Nobody).expect("nothing is corrupt");
+            space.fail_fences_after(Some(fences));
+            let done = [(); 2].map(|()| one.fence(Flushed::nothing()).is_ok());
+            assert_eq!(done, [fences > 0, fences > 1], "S1, S2");
+            let (settled, horizon) = said(me);
+            assert_eq!((settled > 0, one.local.driver.settled), (fences > 0, settled));
+            assert_eq!(horizon > before.1, fences > 1);
         }
     }
 }
