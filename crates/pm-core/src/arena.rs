@@ -136,8 +136,12 @@ mod tests {
                 }
                 done.store(true, std::sync::atomic::Ordering::Release);
             });
-            while !done.load(Acquire) {
+            loop {
+                let ended = done.load(Acquire);
                 assert!(arena.len() <= 1000);
+                if ended {
+                    break;
+                }
             }
         });
     }
