@@ -299,7 +299,8 @@ impl Buffers {
 
     /// Buffers in use, and the DRAM they take.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.live(), u64::from(self.count()) * BYTES)
+        let passed = u64::from(self.shared_bound.load(Acquire)) * size_of::<PmU64>() as u64;
+        (self.live(), u64::from(self.count()) * BYTES + passed)
     }
 
     /// How many numbers may be in use.
