@@ -14,7 +14,9 @@ use crate::probe::{Probe, prefix_word};
 pub struct Route<'k> {
     /// Its first word: orders keys, ties excepted.
     pub prefix: u64,
-    words: Words,
+    // Borrowed: a copy is made of wider loads than the stores just before it, and waits for these.
+    // Behind a fence, that is for the fence.
+    words: &'k Words,
     bytes: &'k [u8],
 }
 
@@ -22,10 +24,10 @@ static GREATEST_BYTES: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
 impl Route<'static> {
     /// The way to the first leaf.
-    pub const LEAST: Self = Self { prefix: 0, words: [0; 4], bytes: &[] };
+    pub const LEAST: Self = Self { prefix: 0, words: &[0; 4], bytes: &[] };
     /// The way to the last leaf.
     pub const GREATEST: Self =
-        Self { prefix: u64::MAX, words: [u64::MAX; 4], bytes: &GREATEST_BYTES };
+        Self { prefix: u64::MAX, words: &[u64::MAX; 4], bytes: &GREATEST_BYTES };
 }
 
 impl<'k> Route<'k> {
@@ -33,12 +35,12 @@ impl<'k> Route<'k> {
     #[inline(always)]
     #[must_use]
     pub fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
-        Self { prefix: probe.prefix(), words: *probe.words(), bytes: probe.bytes() }
+        Self { prefix: probe.prefix(), words: probe.words(), bytes: probe.bytes() }
     }
 
     /// The way to an inline key, given by its words.
     #[must_use]
-    pub fn to_words(words: Words) -> Self {
+    pub fn to_words(words: &'k Words) -> Self {
         Self { prefix: words[0], words, bytes: &[] }
     }
 
@@ -46,7 +48,7 @@ impl<'k> Route<'k> {
     #[must_use]
     pub fn to_bytes(bytes: &'k [u8]) -> Self {
         let prefix = prefix_word(bytes);
-        Self { prefix, words: [prefix, 0, 0, 0], bytes }
+        Self { prefix, words: &[0; 4], bytes }
     }
 
     /// The key as bytes that order as keys do; those of inline keys are written to `room`.
@@ -55,7 +57,7 @@ impl<'k> Route<'k> {
     pub fn encoded<'b, K: Key>(&'b self, room: &'b mut [u8; 8 * MAX_INLINE_WORDS]) -> &'b [u8] {
         match K::SHAPE {
             Shape::Inline(n) => {
-                for (bytes, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(&self.words) {
+                for (bytes, word) in room.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
                     *bytes = word.to_be_bytes();
                 }
                 &room[..8 * n]
@@ -67,7 +69,7 @@ impl<'k> Route<'k> {
     /// A copy that owns its key.
     #[must_use]
     pub fn to_owned_route(&self) -> OwnedRoute {
-        OwnedRoute { words: self.words, bytes: self.bytes.to_vec() }
+        OwnedRoute { words: *self.words, bytes: self.bytes.to_vec() }
     }
 
     /// What of a byte string is not in the prefix.
@@ -88,7 +90,7 @@ impl OwnedRoute {
     #[must_use]
     pub fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
-            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Inline(_) => Route::to_words(&self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
         }
     }

@@ -46,7 +46,7 @@ impl Low {
     /// The way to it.
     pub(crate) fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
-            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Inline(_) => Route::to_words(&self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
         }
     }

@@ -258,7 +258,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let leaf = tree.leaf(blocks[i])?;
                 filled = filled.and(pm.stream_words(leaf.words(), &image.finish(next, &fence)));
                 if K::SHAPE != Shape::Bytes && !Slot::<K, V>::HAS_BLOCK {
-                    let low = tree.inner.leaf_ref(&Route::to_words(fence), blocks[i])?;
+                    let low = tree.inner.leaf_ref(&Route::to_words(&fence), blocks[i])?;
                     self.leaves.push(low);
                 }
             }
@@ -275,7 +275,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let inner = &self.tree.inner;
         let low = match K::SHAPE {
             Shape::Inline(_) => {
-                inner.leaf_ref(&Route::to_words(K::to_words(last.borrowed())), leaf)
+                inner.leaf_ref(&Route::to_words(&K::to_words(last.borrowed())), leaf)
             }
             Shape::Bytes => {
                 let left = K::to_bytes(last.borrowed());

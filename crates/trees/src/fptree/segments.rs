@@ -176,7 +176,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         then: impl FnOnce(&Route<'_>) -> Result<T, PmError>,
     ) -> Result<T, PmError> {
         match (K::SHAPE, high) {
-            (Shape::Inline(_), _) => then(&Route::to_words(K::to_words(borders.low.borrowed()))),
+            (Shape::Inline(_), _) => then(&Route::to_words(&K::to_words(borders.low.borrowed()))),
             (Shape::Bytes, None) => then(&Route::LEAST),
             (Shape::Bytes, Some(high)) => {
                 let (left, right) =

@@ -84,7 +84,7 @@ impl Low<'_> {
             Shape::Inline(n) => {
                 let mut words = [0; 4];
                 words[..n].copy_from_slice(self.words);
-                then(&Route::to_words(words))
+                then(&Route::to_words(&words))
             }
             Shape::Bytes => {
                 bytes.clear();

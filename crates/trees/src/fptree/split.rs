@@ -65,7 +65,7 @@ impl<K: Key> Plan<K> {
 
     fn route(&self) -> Route<'_> {
         match K::SHAPE {
-            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Inline(_) => Route::to_words(&self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
         }
     }

@@ -235,7 +235,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let words = K::to_words(fence.borrowed());
         self.last_key = Some(fence);
-        self.inner.leaf_ref(&Route::to_words(words), seen.leaf)
+        self.inner.leaf_ref(&Route::to_words(&words), seen.leaf)
     }
 
     fn low_of_bytes(&mut self, seen: Seen<K>) -> Result<LeafRef, PmError> {

@@ -222,7 +222,7 @@ fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize
             return None;
         }
         Leaf::<K, V, LEAF>::at(pool, leaf).ok()?;
-        leaves.push(inner.leaf_ref(&Route::to_words([fence, 0, 0, 0]), leaf).ok()?);
+        leaves.push(inner.leaf_ref(&Route::to_words(&[fence, 0, 0, 0]), leaf).ok()?);
     }
     Some(())
 }

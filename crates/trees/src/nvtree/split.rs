@@ -75,7 +75,7 @@ impl Divider {
 
     fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
-            Shape::Inline(_) => Route::to_words(self.words),
+            Shape::Inline(_) => Route::to_words(&self.words),
             Shape::Bytes => Route::to_bytes(&self.bytes),
         }
     }

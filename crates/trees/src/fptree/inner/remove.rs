@@ -93,7 +93,8 @@ mod tests {
     fn tree(order: impl Iterator<Item = u64>) -> InnerTree<u64, 3> {
         let tree = InnerTree::new(1000, leaf(0)).expect("memory");
         for n in order {
-            let low = Route::to_words([10 * n, 0, 0, 0]);
+            let words = [10 * n, 0, 0, 0];
+            let low = Route::to_words(&words);
             let promise = tree.promise(&tree.dram, &low).expect("memory");
             tree.insert(&tree.dram, &promise, &low, leaf(n));
         }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     fn removed(tree: &InnerTree<u64, 3>, n: u64) -> bool {
-        tree.remove(&tree.dram, &Route::to_words([10 * n + 5, 0, 0, 0]), leaf(n));
+        tree.remove(&tree.dram, &Route::to_words(&[10 * n + 5, 0, 0, 0]), leaf(n));
         true
     }
 
@@ -116,7 +117,8 @@ mod tests {
                     for stop in 0..8 {
                         let tree = tree(order());
                         let pm = &tree.dram;
-                        let route = Route::to_words([key, 0, 0, 0]);
+                        let words = [key, 0, 0, 0];
+                        let route = Route::to_words(&words);
                         let mut cursor = tree.start(pm);
                         let mut gone = stop == 0 && removed(&tree, victim);
                         for step in 1.. {
