@@ -130,7 +130,7 @@ impl<K: Key> Middle<K> {
     pub(crate) fn prefetch(&self, index: u32) {
         let node = self.get(index);
         self.dram.prefetch(&node.bnode);
-        self.dram.prefetch(&node.tags);
+        self.dram.prefetch(&node.tags[0]);
     }
 
     /// Fetches of an Mnode all but its tags. A hint.

@@ -16,7 +16,7 @@ use core::cmp::Ordering;
 use crate::arch;
 use crate::cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 use crate::error::DurabilityLost;
-use crate::line::lines_in;
+use crate::line::for_each_line_in;
 
 pub use counting::{Counting, Counts};
 pub use mapped::Mapped;
@@ -267,17 +267,13 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// the simulator.
     #[inline(always)]
     fn prefetch<T: PmType>(&self, target: &T) {
-        for line in lines_in(target) {
-            arch::prefetch_read(line);
-        }
+        for_each_line_in(target, arch::prefetch_read);
     }
 
     /// As [`prefetch`](Self::prefetch), in the expectation of a store.
     #[inline(always)]
     fn prefetch_for_write<T: PmType>(&self, target: &T) {
-        for line in lines_in(target) {
-            arch::prefetch_write(line);
-        }
+        for_each_line_in(target, arch::prefetch_write);
     }
 
     /// Locks a DRAM mutex without hiding the wait from a deterministic scheduler.

@@ -216,7 +216,7 @@ impl Buffers {
     pub(crate) fn prefetch_chain(&self, index: u32) {
         let buffer = self.get(index);
         self.dram.prefetch(&buffer.state);
-        self.dram.prefetch(&buffer.segments);
+        self.dram.prefetch(&buffer.segments[0]); // all four, in its line
     }
 
     /// Whether it is an Mnode's own buffer, with the same number.
