@@ -14,8 +14,8 @@ use crate::probe::{Probe, prefix_word};
 pub struct Route<'k> {
     /// Its first word: orders keys, ties excepted.
     pub prefix: u64,
-    // Borrowed: a copy is made of wider loads than the stores just before it, and waits for these.
-    // Behind a fence, that is for the fence.
+    // Borrowed: a copy is made by wider loads than the stores just before it, so it waits for these,
+    // and behind a fence that is for the fence.
     words: &'k Words,
     bytes: &'k [u8],
 }
@@ -35,7 +35,8 @@ impl<'k> Route<'k> {
     #[inline(always)]
     #[must_use]
     pub fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
-        Self { prefix: probe.prefix(), words: probe.words(), bytes: probe.bytes() }
+        let bytes = if K::SHAPE.is_bytes() { probe.bytes() } else { &[] };
+        Self { prefix: probe.prefix(), words: probe.words(), bytes }
     }
 
     /// The way to an inline key, given by its words.
