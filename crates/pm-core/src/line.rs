@@ -56,7 +56,7 @@ mod tests {
                 let from = core::ptr::from_ref(target).addr();
                 let want: BTreeSet<usize> = lines_of(from, 8 * N).collect();
                 let mut got = BTreeSet::new();
-                for_each_line_in(target, |p| drop(got.insert(p.addr() / LINE * LINE)));
+                for_each_line_in(target, |p| _ = got.insert(p.addr() / LINE * LINE));
                 assert_eq!(got, want);
             }
         }

@@ -114,11 +114,14 @@ pub(super) struct FreePages {
     count: u32,
     /// No page before it is free.
     first: usize,
+    /// No more pages than so many in a row are free. So a zone that is nearly full costs an allocation
+    /// of a large run no search, time and again.
+    most: usize,
 }
 
 impl FreePages {
     fn none(pages: usize) -> Self {
-        Self { bits: vec![0; pages.div_ceil(64)], count: 0, first: 0 }
+        Self { bits: vec![0; pages.div_ceil(64)], count: 0, first: 0, most: 0 }
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -131,22 +134,41 @@ impl FreePages {
         }
         self.count += pages;
         self.first = self.first.min(first);
+        let end = self.next(first, false).unwrap_or(self.bits.len() * 64);
+        self.most = self.most.max(end - self.row_start(first));
+    }
+
+    /// Where the free pages in a row begin that a free page is one of.
+    fn row_start(&self, page: usize) -> usize {
+        let mut mask = u64::MAX >> (63 - page % 64);
+        for (i, &bits) in self.bits.iter().enumerate().take(page / 64 + 1).rev() {
+            let taken = !bits & mask;
+            if taken != 0 {
+                return i * 64 + 64 - taken.leading_zeros() as usize;
+            }
+            mask = u64::MAX;
+        }
+        0
     }
 
     /// Where the first `pages` pages in a row are, if there are so many.
     pub(super) fn find(&mut self, pages: u32) -> Option<usize> {
-        if self.count < pages {
+        if self.most < pages as usize {
             return None;
         }
-        let mut start = self.next(self.first, true)?;
-        self.first = start;
-        loop {
+        let mut most = 0;
+        let mut from = self.first;
+        while let Some(start) = self.next(from, true) {
+            self.first = if most == 0 { start } else { self.first };
             let end = self.next(start, false).unwrap_or(self.bits.len() * 64);
             if end - start >= pages as usize {
                 return Some(start);
             }
-            start = self.next(end, true)?;
+            most = most.max(end - start);
+            from = end;
         }
+        self.most = most;
+        None
     }
 
     /// Takes free pages.
@@ -291,6 +313,24 @@ mod tests {
         assert_eq!(take(&mut free, 11), Some(114), "110..114 are taken");
         free.add(110, 4);
         assert_eq!(take(&mut free, 14), Some(100));
+    }
+
+    #[test]
+    fn rows_that_grow_together_are_found_after_a_search_in_vain() {
+        for order in [[64, 70, 128], [70, 64, 128], [128, 64, 70], [70, 128, 64]] {
+            let mut free = FreePages::none(192);
+            free.add(20, 5);
+            for (n, first) in order.into_iter().enumerate() {
+                assert_eq!((free.find(128), free.find(6 + 58 + 64)), (None, None), "{order:?} {n}");
+                free.add(
+                    first,
+                    if first == 70 { 58 } else { 6 } + if first == 128 { 58 } else { 0 },
+                );
+            }
+            assert_eq!((free.find(6 + 58 + 64), free.find(129)), (Some(64), None), "{order:?}");
+            free.take(64, 128);
+            assert_eq!((free.find(6), free.find(5)), (None, Some(20)));
+        }
     }
 
     #[test]
