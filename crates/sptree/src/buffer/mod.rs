@@ -2,8 +2,9 @@
 //!
 //! A write appends an entry to the [log](crate::log), one line and one fence, and is then put into the
 //! buffer ([`write`]). A full buffer is absorbed by its Bnode as a whole ([`absorb`]): two fences for
-//! all its records. The record that fills it is one of them, and takes no entry. Deletes are entries
-//! too. Reads and scans look into the buffer first.
+//! all its records. The record that fills it is one of them, and takes no entry. Buffers that take long
+//! to be filled are absorbed as they are, several with the same two fences ([`sweep`]). Deletes are
+//! entries too. Reads and scans look into the buffer first.
 //!
 //! What costs one line and one fence without a log, and then is done, has no entry, if the buffer does
 //! not have its key: a record of the Bnode that is removed, a value of one word that is replaced. The
@@ -39,6 +40,7 @@ mod budget;
 mod cells;
 mod restore;
 mod scan;
+mod sweep;
 mod tend;
 mod write;
 
@@ -46,6 +48,7 @@ mod write;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use pmindex_core::{Medium, PmError, Pool};
 
@@ -65,6 +68,8 @@ pub(crate) struct Buffering<M: Medium> {
     pub(crate) log: Log<M>,
     pub(crate) buffers: Buffers,
     budget: Budget,
+    /// Where the [`sweep`] goes on.
+    swept: AtomicU32,
 }
 
 impl<M: Medium> Buffering<M> {
@@ -73,7 +78,8 @@ impl<M: Medium> Buffering<M> {
         let there = !pool.pm().load(&root.log).is_null();
         let log =
             if there { Log::open_serving(pool, &root.log) } else { Log::create(pool, &root.log) }?;
-        Ok(Self { log, buffers: Buffers::new(leaves)?, budget: Budget::unlimited() })
+        let (buffers, budget) = (Buffers::new(leaves)?, Budget::unlimited());
+        Ok(Self { log, buffers, budget, swept: AtomicU32::new(0) })
     }
 
     /// Fetches the buffer that the Mnode of this number most likely has, and whose number is not known

@@ -15,9 +15,9 @@ const AHEAD: u32 = 8;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Makes a checkpoint if one is due, and sees to who has a buffer. Whoever calls it holds no lock.
-    /// A log that cannot be looked after now (the pool is full) fills up, and then writes go past the
-    /// buffers.
+    /// Sweeps on and makes a checkpoint, if that is due, and sees to who has a buffer. Whoever calls it
+    /// holds no lock. A log that cannot be looked after now (the pool is full) fills up, and then writes
+    /// go past the buffers.
     #[inline(always)]
     pub(crate) fn tend(&self) {
         let Some(buffering) = self.buffering() else { return };
@@ -29,8 +29,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// A step of background work: a checkpoint, if one is due; else a buffer that goes to another leaf,
-    /// or is one too many. Returns whether there was any of it.
+    /// A step of background work: the sweep and a checkpoint, if they are due; else a buffer that goes to
+    /// another leaf, or is one too many. Returns whether there was any of it.
     pub(crate) fn tend_step(&self) -> Result<bool, IndexError> {
         let Some(buffering) = self.buffering() else { return Ok(false) };
         if self.tend_if_due(buffering)? {
@@ -39,12 +39,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.reassign(buffering)? || self.take_surplus(buffering)?)
     }
 
-    /// Makes a checkpoint if one is due.
+    /// Sweeps on, and makes a checkpoint, if that is due.
     #[cold]
     #[inline(never)]
     fn tend_if_due(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
+        let mut swept = false;
+        while self.sweep(buffering)? {
+            swept = true;
+        }
         if !buffering.log.note_wants() {
-            return Ok(false);
+            return Ok(swept);
         }
         if buffering.log.is_tight() {
             self.absorb_older(buffering)?;
@@ -117,6 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (pm, buffers) = (self.pm(), &buffering.buffers);
         let mut segments = Vec::new();
         let count = buffers.count();
+        heads.expect(buffers.live());
         for n in 0..count {
             // Each chain is some lines, far apart.
             if n + AHEAD < count {
@@ -152,7 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Lets every Bnode absorb its buffer, and merges those that are nearly empty then.
     ///
     /// # Cost
-    /// 2 fences for each buffer that has something.
+    /// 2 fences for every 16 buffers that have something.
     ///
     /// # Errors
     /// The medium's.
@@ -160,8 +165,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Some(buffering) = self.buffering() else { return Ok(()) };
         self.pool.check_writable()?;
         self.make_ready()?;
+        self.sweep_all(buffering)?;
+        // And those that somebody had locked.
         for buffer in buffering.buffers.indices() {
-            if let Some(low) = self.absorb_by_number(buffering, buffer)? {
+            if !buffering.buffers.is_settled(buffer)
+                && let Some(low) = self.absorb_by_number(buffering, buffer)?
+            {
                 self.merge_beside(&low.route::<K>());
             }
         }

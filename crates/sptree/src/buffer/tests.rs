@@ -1,9 +1,10 @@
 //! Buffers: what recovery must not bring back, and what comes back to the pool.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Counting, Mapped, Medium, Pool};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{Datum, Probe, Route};
 
 use super::cells::{BYTES, Buffers};
 use crate::SpTree;
@@ -245,6 +246,12 @@ fn the_leaves_that_are_written_most_have_the_buffers() {
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
 }
 
+/// The Mnode of a key.
+fn mnode<M: Medium>(tree: &Buffered<M>, key: u64) -> &crate::middle::Mnode {
+    let probe = Probe::<u64>::new(&key).expect("a key");
+    tree.locate(&Route::to(&probe)).node
+}
+
 /// Fences of so many writes to leaves at random.
 fn fences_at_random(buffers: u64, writes: usize) -> u64 {
     const LEAVES: u64 = 200;
@@ -335,6 +342,95 @@ fn the_record_that_fills_a_buffer_takes_no_entry() {
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2 + 2 + 1, 2, 2 + 2));
     let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 4);
+}
+
+/// Log segments that a tree has, right after a checkpoint.
+fn segments_of<M: Medium>(tree: &Buffered<M>) -> usize {
+    assert!(tree.make_checkpoint().expect("room"));
+    tree.buffering().expect("some").log.blocks().expect("sound").len()
+}
+
+/// A leaf that is written once and no more keeps its entry in the log until the sweep comes by: the log
+/// is as long as one round of it, however much is written.
+#[test]
+fn the_log_is_as_long_as_a_round_of_the_sweep() {
+    const LEAVES: u64 = 100;
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let tree = spread(&pool, LEAVES, LEAVES);
+    let buffering = tree.buffering().expect("some");
+    let number = |leaf: u64| tree.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
+    let idle = number(LEAVES - 1);
+    let (mut most, mut least) = (0, usize::MAX);
+    for round in 0..20 {
+        rewrite(&tree, 16 * (LEAVES - 1), round);
+        assert!(!buffering.buffers.is_settled(idle), "an entry of its own");
+        for (leaf, slot) in scattered(LEAVES - 1).zip(scattered(8)).take(600) {
+            rewrite(&tree, 16 * leaf + slot, round);
+        }
+        assert!(buffering.buffers.is_settled(idle), "round {round}");
+        let segments = segments_of(&tree);
+        (most, least) = (most.max(segments), least.min(segments));
+    }
+    assert!(most <= least + least / 2, "{least} to {most} blocks");
+    assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+    let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
+    assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+}
+
+/// Eight buffers that the sweep absorbs together take two fences, and nothing is lost with the log.
+#[test]
+fn buffers_that_are_absorbed_together_share_their_fences() {
+    let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
+    let tree: Buffered<Counting> = spread(&pool, 9, 9);
+    let buffering = tree.buffering().expect("some");
+    tree.drain().expect("room");
+    // Nothing is due until the entries of eight leaves are old: by those of the ninth.
+    let forget = || assert!(buffering.log.take_appended(1, u32::MAX) < u32::MAX);
+    for leaf in 0..8 {
+        rewrite(&tree, 16 * leaf, 2);
+    }
+    forget();
+    for round in 0..100 {
+        assert!(tree.remove(&128).expect("intact").is_some());
+        forget();
+        assert!(tree.insert(&128, &round).expect("room"));
+        forget();
+    }
+    buffering.swept.store(0, Relaxed);
+    buffering.log.note_appended(16);
+    pool.pm().reset();
+    assert!(tree.sweep(buffering).expect("room"));
+    assert_eq!(pool.pm().counts().fences, 2);
+    for leaf in 0..8 {
+        let buffer = tree.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
+        assert!(buffering.buffers.is_settled(buffer));
+    }
+    assert!(!tree.sweep(buffering).expect("room"), "not due");
+    let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
+    assert_eq!(tree.check().expect("sound"), 72);
+}
+
+/// The sweep passes what somebody else has locked, and comes by again.
+#[test]
+fn the_sweep_does_not_wait_for_a_lock_twice_nor_skip_its_neighbours() {
+    let (_, tree) = tree();
+    let buffering = tree.buffering().expect("some");
+    tree.bulk_load(&mut (0..4).flat_map(keys_of).map(|key| (key, 0))).expect("room");
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let tree = &tree;
+            scope.spawn(move || {
+                for round in 0..3000 {
+                    rewrite(tree, 16 * (round % 4) + thread, round);
+                }
+            });
+        }
+        for _ in 0..3000 {
+            buffering.log.note_appended(8);
+            tree.sweep(buffering).expect("room");
+        }
+    });
+    assert_eq!(tree.check().expect("sound"), 32);
 }
 
 #[test]

@@ -49,6 +49,11 @@ impl Heads {
         Self::new(capacity)
     }
 
+    /// There are about so many chains: room for their heads at once.
+    pub fn expect(&mut self, chains: u64) {
+        self.words.reserve(chains as usize * HEAD_WORDS);
+    }
+
     /// A chain that has entries, and all segments that they are in.
     pub fn add(&mut self, id: u64, chain: Chain, segments: impl IntoIterator<Item = u16>) {
         let head = Head { id, location: chain.head, seq: chain.seq };
@@ -245,12 +250,37 @@ impl<M: Medium> Log<M> {
         Err(PmError::Corrupt { what: "the length of a checkpoint", offset: self.root.offset() })
     }
 
-    /// Whether the log may want to be looked after: a checkpoint is due, or it is tight. Told by what
-    /// changes that, so asking costs nothing.
+    /// Whether the log may want to be looked after: a checkpoint is due, it is tight, or it has
+    /// [grown](Self::take_appended). Told by what changes that, so asking costs nothing.
     #[inline(always)]
     #[must_use]
     pub fn wants(&self) -> bool {
         self.wanting.load(Relaxed)
+    }
+
+    /// Lines were appended.
+    #[cold]
+    pub(crate) fn note_appended(&self, lines: u32) {
+        self.appended.fetch_add(lines.into(), Relaxed);
+        self.wanting.store(true, Relaxed);
+    }
+
+    /// About how many lines were appended after the first entry of a segment.
+    pub(crate) fn age(&self, segment: u16) -> u64 {
+        let made =
+            self.segments.get(segment).map_or(0, |known| self.segments.after(known.sequence));
+        made * u64::from(usual_lines(self.pool.len()))
+    }
+
+    /// Takes note of `each` appended lines as often as so many were, `most` times at most; returns how
+    /// often. They are counted when a segment is full, and before that some dozens at once.
+    pub(crate) fn take_appended(&self, each: u64, most: u32) -> u32 {
+        let appended = self.appended.load(Relaxed);
+        let taken = (appended / each).min(most.into());
+        // Somebody else is at it, otherwise.
+        let left = appended - each * taken;
+        let ours = self.appended.compare_exchange(appended, left, Relaxed, Relaxed).is_ok();
+        if ours { taken as u32 } else { 0 }
     }
 
     /// Whether a checkpoint is due, or the log tight, which [`wants`](Self::wants) says from now on.

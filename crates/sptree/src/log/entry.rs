@@ -79,7 +79,7 @@ pub struct Entry<'p> {
 }
 
 /// Lines of an entry with a payload of so many words.
-pub(super) fn lines_for(payload: usize) -> usize {
+pub(crate) const fn lines_for(payload: usize) -> usize {
     (HEADER + payload).div_ceil(LINE_WORDS)
 }
 

@@ -59,6 +59,7 @@ use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
 pub use chain::{Chain, IdHasher};
 pub use checkpoint::Heads;
 pub(crate) use entry::SEQ_MAX;
+pub(crate) use entry::lines_for;
 pub use entry::{Entry, Kind, Record};
 pub use lane::{Appended, Batch};
 pub(crate) use layout::FORMAT;
@@ -83,8 +84,11 @@ pub struct Log<M: Medium = Mapped> {
     /// No entry of the log has a greater sequence number.
     greatest: AtomicU64,
     checkpointing: AtomicBool,
-    /// Whether a checkpoint is due, or the log tight, as of the last segment made or checkpoint.
+    /// Whether a checkpoint is due, or the log tight, as of the last segment made or checkpoint; or
+    /// lines were appended that nobody has taken note of.
     wanting: AtomicBool,
+    /// Lines appended of which nobody has taken note, by whole strides and segments.
+    appended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
 }

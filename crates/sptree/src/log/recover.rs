@@ -99,6 +99,7 @@ impl<M: Medium> Log<M> {
             greatest: AtomicU64::new(0),
             checkpointing: AtomicBool::new(false),
             wanting: AtomicBool::new(true),
+            appended: AtomicU64::new(0),
             checkpoint_lines: AtomicU64::new(0),
         };
         let source = log.find_source()?;

@@ -128,6 +128,11 @@ impl Segments {
         self.next_sequence.fetch_add(1, AcqRel)
     }
 
+    /// How many segments were made after the one of this sequence.
+    pub(super) fn after(&self, sequence: u64) -> u64 {
+        self.next_sequence.load(Relaxed).saturating_sub(sequence + 1)
+    }
+
     /// How many segments there can be.
     pub(super) fn capacity(&self) -> u32 {
         self.places.len() as u32
