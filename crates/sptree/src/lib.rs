@@ -75,6 +75,7 @@ mod low;
 mod mend;
 mod merge;
 mod middle;
+mod order;
 mod range;
 mod recover;
 mod salvage;
