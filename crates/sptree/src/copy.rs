@@ -14,6 +14,9 @@ use crate::middle::{Mnode, NONE};
 use crate::order::{Order, fetch_blocks};
 use crate::tree::SpTree;
 
+/// How far ahead of the record that is copied the rest of another one's block is fetched.
+const AHEAD: usize = 6;
+
 /// Which records of a Bnode a scan did not take.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Outside {
@@ -210,17 +213,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let within = start..end.max(start);
         let cut = within.len() > wanted.most;
         let within = start..start + within.len().min(wanted.most);
+        let taking = within.len();
         if K::SHAPE.is_bytes() {
-            for at in within.clone() {
+            let more = wanted.most > within.len() && end == count;
+            let mut next = more.then(|| self.next_blocks(node)).flatten().into_iter().flatten();
+            for at in within.clone().take(AHEAD) {
                 order.block(at).fetch_rest(pm);
             }
-            if wanted.most > within.len() && end == count {
-                self.fetch_next_blocks(node);
-            }
             for at in within {
+                if at + AHEAD < start + taking {
+                    order.block(at + AHEAD).fetch_rest(pm);
+                }
+                for block in next.by_ref().take(2) {
+                    RecordBlock::prefetch(pool, block);
+                }
                 let slot = bnode.slot(order.slot(at));
                 items.push(Slot::<K, V>::record_in(pm, slot, order.block(at))?);
             }
+            next.for_each(|block| RecordBlock::prefetch(pool, block));
         } else {
             let blocks = within.clone().map(|at| order.slot(at));
             if Slot::<K, V>::HAS_BLOCK {
@@ -260,15 +270,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(from)
     }
 
-    /// Fetches the first lines of the blocks of an Mnode's right neighbour. A hint.
-    fn fetch_next_blocks(&self, node: &Mnode) {
+    /// The blocks of an Mnode's right neighbour. Racing: hints.
+    fn next_blocks(&self, node: &Mnode) -> Option<impl Iterator<Item = u64>> {
         let next = self.middle.next(node);
         if next == NONE {
-            return;
+            return None;
         }
         let next = self.middle.get(next);
-        let Ok(bnode) = self.bnode(self.middle.dram.load(&next.bnode)) else { return };
-        let taken = self.middle.taken(next, LEAF);
-        fetch_blocks(&self.pool, &bnode, bits(taken.slots()).filter(|&i| i < LEAF));
+        let bnode = self.bnode(self.middle.dram.load(&next.bnode)).ok()?;
+        let slots = bits(self.middle.taken(next, LEAF).slots()).filter(|&i| i < LEAF);
+        Some(slots.map(move |i| Slot::<K, V>::block(self.pm(), bnode.slot(i))))
     }
 }
