@@ -205,7 +205,7 @@ mod tests {
         let mut op = pool.op().expect("a slot");
         let block =
             op.reserve_bytes(RecordBlock::size_for(key.len(), value.len()), 8).expect("room");
-        RecordBlock::write(&pool, block.ptr(), key, &value).expect("in bounds");
+        RecordBlock::fill(&pool, block.ptr(), key, &value).expect("in bounds");
         let offset = block.ptr().offset();
         let words = pool.words(offset, 3).expect("in bounds");
         pool.pm().store_word(&words[2], u64::MAX << 32 | pool.pm().load_word(&words[2]));

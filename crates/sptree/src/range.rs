@@ -114,7 +114,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        let mut first = Vec::with_capacity(1);
+        self.iter().append_to(1, &mut first)?;
+        Ok(first.pop())
     }
 
     /// The greatest record.
