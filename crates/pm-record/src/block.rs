@@ -51,6 +51,9 @@ pub struct RecordBlock<'p> {
 }
 
 impl<'p> RecordBlock<'p> {
+    /// No block: nothing in it.
+    pub const EMPTY: Self = Self { lengths: Lengths { key: 0, value: 0 }, words: &[] };
+
     /// The block at `offset`.
     ///
     /// # Errors
@@ -147,6 +150,39 @@ impl<'p> RecordBlock<'p> {
         self.lengths.key == probe.len() && self.cmp_key(pm, probe).is_eq()
     }
 
+    /// Bytes of the key.
+    #[inline(always)]
+    #[must_use]
+    pub fn key_len(&self) -> usize {
+        self.lengths.key
+    }
+
+    /// Word `word` of the key as a number that orders keys which agree before it: most significant byte
+    /// first, zeros behind the end.
+    #[inline(always)]
+    pub fn key_word<M: Medium>(&self, pm: &M, word: usize) -> u64 {
+        match self.lengths.key.saturating_sub(8 * word) {
+            0 => 0,
+            rest => {
+                let beyond = 64 - 8 * rest.min(8);
+                pm.load_word(&self.words[1 + word]).swap_bytes() >> beyond << beyond
+            }
+        }
+    }
+
+    /// Fetches what follows the first line of the block: a few lines, after which the hardware has seen
+    /// where this goes. A hint.
+    #[inline(always)]
+    pub fn fetch_rest<M: Medium>(&self, pm: &M) {
+        const WORDS: usize = LINE / 8;
+        for at in (WORDS..self.words.len().min(PREFETCHED * WORDS)).step_by(WORDS) {
+            pm.prefetch(&self.words[at]);
+        }
+        if let Some(last) = self.words.last().filter(|_| self.words.len() < PREFETCHED * WORDS) {
+            pm.prefetch(last);
+        }
+    }
+
     /// Copies the key out.
     pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.key_part(), self.lengths.key)
@@ -155,5 +191,29 @@ impl<'p> RecordBlock<'p> {
     /// Copies the value out.
     pub fn value<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.value_part(), self.lengths.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_key_order_it_and_end_with_it_whatever_stands_behind() {
+        let pool = Pool::emulated(8 << 20).expect("memory");
+        let (key, value) = (b"twelve bytes", [0xff; 30]);
+        let mut op = pool.op().expect("a slot");
+        let block =
+            op.reserve_bytes(RecordBlock::size_for(key.len(), value.len()), 8).expect("room");
+        RecordBlock::fill(&pool, block.ptr(), key, &value).expect("in bounds");
+        let offset = block.ptr().offset();
+        let words = pool.words(offset, 3).expect("in bounds");
+        pool.pm().store_word(&words[2], u64::MAX << 32 | pool.pm().load_word(&words[2]));
+        let block = RecordBlock::at(&pool, offset).expect("intact");
+        let word = |at| block.key_word(pool.pm(), at);
+        assert_eq!(block.key_len(), 12);
+        assert_eq!(word(0), u64::from_be_bytes(*b"twelve b"));
+        assert_eq!(word(1), u64::from_be_bytes(*b"ytes\0\0\0\0"));
+        assert_eq!((word(2), word(40)), (0, 0));
     }
 }

@@ -234,6 +234,22 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Ok((Self::key(pool, slot)?, Self::value(pool, slot)?))
     }
 
+    /// Copies key and value out, if the key is a byte string in `block`.
+    #[inline]
+    pub fn record_in<M: Medium>(
+        pm: &M,
+        slot: &[PmU64],
+        block: &RecordBlock<'_>,
+    ) -> Result<(K, V), PmError> {
+        let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+        let key = Self::key_in(pm, slot, offset, block)?;
+        let value = match V::SHAPE {
+            Shape::Inline(n) => V::from_words(&read_inline(pm, &slot[Self::KEY_WORDS..][..n])[..n]),
+            Shape::Bytes => Self::value_in(pm, offset, block)?,
+        };
+        Ok((key, value))
+    }
+
     /// The byte-string key in the block at `offset`.
     #[inline(always)]
     fn key_in<M: Medium>(

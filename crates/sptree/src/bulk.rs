@@ -243,7 +243,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let mut image = Image::new();
                 for (key, _) in part {
                     // The tags, for the Mnode; no record yet.
-                    image.push(&Probe::<K>::of_stored(key), |_| {})?;
+                    image.push(tag_of(&Probe::<K>::of_stored(key)), |_| {})?;
                 }
                 self.group.push((image, low));
                 self.link_group()?;
@@ -253,7 +253,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut image = Image::<K, V, LEAF>::new();
         for (key, value) in part {
             let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
-            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+            image.push(tag_of(&probe), |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
         }
         let Some(low) = low else {
             let pm = self.tree.pm();

@@ -1,22 +1,39 @@
 //! The records of one Bnode, in order, as scans take them.
 
-use std::collections::VecDeque;
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{RecordBlock, Route, Slot};
+use pmindex_record::{Probe, RecordBlock, Route, Slot};
 
 use crate::access::At;
 use crate::layout::{MAX_LEAF, Taken, bits};
 use crate::leaf::Bnode;
 use crate::middle::{Mnode, NONE};
+use crate::order::{Order, fetch_blocks};
 use crate::tree::SpTree;
 
+/// How far ahead of the record that is copied the rest of another one's block is fetched.
+const AHEAD: usize = 6;
+
 /// Which records of a Bnode a scan did not take.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Outside {
+    /// Some are below the bounds.
     pub(crate) below: bool,
+    /// Some are above the bounds.
     pub(crate) above: bool,
+    /// Some are within the bounds, and were not wanted yet.
+    pub(crate) cut: bool,
+}
+
+/// What a scan wants of a Bnode.
+pub(crate) struct Wanted<'b, K> {
+    pub(crate) lower: &'b Bound<K>,
+    pub(crate) upper: &'b Bound<K>,
+    /// The least so many.
+    pub(crate) most: usize,
 }
 
 /// Room for a private copy of a Bnode.
@@ -77,25 +94,31 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         at
     }
 
-    /// The records of a Bnode that lie between the bounds, ascending; `None` if it has changed.
+    /// Appends the records of a Bnode that are wanted, ascending; `None` if it has changed. Whatever
+    /// goes wrong, nothing is appended.
     pub(crate) fn copy_out(
         &self,
         at: &At<'_>,
-        bounds: (&Bound<K>, &Bound<K>),
+        wanted: &Wanted<'_, K>,
         scratch: &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
+        let before = items.len();
         let taken = self.middle.taken(at.node, LEAF);
         let copied = self.bnode(at.bnode).and_then(|bnode| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
-                Ok(self.copy_one_word(at.node, &bnode, taken, bounds, scratch, items))
+                Ok(self.copy_one_word(at.node, &bnode, taken, wanted, scratch, items))
+            } else if Self::BUFFERED {
+                self.copy_with_buffer(at.node, &bnode, taken, wanted, items)
             } else {
-                let outside = self.copy_any(&bnode, taken, bounds, items)?;
-                Ok(self.overlay(at.node, bounds, outside, items))
+                self.copy_any(at.node, &bnode, taken, wanted, items)
             }
         });
-        if !at.validate(self.pm()) {
-            items.clear();
+        let valid = at.validate(self.pm());
+        if !valid || copied.is_err() {
+            items.truncate(before);
+        }
+        if !valid {
             self.pm().spin();
             return None;
         }
@@ -109,9 +132,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         taken: Taken,
-        (lower, upper): (&Bound<K>, &Bound<K>),
+        &Wanted { lower, upper, most }: &Wanted<'_, K>,
         Scratch(copy): &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Outside {
         let slot_of = |i: usize| i * Slot::<K, V>::WORDS;
         let used = MAX_LEAF - taken.slots().leading_zeros() as usize;
@@ -121,7 +144,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let buffered = LEAF..copy.len() / Slot::<K, V>::WORDS;
         let (mut keys, mut places) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
-        let mut outside = Outside { below: false, above: false };
+        let mut outside = Outside::default();
         for i in bits(slots).chain(buffered) {
             if count == MAX_LEAF {
                 break; // not of one version: to be done again
@@ -135,46 +158,127 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             places[count] = i as u8;
             count += usize::from(!(low || high));
         }
+        outside.cut = count > most;
         let mut order = [0; 64];
-        for &rank in rank_sort(&keys[..count], &mut order) {
+        for &rank in rank_sort(&keys[..count], &mut order).iter().take(most) {
             let slot = slot_of(usize::from(places[usize::from(rank)]));
             let record = &copy[slot..slot + Slot::<K, V>::WORDS];
-            items.push_back((K::from_words(&record[..1]), V::from_words(&record[1..])));
+            items.push((K::from_words(&record[..1]), V::from_words(&record[1..])));
         }
         outside
     }
 
-    /// Any keys, record by record.
-    fn copy_any(
+    /// Keys of several words and a buffer, which may take out or put in any record.
+    fn copy_with_buffer(
         &self,
+        node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         taken: Taken,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut VecDeque<(K, V)>,
+        wanted: &Wanted<'_, K>,
+        items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
-        let mut outside = Outside { below: false, above: false };
-        self.fetch_blocks(bnode, taken);
-        for i in bits(taken.slots()) {
-            let key = Slot::<K, V>::key(&self.pool, bnode.slot(i))?;
-            if above(&key, upper) {
-                outside.above = true;
-            } else if below(&key, lower) {
-                outside.below = true;
-            } else {
-                items.push_back((key, Slot::<K, V>::value(&self.pool, bnode.slot(i))?));
-            }
-        }
-        items.make_contiguous().sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let (all, mut merged) = (Wanted { most: usize::MAX, ..*wanted }, Vec::new());
+        let outside = self.copy_any(node, bnode, taken, &all, &mut merged)?;
+        let bounds = (wanted.lower, wanted.upper);
+        let mut outside = self.overlay(node, bounds, outside, &mut merged);
+        outside.cut = merged.len() > wanted.most;
+        merged.truncate(wanted.most);
+        items.append(&mut merged);
         Ok(outside)
     }
 
-    /// Fetches the blocks of some slots: of all the first lines, then the rest. A hint.
-    fn fetch_blocks(&self, bnode: &Bnode<'_, K, V, LEAF>, slots: Taken) {
-        if !Slot::<K, V>::HAS_BLOCK {
-            return;
+    /// Any keys: put in order where they are, then what is wanted is copied, while the rest of the
+    /// blocks and the next Bnode's are on their way.
+    fn copy_any(
+        &self,
+        node: &Mnode,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        taken: Taken,
+        wanted: &Wanted<'_, K>,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<Outside, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let order = Order::of(pool, bnode, taken)?;
+        let count = order.len();
+        let start = match wanted.lower {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => self.first_from(bnode, &order, key, Ordering::is_lt)?,
+            Bound::Excluded(key) => self.first_from(bnode, &order, key, Ordering::is_le)?,
+        };
+        let end = match wanted.upper {
+            Bound::Unbounded => count,
+            Bound::Included(key) => self.first_from(bnode, &order, key, Ordering::is_le)?,
+            Bound::Excluded(key) => self.first_from(bnode, &order, key, Ordering::is_lt)?,
+        };
+        let within = start..end.max(start);
+        let cut = within.len() > wanted.most;
+        let within = start..start + within.len().min(wanted.most);
+        let taking = within.len();
+        if K::SHAPE.is_bytes() {
+            let more = wanted.most > within.len() && end == count;
+            let mut next = more.then(|| self.next_blocks(node)).flatten().into_iter().flatten();
+            for at in within.clone().take(AHEAD) {
+                order.block(at).fetch_rest(pm);
+            }
+            for at in within {
+                if at + AHEAD < start + taking {
+                    order.block(at + AHEAD).fetch_rest(pm);
+                }
+                for block in next.by_ref().take(2) {
+                    RecordBlock::prefetch(pool, block);
+                }
+                let slot = bnode.slot(order.slot(at));
+                items.push(Slot::<K, V>::record_in(pm, slot, order.block(at))?);
+            }
+            next.for_each(|block| RecordBlock::prefetch(pool, block));
+        } else {
+            let blocks = within.clone().map(|at| order.slot(at));
+            if Slot::<K, V>::HAS_BLOCK {
+                fetch_blocks(pool, bnode, blocks.clone());
+                blocks.clone().for_each(|i| {
+                    RecordBlock::prefetch_rest(pool, Slot::<K, V>::block(pm, bnode.slot(i)));
+                });
+            }
+            for i in blocks {
+                items.push(Slot::<K, V>::record(pool, bnode.slot(i))?);
+            }
         }
-        let blocks = || bits(slots.slots()).map(|i| Slot::<K, V>::block(self.pm(), bnode.slot(i)));
-        blocks().for_each(|block| RecordBlock::prefetch(&self.pool, block));
-        blocks().for_each(|block| RecordBlock::prefetch_rest(&self.pool, block));
+        Ok(Outside { below: start > 0, above: end < count, cut })
+    }
+
+    /// Where in order the records begin whose keys are not `before` `bound`.
+    fn first_from(
+        &self,
+        bnode: &Bnode<'_, K, V, LEAF>,
+        order: &Order<'_>,
+        bound: &K,
+        before: impl Fn(Ordering) -> bool,
+    ) -> Result<usize, PmError> {
+        let probe = Probe::of_stored(bound);
+        let (mut from, mut to) = (0, order.len());
+        // Of most Bnodes a scan takes all: their first record says so.
+        let mut middle = 0;
+        while from < to {
+            let slot = bnode.slot(order.slot(middle));
+            if before(Slot::<K, V>::cmp_key(&self.pool, slot, &probe)?) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+            middle = from.midpoint(to);
+        }
+        Ok(from)
+    }
+
+    /// The blocks of an Mnode's right neighbour. Racing: hints.
+    fn next_blocks(&self, node: &Mnode) -> Option<impl Iterator<Item = u64>> {
+        let next = self.middle.next(node);
+        if next == NONE {
+            return None;
+        }
+        let next = self.middle.get(next);
+        let bnode = self.bnode(self.middle.dram.load(&next.bnode)).ok()?;
+        let slots = bits(self.middle.taken(next, LEAF).slots()).filter(|&i| i < LEAF);
+        Some(slots.map(move |i| Slot::<K, V>::block(self.pm(), bnode.slot(i))))
     }
 }

@@ -9,9 +9,9 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Route};
+use pmindex_record::{Probe, Route, Slot};
 
-use crate::layout::{Next, Taken};
+use crate::layout::{Next, Taken, bits};
 use crate::leaf::{Bnode, in_order};
 use crate::low::Low;
 use crate::tree::SpTree;
@@ -34,7 +34,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let route = low.route::<K>();
             let mut room = [0; 32];
             let low = route.encoded::<K>(&mut room);
-            for (key, slot) in bnode.sorted(pool, taken)? {
+            for slot in bits(taken.slots()).filter(|&slot| slot < LEAF) {
+                let key = Slot::<K, V>::key(pool, bnode.slot(slot))?;
                 let probe = Probe::of_stored(&key);
                 if Route::to(&probe).encoded::<K>(&mut [0; 32]) >= low {
                     kept = kept.without(slot);

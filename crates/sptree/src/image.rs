@@ -2,9 +2,9 @@
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::Slot;
 
-use crate::layout::{Geometry, MAX_LEAF, Next, Taken, tag_of};
+use crate::layout::{Geometry, MAX_LEAF, Next, Taken};
 
 /// A Bnode in the making, in private memory.
 pub(crate) struct Image<K, V, const LEAF: usize> {
@@ -19,22 +19,17 @@ impl<K: Key, V: Value, const LEAF: usize> Image<K, V, LEAF> {
         Self { words, taken: Taken::default(), record: std::marker::PhantomData }
     }
 
-    /// Puts a record in: `fill` writes its slot.
+    /// Puts a record with this tag in: `fill` writes its slot.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the Bnode is full.
-    pub(crate) fn push(
-        &mut self,
-        probe: &Probe<'_, K>,
-        fill: impl FnOnce(&mut [u64]),
-    ) -> Result<(), PmError> {
+    pub(crate) fn push(&mut self, tag: u8, fill: impl FnOnce(&mut [u64])) -> Result<(), PmError> {
         let Some(i) = self.taken.free_slot(LEAF) else {
             return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
         };
         let words = Slot::<K, V>::WORDS;
         fill(&mut self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]);
-        self.words[Geometry::<K, V, LEAF>::TAGS + i / 8] |=
-            u64::from(tag_of(probe)) << (8 * (i % 8));
+        self.words[Geometry::<K, V, LEAF>::TAGS + i / 8] |= u64::from(tag) << (8 * (i % 8));
         self.taken = self.taken.with(i);
         Ok(())
     }

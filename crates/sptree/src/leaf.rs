@@ -25,9 +25,7 @@
 
 use std::marker::PhantomData;
 
-use pmindex_core::{
-    Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
-};
+use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Datum, Pending, Probe, RecordBlock, Route, Slot};
 
@@ -224,40 +222,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
             }
         }
         Ok(None)
-    }
-
-    /// The keys with their slots, in order. Not racing, or validate.
-    pub(crate) fn sorted<M: Medium>(
-        &self,
-        pool: &Pool<M>,
-        taken: Taken,
-    ) -> Result<Vec<(K, usize)>, PmError> {
-        let mut keys = Vec::with_capacity(LEAF);
-        if K::SHAPE == Shape::Inline(1) {
-            self.sort_words(pool.pm(), taken, &mut keys);
-            return Ok(keys);
-        }
-        for i in bits(taken.slots()).filter(|&i| i < LEAF) {
-            keys.push((Slot::<K, V>::key(pool, self.slot(i))?, i));
-        }
-        keys.sort_unstable();
-        Ok(keys)
-    }
-
-    /// One-word keys: their words order them.
-    fn sort_words(&self, pm: &impl Medium, taken: Taken, keys: &mut Vec<(K, usize)>) {
-        let (mut words, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
-        let mut count = 0;
-        for i in bits(taken.slots()).filter(|&i| i < LEAF) {
-            words[count] = pm.load_word(&self.slot(i)[0]);
-            slots[count] = i as u8;
-            count += 1;
-        }
-        let mut order = [0; 64];
-        keys.extend(rank_sort(&words[..count], &mut order).iter().map(|&rank| {
-            let rank = usize::from(rank);
-            (K::from_words(&words[rank..=rank]), usize::from(slots[rank]))
-        }));
     }
 
     /// Stores the tag of slot `i`.

@@ -28,8 +28,8 @@
 //! * **A guide before the radix tree.** A search asks a small table of places of the key range first,
 //!   and waits for one line where the radix tree has two or three on its way. A table that is wrong, or
 //!   knows nothing, costs a step; see [`guide`].
-//! * **A scan sorts its private copy**, by SIMD rank. An order kept in the Bnode would have to be
-//!   written by readers.
+//! * **A scan sorts its private copy**, by SIMD rank: of the keys, or of the bytes that tell
+//!   byte strings apart (see [`order`]). An order kept in the Bnode would have to be written by readers.
 //! * **Memory of Bnodes is reused at once.** The backup forgets a Bnode durably before it leaves the
 //!   list, so what the backup names after a crash is a Bnode of the list.
 //!
@@ -75,6 +75,7 @@ mod low;
 mod mend;
 mod merge;
 mod middle;
+mod order;
 mod range;
 mod recover;
 mod salvage;

@@ -18,7 +18,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{OwnedRoute, Probe, Route};
 
 use crate::access::At;
-use crate::copy::Scratch;
+use crate::copy::{Outside, Scratch, Wanted};
 use crate::middle::NONE;
 use crate::tree::SpTree;
 
@@ -114,7 +114,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        let mut first = Vec::with_capacity(1);
+        self.iter().append_to(1, &mut first)?;
+        Ok(first.pop())
     }
 
     /// The greatest record.
@@ -159,12 +161,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         })
     }
 
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
+    /// Appends what is next at the front, `most` records at most; nothing at the end.
+    fn copy_front(&mut self, most: usize, items: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        let (tree, before) = (self.tree, items.len());
         // Bnodes that give nothing: of an intact list never more than there are.
         let mut barren = 0;
         tree.make_ready()?;
-        while self.front_items.is_empty() {
+        while items.len() == before {
             let Some(at) = self.front_leaf() else {
                 self.front = Front::End;
                 return Ok(());
@@ -173,16 +176,27 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let what = "the list of Bnodes has no end";
                 return Err(PmError::Corrupt { what, offset: at.bnode }.into());
             }
-            let bounds = (&self.lower, &self.upper);
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
+            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most };
+            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, items);
             let Some(outside) = copied else { continue };
             barren += 1;
-            self.front = if outside?.above { Front::End } else { Front::After(at) };
-            if let Some((greatest, _)) = self.front_items.back() {
+            self.front = match outside? {
+                Outside { cut: true, .. } => Front::Bound,
+                Outside { above: true, .. } => Front::End,
+                _ => Front::After(at),
+            };
+            if let Some((greatest, _)) = items[before..].last() {
                 self.lower = Bound::Excluded(greatest.clone());
             }
         }
         Ok(())
+    }
+
+    fn fill_front(&mut self) -> Result<(), IndexError> {
+        let mut items = Vec::from(std::mem::take(&mut self.front_items));
+        let copied = self.copy_front(usize::MAX, &mut items);
+        self.front_items = items.into();
+        copied
     }
 
     /// The Mnode to read next at the back.
@@ -200,24 +214,26 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn fill_back(&mut self) -> Result<(), IndexError> {
         let tree = self.tree;
         tree.make_ready()?;
-        while self.back_items.is_empty() {
+        let mut items = Vec::from(std::mem::take(&mut self.back_items));
+        while items.is_empty() {
             let Some(at) = self.back_leaf() else {
                 self.back = Back::End;
                 return Ok(());
             };
-            let bounds = (&self.lower, &self.upper);
+            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most: usize::MAX };
             let first = tree.middle.prev(at.node) == NONE;
             let low = (!first).then(|| tree.middle.low_route(at.node));
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.back_items);
+            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, &mut items);
             let Some(outside) = copied else { continue };
             self.back = match low {
                 Some(low) if !outside?.below => Back::Below(low),
                 _ => Back::End,
             };
-            if let Some((least, _)) = self.back_items.front() {
+            if let Some((least, _)) = items.first() {
                 self.upper = Bound::Excluded(least.clone());
             }
         }
+        self.back_items = items.into();
         Ok(())
     }
 
@@ -227,17 +243,14 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        let mut left = limit;
-        while left > 0 {
-            if self.front_items.is_empty() {
-                self.fill_front()?;
-            }
-            let taken = left.min(self.front_items.len());
-            if taken == 0 {
+        let end = out.len().saturating_add(limit);
+        out.extend(self.front_items.drain(..limit.min(self.front_items.len())));
+        while out.len() < end {
+            let before = out.len();
+            self.copy_front(end - before, out)?;
+            if out.len() == before {
                 break;
             }
-            out.extend(self.front_items.drain(..taken));
-            left -= taken;
         }
         Ok(())
     }

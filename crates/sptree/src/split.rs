@@ -18,16 +18,17 @@ use pmindex_record::{Probe, Separator, Slot};
 
 use crate::image::Image;
 use crate::layout::{Geometry, MAX_LEAF, Next, Taken};
-use crate::leaf::{Bnode, finish};
+use crate::leaf::finish;
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
+use crate::order::Order;
 use crate::tree::SpTree;
 use crate::write::Held;
 
 /// Which records move, and the low key of their Bnode.
-struct Plan<K> {
-    /// Keys and slots of the records that move.
-    moved: Vec<(K, usize)>,
+struct Plan {
+    /// Slots of the records that move, in the order of their keys.
+    moved: Vec<usize>,
     /// The bitmap without them.
     kept: Taken,
     low: Low,
@@ -60,7 +61,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<(), IndexError> {
         let plan = self.plan(&held, incoming)?;
         let mut splitting = Splitting::new(self, &held, &plan)?;
-        splitting.right = Some(self.split_bnode(&held.bnode, &plan)?);
+        splitting.right = Some(self.split_bnode(&held, &plan)?);
         splitting.complete();
         drop(splitting);
         drop(held.guard); // LIN
@@ -74,33 +75,36 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         held: &Held<'_, K, V, LEAF>,
         incoming: Option<&Probe<'_, K>>,
-    ) -> Result<Plan<K>, PmError> {
+    ) -> Result<Plan, PmError> {
         let left = &held.bnode;
-        let mut sorted = left.sorted(&self.pool, held.taken)?;
-        if sorted.len() < 2 {
+        let order = Order::of(&self.pool, left, held.taken)?;
+        let count = order.len();
+        if count < 2 {
             let what = "a full Bnode without records";
             return Err(PmError::Corrupt { what, offset: left.offset() });
         }
-        let appending = match (incoming, sorted.last()) {
-            (Some(probe), Some((_, last))) if self.middle.next(held.node) == NONE => {
-                Slot::<K, V>::cmp_key(&self.pool, left.slot(*last), probe)?.is_lt()
+        let appending = match incoming {
+            Some(probe) if self.middle.next(held.node) == NONE => {
+                let last = left.slot(order.slot(count - 1));
+                Slot::<K, V>::cmp_key(&self.pool, last, probe)?.is_lt()
             }
             _ => false,
         };
-        let keep = if appending { sorted.len() - 1 } else { sorted.len().div_ceil(2) };
-        let moved = sorted.split_off(keep);
-        let low = Low::between(&sorted[keep - 1].0, &moved[0].0, left.offset())?;
-        let kept = moved.iter().fold(held.taken, |taken, (_, slot)| taken.without(*slot));
+        let keep = if appending { count - 1 } else { count.div_ceil(2) };
+        let key = |at| Slot::<K, V>::key(&self.pool, left.slot(order.slot(at)));
+        let low = Low::between(&key(keep - 1)?, &key(keep)?, left.offset())?;
+        let moved: Vec<usize> = order.slots().skip(keep).collect();
+        let kept = moved.iter().fold(held.taken, |taken, &slot| taken.without(slot));
         Ok(Plan { moved, kept, low })
     }
 
     /// The persistent part.
-    fn split_bnode(&self, left: &Bnode<'_, K, V, LEAF>, plan: &Plan<K>) -> Result<Right, PmError> {
-        let (pool, pm) = (&*self.pool, self.pm());
+    fn split_bnode(&self, held: &Held<'_, K, V, LEAF>, plan: &Plan) -> Result<Right, PmError> {
+        let (pool, pm, left) = (&*self.pool, self.pm(), &held.bnode);
         let mut image = Image::<K, V, LEAF>::new();
-        for (key, from) in &plan.moved {
-            let words = left.slot(*from);
-            image.push(&Probe::<K>::of_stored(key), |slot| pm.read_words(words, slot))?;
+        for &from in &plan.moved {
+            let (tag, words) = (self.middle.tag(held.node, from), left.slot(from));
+            image.push(tag, |slot| pm.read_words(words, slot))?;
         }
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
@@ -118,8 +122,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if Slot::<K, V>::HAS_BLOCK {
             // Earlier tickets may name the words that no longer own a moved record's block.
             op.changes(left.bitmap_cell());
-            for (_, slot) in &plan.moved {
-                op.changes(&left.slot(*slot)[Slot::<K, V>::BLOCK_WORD]);
+            for &slot in &plan.moved {
+                op.changes(&left.slot(slot)[Slot::<K, V>::BLOCK_WORD]);
             }
         }
         op.prepare(filled.and(filled_low))?;
@@ -136,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 struct Splitting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     held: &'t Held<'t, K, V, LEAF>,
-    plan: &'t Plan<K>,
+    plan: &'t Plan,
     /// The Mnode that is to be, and its low key.
     index: u32,
     low: Separator,
@@ -155,7 +159,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn new(
         tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
         held: &'t Held<'t, K, V, LEAF>,
-        plan: &'t Plan<K>,
+        plan: &'t Plan,
     ) -> Result<Self, PmError> {
         let before = held.bnode.next(tree.pm()).offset();
         let index = tree.middle.alloc()?;
@@ -177,8 +181,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if tree.middle.next(self.held.node) != self.index {
             self.link_mnode(&right);
         }
-        for (_, slot) in &self.plan.moved {
-            tree.middle.put_tag(self.held.node, *slot, 0);
+        for &slot in &self.plan.moved {
+            tree.middle.put_tag(self.held.node, slot, 0);
         }
         tree.top.insert(pm, &tree.middle, &route, self.index);
         let high = tree.middle.high_of(tree.middle.get(self.index)).prefix;

@@ -2,8 +2,8 @@
 //!
 //! The rank of a key is the number of keys less than it, so n keys take n comparisons each, but
 //! vectors of comparisons and no mispredicted branch. To compare many at once the keys are cut to
-//! the 31 bits behind their common prefix; the rare cut that makes two keys equal, and equal keys,
-//! are seen by their ranks and left to the standard sort.
+//! the 31 bits behind their common prefix; keys that the cut makes equal, and equal keys, are seen
+//! by their ranks, and those alone are left to the standard sort.
 
 #[cfg(target_arch = "x86_64")]
 use super::{level::Level, x86_64::rank as avx512};
@@ -37,11 +37,28 @@ pub fn rank_sort<'a>(keys: &[u64], order: &'a mut [u8; MOST]) -> &'a [u8] {
     }
     let order = &mut order[..count];
     if seen != u64::MAX >> (64 - count) {
-        // Two keys have one rank.
-        order.iter_mut().zip(0..).for_each(|(place, index)| *place = index);
-        order.sort_unstable_by_key(|&index| (keys[usize::from(index)], index));
+        break_ties(keys, &ranks, order);
     }
     order
+}
+
+/// Completes an order in which some keys have one rank: the standard sort, for those alone.
+#[cold]
+#[inline(never)]
+fn break_ties(keys: &[u64], ranks: &[u32; MOST], order: &mut [u8]) {
+    // From its rank on, as many places as there are keys of that rank.
+    let mut free = u64::MAX >> (MOST - order.len());
+    for (index, &rank) in (0..).zip(&ranks[..order.len()]) {
+        let place = rank + (free >> rank).trailing_zeros();
+        free &= !(1 << place);
+        order[place as usize] = index;
+    }
+    let rank = |index: u8| ranks[usize::from(index)];
+    for tied in order.chunk_by_mut(|&a, &b| rank(a) == rank(b)) {
+        if tied.len() > 1 {
+            tied.sort_unstable_by_key(|&index| (keys[usize::from(index)], index));
+        }
+    }
 }
 
 /// How many of the first `count` keys are less than each, as far as 31 bits tell; the padding

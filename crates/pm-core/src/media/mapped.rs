@@ -1,7 +1,7 @@
 //! The production medium: a mapping, in whichever durability mode it really has.
 
 use core::cmp::Ordering;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, fence as cpu_fence};
 use std::sync::Arc;
 
@@ -226,6 +226,17 @@ impl Medium for Mapped {
         arch::bulk::read_words(self.level, src, dst);
     }
 
+    #[inline]
+    fn read_vec(&self, src: &[PmU64], len: usize) -> Vec<u8> {
+        let src = &src[..src.len().min(len.div_ceil(8))];
+        // Straight into the vector: what is loaded in wider parts than it was stored waits.
+        let words = src.iter().map(|cell| cell.atomic().load(Relaxed).to_le_bytes());
+        let mut bytes = words.collect::<Vec<_>>().into_flattened();
+        cpu_fence(Acquire);
+        bytes.truncate(len);
+        bytes
+    }
+
     #[inline(always)]
     fn match_byte(&self, src: &[PmU64], byte: u8) -> u64 {
         arch::bulk::match_byte(self.level, src, byte)
@@ -279,5 +290,25 @@ impl Medium for Mapped {
         }
         self.store_word(cell, value);
         self.flush_words(core::slice::from_ref(cell))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    #[test]
+    fn bytes_are_read_whatever_their_number_and_never_more_than_there_are() {
+        let pool = Pool::emulated(8 << 20).expect("memory");
+        let mut op = pool.op().expect("a slot");
+        let block = op.reserve_bytes(800, 64).expect("room");
+        let words = pool.words(block.ptr().offset(), 100).expect("in bounds");
+        let bytes: Vec<u8> = (0..800u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        pool.pm().write_bytes(words, &bytes);
+        for len in 0..=800 {
+            assert_eq!(pool.pm().read_vec(words, len), bytes[..len]);
+            assert_eq!(pool.pm().read_vec(&words[..10], len), bytes[..len.min(80)]);
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! What a buffer makes of the records of its Bnode: for scans, and verified.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
 
 use pmindex_core::{Medium, PmError};
@@ -23,7 +22,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         (lower, upper): (&Bound<K>, &Bound<K>),
         mut outside: Outside,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Outside {
         let Some((buffering, buffer)) = self.buffer_of(node) else { return outside };
         let buffers = &buffering.buffers;

@@ -9,6 +9,7 @@ use pmindex_record::{Datum, Probe, Route};
 use super::cells::{BYTES, Buffers};
 use crate::SpTree;
 use crate::log::{Location, SEQ_MAX};
+use crate::order::Order;
 
 type Buffered<M> = SpTree<u64, u64, M, 8, 4>;
 type Tree = Buffered<Mapped>;
@@ -189,7 +190,8 @@ fn with_buffer<M: Medium>(tree: &Buffered<M>) -> Vec<u64> {
     let mut keys = Vec::new();
     let having = tree.walk(|node, bnode, _| {
         if tree.middle.buffer(node).is_some() {
-            keys.push(bnode.sorted(&tree.pool, bnode.taken(tree.pm()))?[0].0);
+            let order = Order::of(&tree.pool, bnode, bnode.taken(tree.pm()))?;
+            keys.push(tree.pm().load_word(&bnode.slot(order.slot(0))[0]));
         }
         Ok(())
     });
