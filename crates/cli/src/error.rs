@@ -46,6 +46,14 @@ pub(crate) enum CliError {
         /// How.
         status: ExitStatus,
     },
+    /// The child process did not open the pool, or did not say so.
+    #[error("{index}: the process that opens it again ended without doing so ({status})")]
+    NotOpened {
+        /// Which index.
+        index: String,
+        /// How.
+        status: ExitStatus,
+    },
     /// Acknowledgements could not be written or read.
     #[error("the pipe of acknowledgements: {0}")]
     Pipe(io::Error),
@@ -226,7 +234,9 @@ impl CliError {
                 Some("a backup may have what is missing; keep the damaged pool until then".into())
             }
             Self::Dump { .. } => Some("no pool was made; `pmindex dump` writes such files".into()),
-            Self::ChildEnded { .. } => Some("its own message stands above".into()),
+            Self::ChildEnded { .. } | Self::NotOpened { .. } => {
+                Some("its own message stands above".into())
+            }
             Self::Lost => Some(
                 "this is a bug: please report it with the output above, `pmindex --version`, and \
                  the seed (--json shows it)"

@@ -61,6 +61,8 @@ enum Command {
     TrialVerifier(trial::verifier::Args),
     #[command(name = bench::victim::NAME, hide = true)]
     BenchVictim(bench::victim::Args),
+    #[command(name = bench::opener::NAME, hide = true)]
+    BenchOpener(bench::opener::Args),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(Box<bench::Args>),
     /// Draw measurements of `bench --json` on one page of charts
@@ -103,6 +105,7 @@ pub fn run_with(peers: &'static [Peer]) -> ExitCode {
         Command::TrialVerifier(args) => trial::verifier::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::BenchVictim(args) => bench::victim::run(&args),
+        Command::BenchOpener(args) => bench::opener::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Report(args) => bench::report(&args),
         Command::Info(args) => pool::info(&args),

@@ -9,7 +9,7 @@ use pmindex::core::{Counting, Mapped, Medium, Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmIndex, Value};
 use pmindex_pibench::{Counts, Indexed, KeySpace, Measurable, Subject, Yardstick};
 
-use crate::bench::victim;
+use crate::bench::{opener, victim};
 use crate::error::CliError;
 use crate::medium::{MediumArgs, Promise};
 
@@ -47,8 +47,8 @@ pub(crate) trait Bench<K, V> {
     /// Bytes of its pool in use, the allocator's own included; `None` without a pool.
     fn stored_bytes(&self) -> Option<u64>;
 
-    /// Lets another process open the pool and write, kills it, opens again, and verifies the
-    /// structure; then closes all and opens once more. `None` if nothing survives.
+    /// Lets another process open the pool and write, and kills it; lets another one open it, verify the
+    /// structure and close all; and one open it once more. `None` if nothing survives.
     fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError>;
 }
 
@@ -60,6 +60,14 @@ pub(crate) struct Reopened {
     pub(crate) records: u64,
     /// After index and pool were closed.
     pub(crate) closed: Duration,
+}
+
+/// One opening.
+pub(crate) struct Opened {
+    /// What it took until the index was usable.
+    pub(crate) took: Duration,
+    /// The records found.
+    pub(crate) records: u64,
 }
 
 /// An index whose medium counts.
@@ -74,6 +82,7 @@ pub(crate) struct Counted<K, V> {
 
 type Make<K, V> = fn(Ground<'_>) -> Result<Box<dyn Bench<K, V>>, CliError>;
 type MakeCounting<K, V> = fn(&'static str) -> Result<Counted<K, V>, CliError>;
+type Open = fn(Ground<'_>, bool) -> Result<Opened, CliError>;
 type WriteForEver = fn(Ground<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
 
 /// The ways to make an index with keys and values of certain types.
@@ -84,6 +93,8 @@ pub(crate) struct Makers<K, V> {
     pub(crate) counting: Option<MakeCounting<K, V>>,
     /// Opens the one in a pool file and writes until the process ends; calls back when it has begun.
     pub(crate) write_for_ever: Option<WriteForEver>,
+    /// Opens the one in a pool file; on demand verifies its structure, and closes index and pool.
+    pub(crate) open: Option<Open>,
 }
 
 /// A type of which a benchmark writes keys and values of its own.
@@ -187,6 +198,13 @@ where
         },
         counting: Some(counting::<K, V, C>),
         write_for_ever: Some(write_for_ever::<K, V, T>),
+        open: Some(|ground, verify| {
+            if ground.write_latency.is_zero() {
+                open::<K, V, Mapped, T>(ground, verify, plain)
+            } else {
+                open::<K, V, Counting, C>(ground, verify, slowed)
+            }
+        }),
     }
 }
 
@@ -202,6 +220,7 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V, Mapped>>()
         },
         counting: None,
         write_for_ever: None,
+        open: None,
     }
 }
 
@@ -211,6 +230,7 @@ pub(crate) const fn yardstick_makers<K: Datum + Ord, V: Datum>() -> Makers<K, V>
         make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
         counting: None,
         write_for_ever: None,
+        open: None,
     }
 }
 
@@ -259,6 +279,26 @@ fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
     Ok(())
 }
 
+fn open<K: Datum, V: Datum, M: Medium, T: Maker<K, V, M>>(
+    ground: Ground<'_>,
+    verify: bool,
+    wrap: Wrap<M>,
+) -> Result<Opened, CliError> {
+    let Ground { path, medium, write_latency, .. } = ground;
+    let options = medium.apply(PoolOptions::new());
+    let started = Instant::now();
+    let pool = Arc::new(Pool::open_with(path, &options, |mapped| wrap(mapped, write_latency))?);
+    let index = T::open(&pool)?;
+    let took = started.elapsed();
+    if !verify {
+        return Ok(Opened { took, records: index.len()? });
+    }
+    let records = index.check()?;
+    T::close(index)?;
+    sole(pool, path)?.close()?;
+    Ok(Opened { took, records })
+}
+
 fn plain(mapped: Mapped, _: Duration) -> Mapped {
     mapped
 }
@@ -278,7 +318,7 @@ struct InPool<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> {
     path: PathBuf,
     medium: MediumArgs,
     write_latency: Duration,
-    wrap: Wrap<M>,
+    maker: PhantomData<fn() -> T>,
 }
 
 impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
@@ -289,7 +329,7 @@ impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
         let pool = Arc::new(pool);
         let index = Measurable::new(name, Indexed(T::create(name, &pool)?));
         let path = pool.path().to_path_buf();
-        Ok(Self { pool, index, name, path, medium, write_latency, wrap })
+        Ok(Self { pool, index, name, path, medium, write_latency, maker: PhantomData })
     }
 }
 
@@ -310,25 +350,14 @@ impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
     }
 
     fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError> {
-        let Self { pool, index, name, path, medium, write_latency, wrap } = *self;
+        let Self { pool, index, name, path, medium, write_latency, .. } = *self;
         drop(index);
         sole(pool, &path)?.kill();
         let bytes = K::SHAPE.is_bytes();
-        victim::write_and_kill(&victim::Target { index: name, pool: &path, bytes, medium })?;
-        let options = medium.apply(PoolOptions::new());
-        let open = || -> Result<_, CliError> {
-            let started = Instant::now();
-            let pool = Pool::open_with(&path, &options, |mapped| wrap(mapped, write_latency))?;
-            let pool = Arc::new(pool);
-            let index = T::open(&pool)?;
-            Ok((started.elapsed(), pool, index))
-        };
-        let (killed, pool, index) = open()?;
-        let records = index.check()?;
-        T::close(index)?;
-        sole(pool, &path)?.close()?;
-        let (closed, _pool, index) = open()?;
-        let found = index.len()?;
+        let target = victim::Target { index: name, pool: &path, bytes, medium };
+        victim::write_and_kill(&target)?;
+        let Opened { took: killed, records } = opener::open(&target, write_latency, true)?;
+        let Opened { took: closed, records: found } = opener::open(&target, write_latency, false)?;
         if found != records {
             return Err(CliError::Recovered { index: name, records: found, expected: records });
         }

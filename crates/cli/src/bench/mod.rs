@@ -3,6 +3,7 @@
 pub(crate) mod bed;
 mod costs;
 mod golden;
+pub(crate) mod opener;
 mod options;
 pub(crate) mod peer;
 mod print;

@@ -27,6 +27,7 @@ pub(crate) const fn makers() -> Makers<u64, u64> {
         make: |ground| Ok(Box::new(Store::create(ground)?)),
         counting: None,
         write_for_ever: None,
+        open: None,
     }
 }
 

@@ -64,19 +64,25 @@ pub(crate) struct Target<'a> {
     pub(crate) medium: MediumArgs,
 }
 
+impl Target<'_> {
+    /// This program with a hidden command, on the pool.
+    pub(super) fn command(&self, name: &str) -> Result<Command, CliError> {
+        let mut command = Command::new(std::env::current_exe().map_err(CliError::Child)?);
+        command
+            .args([name, self.index])
+            .arg(self.pool)
+            .args(self.bytes.then_some("--bytes"))
+            .args(self.medium.to_arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Ok(command)
+    }
+}
+
 /// Starts the process on a pool, and kills it while it writes. It leaves the records as they were,
 /// or one more.
 pub(crate) fn write_and_kill(target: &Target<'_>) -> Result<(), CliError> {
-    let program = std::env::current_exe().map_err(CliError::Child)?;
-    let mut child = Command::new(program)
-        .args([NAME, target.index])
-        .arg(target.pool)
-        .args(target.bytes.then_some("--bytes"))
-        .args(target.medium.to_arguments())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(CliError::Child)?;
+    let mut child = target.command(NAME)?.spawn().map_err(CliError::Child)?;
     let mut first = [0];
     let began = match child.stdout.as_mut() {
         Some(pipe) => pipe.read_exact(&mut first),

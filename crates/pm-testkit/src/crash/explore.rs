@@ -26,7 +26,7 @@ use super::oracle::{Allowed, Oracle};
 use super::report::Report;
 use super::rng::{Rng, mix};
 use super::run::{Plan, Recording, Step};
-use super::site::{Site, SiteTable};
+use super::site::{Site, SiteTable, StepKind};
 use super::subject::CrashSubject;
 
 /// A note in the trace: from here on crashes are not explored.
@@ -167,13 +167,23 @@ impl<S: CrashSubject> Explorer<S> {
 
     /// Which steps a plan executes, creation and setup included.
     pub(crate) fn scout(&mut self, plan: &Plan<S::Op>, seed: u64) -> BTreeSet<Site> {
-        let schedule = Rng::new(seed).next_u64();
-        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
-        run.trace.iter().filter_map(Site::of).collect()
+        self.scouted(plan, seed).trace.iter().filter_map(Site::of).collect()
     }
 
-    /// Runs a plan that executes the mutated step, and explores the crash states after it: up to
-    /// `states`.
+    /// Which steps a plan executes after its setup.
+    pub(crate) fn scout_after_setup(&mut self, plan: &Plan<S::Op>, seed: u64) -> BTreeSet<Site> {
+        let run = self.scouted(plan, seed);
+        let ready = run.ready().unwrap_or(run.trace.len());
+        run.trace[ready..].iter().filter_map(Site::of).collect()
+    }
+
+    fn scouted(&mut self, plan: &Plan<S::Op>, seed: u64) -> Recording<S> {
+        let schedule = Rng::new(seed).next_u64();
+        Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit)
+    }
+
+    /// Runs a plan that executes the mutated step, and explores the crash states that the mutant may
+    /// add: up to `states`. The plan's creation and setup count only if `all_of_it`.
     ///
     /// # Errors
     /// As [`explore`](Self::explore).
@@ -182,12 +192,15 @@ impl<S: CrashSubject> Explorer<S> {
         plan: &Plan<S::Op>,
         seed: u64,
         states: u64,
+        all_of_it: bool,
     ) -> Result<(), Box<Failure>> {
         self.explore_from(plan, seed, states, |explorer, run| {
             let site = explorer.config.mutation.map(|mutation| mutation.site);
+            let begin = if all_of_it { 0 } else { run.ready()? };
             let hits: Vec<usize> =
-                (0..run.trace.len()).filter(|&i| Site::of(&run.trace[i]) == site).collect();
-            if hits.is_empty() { None } else { Some(hits[explorer.rng.below(hits.len())]) }
+                (begin..run.trace.len()).filter(|&i| Site::of(&run.trace[i]) == site).collect();
+            let hit = *hits.get(explorer.rng.below(hits.len().max(1)))?;
+            Some(first_difference(&run.trace, hit))
         })
     }
 
@@ -564,6 +577,17 @@ impl<S: CrashSubject> Explorer<S> {
         };
         room && writes && *times <= 2 || self.rng.one_in(every)
     }
+}
+
+/// The first event at which a mutant of the step at `hit` may differ from the program: what was not
+/// flushed is missed by the thread's next fence, no earlier.
+fn first_difference(trace: &[Event], hit: usize) -> usize {
+    let step = &trace[hit];
+    if Site::of(step).is_none_or(|site| site.kind != StepKind::Flush) {
+        return hit;
+    }
+    let fence = |event: &Event| event.kind == EventKind::Fence && event.thread == step.thread;
+    trace[hit..].iter().position(fence).map_or(hit, |after| hit + after)
 }
 
 /// Words of the space.

@@ -45,9 +45,7 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
     let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
     for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
         for run in 0..runs {
-            // Neither creation nor a late start: the seed modulo 4 is 1 or 2.
-            let seed = 4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2;
-            explorer.explore_directed(plan, seed, all)?;
+            explorer.explore_directed(plan, directed_seed(config, i, run), all)?;
         }
     }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
@@ -68,11 +66,19 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
     Ok(explorer.into_report())
 }
 
+/// The seed of a run of the directed plan `i`. Neither creation nor a late start: modulo 4 it is 1 or
+/// 2.
+fn directed_seed(config: &Config, i: usize, run: u64) -> u64 {
+    4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2
+}
+
 /// Plans that execute each step: what to try on a mutant first.
 #[derive(Debug)]
 pub(crate) struct Scouted {
     /// Per step, seeds of trials that execute it.
     seeds: BTreeMap<Site, Vec<u64>>,
+    /// Per step, the places of directed plans that execute it after their setup.
+    directed: BTreeMap<Site, Vec<usize>>,
 }
 
 /// Trials that are run, uncrashed, to see which steps they execute.
@@ -99,7 +105,15 @@ pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
             }
         }
     }
-    Scouted { seeds }
+    let mut directed: BTreeMap<Site, Vec<usize>> = BTreeMap::new();
+    for (i, plan) in S::directed().iter().enumerate() {
+        if plan.threads.len() == config.threads {
+            for site in explorer.scout_after_setup(plan, directed_seed(config, i, 0)) {
+                directed.entry(site).or_default().push(i);
+            }
+        }
+    }
+    Scouted { seeds, directed }
 }
 
 /// Explores a mutant where its step was executed. `config` has the mutation.
@@ -109,9 +123,20 @@ pub(crate) fn explore_mutant<S: CrashSubject>(
     scouted: &Scouted,
 ) -> Result<(), Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
+    if let Some(executing) = scouted.directed.get(&site) {
+        // What a directed plan is there for often takes its own operations after the crash, too.
+        let plans = S::directed();
+        for run in 0..DIRECTED_RUNS {
+            for &i in executing {
+                let seed = directed_seed(config, i, run);
+                explorer.explore_mutant(&plans[i], seed, FOCUSED_STATES, false)?;
+            }
+        }
+    }
     if let Some(seeds) = scouted.seeds.get(&site) {
         for &seed in seeds {
-            explorer.explore_mutant(&tree::<S>(config, seed).current(), seed, FOCUSED_STATES)?;
+            let plan = tree::<S>(config, seed).current();
+            explorer.explore_mutant(&plan, seed, FOCUSED_STATES, true)?;
         }
         return Ok(());
     }

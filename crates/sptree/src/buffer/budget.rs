@@ -41,7 +41,7 @@ const STEPS: usize = 8;
 pub(crate) struct Budget {
     /// How many there may be.
     most: AtomicU64,
-    /// Buffers passed.
+    /// `rounds: 32 | buffers passed in this one: 32`.
     hand: AtomicU64,
     /// The Mnode that asked last.
     candidate: AtomicU32,
@@ -69,10 +69,20 @@ impl Budget {
         self.most() == u64::MAX
     }
 
-    /// Moves the hand on: to which buffer.
+    /// Moves the hand on: to which buffer. A round ends behind the last buffer that there is then, so
+    /// those that are added meanwhile belong to it, and none is passed over.
     fn pass(&self, buffers: &Buffers) -> u32 {
-        let n = self.hand.fetch_add(1, Relaxed) % u64::from(buffers.count().max(1));
-        buffers.nth(n as u32)
+        let count = u64::from(buffers.count());
+        let begun =
+            |hand: u64| if hand & u64::from(u32::MAX) < count { hand } else { next_round(hand) };
+        let on = |hand| Some(begun(hand) + 1);
+        let (Ok(before) | Err(before)) = self.hand.fetch_update(Relaxed, Relaxed, on);
+        buffers.nth(begun(before) as u32)
+    }
+
+    /// How many rounds the hand has gone (modulo 2^32).
+    fn round(&self) -> u64 {
+        self.hand.load(Relaxed) >> 32
     }
 
     /// Whether a leaf waits for a buffer of another.
@@ -82,17 +92,21 @@ impl Budget {
     }
 }
 
+/// Where the hand begins its next round.
+fn next_round(hand: u64) -> u64 {
+    ((hand >> 32) + 1) << 32
+}
+
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     /// Notes a write of a locked Mnode for which there was no buffer.
     pub(super) fn note_unbuffered(&self, buffering: &Buffering<M>, index: u32, node: &Mnode) {
-        let Buffering { budget, buffers, .. } = buffering;
+        let budget = &buffering.budget;
         if budget.most() == 0 {
             return;
         }
-        let round = budget.hand.load(Relaxed) / u64::from(buffers.count().max(1));
-        let writes = self.middle.count_unbuffered(node, round);
+        let writes = self.middle.count_unbuffered(node, budget.round());
         if writes >= WORTH && writes.is_power_of_two() {
             budget.candidate.store(index, Relaxed);
         }
@@ -168,5 +182,58 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let most = if bytes == u64::MAX { u64::MAX } else { limited };
             buffering.budget.most.store(most, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hand goes round while buffers are added: it never stands still, passes none over, and begins
+    /// anew behind the last one that there is.
+    #[test]
+    fn the_hand_goes_round_while_buffers_are_added() -> Result<(), PmError> {
+        let (buffers, budget) = (Buffers::new(1000)?, Budget::unlimited());
+        let (mut last, mut rounds) = (None, 0);
+        for step in 0..2000 {
+            if step % 3 == 0 && buffers.count() < 600 {
+                buffers.alloc(step, false, 0, true)?;
+            }
+            let shared = |index: u32| index - buffers.nth(0);
+            let passed = shared(budget.pass(&buffers));
+            let expected = last.map_or(0, |last| last + 1);
+            if expected < buffers.count() {
+                assert_eq!(passed, expected, "step {step}, of {} buffers", buffers.count());
+            } else {
+                assert_eq!(passed, 0, "step {step}, of {} buffers", buffers.count());
+                rounds += 1;
+            }
+            assert_eq!(budget.round(), rounds, "step {step}");
+            last = Some(passed);
+        }
+        assert!(rounds > 2, "{rounds}");
+        Ok(())
+    }
+
+    /// Threads that move the hand together pass each buffer as often as one thread would.
+    #[test]
+    fn threads_share_the_hand() -> Result<(), PmError> {
+        let (buffers, budget) = (Buffers::new(100)?, Budget::unlimited());
+        for node in 0..7 {
+            buffers.alloc(node, false, 0, true)?;
+        }
+        let times: Vec<AtomicU32> = (0..7).map(|_| AtomicU32::new(0)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..7 * 500 {
+                        let passed = budget.pass(&buffers) - buffers.nth(0);
+                        times[passed as usize].fetch_add(1, Relaxed);
+                    }
+                });
+            }
+        });
+        assert!(times.iter().all(|times| times.load(Relaxed) == 1000), "{times:?}");
+        Ok(())
     }
 }

@@ -20,7 +20,7 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{HEAD_WORDS, Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
+use super::layout::{Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
 use super::segments::{Known, usual_lines};
 
 /// Words of a piece, unless that makes too many pieces.
@@ -223,31 +223,6 @@ impl<M: Medium> Log<M> {
             return Err(PmError::Corrupt { what: "a checkpoint without its end", offset });
         }
         Ok(())
-    }
-
-    /// The words of the checkpoint, verified; none if there is no checkpoint.
-    pub(super) fn read_checkpoint(&self) -> Result<Vec<u64>, PmError> {
-        let (pool, pm) = (&*self.pool, self.pool.pm());
-        let mut all = Vec::new();
-        self.for_each_piece(|offset, piece| {
-            let count = pm.load(&piece.words) as usize;
-            let cells = pool.words(offset + size_of::<Piece>() as u64, count)?;
-            let begin = all.len();
-            if begin == 0 {
-                all.reserve_exact(pm.load(&piece.total) as usize);
-            }
-            all.resize(begin + count, 0);
-            pm.read_words(cells, &mut all[begin..]);
-            let (next, total) = (pm.load(&piece.next).offset(), pm.load(&piece.total));
-            if piece_checksum(next, total, &all[begin..]) != pm.load(&piece.checksum) {
-                return Err(PmError::Corrupt { what: "the checksum of a checkpoint", offset });
-            }
-            Ok(())
-        })?;
-        if all.is_empty() || all.len() >= LANES && (all.len() - LANES).is_multiple_of(HEAD_WORDS) {
-            return Ok(all);
-        }
-        Err(PmError::Corrupt { what: "the length of a checkpoint", offset: self.root.offset() })
     }
 
     /// Whether the log may want to be looked after: a checkpoint is due, it is tight, or it has

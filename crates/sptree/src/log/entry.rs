@@ -147,18 +147,18 @@ pub(super) fn decode<'p, M: Medium>(
 /// Each step is a bijection of the state for a given word and of the word for a given state, in two
 /// states that take turns: any change confined to one word is always detected, anything else is
 /// missed with probability 2^-64. It finds rot and torn writes, not malice.
-struct Checksum {
+pub(super) struct Checksum {
     states: [u64; 2],
     turn: usize,
 }
 
 impl Checksum {
-    fn new(sequence: u64, line: u32) -> Self {
+    pub(super) fn new(sequence: u64, line: u32) -> Self {
         Self { states: [step(sequence ^ 0x7370_7472_6565_6c6f), u64::from(line)], turn: 0 }
     }
 
     #[inline(always)]
-    fn add(&mut self, words: &[u64]) {
+    pub(super) fn add(&mut self, words: &[u64]) {
         let [mut now, mut then] = [self.states[self.turn], self.states[self.turn ^ 1]];
         let (pairs, rest) = words.as_chunks::<2>();
         for &[one, other] in pairs {
@@ -171,7 +171,7 @@ impl Checksum {
         }
     }
 
-    fn finish(self) -> u64 {
+    pub(super) fn finish(self) -> u64 {
         step(self.states[0] ^ self.states[1].rotate_left(29))
     }
 }

@@ -12,7 +12,7 @@
 
 use pmindex_core::{PmPtr, PmU64, Word, pm_struct};
 
-use super::entry::checksum;
+use super::entry::{Checksum, checksum};
 
 /// Version of the layout on this page, and of entries.
 pub(crate) const FORMAT: u64 = 2;
@@ -188,7 +188,28 @@ pub(super) fn segment_checksum(index: u16, offset: u64, sequence: u64, place: u6
 
 /// The checksum of a piece.
 pub(super) fn piece_checksum(next: u64, total: u64, words: &[u64]) -> u64 {
-    checksum(next ^ total.rotate_left(32), words.len() as u32, words)
+    let mut sum = PieceSum::new(next, total, words.len());
+    sum.add(words);
+    sum.finish()
+}
+
+/// The checksum of a piece of so many words, under way.
+pub(super) struct PieceSum(Checksum);
+
+impl PieceSum {
+    pub(super) fn new(next: u64, total: u64, words: usize) -> Self {
+        Self(Checksum::new(next ^ total.rotate_left(32), words as u32))
+    }
+
+    /// Adds words; an even number of them, but for the last ones.
+    #[inline(always)]
+    pub(super) fn add(&mut self, words: &[u64]) {
+        self.0.add(words);
+    }
+
+    pub(super) fn finish(self) -> u64 {
+        self.0.finish()
+    }
 }
 
 #[cfg(test)]

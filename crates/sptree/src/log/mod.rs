@@ -41,6 +41,7 @@
 mod chain;
 mod checkpoint;
 mod entry;
+mod found;
 mod lane;
 mod layout;
 mod recover;

@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
-use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, Word};
+use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
-use super::entry::{self, Kind, SEQ_MAX};
+use super::entry::{self, Kind};
+use super::found::Found;
 use super::lane::Lane;
-use super::layout::{HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
+use super::layout::{Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
 use super::segments::{Known, Segments, WORDS, usual_lines};
 
 /// The fewest and the most segments of a log, and which part of a pool it may take.
@@ -110,14 +111,9 @@ impl<M: Medium> Log<M> {
 
     /// What is to be read to know the chains.
     fn find_source(&self) -> Result<Source, PmError> {
-        let words = self.read_checkpoint()?;
-        self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
-        let (tails, heads) = words.split_at(LANES.min(words.len()));
-        let tails: Vec<Tail> = tails.iter().map(|&word| Tail::from_word(word)).collect();
-        if heads.as_chunks::<HEAD_WORDS>().0.iter().any(|&pair| Head::decode(pair).seq > SEQ_MAX) {
-            let offset = self.root.offset();
-            return Err(PmError::Corrupt { what: "a sequence number of a checkpoint", offset });
-        }
+        let checkpoint = self.find_checkpoint()?;
+        self.checkpoint_lines.store(checkpoint.words() as u64 / 8 + 4, Relaxed);
+        let tails = self.found_tails(&checkpoint);
         for tail in &tails {
             self.segments.pass(tail.sequence());
         }
@@ -127,7 +123,7 @@ impl<M: Medium> Log<M> {
             let from = if same { tail.line().max(1) } else { 1 };
             (known.sequence >= tail.sequence()).then_some((known, from))
         });
-        Ok(Source { checkpoint: words, since: since.collect(), met: Once::new() })
+        Ok(Source { checkpoint, since: since.collect(), met: Once::new() })
     }
 
     /// Finds some more of the chains, each time about twice as much as the time before; returns whether
@@ -141,15 +137,15 @@ impl<M: Medium> Log<M> {
         let Search { newest, heads, segments, size } = &mut *search;
         *size = (2 * *size).max(FIRST_STEP);
         let mut left = *size;
-        let all = source.heads();
-        newest.0.reserve(if *heads == 0 { all.len() } else { 0 });
-        let some = &all[*heads..all.len().min(*heads + left)];
-        for &pair in some {
+        let all = source.checkpoint.heads();
+        newest.0.reserve(if *heads == 0 { all } else { 0 });
+        let some = left.min(all - *heads);
+        self.for_each_head(&source.checkpoint, *heads, some, |pair| {
             let Head { id, location, seq } = Head::decode(pair);
             newest.note(id, Chain { head: location, seq });
-        }
-        *heads += some.len();
-        left -= some.len();
+        });
+        *heads += some;
+        left -= some;
         while left > 0 && *segments < source.since.len() {
             let (known, from) = &source.since[*segments];
             self.scan(known, *from, |id, chain| newest.note(id, chain));
@@ -182,12 +178,13 @@ impl<M: Medium> Log<M> {
                 newest = chain;
             }
         };
-        for &pair in source.heads() {
+        let checkpoint = &source.checkpoint;
+        self.for_each_head(checkpoint, 0, checkpoint.heads(), |pair| {
             if Head::may_be_of(pair, id) {
                 let Head { id, location, seq } = Head::decode(pair);
                 note(id, Chain { head: location, seq });
             }
-        }
+        });
         source.met.call_once(|| self.prefetch_pages(&source.since));
         for (known, from) in &source.since {
             if self.may_name(known, *from, id) {
@@ -249,17 +246,11 @@ impl<M: Medium> Log<M> {
 /// What says where the newest entries are: a checkpoint, and what was appended since.
 #[derive(Debug)]
 pub(super) struct Source {
-    checkpoint: Vec<u64>,
+    checkpoint: Found,
     /// Segments, and the first of their lines that is not before the checkpoint.
     since: Vec<(Known, u32)>,
     /// Whether their pages are present.
     met: Once,
-}
-
-impl Source {
-    fn heads(&self) -> &[[u64; HEAD_WORDS]] {
-        self.checkpoint.get(LANES..).unwrap_or_default().as_chunks().0
-    }
 }
 
 /// How far the search for the newest entries is.

@@ -385,3 +385,47 @@ fn checkpoint_in_a_circle_is_an_error() {
         assert!(Log::open(&pool, cell(&pool, root)).is_err(), "total {total}");
     }
 }
+
+/// A checkpoint of several pieces: each word counts, and so does each chain.
+#[test]
+fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage() {
+    const CHAINS: u64 = 2100;
+    let (pool, root, log) = new_log(1 << 20);
+    let head = |n: u64| Chain { head: Location::new(3, n as u32 + 1), seq: n + 1 };
+    let all = |heads: &mut Heads| {
+        (0..CHAINS).for_each(|n| heads.add(64 * (n + 1), head(n), []));
+        Ok::<(), PmError>(())
+    };
+    assert!(log.checkpoint(all).expect("room"));
+    let pieces = log.pieces().expect("there");
+    assert!(pieces.len() >= 2, "{}", pieces.len());
+    drop(log);
+    let open = || Log::open_serving(&pool, cell(&pool, root));
+    let log = open().expect("whole");
+    let alone: Vec<Chain> = (0..CHAINS).step_by(50).map(|n| log.recovered(64 * (n + 1))).collect();
+    let wanted: Vec<Chain> = (0..CHAINS).step_by(50).map(head).collect();
+    assert_eq!(alone, wanted, "looked for alone");
+    while log.recover_step() {}
+    assert!((0..CHAINS).all(|n| log.recovered(64 * (n + 1)) == head(n)), "all");
+    drop(log);
+    let pm = pool.pm();
+    for &at in &pieces {
+        let piece = pool.get(PPtr::<Piece>::new(at)).expect("there");
+        let cells = pool.words(at + size_of::<Piece>() as u64, pm.load(&piece.words) as usize);
+        for cell in cells.expect("there").iter().step_by(97) {
+            let word = pm.load_word(cell);
+            pm.store_word(cell, word ^ 1 << 40);
+            assert!(matches!(open(), Err(PmError::Corrupt { .. })), "a damaged word");
+            pm.store_word(cell, word);
+        }
+    }
+    assert!(open().is_ok());
+    let late = |heads: &mut Heads| {
+        heads.add(64, Chain { head: Location::new(3, 1), seq: SEQ_MAX + 1 }, []);
+        Ok::<(), PmError>(())
+    };
+    let log = Log::open(&pool, cell(&pool, root)).expect("whole");
+    log.set_restored();
+    assert!(log.checkpoint(late).expect("room"));
+    assert!(matches!(open(), Err(PmError::Corrupt { .. })), "a sequence number that none has");
+}
