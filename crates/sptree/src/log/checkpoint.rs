@@ -20,7 +20,7 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
+use super::layout::{HEAD_WORDS, Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
 use super::segments::{Known, usual_lines};
 
 /// Words of a piece, unless that makes too many pieces.
