@@ -43,9 +43,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// Lines of an entry.
     const LINES: u64 = lines_for(Slot::<K, V>::WORDS) as u64;
-    /// How many lines are appended from one buffer that is passed to the next: a seventh of what fills
+    /// How many lines are appended from one buffer that is passed to the next: two sevenths of what fills
     /// one.
-    const PASS: u64 = Self::LINES * at_least_one(Self::ROOM / 7);
+    const PASS: u64 = Self::LINES * at_least_one(Self::ROOM * 2 / 7);
     /// How old an entry may become: as many lines for each buffer as six sevenths of what fills one. The
     /// fewer, the smaller the log, and the more lines of Bnodes are written for each record.
     const AGE: u64 = Self::LINES * at_least_one(Self::ROOM * 6 / 7);
@@ -86,24 +86,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         wanted: impl Fn(u32) -> bool,
     ) -> Result<(), IndexError> {
         let (pm, buffers) = (self.pm(), &buffering.buffers);
-        let all = || some.clone().map(|n| buffers.nth(n));
         // Each of these steps waits for one miss, at once for all.
-        for buffer in all() {
+        let some: Vec<u32> = some.map(|n| buffers.nth(n)).collect();
+        for &buffer in &some {
             buffers.prefetch_chain(buffer);
-            if buffers.is_own(buffer) {
-                self.middle.prefetch(buffer);
-            }
         }
-        let mut found: Vec<Due<'_>> = Vec::with_capacity(TOGETHER as usize);
-        for buffer in all() {
-            let node = self.middle.get(buffers.state(buffer).node());
-            let version = node.lock.begin_read(pm);
-            if wanted(buffer) && self.middle.buffer(node) == Some(buffer) {
-                let bnode = self.middle.dram.load(&node.bnode);
-                self.prefetch_absorption(buffers, node, (bnode, buffer));
-                found.push(Due { node, buffer, version });
-            }
+        let mut found: Vec<Due<'_>> = Vec::with_capacity(some.len());
+        for &buffer in some.iter().filter(|&&buffer| wanted(buffer)) {
+            let index = buffers.state(buffer).node();
+            self.middle.prefetch(index);
+            found.push(Due { node: self.middle.get(index), buffer, version: 0 });
         }
+        found.retain_mut(|due| {
+            due.version = due.node.lock.begin_read(pm);
+            // What it looked like before the version was read was a hint.
+            let still = self.middle.buffer(due.node) == Some(due.buffer) && wanted(due.buffer);
+            let bnode = self.middle.dram.load(&due.node.bnode);
+            if still {
+                self.prefetch_absorption(buffers, due.node, (bnode, due.buffer));
+            }
+            still
+        });
         // Locks are only tried, in any order.
         let mut held = Vec::with_capacity(found.len());
         for Due { node, buffer, version } in found {

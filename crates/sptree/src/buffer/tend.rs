@@ -43,11 +43,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[cold]
     #[inline(never)]
     fn tend_if_due(&self, buffering: &Buffering<M>) -> Result<bool, IndexError> {
-        let mut swept = false;
-        while self.sweep(buffering)? {
-            swept = true;
+        let swept = self.sweep(buffering)?;
+        let due = buffering.log.note_wants();
+        if swept {
+            buffering.log.want(); // the next operation sweeps on
         }
-        if !buffering.log.note_wants() {
+        if !due {
             return Ok(swept);
         }
         if buffering.log.is_tight() {

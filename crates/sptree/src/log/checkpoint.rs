@@ -234,9 +234,13 @@ impl<M: Medium> Log<M> {
     }
 
     /// Lines were appended.
-    #[cold]
     pub(crate) fn note_appended(&self, lines: u32) {
         self.appended.fetch_add(lines.into(), Relaxed);
+        self.want();
+    }
+
+    /// [`wants`](Self::wants) says so, for once.
+    pub(crate) fn want(&self) {
         self.wanting.store(true, Relaxed);
     }
 
@@ -248,7 +252,7 @@ impl<M: Medium> Log<M> {
     }
 
     /// Takes note of `each` appended lines as often as so many were, `most` times at most; returns how
-    /// often. They are counted when a segment is full, and before that some dozens at once.
+    /// often. They are counted when a segment is full.
     pub(crate) fn take_appended(&self, each: u64, most: u32) -> u32 {
         let appended = self.appended.load(Relaxed);
         let taken = (appended / each).min(most.into());

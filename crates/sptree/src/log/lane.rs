@@ -23,9 +23,6 @@ use super::entry::{Record, encode, lines_for};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, MAX_LINES, Tail};
 use super::segments::Known;
 
-/// Whoever looks after the log is told of so many lines at once.
-const STRIDE: u32 = 32;
-
 thread_local! {
     /// The log that this thread last appended to, and its lane there.
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
@@ -151,9 +148,6 @@ impl<M: Medium> Batch<'_, M> {
             _ => self.next_segment(lines as u32)?,
         };
         let line = self.line;
-        if line / STRIDE != (line + lines as u32) / STRIDE {
-            log.note_appended(STRIDE);
-        }
         let offset = segment.offset + u64::from(line) * LINE_BYTES;
         let cells = pool.words(offset, lines * LINE_WORDS)?;
         let written = if lines == 1 {
@@ -178,7 +172,7 @@ impl<M: Medium> Batch<'_, M> {
         let log = self.log;
         let segment = log.segments.make(&log.pool, log.root, self.number, lines)?;
         log.note_wants();
-        log.note_appended(self.segment.map_or(0, |_| self.line % STRIDE));
+        log.note_appended(self.segment.map_or(0, |_| self.line));
         (self.segment, self.line) = (Some(segment), 1);
         self.lane.segment.store(u64::from(segment.index) | 1 << 32, Relaxed);
         self.lane.tail.store(Tail::new(segment.sequence, 1).into_word(), Release);

@@ -88,7 +88,7 @@ pub struct Log<M: Medium = Mapped> {
     /// Whether a checkpoint is due, or the log tight, as of the last segment made or checkpoint; or
     /// lines were appended that nobody has taken note of.
     wanting: AtomicBool,
-    /// Lines appended of which nobody has taken note, by whole strides and segments.
+    /// Lines appended of which nobody has taken note, by whole segments.
     appended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
