@@ -75,11 +75,11 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
 /// # Cost
 ///
 /// Flushed lines and fences of an insert: 1 and 1; with every 14th of a leaf 2 fences and the lines of
-/// these 14 records, of their tags and of the bitmap instead. Where it takes longer than 12 entries for each
-/// buffer until one is full, it is absorbed as it is: 16 at most by one operation, with 2 fences for all,
-/// so that the log has no more than about 12 lines for each leaf. An update of an 8-byte value and a removal:
-/// 1 and 1, in the leaf or (if the buffer has the key) in the log. Records with byte strings have no
-/// buffers and cost what they cost in an [`SpTree`].
+/// these 14 records, of their tags and of the bitmap instead. A buffer whose first entry is older than 12
+/// entries for each buffer is absorbed as it is, up to 16 by one operation with 2 fences for all, so that
+/// the log has about 16 lines for each leaf. An update of an 8-byte value and a removal: 1 and 1, in the
+/// leaf or (if the buffer has the key) in the log. Records with byte strings have no buffers and cost
+/// what they cost in an [`SpTree`].
 pub type BufferedSpTree<K, V, M = Mapped> = SpTree<K, V, M, 64, 14>;
 
 /// How many counts there are: many enough that two threads seldom share a line.
