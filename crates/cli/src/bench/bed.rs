@@ -9,6 +9,7 @@ use pmindex::core::{Counting, Mapped, Medium, Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmIndex, Value};
 use pmindex_pibench::{Counts, Indexed, KeySpace, Measurable, Subject, Yardstick};
 
+use crate::bench::target::Target;
 use crate::bench::{opener, victim};
 use crate::error::CliError;
 use crate::medium::{MediumArgs, Promise};
@@ -91,10 +92,17 @@ pub(crate) struct Makers<K, V> {
     pub(crate) make: Make<K, V>,
     /// An empty one in memory, on a medium that counts.
     pub(crate) counting: Option<MakeCounting<K, V>>,
-    /// Opens the one in a pool file and writes until the process ends; calls back when it has begun.
-    pub(crate) write_for_ever: Option<WriteForEver>,
-    /// Opens the one in a pool file; on demand verifies its structure, and closes index and pool.
-    pub(crate) open: Option<Open>,
+    /// What a process of its own does with the one in a pool file, if there is such a file.
+    pub(crate) apart: Option<Apart>,
+}
+
+/// What a process of its own does with an index in a pool file.
+#[derive(Clone, Copy)]
+pub(crate) struct Apart {
+    /// Opens it and writes until the process ends; calls back when it has begun.
+    pub(crate) write_for_ever: WriteForEver,
+    /// Opens it; on demand verifies its structure, and closes index and pool.
+    pub(crate) open: Open,
 }
 
 /// A type of which a benchmark writes keys and values of its own.
@@ -197,13 +205,15 @@ where
             }
         },
         counting: Some(counting::<K, V, C>),
-        write_for_ever: Some(write_for_ever::<K, V, T>),
-        open: Some(|ground, verify| {
-            if ground.write_latency.is_zero() {
-                open::<K, V, Mapped, T>(ground, verify, plain)
-            } else {
-                open::<K, V, Counting, C>(ground, verify, slowed)
-            }
+        apart: Some(Apart {
+            write_for_ever: write_for_ever::<K, V, T>,
+            open: |ground, verify| {
+                if ground.write_latency.is_zero() {
+                    open::<K, V, Mapped, T>(ground, verify, plain)
+                } else {
+                    open::<K, V, Counting, C>(ground, verify, slowed)
+                }
+            },
         }),
     }
 }
@@ -219,19 +229,13 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V, Mapped>>()
             Ok(Box::new(InMemory(index)))
         },
         counting: None,
-        write_for_ever: None,
-        open: None,
+        apart: None,
     }
 }
 
 /// The makers of the yardstick.
 pub(crate) const fn yardstick_makers<K: Datum + Ord, V: Datum>() -> Makers<K, V> {
-    Makers {
-        make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
-        counting: None,
-        write_for_ever: None,
-        open: None,
-    }
+    Makers { make: |_| Ok(Box::new(InMemory(Yardstick::subject()))), counting: None, apart: None }
 }
 
 fn counting<K: Key, V: Value, C: Maker<K, V, Counting>>(
@@ -354,7 +358,7 @@ impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
         drop(index);
         sole(pool, &path)?.kill();
         let bytes = K::SHAPE.is_bytes();
-        let target = victim::Target { index: name, pool: &path, bytes, medium };
+        let target = Target { index: name, pool: &path, bytes, medium };
         victim::write_and_kill(&target)?;
         let Opened { took: killed, records } = opener::open(&target, write_latency, true)?;
         let Opened { took: closed, records: found } = opener::open(&target, write_latency, false)?;

@@ -8,6 +8,7 @@ mod options;
 pub(crate) mod peer;
 mod print;
 mod series;
+mod target;
 pub(crate) mod victim;
 
 use std::fs::File;

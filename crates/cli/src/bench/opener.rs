@@ -4,14 +4,11 @@
 //! sorted them.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bench::bed::{Ground, Opened};
-use crate::bench::victim::Target;
+use crate::bench::bed::Opened;
+use crate::bench::target::{Target, TargetArgs};
 use crate::error::CliError;
-use crate::medium::MediumArgs;
-use crate::registry;
 
 /// The hidden command.
 pub(crate) const NAME: &str = "bench-opener";
@@ -19,15 +16,8 @@ pub(crate) const NAME: &str = "bench-opener";
 /// What the benchmark tells it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The index, by name
-    index: String,
-
-    /// Its pool
-    pool: PathBuf,
-
-    /// Whether its keys are byte strings
-    #[arg(long)]
-    bytes: bool,
+    #[command(flatten)]
+    target: TargetArgs,
 
     /// What each flushed line takes longer
     #[arg(long, default_value_t = 0)]
@@ -36,26 +26,12 @@ pub(crate) struct Args {
     /// Whether to verify the structure, and to close index and pool
     #[arg(long)]
     verify: bool,
-
-    #[command(flatten)]
-    medium: MediumArgs,
 }
 
 /// Opens, and prints the nanoseconds that it took and the records found.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let entry = registry::find(&args.index)?;
-    let open = if args.bytes {
-        entry.bytes.as_ref().and_then(|makers| makers.open)
-    } else {
-        entry.integers.open
-    };
-    let Some(open) = open else {
-        return Err(CliError::UnknownIndex { name: args.index.clone() });
-    };
-    let (path, medium) = (args.pool.as_path(), args.medium);
-    let write_latency = Duration::from_nanos(args.write_latency);
-    let ground = Ground { name: entry.name, path, medium, write_latency, room: 0 };
-    let Opened { took, records } = open(ground, args.verify)?;
+    let (apart, ground) = args.target.find(Duration::from_nanos(args.write_latency))?;
+    let Opened { took, records } = (apart.open)(ground, args.verify)?;
     writeln!(std::io::stdout(), "{} {records}", took.as_nanos()).map_err(CliError::Pipe)
 }
 

@@ -23,12 +23,7 @@ pub(crate) fn all() -> &'static [Peer] {
 
 /// The makers of any peer.
 pub(crate) const fn makers() -> Makers<u64, u64> {
-    Makers {
-        make: |ground| Ok(Box::new(Store::create(ground)?)),
-        counting: None,
-        write_for_ever: None,
-        open: None,
-    }
+    Makers { make: |ground| Ok(Box::new(Store::create(ground)?)), counting: None, apart: None }
 }
 
 /// A peer at work, and its folder.

@@ -2,14 +2,10 @@
 //! of recovery is that after a real SIGKILL.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::bed::Ground;
+use crate::bench::target::{Target, TargetArgs};
 use crate::error::CliError;
-use crate::medium::MediumArgs;
-use crate::registry;
 
 /// The hidden command.
 pub(crate) const NAME: &str = "bench-victim";
@@ -19,64 +15,17 @@ const WRITING: Duration = Duration::from_millis(20);
 /// What the benchmark tells it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The index, by name
-    index: String,
-
-    /// Its pool
-    pool: PathBuf,
-
-    /// Whether its keys are byte strings
-    #[arg(long)]
-    bytes: bool,
-
     #[command(flatten)]
-    medium: MediumArgs,
+    target: TargetArgs,
 }
 
 /// Writes until it is killed.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let entry = registry::find(&args.index)?;
-    let write = if args.bytes {
-        entry.bytes.as_ref().and_then(|makers| makers.write_for_ever)
-    } else {
-        entry.integers.write_for_ever
-    };
-    let Some(write) = write else {
-        return Err(CliError::UnknownIndex { name: args.index.clone() });
-    };
-    let (path, medium) = (args.pool.as_path(), args.medium);
-    let ground = Ground { name: entry.name, path, medium, write_latency: Duration::ZERO, room: 0 };
-    write(ground, &|| {
+    let (apart, ground) = args.target.find(Duration::ZERO)?;
+    (apart.write_for_ever)(ground, &|| {
         let mut out = std::io::stdout();
         out.write_all(b"!").and_then(|()| out.flush()).map_err(CliError::Pipe)
     })
-}
-
-/// A pool that nobody has open.
-pub(crate) struct Target<'a> {
-    /// The index in it.
-    pub(crate) index: &'a str,
-    /// Its file.
-    pub(crate) pool: &'a Path,
-    /// Whether its keys are byte strings.
-    pub(crate) bytes: bool,
-    /// How to open it.
-    pub(crate) medium: MediumArgs,
-}
-
-impl Target<'_> {
-    /// This program with a hidden command, on the pool.
-    pub(super) fn command(&self, name: &str) -> Result<Command, CliError> {
-        let mut command = Command::new(std::env::current_exe().map_err(CliError::Child)?);
-        command
-            .args([name, self.index])
-            .arg(self.pool)
-            .args(self.bytes.then_some("--bytes"))
-            .args(self.medium.to_arguments())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        Ok(command)
-    }
 }
 
 /// Starts the process on a pool, and kills it while it writes. It leaves the records as they were,

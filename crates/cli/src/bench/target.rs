@@ -1,0 +1,70 @@
+//! A pool on which a benchmark starts a process of its own: how it names it, and how the process
+//! understands that.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::bench::bed::{Apart, Ground};
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::registry;
+
+/// A pool that nobody has open.
+pub(crate) struct Target<'a> {
+    /// The index in it.
+    pub(crate) index: &'a str,
+    /// Its file.
+    pub(crate) pool: &'a Path,
+    /// Whether its keys are byte strings.
+    pub(crate) bytes: bool,
+    /// How to open it.
+    pub(crate) medium: MediumArgs,
+}
+
+impl Target<'_> {
+    /// This program with a hidden command, on the pool.
+    pub(super) fn command(&self, name: &str) -> Result<Command, CliError> {
+        let mut command = Command::new(std::env::current_exe().map_err(CliError::Child)?);
+        command
+            .args([name, self.index])
+            .arg(self.pool)
+            .args(self.bytes.then_some("--bytes"))
+            .args(self.medium.to_arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// A [`Target`], as the process is told of it.
+#[derive(clap::Args)]
+pub(super) struct TargetArgs {
+    /// The index, by name
+    index: String,
+
+    /// Its pool
+    pool: PathBuf,
+
+    /// Whether its keys are byte strings
+    #[arg(long)]
+    bytes: bool,
+
+    #[command(flatten)]
+    medium: MediumArgs,
+}
+
+impl TargetArgs {
+    /// What there is to do with the index, and where it stands; each line takes so much longer.
+    pub(super) fn find(&self, write_latency: Duration) -> Result<(Apart, Ground<'_>), CliError> {
+        let entry = registry::find(&self.index)?;
+        let apart = if self.bytes {
+            entry.bytes.as_ref().and_then(|makers| makers.apart)
+        } else {
+            entry.integers.apart
+        };
+        let apart = apart.ok_or_else(|| CliError::UnknownIndex { name: self.index.clone() })?;
+        let (path, medium) = (self.pool.as_path(), self.medium);
+        Ok((apart, Ground { name: entry.name, path, medium, write_latency, room: 0 }))
+    }
+}
