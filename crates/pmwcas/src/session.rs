@@ -269,9 +269,8 @@ mod tests {
     use crate::settle::LookAt;
     use crate::{Config, Mwcas};
 
-    #[test]
-    fn lines_that_another_thread_flushes_are_forgotten() {
-        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    /// Partitions for two, and a word, which is 0.
+    fn for_two<M: Medium>(pool: &Arc<Pool<M>>) -> (Mwcas<M>, &PmU64) {
         let word = pool
             .create_index::<PmU64>("word", *b"word    ", 0, |word| {
                 pool.pm().store(word, 0);
@@ -279,8 +278,14 @@ mod tests {
             })
             .expect("room");
         let config = Config { partitions: 2, per_partition: 8, words: 4 };
-        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
-        let word = pool.get(word.root::<PmU64>()).expect("there");
+        let mwcas = Mwcas::create(pool, "mwcas", config).expect("room");
+        (mwcas, pool.get(word.root::<PmU64>()).expect("there"))
+    }
+
+    #[test]
+    fn lines_that_another_thread_flushes_are_forgotten() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let (mwcas, word) = for_two(&pool);
         let mut one = mwcas.session().expect("free");
         let mut other = mwcas.session().expect("free");
         for value in 0..1000 {
@@ -300,15 +305,7 @@ mod tests {
             let space = Space::new(8 << 20, 8 << 20);
             let options = PoolOptions::new().size(4 << 20);
             let pool = Arc::new(Pool::create_traced(&space, &options).expect("memory"));
-            let word = pool
-                .create_index::<PmU64>("word", *b"word    ", 0, |word| {
-                    pool.pm().store(word, 0);
-                    pool.pm().flush(word)
-                })
-                .expect("room");
-            let config = Config { partitions: 2, per_partition: 8, words: 4 };
-            let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
-            let word = pool.get(word.root::<PmU64>()).expect("there");
+            let (mwcas, word) = for_two(&pool);
             let mut one = mwcas.session().expect("free");
             let mut op = one.descriptor();
             op.add_word(word, 0, 1).expect("room");
