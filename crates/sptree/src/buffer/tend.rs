@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (pm, buffers) = (self.pm(), &buffering.buffers);
         let mut segments = Vec::new();
         let count = buffers.count();
-        heads.expect(buffers.live());
+        heads.reserve(buffers.live());
         for n in 0..count {
             // Each chain is some lines, far apart.
             if n + AHEAD < count {

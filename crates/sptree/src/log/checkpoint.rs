@@ -50,7 +50,7 @@ impl Heads {
     }
 
     /// There are about so many chains: room for their heads at once.
-    pub fn expect(&mut self, chains: u64) {
+    pub fn reserve(&mut self, chains: u64) {
         self.words.reserve(chains as usize * HEAD_WORDS);
     }
 
