@@ -85,6 +85,7 @@ mod top;
 mod traits;
 mod tree;
 mod unfinished;
+mod worker;
 mod write;
 
 #[cfg(test)]
@@ -93,3 +94,4 @@ mod tests;
 pub use layout::Root;
 pub use range::Range;
 pub use tree::{BufferedSpTree, SpTree};
+pub use worker::Worker;

@@ -6,8 +6,8 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
-use crate::buffer::{Hit, Written};
-use crate::layout::{BnodePtr, Taken, tag_of};
+use crate::buffer::{Buffering, Hit, Written};
+use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming};
 use crate::middle::Mnode;
 use crate::tree::SpTree;
@@ -91,24 +91,35 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         wanted: &impl Fn(bool) -> bool,
     ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
         let pm = self.pm();
+        let buffer = self.buffer_of(at.node);
         let taken = self.middle.taken(at.node, LEAF);
-        if self.buffer_of(at.node).is_some() {
-            self.prefetch_candidate(at.node, at.bnode, probe);
-            if writes == Writes::Bitmap {
-                self.pool.prefetch(BnodePtr::new(at.bnode));
+        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
+        let hit = match buffer {
+            Some((buffering @ Buffering { buffers, .. }, number)) => {
+                buffers.prefetch(number);
+                if let Some(slot) = bits(tagged).next() {
+                    self.prefetch_slot(at.bnode, slot);
+                }
+                if writes == Writes::Bitmap {
+                    self.pool.prefetch(BnodePtr::new(at.bnode));
+                }
+                let hit = buffers.find::<K, V>(number, probe);
+                if writes == Writes::Record && hit.is_none() {
+                    self.prefetch_to_buffer(at, buffering, number);
+                }
+                hit
             }
-        } else if writes != Writes::Value {
-            self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
-        }
-        if writes == Writes::Record && self.buffer_of(at.node).is_none() {
-            self.prefetch_record(at, taken);
-        }
-        let hit = self.hit(at.node, probe);
-        if writes == Writes::Record && hit.is_none() {
-            self.prefetch_to_buffer(at);
-        }
-        let in_bnode = || self.middle.matches(at.node, tag_of(probe), LEAF);
-        let tagged = if hit.is_some() { 0 } else { in_bnode() };
+            None => {
+                if writes != Writes::Value {
+                    self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
+                }
+                if writes == Writes::Record {
+                    self.prefetch_record(at, taken);
+                }
+                None
+            }
+        };
+        let tagged = if hit.is_some() { 0 } else { tagged };
         let found = self
             .bnode(at.bnode)
             .and_then(|bnode| Ok((bnode, bnode.find_among(&self.pool, tagged, probe)?)));

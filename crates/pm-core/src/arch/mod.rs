@@ -44,7 +44,7 @@ pub(crate) use portable::write_words;
 pub use rank::rank_sort;
 pub(crate) use stream::{
     best_flush, flush, flush_words, has_flush, prefetch_read, prefetch_write, store_fence,
-    stream_word, stream_words, streams_words, ticks,
+    stream_line, stream_word, stream_words, streams_words, ticks,
 };
 
 #[cfg(not(target_pointer_width = "64"))]

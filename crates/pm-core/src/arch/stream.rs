@@ -118,6 +118,22 @@ pub(crate) fn stream_word(instruction: FlushInstruction, cell: &PmU64, word: u64
     store_and_flush(instruction, core::slice::from_ref(cell), &[word]);
 }
 
+/// Copies a line in non-temporally, word by word, if it is one. The words are most likely in registers,
+/// or were stored one by one just now: a vector of them could be loaded only when all these stores are
+/// done, which wait for the last fence.
+#[inline(always)]
+pub(crate) fn stream_line(dst: &[PmU64], src: &[u64]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if dst.as_ptr().addr().is_multiple_of(LINE)
+        && let (Ok(cells), Ok(words)) = (<&[_; 8]>::try_from(dst), <&[_; 8]>::try_from(src))
+    {
+        cells.iter().zip(words).for_each(|(cell, &word)| nontemporal::store_word(cell, word));
+        return true;
+    }
+    let _ = (dst, src);
+    false
+}
+
 /// Copies words in, as many as both have, and starts their write-back: whole lines with
 /// non-temporal stores, the rest with ordinary stores and a flush.
 pub(crate) fn stream_words(

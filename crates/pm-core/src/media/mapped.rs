@@ -275,7 +275,9 @@ impl Medium for Mapped {
     #[inline(always)]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
         if self.way >= Way::Flush {
-            arch::stream_words(self.level, self.instruction, dst, src);
+            if !(self.streams_words && arch::stream_line(dst, src)) {
+                arch::stream_words(self.level, self.instruction, dst, src);
+            }
             return Flushed::new();
         }
         self.write_words(dst, src);

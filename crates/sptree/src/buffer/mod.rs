@@ -38,10 +38,12 @@ mod absorb;
 mod batch;
 mod budget;
 mod cells;
+mod handoff;
 mod restore;
 mod scan;
 mod sweep;
 mod tend;
+mod together;
 mod write;
 
 #[cfg(test)]
@@ -56,6 +58,7 @@ use crate::layout::Root;
 use crate::log::Log;
 
 use budget::Budget;
+use handoff::Handoff;
 
 pub(crate) use batch::BufferStage;
 pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
@@ -68,6 +71,8 @@ pub(crate) struct Buffering<M: Medium> {
     pub(crate) log: Log<M>,
     pub(crate) buffers: Buffers,
     budget: Budget,
+    /// What writers leave to workers.
+    pub(crate) handoff: Handoff,
     /// Where the [`sweep`] goes on.
     swept: AtomicU32,
 }
@@ -79,7 +84,13 @@ impl<M: Medium> Buffering<M> {
         let log =
             if there { Log::open_serving(pool, &root.log) } else { Log::create(pool, &root.log) }?;
         let (buffers, budget) = (Buffers::new(leaves)?, Budget::unlimited());
-        Ok(Self { log, buffers, budget, swept: AtomicU32::new(0) })
+        let (handoff, swept) = (Handoff::default(), AtomicU32::new(0));
+        Ok(Self { log, buffers, budget, handoff, swept })
+    }
+
+    /// Whether a worker looks after the log, and is not far behind.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.handoff.is_open() && !self.log.is_behind()
     }
 
     /// Fetches the buffer that the Mnode of this number most likely has, and whose number is not known

@@ -17,25 +17,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::Medium;
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{OwnedRoute, Slot};
+use pmindex_record::Slot;
 
 use super::Buffering;
+use super::together::TOGETHER;
 use crate::log::lines_for;
-use crate::middle::Mnode;
 use crate::tree::SpTree;
-
-/// Buffers that are absorbed together.
-const TOGETHER: u32 = 16;
 
 const fn at_least_one(count: usize) -> u64 {
     if count == 0 { 1 } else { count as u64 }
-}
-
-/// A buffer to be absorbed, and its Mnode at a version.
-struct Due<'t> {
-    node: &'t Mnode,
-    buffer: u32,
-    version: u64,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -63,7 +53,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         buffering.swept.store(end, Relaxed); // two at once: both here, or one for nothing
         let age = Self::AGE * buffers.live();
         let is_old = |buffer| buffers.segments(buffer).next().is_some_and(|at| log.age(at) >= age);
-        self.absorb_together(buffering, first..end, is_old)?;
+        let some: Vec<u32> = (first..end).map(|n| buffers.nth(n)).collect();
+        some.iter().for_each(|&buffer| buffers.prefetch_chain(buffer));
+        let old = some.into_iter().filter(|&buffer| is_old(buffer));
+        self.merge_small(self.absorb_together(buffering, old, is_old)?);
         Ok(true)
     }
 
@@ -72,54 +65,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let count = buffering.buffers.count();
         for first in (0..count).step_by(TOGETHER as usize) {
             let some = first..count.min(first + TOGETHER);
-            self.absorb_together(buffering, some, |_| true)?;
-        }
-        Ok(())
-    }
-
-    /// Lets Bnodes absorb those of these buffers that are `wanted`, with the same two fences, and merges
-    /// those that are nearly empty then. Whoever calls it holds no lock.
-    fn absorb_together(
-        &self,
-        buffering: &Buffering<M>,
-        some: std::ops::Range<u32>,
-        wanted: impl Fn(u32) -> bool,
-    ) -> Result<(), IndexError> {
-        let (pm, buffers) = (self.pm(), &buffering.buffers);
-        // Each of these steps waits for one miss, at once for all.
-        let some: Vec<u32> = some.map(|n| buffers.nth(n)).collect();
-        for &buffer in &some {
-            buffers.prefetch_chain(buffer);
-        }
-        let mut found: Vec<Due<'_>> = Vec::with_capacity(some.len());
-        for &buffer in some.iter().filter(|&&buffer| wanted(buffer)) {
-            let index = buffers.state(buffer).node();
-            self.middle.prefetch(index);
-            found.push(Due { node: self.middle.get(index), buffer, version: 0 });
-        }
-        found.retain_mut(|due| {
-            due.version = due.node.lock.begin_read(pm);
-            // What it looked like before the version was read was a hint.
-            let still = self.middle.buffer(due.node) == Some(due.buffer) && wanted(due.buffer);
-            let bnode = self.middle.dram.load(&due.node.bnode);
-            if still {
-                self.prefetch_absorption(buffers, due.node, (bnode, due.buffer));
-            }
-            still
-        });
-        // Locks are only tried, in any order.
-        let mut held = Vec::with_capacity(found.len());
-        for Due { node, buffer, version } in found {
-            if let Some(guard) = node.lock.try_upgrade(pm, version) {
-                held.push((node, buffer, guard));
-            }
-        }
-        self.absorb_all(held.iter().map(|&(node, buffer, _)| (node, buffer)))?;
-        let small: Vec<OwnedRoute> =
-            held.iter().filter_map(|(node, ..)| self.low_if_small(node)).collect();
-        drop(held); // LIN
-        for low in small {
-            self.merge_beside(&low.route::<K>());
+            let some = some.map(|n| buffering.buffers.nth(n));
+            self.merge_small(self.absorb_together(buffering, some, |_| true)?);
         }
         Ok(())
     }

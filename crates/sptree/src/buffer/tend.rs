@@ -21,11 +21,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline(always)]
     pub(crate) fn tend(&self) {
         let Some(buffering) = self.buffering() else { return };
-        if buffering.log.wants() {
-            let _ = self.tend_if_due(buffering);
-        }
-        if buffering.budget.is_wanted() {
-            let _ = self.reassign(buffering);
+        let wants = buffering.log.wants();
+        if (wants || buffering.budget.is_wanted()) && !buffering.is_attended() {
+            if wants {
+                let _ = self.tend_if_due(buffering);
+            }
+            if buffering.budget.is_wanted() {
+                let _ = self.reassign(buffering);
+            }
         }
     }
 
@@ -33,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// another leaf, or is one too many. Returns whether there was any of it.
     pub(crate) fn tend_step(&self) -> Result<bool, IndexError> {
         let Some(buffering) = self.buffering() else { return Ok(false) };
-        if self.tend_if_due(buffering)? {
+        if self.absorb_left(buffering)? || self.tend_if_due(buffering)? {
             return Ok(true);
         }
         Ok(self.reassign(buffering)? || self.take_surplus(buffering)?)

@@ -63,13 +63,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// entry, or what the absorption does that it joins. A hint, for before the lock: that waits for all
     /// stores before it, and these lines are on their way meanwhile.
     #[inline(always)]
-    pub(crate) fn prefetch_to_buffer(&self, at: &At<'_>) {
-        let Some((Buffering { buffers, .. }, buffer)) = self.buffer_of(at.node) else { return };
+    pub(crate) fn prefetch_to_buffer(
+        &self,
+        at: &At<'_>,
+        buffering: &Buffering<M>,
+        buffer: u32,
+    ) {
+        let Buffering { buffers, handoff, .. } = buffering;
         let state = buffers.state(buffer);
-        if state.len() + 1 >= Self::ROOM {
-            self.prefetch_absorption(buffers, at.node, (at.bnode, buffer));
-        } else {
+        if state.len() + usize::from(!handoff.is_open()) < Self::ROOM {
             buffers.prefetch_entry::<K, V>(buffer, state.len());
+        } else {
+            self.prefetch_absorption(buffers, at.node, (at.bnode, buffer));
         }
     }
 
@@ -97,7 +102,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let more = usize::from(datum.is_some() && !known && !counted);
         let slots = LEAF - held.taken.len() >= buffers.new_keys(buffer) + more;
         let last = entry + 1 >= Self::ROOM || state.logged() + 1 >= ENTRIES_MAX;
-        if last && slots && held.hit.is_none() && Self::may_join(held.slot, datum) {
+        let attended = buffering.handoff.is_open();
+        if last && !attended && slots && held.hit.is_none() && Self::may_join(held.slot, datum) {
             self.absorb_with(held, buffer, (probe, datum), change)?; // LIN: the unlock after it
             return Ok(Written::Buffered);
         }
@@ -121,6 +127,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 batch.commit()?; // P1
                 counting.end();
                 buffers.publish::<K, V>(buffer, entry, datum, location); // LIN: the unlock after it
+                if attended && (last || buffers.new_keys(buffer) + held.taken.len() >= LEAF) {
+                    buffering.handoff.leave(self.pm(), buffer);
+                }
                 Ok(Written::Buffered)
             }
             Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {

@@ -29,6 +29,8 @@ const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
 const PIECES: usize = 40;
 /// Segments made after which a checkpoint is due.
 const INTERVAL: u32 = 4;
+/// Segments appended of which nobody has taken note, after which whoever looks after the log is behind.
+const BEHIND: u64 = 64;
 
 /// What a checkpoint is told about the chains.
 #[derive(Debug)]
@@ -237,6 +239,12 @@ impl<M: Medium> Log<M> {
     pub(crate) fn note_appended(&self, lines: u32) {
         self.appended.fetch_add(lines.into(), Relaxed);
         self.want();
+    }
+
+    /// Whether nobody has looked after the log for long.
+    pub(crate) fn is_behind(&self) -> bool {
+        let lines = BEHIND * u64::from(usual_lines(self.pool.len()));
+        self.appended.load(Relaxed) > lines || self.is_tight()
     }
 
     /// [`wants`](Self::wants) says so, for once.

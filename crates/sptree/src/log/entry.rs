@@ -177,6 +177,7 @@ impl Checksum {
 }
 
 /// The checksum of words, different for every sequence and line.
+#[inline(always)]
 pub(super) fn checksum(sequence: u64, line: u32, words: &[u64]) -> u64 {
     let mut sum = Checksum::new(sequence, line);
     sum.add(words);
