@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::{
@@ -78,6 +79,12 @@ macro_rules! forward_index {
         }
         fn recovery_report(&self) -> RecoveryReport {
             self.$($field).+.recovery_report()
+        }
+        fn has_background(&self) -> bool {
+            self.$($field).+.has_background()
+        }
+        fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
+            self.$($field).+.background(stop)
         }
     };
 }

@@ -6,10 +6,11 @@ use std::fmt::Write;
 use crate::report::{PhaseRow, Report, Run};
 
 /// The names of the columns, in order; new ones are added at the end.
-pub const COLUMNS: [&str; 44] = [
+pub const COLUMNS: [&str; 45] = [
     "index",
     "threads",
     "pinned",
+    "background",
     "records",
     "durability",
     "write_latency_ns",
@@ -80,6 +81,7 @@ fn cells(report: &Report, run: &Run, row: &PhaseRow) -> Vec<String> {
         run.index.clone(),
         run.threads.to_string(),
         run.pinned.to_string(),
+        run.background.to_string(),
         run.records.to_string(),
         run.durability.clone(),
         run.write_latency_ns.to_string(),

@@ -1,6 +1,8 @@
 //! Measuring: steps in chunks, subjects in turns, medians of chunks.
 
 use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use crate::counters::{self, Counters};
@@ -26,11 +28,14 @@ pub struct Settings {
     /// Which part of the calls of a second round of each step is timed one by one; `None`: there is
     /// no such round.
     pub sample: Option<f64>,
+    /// Whether one more thread does the background work of those subjects that have any. A chunk ends
+    /// when that is done too.
+    pub background: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { threads: 1, pin: false, seconds: None, sample: None }
+        Self { threads: 1, pin: false, seconds: None, sample: None, background: true }
     }
 }
 
@@ -110,6 +115,8 @@ pub struct Measured {
     pub name: String,
     /// Threads that ran its operations.
     pub threads: usize,
+    /// Whether one more did its background work.
+    pub background: bool,
     /// The steps, in order; without those it has no operations for.
     pub steps: Vec<StepResult>,
 }
@@ -158,6 +165,7 @@ pub fn measure<K: Send + Sync, V: Send + Sync>(
         .map(|subject| Measured {
             name: subject.name().into(),
             threads: if subject.concurrent() { threads } else { 1 },
+            background: settings.background && subject.has_background(),
             steps: Vec::new(),
         })
         .collect();
@@ -264,10 +272,18 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
     ) -> Result<Vec<Thread<P>>, BenchError> {
         let subject = self.subjects[who];
         let index = || subject.name().to_owned();
-        let threads = if subject.concurrent() && chunk.jobs().len() > 1 {
-            on_threads(chunk, self.settings.pin, |part| job(subject, part))
+        let jobs = || {
+            if subject.concurrent() && chunk.jobs().len() > 1 {
+                on_threads(chunk, self.settings.pin, |part| job(subject, part))
+            } else {
+                chunk.jobs().map(|part| timed(|| job(subject, part))).collect()
+            }
+        };
+        let threads = if self.settings.background && subject.has_background() {
+            let core = self.settings.pin.then_some(chunk.jobs().len());
+            beside(|stop| subject.background(stop), core, jobs)
         } else {
-            chunk.jobs().map(|part| timed(|| job(subject, part))).collect()
+            jobs()
         };
         let threads: Vec<Thread<P>> =
             threads.map_err(|source| BenchError::Index { index: index(), source })?;
@@ -298,6 +314,31 @@ fn timed<P>(job: impl FnOnce() -> Result<(u64, P), Fault>) -> Result<Thread<P>, 
     });
     let (done, probe) = outcome?;
     Ok(Thread { done, probe, began, ended, counters })
+}
+
+/// Runs jobs while one more thread does the background work, and ends when that has ended.
+fn beside<P>(
+    work: impl FnOnce(&AtomicBool) -> Result<(), Fault> + Send,
+    core: Option<usize>,
+    jobs: impl FnOnce() -> Result<Vec<Thread<P>>, Fault>,
+) -> Result<Vec<Thread<P>>, Fault> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let worker = threads.spawn(|| {
+            if let Some(core) = core {
+                let _ = pin_to_core(core);
+            }
+            work(&stop)
+        });
+        let ran = jobs();
+        stop.store(true, Release);
+        worker.join().expect("the subject does not panic")?;
+        let mut ran = ran?;
+        if let Some(last) = ran.iter_mut().max_by_key(|thread| thread.ended) {
+            last.ended = Instant::now();
+        }
+        Ok(ran)
+    })
 }
 
 fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(

@@ -42,6 +42,9 @@ pub struct Run {
     pub threads: usize,
     /// Whether each thread stayed on a core of its own.
     pub pinned: bool,
+    /// Whether one more thread did the background work of the index.
+    #[serde(default)]
+    pub background: bool,
     /// Records loaded before the other phases.
     pub records: u64,
     /// `flush`, `fence`, `msync`, `process` or `volatile`; of a peer, its own setting in a word.
@@ -184,6 +187,7 @@ impl Run {
         Self {
             index: measured.name.clone(),
             threads: measured.threads,
+            background: measured.background,
             records: sizes.records,
             durability: durability.into(),
             distribution: sizes.distribution.into(),

@@ -1,6 +1,7 @@
 //! What can be measured: a store that runs the operations of a job, one session a job.
 
 use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
 
 use pmindex_index::{Index, Key, Stats, Value};
 
@@ -47,6 +48,17 @@ pub trait Subject<K = u64, V = u64>: Send + Sync {
     /// Sizes; `None` if it cannot tell.
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(None)
+    }
+
+    /// Whether a thread of its own can take work off those that run jobs.
+    fn has_background(&self) -> bool {
+        false
+    }
+
+    /// Does that work until `stop` is set, and then what is left.
+    fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
+        let _ = stop;
+        Ok(())
     }
 }
 
@@ -103,6 +115,17 @@ pub trait Store<K, V>: Send + Sync {
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(None)
     }
+
+    /// Whether a thread of its own can take work off the sessions.
+    fn has_background(&self) -> bool {
+        false
+    }
+
+    /// Does that work until `stop` is set, and then what is left.
+    fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
+        let _ = stop;
+        Ok(())
+    }
 }
 
 /// A store under a name.
@@ -152,6 +175,14 @@ impl<K, V, S: Store<K, V>> Subject<K, V> for Measurable<S> {
 
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         self.store.stats()
+    }
+
+    fn has_background(&self) -> bool {
+        self.store.has_background()
+    }
+
+    fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
+        self.store.background(stop)
     }
 }
 
@@ -244,6 +275,14 @@ impl<K: Key, V: Value, I: Index<K, V>> Store<K, V> for Indexed<I> {
 
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(Some(self.0.stats()?))
+    }
+
+    fn has_background(&self) -> bool {
+        self.0.has_background()
+    }
+
+    fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
+        Ok(self.0.background(stop)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pmindex_core::{Medium, Pool};
@@ -138,6 +139,21 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 
     /// What opening did.
     fn recovery_report(&self) -> RecoveryReport;
+
+    /// Whether there is work that a thread of its own can take off those that write.
+    fn has_background(&self) -> bool {
+        false
+    }
+
+    /// Does the work in the background that those who write would do themselves otherwise, until `stop`
+    /// is set, and then what is left of it. Nobody need call it; an index without any returns at once.
+    ///
+    /// # Errors
+    /// The pool's. Those who write do the work themselves then.
+    fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
+        let _ = stop;
+        Ok(())
+    }
 }
 
 /// An index that lives in a pool.

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{Medium, Pool};
 use pmindex_index::{
@@ -83,6 +84,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Index<
 
     fn recovery_report(&self) -> RecoveryReport {
         SpTree::recovery_report(self)
+    }
+
+    fn has_background(&self) -> bool {
+        Self::BUFFERED
+    }
+
+    fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
+        let worker = self.worker();
+        worker.run(stop)?;
+        while worker.step()? {}
+        Ok(())
     }
 }
 

@@ -100,3 +100,137 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Release;
+
+    use pmindex_core::{Counting, Mapped, Pool};
+
+    use super::*;
+
+    type Tree<M> = SpTree<u64, u64, M, 8, 4>;
+
+    /// Keys in an order that is not theirs.
+    fn scattered(count: u64) -> impl Iterator<Item = u64> {
+        (0..count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Buffers with something that their Bnodes do not have.
+    fn unsettled<M: Medium>(tree: &Tree<M>) -> usize {
+        let buffers = &tree.buffering().expect("some").buffers;
+        buffers.indices().filter(|&buffer| !buffers.is_settled(buffer)).count()
+    }
+
+    /// Whoever fills a buffer pays a line and a fence, as for any write; the worker absorbs it.
+    #[test]
+    fn a_writer_leaves_a_full_buffer_to_the_worker() {
+        let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
+        let tree = Tree::<Counting>::create(&pool, "t").expect("room");
+        let worker = tree.worker();
+        assert!(tree.insert(&0, &0).expect("room"), "makes a segment");
+        pool.pm().reset();
+        for key in 1..4u64 {
+            assert!(tree.insert(&key, &key).expect("room"));
+        }
+        let counts = pool.pm().counts();
+        assert_eq!((counts.lines, counts.nt_lines, counts.fences), (3, 3, 3));
+        assert_eq!(unsettled(&tree), 1);
+        assert!(worker.step().expect("room"));
+        assert_eq!(unsettled(&tree), 0);
+        assert_eq!(pool.pm().counts().fences, 3 + 2);
+        assert!(!worker.step().expect("room"));
+        drop(worker);
+        // And without one, absorbs it with the record that fills it.
+        for key in 4..7u64 {
+            assert!(tree.insert(&key, &key).expect("room"));
+        }
+        pool.pm().reset();
+        assert!(tree.insert(&7, &7).expect("room"));
+        assert_eq!(pool.pm().counts().fences, 2);
+        assert_eq!(tree.check().expect("sound"), 8);
+    }
+
+    /// A worker that does nothing is no obstacle: whoever finds a buffer without room absorbs it.
+    #[test]
+    fn nobody_waits_for_a_worker() {
+        let pool = Arc::new(Pool::emulated(16 << 20).expect("memory"));
+        let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
+        let worker = tree.worker();
+        for key in scattered(30_000) {
+            assert!(tree.insert(&key, &!key).expect("room"));
+        }
+        let handoff = &tree.buffering().expect("some").handoff;
+        assert!(handoff.waiting(tree.pm()) > 1000 && !handoff.is_open(), "it is far behind");
+        while worker.step().expect("room") {}
+        assert!(handoff.waiting(tree.pm()) == 0 && handoff.is_open());
+        for key in scattered(30_000) {
+            assert_eq!(tree.remove(&key).expect("intact"), Some(!key));
+        }
+        while worker.step().expect("room") {}
+        assert_eq!(tree.check().expect("sound"), 0);
+        tree.insert(&1, &1).expect("room");
+        drop(worker);
+        assert!(!handoff.is_open());
+    }
+
+    /// Bnodes are as full by ascending keys as without a worker, which could have split them in half.
+    #[test]
+    fn ascending_keys_fill_bnodes() {
+        let leaves = |assisted: bool| {
+            let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+            let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
+            let worker = assisted.then(|| tree.worker());
+            for key in 0..800u64 {
+                assert!(tree.insert(&key, &key).expect("room"));
+                if let Some(worker) = &worker {
+                    worker.step().expect("room");
+                }
+            }
+            tree.stats().expect("sound").leaves
+        };
+        let (with, without) = (leaves(true), leaves(false));
+        assert!(with <= without && without < 2 * 800 / 8, "{with}, {without} without");
+    }
+
+    /// Writers, and a worker beside them; afterwards nothing is left to be done, and after a crash
+    /// nothing is lost.
+    #[test]
+    fn writers_and_a_worker_race() {
+        const EACH: u64 = 20_000;
+        let pool = Arc::new(Pool::emulated(32 << 20).expect("memory"));
+        let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let workers = [(); 2].map(|()| threads.spawn(|| tree.worker().run(&stop)));
+            let writers = [0, 1].map(|half| {
+                let tree = &tree;
+                threads.spawn(move || {
+                    for (n, key) in scattered(2 * EACH).enumerate().skip(half).step_by(2) {
+                        assert!(tree.insert(&key, &0).expect("room"));
+                        assert!(tree.update(&key, &key).expect("room"));
+                        if n % 5 == 0 {
+                            assert_eq!(tree.remove(&key).expect("intact"), Some(key));
+                        }
+                    }
+                })
+            });
+            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            stop.store(true, Release);
+            for worker in workers {
+                worker.join().expect("no panic").expect("room");
+            }
+        });
+        let check = |tree: &Tree<Mapped>| {
+            assert_eq!(tree.check().expect("sound"), 2 * EACH / 5 * 4);
+            for (n, key) in scattered(2 * EACH).enumerate() {
+                let there = (n % 5 != 0).then_some(key);
+                assert_eq!(tree.get(&key).expect("intact"), there, "{n}");
+            }
+        };
+        check(&tree);
+        drop(tree);
+        check(&Tree::<Mapped>::open(&pool, "t").expect("intact"));
+    }
+}

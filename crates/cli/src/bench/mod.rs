@@ -54,6 +54,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) pin: bool,
 
+    /// Leave background work to the threads that write, instead of one more thread for each index that
+    /// has any (sptree-buffered)
+    #[arg(long)]
+    pub(super) no_background: bool,
+
     /// Phases, separated by commas [default: all of them, but for upsert; none with --mix]
     #[arg(long, value_delimiter = ',', value_parser = options::phase)]
     pub(super) phases: Vec<pmindex_pibench::Phase>,

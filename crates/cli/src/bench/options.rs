@@ -39,6 +39,7 @@ pub(super) struct Plan<'a> {
     batch: usize,
     seed: u64,
     pin: bool,
+    background: bool,
     seconds: Option<f64>,
     sample: Option<f64>,
 }
@@ -100,6 +101,7 @@ impl<'a> Plan<'a> {
             batch: args.batch,
             seed: args.seed,
             pin: args.pin,
+            background: !args.no_background,
             seconds: args.seconds,
             sample: (args.latency_sample > 0.0).then_some(args.latency_sample),
         })
@@ -114,7 +116,8 @@ impl<'a> Plan<'a> {
 
     /// How to measure with so many threads.
     pub(super) fn settings(&self, threads: usize) -> Settings {
-        Settings { threads, pin: self.pin, seconds: self.seconds, sample: self.sample }
+        let Self { pin, seconds, sample, background, .. } = *self;
+        Settings { threads, pin, seconds, sample, background }
     }
 
     /// Bytes that are enough for an index with the most records there can be.

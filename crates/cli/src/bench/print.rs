@@ -34,14 +34,18 @@ fn group(runs: &[Run]) -> String {
         let title = style::bold("Microseconds of a call: median, 99 %, 99.9 %");
         text = format!("{text}\n{title}\n\n{}", table.render());
     }
+    if runs.iter().any(|run| run.background) {
+        text += "\nx1+1: one more thread does the background work, until none is left.\n";
+    }
     let title = "Lines flushed and fences per operation, and what a record takes";
     format!("{text}\n{}\n\n{}", style::bold(title), sizes(runs).render())
 }
 
 fn name(run: &Run) -> String {
-    match run.threads {
-        1 => run.index.clone(),
-        n => format!("{} x{n}", run.index),
+    match (run.threads, run.background) {
+        (1, false) => run.index.clone(),
+        (n, false) => format!("{} x{n}", run.index),
+        (n, true) => format!("{} x{n}+1", run.index),
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use pmindex::core::PoolOptions;
 use pmindex::{Index, IndexError, Key, Kind, Value};
@@ -94,6 +95,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             acks: &acks,
             asked_to_end: &asked_to_end,
         };
+        // With every other script one more thread does the background work.
+        let background = args.script.is_multiple_of(2) && store.integers.has_background();
+        let worker = background.then(|| threads.spawn(|| store.integers.background(&asked_to_end)));
         let handles: Vec<_> = (0..args.threads)
             .map(|thread| {
                 threads.spawn(move || {
@@ -104,11 +108,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
                 })
             })
             .collect();
-        handles.into_iter().try_for_each(|handle| {
-            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        handles.into_iter().try_for_each(ended)?;
+        worker.map_or(Ok(()), ended).map_err(CliError::from)
     })?;
     store.close()
+}
+
+/// What a thread came to, or its panic.
+fn ended<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// What all threads share.

@@ -63,12 +63,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// entry, or what the absorption does that it joins. A hint, for before the lock: that waits for all
     /// stores before it, and these lines are on their way meanwhile.
     #[inline(always)]
-    pub(crate) fn prefetch_to_buffer(
-        &self,
-        at: &At<'_>,
-        buffering: &Buffering<M>,
-        buffer: u32,
-    ) {
+    pub(crate) fn prefetch_to_buffer(&self, at: &At<'_>, buffering: &Buffering<M>, buffer: u32) {
         let Buffering { buffers, handoff, .. } = buffering;
         let state = buffers.state(buffer);
         if state.len() + usize::from(!handoff.is_open()) < Self::ROOM {
