@@ -37,6 +37,8 @@ impl CrashIndex for SpTreeBuffered {
     }
 
     fn background(index: &Self::Index) -> Result<(), Fault> {
+        // From now on writers leave full buffers to this.
+        std::mem::forget(index.worker());
         if index.len()? == 5 {
             index.drain()?; // as the sweep does it, several at once
         } else if !index.step()? {
@@ -85,6 +87,7 @@ impl CrashIndex for SpTreeBufferedWide {
             index.set_buffer_budget(u64::MAX);
             index.drain()?;
         } else {
+            std::mem::forget(index.worker());
             index.set_buffer_budget(320); // room for one
             while index.step()? {}
         }

@@ -53,6 +53,12 @@
 //! served by the backup: its greatest entry that is not after the key leads into the list, and the
 //! list says the rest. Everything else waits.
 //!
+//! # Background work
+//!
+//! Entries of the backup, and of the write buffers' log what keeps it short, are step functions
+//! ([`SpTree::step`]), which operations call. A [`Worker`] calls them from a thread of its own; then
+//! operations leave it all that can wait, full buffers and the splits after them included.
+//!
 //! # Lock order
 //!
 //! Mnodes from left to right, then the backup.

@@ -77,7 +77,8 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
 /// Flushed lines and fences of an insert: 1 and 1; with every 14th of a leaf 2 fences and the lines of
 /// these 14 records, of their tags and of the bitmap instead. A buffer whose first entry is older than 12
 /// entries for each buffer is absorbed as it is, up to 16 by one operation with 2 fences for all, so that
-/// the log has about 16 lines for each leaf. An update of an 8-byte value and a removal: 1 and 1, in the
+/// the log has about 16 lines for each leaf. Beside a [`Worker`](crate::Worker) every insert is 1 line and 1
+/// fence, and the rest is the worker's. An update of an 8-byte value and a removal: 1 and 1, in the
 /// leaf or (if the buffer has the key) in the log. Records with byte strings have no buffers and cost
 /// what they cost in an [`SpTree`].
 pub type BufferedSpTree<K, V, M = Mapped> = SpTree<K, V, M, 64, 14>;
@@ -228,7 +229,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ///
     /// Nobody need call it. Operations do the same work when it cannot wait: any operation but a point
     /// read completes the layers, a point read after a crash does a part, a split that finds many
-    /// entries waiting puts them into the backup. A thread that calls it takes that off them.
+    /// entries waiting puts them into the backup. A thread that calls it takes that off them; while it
+    /// is a [`worker`](Self::worker), operations leave it full buffers, too.
     ///
     /// # Errors
     /// Those of recovery: [`PmError::Corrupt`], the medium's.

@@ -25,15 +25,38 @@ fn keys() -> Vec<u64> {
     keys
 }
 
-#[test]
-fn golden_costs_of_buffered_operations() {
-    let pool = Arc::new(Pool::counting(256 << 20).expect("memory"));
-    let tree = BufferedSpTree::<u64, u64, Counting<Mapped>>::create(&pool, "t").expect("room");
-    // Descending keys leave Bnodes that are half full.
+type Tree = BufferedSpTree<u64, u64, Counting<Mapped>>;
+
+/// A tree of Bnodes that are half full.
+fn half_full(pool: &Arc<Pool<Counting<Mapped>>>) -> Tree {
+    let tree = Tree::create(pool, "t").expect("room");
     for n in (0..LEAVES * 32).rev() {
         tree.insert(&(n * 100), &n).expect("room");
     }
     tree.drain().expect("room");
+    tree
+}
+
+/// What inserts cost that leave full buffers to a worker, its work included.
+fn beside_a_worker(keys: &[u64]) -> golden::Row {
+    let pool = Arc::new(Pool::counting(256 << 20).expect("memory"));
+    let tree = half_full(&pool);
+    let worker = tree.worker();
+    golden::measure(pool.pm(), "insert (mean, drained), a worker", keys.len() as u64, || {
+        for (n, key) in keys.iter().enumerate() {
+            assert!(tree.insert(key, key).expect("room"));
+            if n.is_multiple_of(256) {
+                while worker.step().expect("room") {}
+            }
+        }
+        tree.drain().expect("room");
+    })
+}
+
+#[test]
+fn golden_costs_of_buffered_operations() {
+    let pool = Arc::new(Pool::counting(256 << 20).expect("memory"));
+    let tree = half_full(&pool);
     let keys = keys();
     let operations = keys.len() as u64;
     let leaves = tree.stats().expect("sound").leaves;
@@ -64,9 +87,12 @@ fn golden_costs_of_buffered_operations() {
         }
         tree.drain().expect("room");
     }));
-    for (row, lines) in rows.iter().zip([1.6, 2.0, 1.6, 0.0]) {
+    let splits = rows.pop();
+    rows.push(beside_a_worker(&keys));
+    for (row, lines) in rows.iter().zip([1.6, 2.0, 1.6, 0.0, 1.6]) {
         assert!(row.lines() <= lines && row.fences() <= 1.25, "over the target: {row:?}");
     }
+    rows.extend(splits);
     golden::check("sptree-buffered", &rows);
     tree.check().expect("sound");
 }
