@@ -30,7 +30,7 @@ const PIECES: usize = 40;
 /// Segments made after which a checkpoint is due.
 const INTERVAL: u32 = 4;
 /// Segments appended of which nobody has taken note, after which whoever looks after the log is behind.
-const BEHIND: u64 = 64;
+const BEHIND: u32 = 64;
 
 /// What a checkpoint is told about the chains.
 #[derive(Debug)]
@@ -243,8 +243,8 @@ impl<M: Medium> Log<M> {
 
     /// Whether nobody has looked after the log for long.
     pub(crate) fn is_behind(&self) -> bool {
-        let lines = BEHIND * u64::from(usual_lines(self.pool.len()));
-        self.appended.load(Relaxed) > lines || self.is_tight()
+        let segments = BEHIND.min(self.segments.capacity() / 4);
+        self.appended.load(Relaxed) > u64::from(segments * usual_lines(self.pool.len()))
     }
 
     /// [`wants`](Self::wants) says so, for once.
