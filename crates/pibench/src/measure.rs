@@ -9,6 +9,7 @@ use crate::counters::{self, Counters};
 use crate::error::BenchError;
 use crate::job::Job;
 use crate::phase::{Phase, Step};
+use crate::pinned::Pinned;
 use crate::probe::{Latency, Sampler, Span, Ticks, mean_and_deviation, windows};
 use crate::subject::{Fault, Subject};
 use crate::workload::{CHUNKS, Chunk, Workload};
@@ -354,9 +355,7 @@ fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(
             .map(|(number, part)| {
                 let (start, job) = (&start, &job);
                 threads.spawn(move || {
-                    if pin {
-                        let _ = pin_to_core(number);
-                    }
+                    let _pinned = pin.then(|| Pinned::to_core(number));
                     start.wait();
                     timed(|| job(part))
                 })
@@ -365,15 +364,6 @@ fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(
         let joined = handles.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined.map(|outcome| outcome.expect("the subject does not panic")).collect()
     })
-}
-
-/// Keeps the calling thread on one core, counted round the cores it may run on. Returns whether the
-/// system lets it.
-#[must_use]
-pub fn pin_to_core(number: usize) -> bool {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let Some(core) = cores.get(number % cores.len().max(1)) else { return false };
-    core_affinity::set_for_current(*core)
 }
 
 /// A chunk, run for its throughput.

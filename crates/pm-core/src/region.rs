@@ -95,7 +95,7 @@ impl Region {
             base,
             capacity: len,
             backing: Backing::Map { start, len: total },
-            ahead: Ahead::default(),
+            ahead: Ahead::of_mapping(),
         };
         region.advise_huge();
         region.set_len(len);

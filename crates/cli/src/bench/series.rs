@@ -2,7 +2,8 @@
 
 use indicatif::ProgressBar;
 use pmindex_pibench::{
-    CHUNKS, Distribution, Measured, Phase, Records, Run, Settings, Step, Subject, Workload, measure,
+    CHUNKS, Distribution, Measured, Phase, Pinned, Records, Run, Settings, Step, Subject, Workload,
+    measure,
 };
 
 use crate::bench::bed::{Bench, Datum, Ground, Makers, Reopened};
@@ -140,10 +141,7 @@ fn throughput<K: Datum, V: Datum>(
     benches: &[Box<dyn Bench<K, V>>],
     work: &mut Workload<K, V>,
 ) -> Result<(Vec<Measured>, Vec<Size>), CliError> {
-    if settings.pin && settings.threads == 1 {
-        // Where the system does not let it, figures are only noisier.
-        let _ = pmindex_pibench::pin_to_core(0);
-    }
+    let _pinned = (settings.pin && settings.threads == 1).then(|| Pinned::to_core(0));
     let subjects: Vec<&dyn Subject<K, V>> = benches.iter().map(|bench| bench.subject()).collect();
     let (load, rest) = plan.steps.split_at(1);
     let mut watch = Watch::new(&subjects, settings, rest.len());

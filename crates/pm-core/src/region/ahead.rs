@@ -11,6 +11,9 @@
 //! stores; where the kernel has not got it, nothing happens. What is touched ahead is at most
 //! [`STEP`] bytes more than is used, up to the next huge page.
 //!
+//! It runs wherever the thread that made the mapping might: the writer that happens to need it may be
+//! bound to one processor, which it would have to share with it while others idle.
+//!
 //! In a file it is the thread, too, that asks for huge pages: a kernel gives those of a tmpfs to nobody
 //! who does not ask for each (`MADV_COLLAPSE`, Linux 6.1). Without them every leaf that a search comes
 //! to is a walk through the page tables, nested ones in a virtual machine, before the leaf is even asked
@@ -27,7 +30,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use crate::sys;
+use crate::sys::{self, Processors};
 
 /// How much is touched at once.
 const STEP: usize = 4 << 20;
@@ -45,6 +48,8 @@ pub(super) struct Ahead {
     end: AtomicUsize,
     /// Whether to ask for each huge page.
     huge: AtomicBool,
+    /// Where the thread runs.
+    processors: Option<Processors>,
     /// The last thread.
     toucher: Mutex<Option<Toucher>>,
 }
@@ -75,12 +80,19 @@ struct Pages {
     start: NonNull<u8>,
     len: usize,
     huge: bool,
+    /// Where they are touched.
+    processors: Option<Processors>,
 }
 
 // SAFETY: an address; the memory at it is only ever touched by atomic accesses and the kernel.
 unsafe impl Send for Pages {}
 
 impl Ahead {
+    /// For a mapping that the calling thread makes.
+    pub(super) fn of_mapping() -> Self {
+        Self { processors: Processors::of_this_thread(), ..Self::default() }
+    }
+
     /// From here on asks for each huge page of what it touches.
     pub(super) fn ask_for_huge(&self) {
         self.huge.store(true, Relaxed);
@@ -117,7 +129,8 @@ impl Ahead {
             return;
         }
         // SAFETY: `start` is less than `len`.
-        let pages = Pages { start: unsafe { base.add(start) }, len: end - start, huge };
+        let first = unsafe { base.add(start) };
+        let pages = Pages { start: first, len: end - start, huge, processors: self.processors };
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let spawned = std::thread::Builder::new()
@@ -156,6 +169,9 @@ impl Pages {
     /// # Safety
     /// They are mapped.
     unsafe fn populate(mut self, stop: &AtomicBool) {
+        if let Some(processors) = &self.processors {
+            processors.take();
+        }
         for at in (0..self.len).step_by(PIECE) {
             if self.huge && at.is_multiple_of(HUGE) && at + HUGE <= self.len {
                 // SAFETY: `at` is less than the length.
@@ -181,6 +197,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use rustix::io::Errno;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     use super::super::{MapKind, PAGE, Region};
     use super::*;
@@ -267,6 +284,24 @@ mod tests {
             let touched = if huge { (STEP + HUGE) as u64 >> 10 } else { 0 };
             assert_eq!(now - before, touched);
         }
+    }
+
+    #[test]
+    fn pages_are_touched_wherever_the_maker_of_the_region_might_run() {
+        let all = sched_getaffinity(None).unwrap();
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap());
+        let region = Region::anonymous(64 << 20).unwrap();
+        let touch = || {
+            sched_setaffinity(None, &one).unwrap();
+            let processors = region.ahead.processors;
+            let pages = Pages { start: region.base(), len: PAGE, huge: false, processors };
+            // SAFETY: within the region, which is mapped.
+            unsafe { pages.populate(&AtomicBool::new(false)) }
+            sched_getaffinity(None).unwrap()
+        };
+        let there = std::thread::scope(|threads| threads.spawn(touch).join().unwrap());
+        assert_eq!(there, all);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Region {
         // SAFETY: `lead` is at most `page + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
         let backing = Backing::Map { start, len };
-        let region = Self { base, capacity, backing, ahead: Ahead::default() };
+        let region = Self { base, capacity, backing, ahead: Ahead::of_mapping() };
         // SAFETY: `lead` is at least a page.
         let prefix = unsafe { base.sub(page) };
         // SAFETY: the page belongs to this mapping, and nothing uses it yet.

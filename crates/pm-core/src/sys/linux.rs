@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags};
 use rustix::rand::GetRandomFlags;
+use rustix::thread::CpuSet;
 
 use super::{InMemory, TMPFS};
 
@@ -79,6 +80,22 @@ const COLLAPSE: core::ffi::c_int = 25;
 pub(crate) unsafe fn collapse(start: NonNull<u8>, len: usize) -> bool {
     // SAFETY: mapped by the caller's promise; the advice changes no contents.
     unsafe { madvise(start.as_ptr().cast(), len, COLLAPSE) == 0 }
+}
+
+/// Processors that a thread may run on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processors(CpuSet);
+
+impl Processors {
+    /// Those of the calling thread, if the system tells.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        rustix::thread::sched_getaffinity(None).ok().map(Self)
+    }
+
+    /// Lets the calling thread run on these. A hint: sandboxes refuse it.
+    pub(crate) fn take(&self) {
+        let _ = rustix::thread::sched_setaffinity(None, &self.0);
+    }
 }
 
 /// The file system of a file, if it keeps its files in DRAM alone.

@@ -51,6 +51,21 @@ pub(crate) unsafe fn populate(_: NonNull<u8>, _: usize) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
+/// Threads run where the system lets them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processors;
+
+impl Processors {
+    /// Nobody asks.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        None
+    }
+
+    /// Nothing to do.
+    #[expect(clippy::unused_self, reason = "elsewhere there is work")]
+    pub(crate) fn take(&self) {}
+}
+
 /// The file system of a file, if it keeps its files in DRAM alone.
 pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     let name = rustix::fs::fstatfs(fd).ok()?.f_fstypename;

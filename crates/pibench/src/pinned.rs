@@ -1,0 +1,71 @@
+//! Keeping a thread on one core for a while.
+
+use std::marker::PhantomData;
+
+#[cfg(target_os = "linux")]
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Keeps the thread that made it on one core, until it is dropped.
+///
+/// Then the thread may run again where it might before, and so may the threads that it starts: one that
+/// stayed on its core would leave those of the next measurement no other.
+#[derive(Debug)]
+#[must_use]
+pub struct Pinned {
+    #[cfg(target_os = "linux")]
+    before: Option<CpuSet>,
+    /// To be dropped by the thread that made it.
+    thread: PhantomData<*const ()>,
+}
+
+impl Pinned {
+    /// To a core, counted round those that the thread may run on. Where the system does not let it,
+    /// figures are only noisier.
+    pub fn to_core(number: usize) -> Self {
+        let pinned = Self {
+            #[cfg(target_os = "linux")]
+            before: sched_getaffinity(None).ok(),
+            thread: PhantomData,
+        };
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        if let Some(core) = cores.get(number % cores.len().max(1)) {
+            core_affinity::set_for_current(*core);
+        }
+        pinned
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn cores() -> Vec<usize> {
+        let set = sched_getaffinity(None).expect("Linux tells");
+        (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+    }
+
+    #[test]
+    fn a_thread_that_was_pinned_leaves_later_ones_all_cores() {
+        let before = cores();
+        for (number, core) in before.iter().enumerate() {
+            let pinned = Pinned::to_core(number);
+            assert_eq!(cores(), [*core]);
+            drop(pinned);
+            assert_eq!(cores(), before);
+        }
+        let round = Pinned::to_core(before.len());
+        assert_eq!(cores(), before[..1]);
+        drop(round);
+        let of_another = std::thread::spawn(cores).join().expect("it does not panic");
+        assert_eq!(of_another, before);
+    }
+}
