@@ -326,9 +326,7 @@ fn beside<P>(
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let worker = threads.spawn(|| {
-            if let Some(core) = core {
-                let _ = pin_to_core(core);
-            }
+            let _pinned = core.map(Pinned::to_core);
             work(&stop)
         });
         let ran = jobs();

@@ -1,6 +1,9 @@
 //! Keeping a thread on one core for a while.
 
 use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use core_affinity::CoreId;
 
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,15 +22,17 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// To a core, counted round those that the thread may run on. Where the system does not let it,
-    /// figures are only noisier.
+    /// To a core, counted round those that the program's first pinned thread might run on before. Where
+    /// the system does not let it, figures are only noisier.
     pub fn to_core(number: usize) -> Self {
         let pinned = Self {
             #[cfg(target_os = "linux")]
             before: sched_getaffinity(None).ok(),
             thread: PhantomData,
         };
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        // Not those of this thread: one that was started by a pinned one has no choice.
+        static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+        let cores = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
         if let Some(core) = cores.get(number % cores.len().max(1)) {
             core_affinity::set_for_current(*core);
         }
@@ -65,6 +70,13 @@ mod tests {
         let round = Pinned::to_core(before.len());
         assert_eq!(cores(), before[..1]);
         drop(round);
+        let first = Pinned::to_core(0);
+        let beside = std::thread::spawn(|| {
+            let _pinned = Pinned::to_core(1);
+            cores()
+        });
+        assert_eq!(beside.join().expect("it does not panic"), [before[1 % before.len()]]);
+        drop(first);
         let of_another = std::thread::spawn(cores).join().expect("it does not panic");
         assert_eq!(of_another, before);
     }
