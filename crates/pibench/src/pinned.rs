@@ -25,13 +25,13 @@ impl Pinned {
     /// To a core, counted round those that the program's first pinned thread might run on before. Where
     /// the system does not let it, figures are only noisier.
     pub fn to_core(number: usize) -> Self {
+        // Not those of this thread: one that was started by a pinned one has no choice.
+        static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
         let pinned = Self {
             #[cfg(target_os = "linux")]
             before: sched_getaffinity(None).ok(),
             thread: PhantomData,
         };
-        // Not those of this thread: one that was started by a pinned one has no choice.
-        static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
         let cores = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
         if let Some(core) = cores.get(number % cores.len().max(1)) {
             core_affinity::set_for_current(*core);

@@ -6,7 +6,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
-use crate::buffer::{Buffering, Hit, Written};
+use crate::buffer::{Hit, Written};
 use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming};
 use crate::middle::Mnode;
@@ -94,31 +94,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let buffer = self.buffer_of(at.node);
         let taken = self.middle.taken(at.node, LEAF);
         let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
-        let hit = match buffer {
-            Some((buffering @ Buffering { buffers, .. }, number)) => {
-                buffers.prefetch(number);
-                if let Some(slot) = bits(tagged).next() {
-                    self.prefetch_slot(at.bnode, slot);
-                }
-                if writes == Writes::Bitmap {
-                    self.pool.prefetch(BnodePtr::new(at.bnode));
-                }
-                let hit = buffers.find::<K, V>(number, probe);
-                if writes == Writes::Record && hit.is_none() {
-                    self.prefetch_to_buffer(at, buffering, number);
-                }
-                hit
+        let mut hit = None;
+        if let Some((buffering, number)) = buffer {
+            buffering.buffers.prefetch(number);
+            if let Some(slot) = bits(tagged).next() {
+                self.prefetch_slot(at.bnode, slot);
             }
-            None => {
-                if writes != Writes::Value {
-                    self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
-                }
-                if writes == Writes::Record {
-                    self.prefetch_record(at, taken);
-                }
-                None
+            if writes == Writes::Bitmap {
+                self.pool.prefetch(BnodePtr::new(at.bnode));
             }
-        };
+            hit = buffering.buffers.find::<K, V>(number, probe);
+            if writes == Writes::Record && hit.is_none() {
+                self.prefetch_to_buffer(at, buffering, number);
+            }
+        } else {
+            if writes != Writes::Value {
+                self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
+            }
+            if writes == Writes::Record {
+                self.prefetch_record(at, taken);
+            }
+        }
         let tagged = if hit.is_some() { 0 } else { tagged };
         let found = self
             .bnode(at.bnode)
