@@ -85,7 +85,7 @@ impl CrashIndex for SpTreeBufferedWide {
             index.set_buffer_budget(u64::MAX);
             index.drain()?;
         } else {
-            index.set_buffer_budget(320); // room for one
+            index.set_buffer_budget(128); // room for one: a line, and one for entries
             while index.step()? {}
         }
         Ok(())

@@ -62,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let end = count.min(first + due);
         buffering.swept.store(end, Relaxed); // two at once: both here, or one for nothing
         let age = Self::AGE * buffers.live();
-        let is_old = |buffer| buffers.segments(buffer).next().is_some_and(|at| log.age(at) >= age);
+        let is_old = |buffer| buffers.birth(buffer).is_some_and(|birth| log.age(birth) >= age);
         self.absorb_together(buffering, first..end, is_old)?;
         Ok(true)
     }
@@ -89,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         // Each of these steps waits for one miss, at once for all.
         let some: Vec<u32> = some.map(|n| buffers.nth(n)).collect();
         for &buffer in &some {
-            buffers.prefetch_chain(buffer);
+            buffers.prefetch(buffer);
         }
         let mut found: Vec<Due<'_>> = Vec::with_capacity(some.len());
         for &buffer in some.iter().filter(|&&buffer| wanted(buffer)) {
