@@ -88,7 +88,7 @@ impl CrashIndex for SpTreeBufferedWide {
             index.drain()?;
         } else {
             std::mem::forget(index.worker());
-            index.set_buffer_budget(320); // room for one
+            index.set_buffer_budget(128); // room for one: a line, and one for entries
             while index.step()? {}
         }
         Ok(())

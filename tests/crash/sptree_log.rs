@@ -61,12 +61,12 @@ struct State {
     ended: u64,
     /// 0: deleted.
     buffer: BTreeMap<usize, u64>,
-    /// Where the chain's entries are.
-    segments: Vec<u16>,
+    /// The births of the chain's entries.
+    births: Vec<u64>,
 }
 
-/// What a chain says of its map's keys, and where its entries are.
-type Said = (Chain, BTreeMap<usize, u64>, Vec<u16>);
+/// What a chain says of its map's keys, and the births of its entries.
+type Said = (Chain, BTreeMap<usize, u64>, Vec<u64>);
 
 /// The maps.
 pub(crate) struct SpTreeLog {
@@ -126,23 +126,23 @@ impl Open {
     /// What the chain that opening found says of a map.
     fn chain_of(&self, map: usize) -> Result<Said, PmError> {
         let mut chain = self.log.recovered(Self::id(map));
-        let (mut said, mut segments) = (BTreeMap::new(), Vec::new());
+        let (mut said, mut births) = (BTreeMap::new(), Vec::new());
         self.log.follow(Self::id(map), chain, LIMIT, |location, entry| {
             let (key, value) = self.decode(entry.payload);
             said.entry(key).or_insert(if entry.kind == Kind::Delete { 0 } else { value });
-            segments.push(location.segment());
+            births.push(self.log.birth_of(location));
             true
         })?;
         if chain.seq == 0 {
             chain.seq = self.log.greatest_seq();
         }
-        Ok((chain, said, segments))
+        Ok((chain, said, births))
     }
 
     fn restore(&self, map: usize, state: &mut State) -> Result<(), PmError> {
         if !state.restored {
-            let (chain, buffer, segments) = self.chain_of(map)?;
-            *state = State { restored: true, chain, ended: 0, buffer, segments };
+            let (chain, buffer, births) = self.chain_of(map)?;
+            *state = State { restored: true, chain, ended: 0, buffer, births };
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Open {
             pm.fence(flushed)?; // durable before: the chain is forgotten
         }
         state.buffer.clear();
-        state.segments.clear();
+        state.births.clear();
         state.chain.head = Location::NONE;
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Open {
         let guard = self.maps[map].lock.lock(pm);
         let state = &mut *self.maps[map].state.lock();
         self.restore(map, state)?;
-        if state.segments.len() == LIMIT {
+        if state.births.len() == LIMIT {
             self.flush(map, state)?;
         }
         let before = self.value(map, state, key)?;
@@ -194,7 +194,7 @@ impl Open {
         let record = Record { id: Self::id(map), seq, next, kind, payload };
         let appended = self.log.append(&record)?; // DUR(put)
         state.chain.head = appended.location;
-        state.segments.push(appended.location.segment());
+        state.births.push(appended.birth);
         state.buffer.insert(key, value); // LIN(put)
         drop(guard);
         Ok(before)
@@ -207,7 +207,7 @@ impl Open {
         for map in 0..MAPS {
             let state = &mut *self.maps[map].state.lock();
             self.restore(map, state)?;
-            if state.segments.len() + records.len() > LIMIT {
+            if state.births.len() + records.len() > LIMIT {
                 self.flush(map, state)?;
             }
         }
@@ -221,7 +221,7 @@ impl Open {
             let record = Record { id: Self::id(map), seq, next, kind, payload };
             let appended = batch.push(&record)?;
             state.chain.head = appended.location;
-            state.segments.push(appended.location.segment());
+            state.births.push(appended.birth);
             state.buffer.insert(key, value);
         }
         batch.commit()?; // DUR
@@ -257,8 +257,8 @@ impl Open {
             for (map, Map { lock, state }) in self.maps.iter().enumerate() {
                 let guard = lock.lock(pm);
                 let state = state.lock();
-                if !state.chain.head.is_none() {
-                    heads.add(Self::id(map), state.chain, state.segments.iter().copied());
+                if let Some(&birth) = state.births.iter().min() {
+                    heads.add(Self::id(map), state.chain, birth);
                 }
                 drop(guard);
             }
@@ -280,11 +280,11 @@ impl Open {
     fn make_room(&self) -> Result<(), PmError> {
         if self.log.is_tight() {
             self.restore_all()?;
-            let old = self.log.older_half();
+            let older = self.log.older_half();
             for (number, map) in self.maps.iter().enumerate() {
                 let guard = map.lock.lock(self.pool.pm());
                 let state = &mut *map.state.lock();
-                if state.segments.iter().any(|segment| old.contains(segment)) {
+                if state.births.iter().any(|&birth| birth <= older) {
                     self.flush(number, state)?;
                 }
                 drop(guard);

@@ -59,6 +59,12 @@ impl<T: PmType> Arena<T> {
         Ok(first)
     }
 
+    /// The most elements that there can be.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Elements that were ever handed out: all indices below this.
     #[must_use]
     pub fn used(&self) -> u32 {
@@ -74,6 +80,11 @@ impl<T: PmType> Arena<T> {
     /// Gives an element back. The caller has made every path to it fail validation.
     pub fn free(&self, index: u32) {
         self.free.lock().push(index);
+    }
+
+    /// As [`free`](Self::free), of several at once; the first of them is taken last.
+    pub fn free_all(&self, indices: &[u32]) {
+        self.free.lock().extend_from_slice(indices);
     }
 
     /// The element at `index`.
@@ -156,5 +167,16 @@ mod tests {
         assert!(matches!(arena.alloc_fresh(4), Err(PmError::Full { .. })));
         assert!(matches!(arena.alloc_fresh(u32::MAX), Err(PmError::Full { .. })));
         assert_eq!((arena.alloc_fresh(3).unwrap(), arena.len()), (7, 9));
+    }
+
+    #[test]
+    fn elements_that_are_given_back_together_are_taken_again_the_last_one_first() {
+        let arena: Arena<PmU64> = Arena::new(10).unwrap();
+        assert_eq!(arena.alloc_fresh(5).unwrap(), 0);
+        arena.free_all(&[3, 1, 4]);
+        arena.free_all(&[]);
+        assert_eq!(arena.len(), 2);
+        let again: Vec<u32> = (0..4).map(|_| arena.alloc().unwrap()).collect();
+        assert_eq!(again, [4, 1, 3, 5]);
     }
 }

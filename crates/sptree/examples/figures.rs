@@ -223,25 +223,25 @@ fn plain_log(records: u64) -> Result<(), IndexError> {
         let cell = &pool.get(entry.root::<Root>())?.log;
         let log = Log::create(&pool, cell)?;
         let mut chains = vec![Chain::default(); CHAINS as usize];
-        let mut last = vec![0u16; CHAINS as usize];
+        let mut oldest = vec![Location::NONE; CHAINS as usize];
         for n in 0..entries {
             let at = (n % CHAINS) as usize;
             // A chain ends with its 14th entry: the buffer was absorbed.
-            let next =
-                if (n / CHAINS).is_multiple_of(14) { Location::NONE } else { chains[at].head };
+            let first = (n / CHAINS).is_multiple_of(14);
+            let next = if first { Location::NONE } else { chains[at].head };
             let (id, seq) = (64 * (at as u64 + 1), n + 1);
             let record = Record { id, seq, next, kind: Kind::Put, payload: &[n, n] };
-            let head = log.append(&record)?.location;
-            (chains[at], last[at]) = (Chain { head, seq }, head.segment());
+            let appended = log.append(&record)?;
+            chains[at] = Chain { head: appended.location, seq };
+            oldest[at] = if first { appended.location } else { oldest[at] };
         }
         drop(log);
         let plain = opened_and_read(&pool, cell)?;
         let log = Log::open(&pool, cell)?;
         log.set_restored();
         log.checkpoint(|heads| {
-            let oldest = last.iter().min().copied().unwrap_or(0).saturating_sub(20);
             for (at, &chain) in chains.iter().enumerate() {
-                heads.add(64 * (at as u64 + 1), chain, oldest..=last[at]);
+                heads.add(64 * (at as u64 + 1), chain, log.birth_of(oldest[at]));
             }
             Ok::<(), IndexError>(())
         })?;

@@ -8,6 +8,7 @@ use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Probe, RecordBlock, Route, Slot};
 
 use crate::access::At;
+use crate::buffer::Buffering;
 use crate::layout::{MAX_LEAF, Taken, bits};
 use crate::leaf::Bnode;
 use crate::middle::{Mnode, NONE};
@@ -62,8 +63,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Fetches the slots of a Bnode that hold records, and its neighbour's Mnode. A hint.
     #[inline]
     pub(crate) fn prefetch_records(&self, node: &Mnode) {
-        if let Some((buffering, buffer)) = self.buffer_of(node) {
-            buffering.buffers.prefetch_whole(buffer);
+        let buffer = self.buffer_of(node);
+        if let Some((Buffering { buffers, .. }, buffer)) = buffer {
+            buffers.prefetch(buffer);
         }
         let bnode = self.middle.dram.load(&node.bnode);
         let per_line = (LINE / 8 / Slot::<K, V>::WORDS).max(1);
@@ -72,6 +74,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if slots >> slot & ((1 << per_line) - 1) != 0 {
                 self.prefetch_slot(bnode, slot);
             }
+        }
+        if let Some((Buffering { buffers, .. }, buffer)) = buffer {
+            buffers.prefetch_entries(buffer);
         }
     }
 
@@ -82,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if next != NONE {
             let node = self.middle.get(next);
             self.prefetch_records(node);
-            self.middle.prefetch(self.middle.next(node));
+            self.prefetch_mnode(self.middle.next(node));
         }
     }
 

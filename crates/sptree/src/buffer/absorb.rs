@@ -205,7 +205,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Fetches what an absorption reads and writes: the buffer; bitmap, tags, the first free slots. A
+    /// Fetches what an absorption reads and writes: the entries of the buffer, which is fetched; bitmap, tags, the first free slots. A
     /// hint, for before the lock: behind it, all of that would be waited for.
     #[inline(always)]
     pub(crate) fn prefetch_absorption(
@@ -214,7 +214,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         (bnode, buffer): (u64, u32),
     ) {
-        buffers.prefetch_whole(buffer);
+        buffers.prefetch_entries(buffer);
         let Some(free) = self.middle.taken(node, LEAF).free_slot(LEAF) else { return };
         let fetch = |offset| self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(offset)));
         fetch(0);

@@ -85,6 +85,7 @@ struct Planned {
     /// Which of the staged Mnodes.
     staged: usize,
     location: Location,
+    birth: u64,
 }
 
 /// Records whose entries become durable together.
@@ -149,11 +150,11 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
         let room = slots > buffers.new_keys(buffer) + planned
             && state.len() + planned < SpTree::<K, V, M, LEAF, B>::ROOM
             && state.logged() + planned < ENTRIES_MAX;
-        if !room {
+        if !room || buffers.reserve::<K, V>(buffer, state.len() + planned).is_err() {
             return None;
         }
         buffers.prefetch_entry::<K, V>(buffer, state.len() + planned);
-        self.planned.push(Planned { record, staged: place, location: Location::NONE });
+        self.planned.push(Planned { record, staged: place, location: Location::NONE, birth: 0 });
         self.staged[place].planned += 1;
         Some(true)
     }
@@ -208,7 +209,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
                 refused = Some(plan.record);
                 break;
             };
-            plan.location = appended.location;
+            (plan.location, plan.birth) = (appended.location, appended.birth);
             staged.head = plan.location;
         }
         batch.commit()?; // DUR
@@ -220,9 +221,15 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
             };
             let (buffer, datum) = (staged.buffer, Some(&datum));
             let entry = buffers.state(buffer).len();
-            buffers.stage::<K, V>(buffer, entry, probe, datum, (false, plan.location));
-            buffers.publish::<K, V>(buffer, entry, datum, plan.location);
+            buffers.stage::<K, V>(buffer, entry, probe, datum, false);
+            buffers.publish::<K, V>(buffer, entry, datum, (plan.location, plan.birth));
             added += 1;
+        }
+        if self.buffering.handoff.is_open() {
+            let full = |staged: &&Staged<'_>| !self.tree.has_room(self.buffering, staged.buffer);
+            for staged in self.staged.iter().filter(full) {
+                self.buffering.handoff.leave(self.tree.pm(), staged.buffer);
+            }
         }
         self.tree.count(self.staged[0].index, added); // once: an atomic waits for all stores before it
         Ok(Committed { refused }) // LIN: the guards

@@ -1,4 +1,5 @@
-//! Buffers in DRAM: cells, which readers read under the version of the Mnode.
+//! Buffers in DRAM: cells, which readers read under the version of the Mnode. A buffer is a line that
+//! says what there is, and [pieces](super::pieces) for its entries.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,38 +9,39 @@ use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struc
 use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
+use super::pieces::{self, PIECES, Pieces, per_piece};
 use crate::layout::{bits, tag_of};
 use crate::log::{Chain, Location, SEQ_MAX};
 
-/// Words for the entries of a buffer.
+/// The most words that the entries of a buffer take.
 const ENTRY_WORDS: usize = 28;
 /// The most entries of a buffer.
 pub(super) const ENTRIES: usize = 14;
 /// The most log entries of a chain: a key that is written again takes another.
 pub(crate) const ENTRIES_MAX: usize = 16;
 
-/// DRAM of a buffer.
-pub(super) const BYTES: u64 = size_of::<Buffer>() as u64;
-
 pm_struct! {
-    /// A buffer. A search that does not find its key reads the first 32 bytes, which are in one line.
-    #[align(32)]
-    pub(crate) struct Buffer: size 288 {
+    /// A buffer: one line, which a search that does not find its key reads. Its entries lie in
+    /// [`pieces`].
+    #[align(64)]
+    pub(crate) struct Buffer: size 64 {
         /// What there is.
         pub state @ 0: PmCell<State>,
         /// What the chain and the Bnode say.
         pub tally @ 8: PmCell<Tally>,
-        /// A byte of each key's hash; then the line of the chain's newest log entry, two bytes.
+        /// A byte of each key's hash.
         pub tags @ 16: [PmU64; 2],
-        /// The segments of the chain's log entries, four to a word.
-        pub segments @ 32: [PmU64; 4],
-        /// Keys and values.
-        pub entries @ 64: [PmU64; 28],
+        /// When the chain was born, if it has entries.
+        pub birth @ 32: PmU64,
+        /// The numbers of the pieces, two to a word, then the location of the chain's newest entry.
+        pub pieces @ 40: [PmU64; 3],
     }
 }
 
-/// Where the line of the newest log entry begins in the second word of tags.
-const LINE_SHIFT: u32 = 48;
+/// Where the location of the newest log entry begins in the last word of pieces.
+const HEAD_SHIFT: u32 = 32;
+
+const _: () = assert!(PIECES == 5, "the location is where a sixth piece would be");
 
 /// `the chain's last sequence number: 49 | unsettled: 1 | known: 14`. Bit `i` of `known`: the Bnode has
 /// the key of entry `i`. Unsettled: a sequence number was used that the Bnode does not have.
@@ -156,6 +158,7 @@ pub(crate) struct Hit {
 pub(crate) struct Buffers {
     dram: Mapped,
     arena: Arena<Buffer>,
+    pieces: Pieces,
     /// Of each buffer that the hand of the [`budget`](super::budget) has passed, the chain's last
     /// sequence number when it last did.
     passed: Arena<PmU64>,
@@ -178,6 +181,7 @@ impl Buffers {
         Ok(Self {
             dram: Mapped::dram(),
             arena: Arena::new(2 * own)?,
+            pieces: Pieces::new(own)?,
             passed: Arena::new(2 * own)?,
             own,
             own_bound: AtomicU32::new(0),
@@ -194,29 +198,31 @@ impl Buffers {
         if buffer < most { buffer } else { most }
     }
 
+    /// The most DRAM of a buffer of `buffer` entries, of these records.
+    pub(crate) const fn bytes<K: Key, V: Value>(buffer: usize) -> u64 {
+        let per = per_piece(Slot::<K, V>::WORDS);
+        let pieces = Self::room::<K, V>(buffer).div_ceil(per);
+        (size_of::<Buffer>() + pieces * size_of::<pieces::Piece>()) as u64
+    }
+
     #[inline(always)]
     fn get(&self, index: u32) -> &Buffer {
         self.arena.get(index)
     }
 
-    /// Fetches what a search reads first. A hint.
+    /// Fetches a buffer but for its entries. A hint.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         self.arena.prefetch(index);
     }
 
-    /// Fetches all of a buffer. A hint.
+    /// Fetches the entries of a buffer, which is fetched. A hint.
     #[inline(always)]
-    pub(crate) fn prefetch_whole(&self, index: u32) {
-        self.dram.prefetch(self.get(index));
-    }
-
-    /// Fetches what a checkpoint reads. A hint.
-    #[inline(always)]
-    pub(crate) fn prefetch_chain(&self, index: u32) {
-        let buffer = self.get(index);
-        self.dram.prefetch(&buffer.state);
-        self.dram.prefetch(&buffer.segments[0]); // all four, in its line
+    pub(crate) fn prefetch_entries(&self, index: u32) {
+        for piece in self.pieces_of(self.get(index)).into_iter().take_while(|&n| n != pieces::NONE)
+        {
+            self.pieces.prefetch(&self.dram, piece);
+        }
     }
 
     /// Whether it is an Mnode's own buffer, with the same number.
@@ -224,18 +230,16 @@ impl Buffers {
         index < self.own
     }
 
-    /// Fetches an entry. A hint.
+    /// Fetches an entry of a buffer, which is fetched. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {
-        if let Some(cell) = self.entry::<K, V>(index, entry).first() {
-            self.dram.prefetch(cell);
-        }
+        self.pieces.prefetch(&self.dram, self.piece::<K, V>(self.get(index), entry));
     }
 
     /// Fetches all that an append to an Mnode's own buffer writes but the entry. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_own(&self, node: u32) {
-        self.prefetch_chain(node.min(self.own));
+        self.prefetch(node.min(self.own));
     }
 
     /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has all of that if it is
@@ -269,14 +273,16 @@ impl Buffers {
         }
         let more = |count: u32| (count < self.own).then_some(count + 1);
         let taken = self.shared_bound.fetch_update(AcqRel, Acquire, more);
-        let (wanted, capacity) = (BYTES, u64::from(self.own));
+        let (wanted, capacity) = (size_of::<Buffer>() as u64, u64::from(self.own));
         taken
             .map(|count| self.own + count)
             .map_err(|_| PmError::Full { wanted, capacity: wanted * capacity })
     }
 
     pub(crate) fn free(&self, index: u32) {
-        self.dram.store(&self.get(index).state, State::default());
+        let buffer = self.get(index);
+        self.dram.store(&buffer.state, State::default());
+        self.give_back_pieces(buffer);
         self.live.fetch_sub(1, Relaxed);
         if index >= self.own {
             self.free.lock().push(index);
@@ -300,7 +306,8 @@ impl Buffers {
     /// Buffers in use, and the DRAM they take.
     pub(crate) fn size(&self) -> (u64, u64) {
         let passed = u64::from(self.shared_bound.load(Acquire)) * size_of::<PmU64>() as u64;
-        (self.live(), u64::from(self.count()) * BYTES + passed)
+        let headers = u64::from(self.count()) * size_of::<Buffer>() as u64;
+        (self.live(), headers + self.pieces.bytes() + passed)
     }
 
     /// How many numbers may be in use.
@@ -360,12 +367,15 @@ impl Buffers {
     /// The chain. Racing: validate.
     pub(crate) fn chain(&self, index: u32) -> Chain {
         let (buffer, state) = (self.get(index), self.state(index));
-        let head = state.logged().checked_sub(1).map_or(Location::NONE, |newest| {
-            let segment = self.segment(buffer, newest.min(ENTRIES_MAX - 1));
-            let line = self.dram.load(&buffer.tags[1]) >> LINE_SHIFT;
-            Location::from_bits(u32::from(segment) << 16 | line as u32)
-        });
+        let newest =
+            || Location::from_bits((self.dram.load(&buffer.pieces[2]) >> HEAD_SHIFT) as u32);
+        let head = if state.logged() == 0 { Location::NONE } else { newest() };
         Chain { head, seq: self.tally(index).seq() }
+    }
+
+    /// When the chain was born, if it has entries. Racing: validate.
+    pub(crate) fn birth(&self, index: u32) -> Option<u64> {
+        (self.state(index).logged() > 0).then(|| self.dram.load(&self.get(index).birth))
     }
 
     /// The next sequence number, which is used up. Under the lock.
@@ -384,32 +394,62 @@ impl Buffers {
         self.dram.store(&self.get(index).tally, number.before);
     }
 
-    /// Where the next log entry of the chain will be. Under the lock; nobody sees it before
-    /// [`publish`](Self::publish).
+    /// The word with the number of an entry's piece, and where in it.
     #[inline(always)]
-    fn stage_location(&self, buffer: &Buffer, state: State, location: Location) {
-        let at = state.logged().min(ENTRIES_MAX - 1);
-        let (cell, shift) = (&buffer.segments[at / 4], 16 * (at % 4));
-        let rest = self.dram.load(cell) & !(0xffff << shift);
-        self.dram.store(cell, rest | u64::from(location.segment()) << shift);
+    fn place_of<K: Key, V: Value>(buffer: &Buffer, entry: usize) -> (&PmU64, u32) {
+        let piece = (entry / per_piece(Slot::<K, V>::WORDS)).min(PIECES - 1);
+        (&buffer.pieces[piece / 2], 32 * (piece % 2) as u32)
     }
 
-    /// The segments of the chain's log entries. Racing: validate.
-    pub(crate) fn segments(&self, index: u32) -> impl Iterator<Item = u16> {
+    /// The piece of an entry. Racing: validate.
+    #[inline(always)]
+    fn piece<K: Key, V: Value>(&self, buffer: &Buffer, entry: usize) -> u32 {
+        let (cell, shift) = Self::place_of::<K, V>(buffer, entry);
+        (self.dram.load(cell) >> shift) as u32
+    }
+
+    /// All pieces; those that there are come first. Racing: validate.
+    #[inline(always)]
+    fn pieces_of(&self, buffer: &Buffer) -> [u32; PIECES] {
+        let cell = |n: usize| self.dram.load(&buffer.pieces[n]);
+        let [a, b, c] = [cell(0), cell(1), cell(2)];
+        [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32, c as u32]
+    }
+
+    /// Makes sure that there is a piece for an entry. Under the lock. A piece that nothing is staged in
+    /// after all stays with the buffer, which says so, until the next entry comes or all go.
+    ///
+    /// # Errors
+    /// [`PmError::Full`]; nothing is changed then.
+    #[inline(always)]
+    pub(crate) fn reserve<K: Key, V: Value>(
+        &self,
+        index: u32,
+        entry: usize,
+    ) -> Result<(), PmError> {
         let buffer = self.get(index);
-        let count = self.dram.load(&buffer.state).logged().min(ENTRIES_MAX);
-        (0..count).map(move |at| self.segment(buffer, at))
+        if self.piece::<K, V>(buffer, entry) == pieces::NONE {
+            let (cell, shift) = Self::place_of::<K, V>(buffer, entry);
+            let piece = self.pieces.take()?;
+            self.dram.store(cell, self.dram.load(cell) | u64::from(piece) << shift);
+        }
+        Ok(())
     }
 
-    /// The segment of a log entry of the chain, the oldest first.
-    fn segment(&self, buffer: &Buffer, at: usize) -> u16 {
-        (self.dram.load(&buffer.segments[at / 4]) >> (16 * (at % 4)) & 0xffff) as u16
+    /// Gives all pieces back. Under the lock.
+    fn give_back_pieces(&self, buffer: &Buffer) {
+        let all = self.pieces_of(buffer);
+        for cell in &buffer.pieces {
+            self.dram.store(cell, 0); // before: somebody else has them
+        }
+        let count = all.iter().take_while(|&&piece| piece != pieces::NONE).count();
+        self.pieces.give_back(&all[..count]);
     }
 
     #[inline(always)]
     fn entry<K: Key, V: Value>(&self, index: u32, entry: usize) -> &[PmU64] {
-        let words = Slot::<K, V>::WORDS;
-        &self.get(index).entries[(entry * words).min(ENTRY_WORDS - words)..][..words]
+        let piece = self.piece::<K, V>(self.get(index), entry);
+        self.pieces.entry(piece, entry, Slot::<K, V>::WORDS)
     }
 
     /// The entry with the probe's key. Racing: validate.
@@ -428,9 +468,9 @@ impl Buffers {
         None
     }
 
-    /// Writes of a record, or a deletion, and of its log entry what nobody sees before
-    /// [`publish`](Self::publish): all but the value of a key that has an entry. Under the lock, so
-    /// that it is done while the log entry becomes durable.
+    /// Writes of a record, or a deletion, what nobody sees before [`publish`](Self::publish): all but
+    /// the value of a key that has an entry; there is a [piece](Self::reserve) for it. Under the lock,
+    /// so that it is done while the log entry becomes durable.
     #[inline(always)]
     pub(crate) fn stage<K: Key, V: Value>(
         &self,
@@ -438,12 +478,10 @@ impl Buffers {
         entry: usize,
         probe: &Probe<'_, K>,
         datum: Option<&Datum<'_, V>>,
-        (known, location): (bool, Location),
+        known: bool,
     ) {
         let buffer = self.get(index);
-        let state = self.dram.load(&buffer.state);
-        self.stage_location(buffer, state, location);
-        if entry < state.len() {
+        if entry < self.dram.load(&buffer.state).len() {
             return;
         }
         let (cell, shift) = (&buffer.tags[entry / 8 % 2], 8 * (entry % 8));
@@ -463,16 +501,18 @@ impl Buffers {
         index: u32,
         entry: usize,
         datum: Option<&Datum<'_, V>>,
-        location: Location,
+        (location, birth): (Location, u64),
     ) {
         let buffer = self.get(index);
         let state = self.dram.load(&buffer.state);
         if entry < state.len() {
             self.put_value::<K, V>(self.entry::<K, V>(index, entry), datum);
         }
-        let tags = self.dram.load(&buffer.tags[1]) & ((1 << LINE_SHIFT) - 1);
-        let line = u64::from(location.bits() & 0xffff);
-        self.dram.store(&buffer.tags[1], tags | line << LINE_SHIFT);
+        if state.logged() == 0 || birth < self.dram.load(&buffer.birth) {
+            self.dram.store(&buffer.birth, birth);
+        }
+        let piece = self.dram.load(&buffer.pieces[2]) & ((1 << HEAD_SHIFT) - 1);
+        self.dram.store(&buffer.pieces[2], piece | u64::from(location.bits()) << HEAD_SHIFT);
         self.dram.store(&buffer.state, state.with_logged().with_entry(entry, datum.is_none()));
     }
 
@@ -512,6 +552,28 @@ impl Buffers {
         let node = self.dram.load(&buffer.state).node();
         self.dram.store(&buffer.tally, Tally::of(self.tally(index).seq(), true));
         self.dram.store(&buffer.state, State::of(node));
+        self.give_back_pieces(buffer);
+    }
+
+    /// How many pieces are in use; verifies that those are the buffers', each of one.
+    #[cfg(test)]
+    pub(crate) fn check_pieces(&self) -> usize {
+        let mut all = std::collections::HashSet::new();
+        for index in self.indices() {
+            let pieces = self.pieces_of(self.get(index));
+            let there = pieces.iter().take_while(|&&piece| piece != pieces::NONE);
+            assert!(there.clone().all(|&piece| all.insert(piece)), "a piece of two buffers");
+            let count = there.count();
+            assert!(pieces[count..].iter().all(|&piece| piece == pieces::NONE), "a gap");
+        }
+        assert_eq!(all.len(), self.pieces.len(), "pieces that no buffer has");
+        all.len()
+    }
+
+    /// Takes all pieces away that are free, but for so many.
+    #[cfg(test)]
+    pub(super) fn leave_pieces(&self, some: u32) {
+        self.pieces.leave(some);
     }
 
     /// Whether the Bnode has everything that was ever appended for it.

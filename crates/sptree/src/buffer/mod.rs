@@ -30,7 +30,8 @@
 //! so a buffer can always be absorbed, without a split and without memory. Splits meet
 //! empty buffers.
 //!
-//! **Who has a buffer** is decided by a [`budget`].
+//! **Who has a buffer** is decided by a [`budget`]. A buffer takes DRAM for the entries that it has, in
+//! [`pieces`].
 //!
 //! Records with byte strings have blocks out of line, and no buffers: they are written as without.
 
@@ -39,6 +40,7 @@ mod batch;
 mod budget;
 mod cells;
 mod handoff;
+mod pieces;
 mod restore;
 mod scan;
 mod sweep;

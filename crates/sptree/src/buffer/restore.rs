@@ -71,8 +71,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let tagged = self.middle.matches(node, tag_of(&probe), LEAF);
             let known = bnode.find_among(&self.pool, tagged, &probe)?.is_some();
             let datum = datum.as_ref();
-            buffers.stage::<K, V>(buffer, entry, &probe, datum, (known, location));
-            buffers.publish::<K, V>(buffer, entry, datum, location);
+            let place = (location, buffering.log.birth_of(location));
+            buffers.reserve::<K, V>(buffer, entry)?;
+            buffers.stage::<K, V>(buffer, entry, &probe, datum, known);
+            buffers.publish::<K, V>(buffer, entry, datum, place);
         }
         Ok(self.gained(buffer))
     }

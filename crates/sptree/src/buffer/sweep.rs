@@ -52,9 +52,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let end = count.min(first + due);
         buffering.swept.store(end, Relaxed); // two at once: both here, or one for nothing
         let age = Self::AGE * buffers.live();
-        let is_old = |buffer| buffers.segments(buffer).next().is_some_and(|at| log.age(at) >= age);
+        let is_old = |buffer| buffers.birth(buffer).is_some_and(|birth| log.age(birth) >= age);
         let some = (first..end).map(|n| buffers.nth(n));
-        let some: Vec<u32> = some.inspect(|&buffer| buffers.prefetch_chain(buffer)).collect();
+        let some: Vec<u32> = some.inspect(|&buffer| buffers.prefetch(buffer)).collect();
         let old = some.into_iter().filter(|&buffer| is_old(buffer));
         self.merge_small(self.absorb_together(buffering, old, is_old)?);
         Ok(true)

@@ -85,9 +85,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Lets Bnodes absorb the buffers that have entries in the older half of the log.
     fn absorb_older(&self, buffering: &Buffering<M>) -> Result<(), PmError> {
         let older = buffering.log.older_half();
-        let is_old = |segment: u16| older.binary_search(&segment).is_ok();
         for buffer in buffering.buffers.indices() {
-            if buffering.buffers.segments(buffer).any(is_old) {
+            if buffering.buffers.birth(buffer).is_some_and(|birth| birth <= older) {
                 self.absorb_by_number(buffering, buffer)?;
             }
         }
@@ -123,14 +122,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// appended to it has published that.
     fn visit_chains(&self, buffering: &Buffering<M>, heads: &mut Heads) {
         let (pm, buffers) = (self.pm(), &buffering.buffers);
-        let mut segments = Vec::new();
         let count = buffers.count();
         heads.reserve(buffers.live());
         for n in 0..count {
-            // Each chain is some lines, far apart.
+            // Each chain is two lines, far apart.
             if n + AHEAD < count {
                 let ahead = buffers.nth(n + AHEAD);
-                buffers.prefetch_chain(ahead);
+                buffers.prefetch(ahead);
                 if buffers.is_own(ahead) {
                     self.middle.prefetch_lock(ahead);
                 }
@@ -145,11 +143,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 }
                 let id = self.middle.dram.load(&node.bnode);
                 let chain: Chain = buffers.chain(buffer);
-                segments.clear();
-                segments.extend(buffers.segments(buffer));
+                let birth = buffers.birth(buffer);
                 if node.lock.validate(pm, version) {
-                    if !chain.head.is_none() {
-                        heads.add(id, chain, segments.iter().copied());
+                    if let Some(birth) = birth {
+                        heads.add(id, chain, birth);
                     }
                     break;
                 }

@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_core::{Counting, Mapped, Medium, Pool};
 use pmindex_record::{Datum, Probe, Route};
 
-use super::cells::{BYTES, Buffers};
+use super::cells::Buffers;
 use crate::SpTree;
 use crate::log::{Location, SEQ_MAX};
 use crate::order::Order;
 
 type Buffered<M> = SpTree<u64, u64, M, 8, 4>;
 type Tree = Buffered<Mapped>;
+
+/// The most DRAM of a buffer of it.
+const BYTES: u64 = Buffers::bytes::<u64, u64>(4);
 
 fn tree() -> (Arc<Pool<Mapped>>, Tree) {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
@@ -142,14 +145,16 @@ fn what_a_full_buffer_says_does_not_touch() {
         let (key, value) = (n % room, u64::MAX - n); // the last two are written again
         let (probe, datum) = (Probe::<u64>::new(&key).unwrap(), Datum::<u64>::new(&value).unwrap());
         let seq = buffers.next_seq(buffer).seq;
-        let known = (n % 3 == 0, place(n));
-        buffers.stage::<u64, u64>(buffer, key as usize, &probe, Some(&datum), known);
-        buffers.publish::<u64, u64>(buffer, key as usize, Some(&datum), place(n));
+        let birth = SEQ_MAX + if n == 0 { 5 } else { n % 4 };
+        assert!(buffers.birth(buffer).is_none() || n > 0);
+        buffers.reserve::<u64, u64>(buffer, key as usize).expect("room");
+        buffers.stage::<u64, u64>(buffer, key as usize, &probe, Some(&datum), n % 3 == 0);
+        buffers.publish::<u64, u64>(buffer, key as usize, Some(&datum), (place(n), birth));
         let chain = buffers.chain(buffer);
         assert_eq!((chain.head, chain.seq), (place(n), seq));
+        let least = SEQ_MAX + [5, 1, 1, 1].get(n as usize).copied().unwrap_or(0);
+        assert_eq!(buffers.birth(buffer), Some(least), "the least of all");
     }
-    let segments: Vec<u16> = buffers.segments(buffer).collect();
-    assert_eq!(segments, (0..room + 2).map(|n| place(n).segment()).collect::<Vec<_>>());
     for key in 0..room {
         let probe = Probe::<u64>::new(&key).unwrap();
         let hit = buffers.find::<u64, u64>(buffer, &probe).expect("there");
@@ -416,6 +421,85 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
     assert_eq!(tree.check().expect("sound"), 72);
 }
 
+/// Pieces of a tree's buffers.
+fn pieces<M: Medium>(tree: &Buffered<M>) -> usize {
+    tree.buffering().expect("some").buffers.check_pieces()
+}
+
+#[test]
+fn pieces_are_taken_with_the_entries_and_given_back_with_the_buffer() {
+    type Wide = SpTree<u64, u64, Mapped, 64, 14>;
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let tree = Wide::create(&pool, "t").expect("room");
+    let pieces = |tree: &Wide| tree.buffering().expect("some").buffers.check_pieces();
+    for key in 0..12u64 {
+        assert!(tree.insert(&key, &key).expect("room"));
+        assert_eq!(pieces(&tree), 1 + key as usize / 4, "four to a piece");
+        assert!(key > 2 || !tree.upsert(&key, &0).expect("room"), "its entry is there");
+    }
+    let tree = Wide::open(&pool, "t").expect("intact");
+    tree.check().expect("sound");
+    assert!(tree.insert(&99, &99).expect("room"));
+    for key in 1000..3000u64 {
+        assert!(tree.insert(&(100 + key * 7919 % 20_011), &key).expect("room"));
+        pieces(&tree);
+    }
+    let most = pieces(&tree);
+    assert!(most > 0);
+    tree.drain().expect("room");
+    assert_eq!(pieces(&tree), 0);
+    for key in 1000..3000u64 {
+        assert_eq!(tree.remove(&(100 + key * 7919 % 20_011)).expect("intact"), Some(key));
+        pieces(&tree);
+    }
+    tree.drain().expect("room");
+    assert_eq!(pieces(&tree), 0);
+}
+
+#[test]
+fn pieces_go_with_the_buffers_that_are_taken_away() {
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let tree = spread(&pool, 50, 40);
+    assert_eq!(pieces(&tree), 40, "one entry in each");
+    for most in [39, 7, 0] {
+        tree.set_buffer_budget(most * BYTES);
+        while tree.step().expect("room") {}
+        assert_eq!(pieces(&tree) as u64, most);
+    }
+}
+
+/// Where there are no more pieces, buffers are absorbed before they are full, and others stay empty.
+#[test]
+fn without_pieces_writes_go_past_the_buffers() {
+    for some in [0, 1, 5] {
+        let (pool, tree) = tree();
+        for key in 0..200u64 {
+            assert!(tree.insert(&key, &key).expect("room"));
+        }
+        let buffers = &tree.buffering().expect("some").buffers;
+        tree.drain().expect("room");
+        buffers.leave_pieces(some);
+        let there = || buffers.state(tree.middle.buffer(mnode(&tree, 0)).expect("has one")).len();
+        for key in 200..600u64 {
+            assert!(tree.insert(&key, &key).expect("room"));
+        }
+        for key in 0..200u64 {
+            assert_eq!(tree.remove(&key).expect("intact"), Some(key));
+            assert!(tree.upsert(&key, &(key + 1)).expect("room"));
+        }
+        let many: Vec<(u64, u64)> = (600..900).map(|key| (key, key)).collect();
+        assert_eq!(tree.insert_many(&many).inserted, vec![true; 300]);
+        assert!(some > 0 || there() == 0, "no entry without a piece");
+        assert_eq!(tree.check().expect("sound"), 900, "{some} pieces");
+        for tree in [tree, Tree::open(&pool, "t").expect("intact")] {
+            for key in 0..900u64 {
+                let want = if key < 200 { key + 1 } else { key };
+                assert_eq!(tree.get(&key).expect("intact"), Some(want), "{key}, {some} pieces");
+            }
+        }
+    }
+}
+
 /// Writers go on beside the sweep, which loses nothing of theirs.
 #[test]
 fn the_sweep_and_writers_race() {
@@ -442,6 +526,7 @@ fn the_sweep_and_writers_race() {
         }
     }
     assert_eq!(tree.check().expect("sound"), 32);
+    pieces(&tree);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Vec<Locked<'t>>, PmError> {
         let (pm, buffers) = (self.pm(), &buffering.buffers);
         // Each of these steps waits for one miss, at once for all.
-        let some: Vec<u32> = some.inspect(|&buffer| buffers.prefetch_chain(buffer)).collect();
+        let some: Vec<u32> = some.inspect(|&buffer| buffers.prefetch(buffer)).collect();
         let mut due: Vec<Due<'_>> = Vec::with_capacity(some.len());
         for buffer in some {
             let index = buffers.state(buffer).node();

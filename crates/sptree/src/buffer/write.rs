@@ -77,7 +77,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// there are `change` (modulo 2^64) more records.
     ///
     /// # Errors
-    /// Those of absorbing. A log that cannot grow is none: the write goes past the buffer.
+    /// Those of absorbing. A log that cannot grow is none, nor that there are no more pieces: the
+    /// write goes past the buffer.
     #[inline(always)]
     pub(crate) fn write_buffered(
         &self,
@@ -106,6 +107,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return self.make_way(held, buffer);
         }
         let (words, count) = payload::<K, V>(probe, datum);
+        if buffers.reserve::<K, V>(buffer, entry).is_err() {
+            return self.make_way(held, buffer);
+        }
         let number = buffers.next_seq(buffer);
         let record = Record {
             id: held.bnode.offset(),
@@ -117,11 +121,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let counting = Counting::begin(self, held.index, change);
         let mut batch = log.batch();
         match batch.push(&record) {
-            Ok(Appended { location, .. }) => {
-                buffers.stage::<K, V>(buffer, entry, probe, datum, (known, location));
+            Ok(Appended { location, birth, .. }) => {
+                buffers.stage::<K, V>(buffer, entry, probe, datum, known);
                 batch.commit()?; // P1
                 counting.end();
-                buffers.publish::<K, V>(buffer, entry, datum, location); // LIN: the unlock after it
+                let place = (location, birth);
+                buffers.publish::<K, V>(buffer, entry, datum, place); // LIN: the unlock after it
                 if attended && (last || buffers.new_keys(buffer) + held.taken.len() >= LEAF) {
                     buffering.handoff.leave(self.pm(), buffer);
                 }

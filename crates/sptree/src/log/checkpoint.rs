@@ -12,6 +12,18 @@
 //! lane's tail was appended under its chain's lock, so a head that is read under that lock after the
 //! tail is at least as new; an entry behind the tail is found by recovery's scan. The other way
 //! round, an entry appended between the two would be in neither.
+//!
+//! **Dead segments.** A chain is known by its newest entry and its *birth*: the time when its oldest
+//! entry was appended. The time is that of [`Segments::now`](super::segments::Segments::now); it goes
+//! on with every segment that is made. An entry lies in a segment that its lane leaves after that: so
+//! one that was left before a chain was born has no entry of it, and one that was left before any
+//! chain was is dead. Which segments have entries in between does not matter: all of them are about to
+//! die anyway, where buffers are emptied before they are old. A lane that stood still for long makes
+//! no difference: what counts is when it left its segment, not when it came there.
+//!
+//! Of entries that opening found, only their segments are known. There, a chain was born with the
+//! oldest of the segments that it has entries in, and each was left when it was made: less than is
+//! true of both, and in the same order.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -20,7 +32,9 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{HEAD_WORDS, Head, LANES, LINE_WORDS, Piece, Tail, piece_checksum};
+use super::layout::{
+    HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, Piece, Tail, piece_checksum,
+};
 use super::segments::{Known, usual_lines};
 
 /// Words of a piece, unless that makes too many pieces.
@@ -36,19 +50,13 @@ const BEHIND: u32 = 64;
 #[derive(Debug)]
 pub struct Heads {
     words: Vec<u64>,
-    /// Bit `i`: some chain has an entry in segment `i`.
-    needed: Vec<u64>,
+    /// When the oldest chain was born.
+    oldest: u64,
 }
 
 impl Heads {
-    fn new(capacity: u32) -> Self {
-        Self { words: Vec::new(), needed: vec![0; capacity as usize / 64 + 1] }
-    }
-
-    /// Heads of a log with so many segments.
-    #[cfg(test)]
-    pub(super) fn for_tests(capacity: u32) -> Self {
-        Self::new(capacity)
+    pub(super) fn new() -> Self {
+        Self { words: Vec::new(), oldest: u64::MAX }
     }
 
     /// There are about so many chains: room for their heads at once.
@@ -56,19 +64,11 @@ impl Heads {
         self.words.reserve(chains as usize * HEAD_WORDS);
     }
 
-    /// A chain that has entries, and all segments that they are in.
-    pub fn add(&mut self, id: u64, chain: Chain, segments: impl IntoIterator<Item = u16>) {
+    /// A chain that has entries, and the least [birth](super::Appended::birth) of these.
+    pub fn add(&mut self, id: u64, chain: Chain, birth: u64) {
         let head = Head { id, location: chain.head, seq: chain.seq };
         self.words.extend(head.encode());
-        for segment in segments {
-            if let Some(word) = self.needed.get_mut(usize::from(segment) / 64) {
-                *word |= 1 << (segment % 64);
-            }
-        }
-    }
-
-    fn needs(&self, segment: u16) -> bool {
-        self.needed[usize::from(segment) / 64] >> (segment % 64) & 1 == 1
+        self.oldest = self.oldest.min(birth);
     }
 }
 
@@ -114,7 +114,7 @@ impl<M: Medium> Log<M> {
             return Ok(false);
         }
         let tails = self.tails(); // before the heads
-        let mut heads = Heads::new(self.segments.capacity());
+        let mut heads = Heads::new();
         visit(&mut heads)?;
         self.put_checkpoint(&tails, &heads)?;
         Ok(true)
@@ -134,7 +134,8 @@ impl<M: Medium> Log<M> {
     /// Makes heads that were read after the tails were taken durable, with them.
     pub(super) fn put_checkpoint(&self, tails: &Tails, heads: &Heads) -> Result<(), PmError> {
         let dead = |known: &Known| {
-            known.sequence < tails.lanes[known.lane].sequence() && !heads.needs(known.index)
+            let passed = known.sequence < tails.lanes[known.lane].sequence();
+            passed && self.segments.left(known.index) < heads.oldest
         };
         let dead: Vec<Known> = self.segments.iter().filter(dead).collect();
         let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
@@ -252,10 +253,15 @@ impl<M: Medium> Log<M> {
         self.wanting.store(true, Relaxed);
     }
 
-    /// About how many lines were appended after the first entry of a segment.
-    pub(crate) fn age(&self, segment: u16) -> u64 {
-        let made =
-            self.segments.get(segment).map_or(0, |known| self.segments.after(known.sequence));
+    /// What stands for the birth of an entry that opening found: its segment's.
+    #[must_use]
+    pub fn birth_of(&self, location: Location) -> u64 {
+        self.segments.get(location.segment()).map_or(0, |known| known.sequence)
+    }
+
+    /// About how many lines were appended since a birth.
+    pub(crate) fn age(&self, birth: u64) -> u64 {
+        let made = self.segments.now().saturating_sub(birth);
         made * u64::from(usual_lines(self.pool.len()))
     }
 
@@ -292,23 +298,24 @@ impl<M: Medium> Log<M> {
         u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
     }
 
-    /// Whether the log is so full that buffers with old entries had better be emptied.
+    /// Whether the log is so full that buffers with old entries had better be emptied, or the pool: the
+    /// log is to take no more than it has left.
     #[must_use]
     pub fn is_tight(&self) -> bool {
-        self.segments.used() > self.segments.capacity() / 4 * 3
+        let (used, pool) = (self.segments.used(), &self.pool);
+        let bytes = u64::from(used) * u64::from(usual_lines(pool.len())) * LINE_BYTES;
+        // To look how full a pool is takes time.
+        let large = self.segments.made() >= INTERVAL && bytes > pool.max_size() / 32;
+        used > self.segments.capacity() / 4 * 3
+            || large && bytes > pool.max_size().saturating_sub(pool.used_bytes())
     }
 
-    /// Segments that are older than half of all, in the order of their numbers: whoever has entries
-    /// there keeps most of the log from being given back.
+    /// Whoever was born by then keeps the older half of all segments from being given back.
     #[must_use]
-    pub fn older_half(&self) -> Vec<u16> {
-        let mut known: Vec<(u64, u16)> =
-            self.segments.iter().map(|known| (known.sequence, known.index)).collect();
-        known.sort_unstable();
-        known.truncate(known.len() / 2);
-        let mut older: Vec<u16> = known.into_iter().map(|(_, index)| index).collect();
-        older.sort_unstable();
-        older
+    pub fn older_half(&self) -> u64 {
+        let mut sequences: Vec<u64> = self.segments.iter().map(|known| known.sequence).collect();
+        sequences.sort_unstable();
+        sequences.get(sequences.len() / 2).copied().unwrap_or(0)
     }
 
     /// Ends the segments that the lanes are in: the next checkpoint lets them go, if no chain needs

@@ -49,6 +49,12 @@ impl Lane {
         Tail::from_word(self.tail.load(Acquire))
     }
 
+    /// The segment that it is in.
+    pub(super) fn segment(&self) -> Option<u16> {
+        let word = self.segment.load(Relaxed);
+        (word != 0).then_some(word as u16)
+    }
+
     #[inline]
     fn try_claim(&self) -> bool {
         !self.taken.load(Relaxed)
@@ -85,8 +91,7 @@ impl<M: Medium> Log<M> {
                 if number != last || id != self.id {
                     LAST.set((self.id, number));
                 }
-                let index = lane.segment.load(Relaxed);
-                let segment = if index == 0 { None } else { self.segments.get(index as u16) };
+                let segment = lane.segment().and_then(|index| self.segments.get(index));
                 let next = lane.tail().line();
                 return Batch { log: self, lane, number, segment, line: next, flushed: None };
             }
@@ -128,6 +133,8 @@ pub struct Appended {
     pub location: Location,
     /// In the pool: the offset of its payload.
     pub payload: u64,
+    /// When that was, in segments: what a chain is told that it is the first entry of.
+    pub birth: u64,
 }
 
 impl<M: Medium> Batch<'_, M> {
@@ -162,7 +169,8 @@ impl<M: Medium> Batch<'_, M> {
         self.flushed = Some(self.flushed.take().unwrap_or(Flushed::nothing()).and(written));
         self.line += lines as u32;
         let payload = offset + 8 * super::entry::HEADER as u64;
-        Ok(Appended { location: Location::new(segment.index, line), payload })
+        let location = Location::new(segment.index, line);
+        Ok(Appended { location, payload, birth: log.segments.now() })
     }
 
     /// Goes on to a new segment. The tail moves there: who has published the entries before it, or
@@ -173,6 +181,9 @@ impl<M: Medium> Batch<'_, M> {
         let segment = log.segments.make(&log.pool, log.root, self.number, lines)?;
         log.note_wants();
         log.note_appended(self.segment.map_or(0, |_| self.line));
+        if let Some(before) = self.segment {
+            log.segments.leave(before.index); // before: the tail
+        }
         (self.segment, self.line) = (Some(segment), 1);
         self.lane.segment.store(u64::from(segment.index) | 1 << 32, Relaxed);
         self.lane.tail.store(Tail::new(segment.sequence, 1).into_word(), Release);

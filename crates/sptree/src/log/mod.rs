@@ -17,14 +17,14 @@
 //! * **Lanes** ([`lane`]): as many writers append at once as there are lanes, each to a segment of its
 //!   own. So entries of a chain carry a sequence number, by which the newest is found.
 //! * **Segments** ([`segments`]) are blocks of the pool, owned by a word of the table each. Space
-//!   comes back in any order, whichever segment is dead, and is bounded by the table.
+//!   comes back as they die, the oldest first, and is bounded by the table.
 //! * **A checkpoint is one pointer** ([`checkpoint`]): the new one is complete and durable before the
 //!   word of the root names it, and the old one lives until then. Tails are taken *before* heads.
 //! * **The end of a chain is an entry without `next`**, which the first entry after a flush of the
 //!   buffer is. An end record of its own is appended only before the leaf changes in a way that
 //!   the log does not know of ([`Kind::End`]).
-//! * **A segment is dead** when no chain of the last durable checkpoint has an entry in it and its
-//!   lane's tail is beyond it: then no recovery reads it.
+//! * **A segment is dead** when its lane left it before any chain of the last durable checkpoint was
+//!   born ([`checkpoint`]): then no recovery reads it.
 //!
 //! # What users of a log owe it
 //!

@@ -224,6 +224,9 @@ impl<M: Medium> Log<M> {
 
     /// Lanes go on in segments of their own, after all there were.
     pub(super) fn renew_lanes(&mut self) {
+        for segment in self.lanes.iter().filter_map(Lane::segment) {
+            self.segments.leave(segment);
+        }
         let sequence = self.segments.take_sequence();
         self.lanes = (0..LANES).map(|_| Lane::new(Tail::new(sequence, 0))).collect();
     }

@@ -48,6 +48,8 @@ struct Place {
     sequence: AtomicU64,
     lines: AtomicU32,
     lane: AtomicU32,
+    /// [When](Segments::now) its lane left it; its own sequence if that has not been.
+    left: AtomicU64,
 }
 
 /// What is known of a segment.
@@ -105,6 +107,7 @@ impl Segments {
             place.sequence.store(sequence, Relaxed);
             place.lines.store(lines, Relaxed);
             place.lane.store(lane as u32, Relaxed);
+            place.left.store(sequence, Relaxed);
             next = next.max(sequence + 1);
             used += 1;
         }
@@ -128,9 +131,22 @@ impl Segments {
         self.next_sequence.fetch_add(1, AcqRel)
     }
 
-    /// How many segments were made after the one of this sequence.
-    pub(super) fn after(&self, sequence: u64) -> u64 {
-        self.next_sequence.load(Relaxed).saturating_sub(sequence + 1)
+    /// The time, which goes on with each segment that is made: the sequence of the next one.
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        self.next_sequence.load(Relaxed)
+    }
+
+    /// When a segment was left by its lane, which is past it.
+    pub(super) fn left(&self, index: u16) -> u64 {
+        self.places.get(usize::from(index)).map_or(u64::MAX, |place| place.left.load(Relaxed))
+    }
+
+    /// A lane leaves a segment. Before the lane says so.
+    pub(super) fn leave(&self, index: u16) {
+        if let Some(place) = self.places.get(usize::from(index)) {
+            place.left.store(self.now(), Relaxed);
+        }
     }
 
     /// How many segments there can be.
@@ -204,6 +220,7 @@ impl Segments {
         place.sequence.store(known.sequence, Relaxed);
         place.lines.store(known.lines, Relaxed);
         place.lane.store(known.lane as u32, Relaxed);
+        place.left.store(known.sequence, Relaxed);
         place.offset.store(known.offset, Release);
         self.used.fetch_add(1, AcqRel);
         self.made.fetch_add(1, Relaxed);

@@ -32,12 +32,14 @@ fn new_log(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>, Log) {
     (pool, root, log)
 }
 
-fn put(log: &Log, id: u64, chain: &mut Chain, value: u64) -> Result<(), PmError> {
+/// Appends an entry to a chain; returns its birth.
+fn put(log: &Log, id: u64, chain: &mut Chain, value: u64) -> Result<u64, PmError> {
     chain.seq += 1;
     let (seq, next) = (chain.seq, chain.head);
     let record = Record { id, seq, next, kind: Kind::Put, payload: &[id, value] };
-    chain.head = log.append(&record)?.location;
-    Ok(())
+    let appended = log.append(&record)?;
+    chain.head = appended.location;
+    Ok(appended.birth)
 }
 
 /// The values that a chain says, the newest first.
@@ -64,7 +66,7 @@ fn chain_is_found_without_a_checkpoint_and_with_one() {
     assert_eq!(values(&reopen(), 128), want, "scanned");
     let all = |heads: &mut Heads| {
         for (n, chain) in chains.iter().enumerate() {
-            heads.add(64 * (n as u64 + 1), *chain, 0..32u16);
+            heads.add(64 * (n as u64 + 1), *chain, 0);
         }
         Ok::<(), PmError>(())
     };
@@ -90,7 +92,7 @@ fn a_chain_that_is_looked_for_alone_is_what_the_search_for_all_finds() {
     write(&mut chains, &log, 300);
     let all = |heads: &mut Heads| {
         for (n, chain) in chains.iter().enumerate() {
-            heads.add(id(n), *chain, 0..32u16);
+            heads.add(id(n), *chain, 0);
         }
         Ok::<(), PmError>(())
     };
@@ -130,8 +132,8 @@ fn heads_before_tails_lose_an_entry_and_tails_before_heads_do_not() {
         let mut chain = Chain::default();
         put(&log, 64, &mut chain, 1).expect("room");
         let heads = |chain: Chain| {
-            let mut heads = Heads::for_tests(32);
-            heads.add(64, chain, [0]);
+            let mut heads = Heads::new();
+            heads.add(64, chain, 0);
             heads
         };
         if faulty {
@@ -185,19 +187,21 @@ fn an_end_record_hides_what_is_before_it() {
 }
 
 #[test]
-fn space_is_bounded_and_comes_back_whichever_segment_is_dead() {
+fn space_is_bounded_by_the_oldest_chain_and_comes_back() {
     let (pool, root, log) = new_log(1 << 20);
-    let mut cold = Chain::default();
-    put(&log, 64, &mut cold, 7).expect("room");
-    let segment = cold.head.segment();
-    let (mut hot, mut most) = (Chain::default(), 0);
+    let (mut cold, mut hot) = (Chain::default(), Chain::default());
+    let (mut cold_birth, mut most) = (0, 0);
     for round in 0..200_000u64 {
-        hot.head = Location::NONE; // flushed
-        put(&log, 128, &mut hot, round).expect("room");
+        if round % 500 == 0 {
+            cold.head = Location::NONE; // absorbed
+            cold_birth = put(&log, 64, &mut cold, round).expect("room");
+        }
+        hot.head = Location::NONE;
+        let hot_birth = put(&log, 128, &mut hot, round).expect("room");
         if log.is_checkpoint_due() {
             log.checkpoint(|heads| {
-                heads.add(64, cold, [segment]);
-                heads.add(128, hot, [hot.head.segment()]);
+                heads.add(64, cold, cold_birth);
+                heads.add(128, hot, hot_birth);
                 Ok::<(), PmError>(())
             })
             .expect("room");
@@ -207,8 +211,113 @@ fn space_is_bounded_and_comes_back_whichever_segment_is_dead() {
     assert!(most < 100 << 10, "{most} bytes for 200,000 entries");
     pool.audit(log.blocks().expect("sound").into_iter().chain([root.offset()])).expect("no leak");
     let log = Log::open(&pool, cell(&pool, root)).expect("a log");
-    assert_eq!(values(&log, 64), [7], "the old entry kept its segment alive");
+    assert_eq!(values(&log, 64), [199_500], "the old entry kept its segment alive");
     assert_eq!(values(&log, 128), [199_999]);
+}
+
+/// Runs `call`, whose thread appends to this lane.
+fn in_lane<T: Send>(log: &Log, lane: usize, call: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| {
+            let mut others: Vec<_> = (0..LANES).map(|_| log.batch()).collect();
+            drop(others.remove(lane));
+            call()
+        });
+        thread.join().expect("no panic")
+    })
+}
+
+/// Appends so many entries to a lane that nobody needs.
+fn pass_time(log: &Log, lane: usize, entries: u64) {
+    let mut chain = Chain { head: Location::NONE, seq: log.segments.now() << 20 };
+    in_lane(log, lane, || {
+        for value in 0..entries {
+            chain.head = Location::NONE;
+            put(log, 64 * 50, &mut chain, value).expect("room");
+        }
+    });
+}
+
+/// A checkpoint of one chain, or of none.
+fn checkpoint_of(log: &Log, chain: Option<(Chain, u64)>) {
+    let made = log.checkpoint(|heads| {
+        if let Some((chain, birth)) = chain {
+            heads.add(64, chain, birth);
+        }
+        Ok::<(), PmError>(())
+    });
+    assert!(made.expect("room"));
+}
+
+/// The segment of a lane that stood still is older than the chain's first entry, and yet has its
+/// second one.
+#[test]
+fn an_old_segment_with_an_entry_of_a_young_chain_is_kept() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    pass_time(&log, 1, 1);
+    pass_time(&log, 0, 50);
+    let first = in_lane(&log, 0, || put(&log, 64, &mut chain, 1).expect("room"));
+    let second = in_lane(&log, 1, || put(&log, 64, &mut chain, 2).expect("room"));
+    assert!(log.birth_of(chain.head) < first, "it lies in the old one");
+    pass_time(&log, 1, 20);
+    pass_time(&log, 0, 20);
+    let used = log.segments.used();
+    checkpoint_of(&log, Some((chain, first.min(second))));
+    assert!(log.segments.used() < used, "what is before goes");
+    for _ in 0..3 {
+        let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+        assert_eq!(values(&log, 64), [2, 1]);
+        // Nor does it go once nothing is known but where the entries are.
+        let (mut birth, recovered) = (u64::MAX, log.recovered(64));
+        log.follow(64, recovered, 10, |location, _| {
+            birth = birth.min(log.birth_of(location));
+            true
+        })
+        .expect("sound");
+        log.set_restored();
+        pass_time(&log, 0, 20);
+        checkpoint_of(&log, Some((recovered, birth)));
+    }
+    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    log.set_restored();
+    checkpoint_of(&log, None);
+    assert_eq!(log.segments.used(), 0, "no chain, and no lane is in any");
+}
+
+/// A writer that appends now and then, to a segment that was made long ago, keeps nothing of what
+/// others append in between.
+#[test]
+fn a_lane_that_stands_still_does_not_keep_the_log() {
+    let (pool, root, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    pass_time(&log, 1, 1);
+    for value in 0..5 {
+        chain.head = Location::NONE; // absorbed
+        let birth = in_lane(&log, 1, || put(&log, 64, &mut chain, value).expect("room"));
+        pass_time(&log, 0, 100);
+        checkpoint_of(&log, Some((chain, birth)));
+        let since = log.segments.now() - birth;
+        assert!(since >= 14, "some were made: {since}");
+        pass_time(&log, 0, 1);
+        // Those since its birth, the two that were left about then, and its own.
+        assert!(u64::from(log.segments.used()) <= since + 4, "{} segments", log.segments.used());
+        assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [value]);
+    }
+}
+
+/// The log leaves the pool to others when that gets full.
+#[test]
+fn a_log_that_is_more_than_the_pool_has_left_is_tight() {
+    let (pool, _, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    for value in 0..600 {
+        put(&log, 64, &mut chain, value).expect("room");
+    }
+    assert!(!log.is_tight());
+    let mut op = pool.op().expect("a slot");
+    while op.reserve_bytes(4096, 64).is_ok() {}
+    assert!(log.is_tight());
 }
 
 #[test]
@@ -279,15 +388,15 @@ fn opening_reads_what_was_appended_since_the_checkpoint_and_no_more() {
     let root = entry.root();
     let log = Log::create(&pool, cell(&pool, root)).expect("room");
     let mut chains = vec![Chain::default(); 1000];
-    let mut segments = vec![Vec::new(); 1000];
+    let mut births = vec![u64::MAX; 1000];
     for value in 0..20_000 {
         let n = value as usize % 1000;
-        put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
-        segments[n].push(chains[n].head.segment());
+        let birth = put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
+        births[n] = births[n].min(birth);
     }
     log.checkpoint(|heads| {
         for (n, chain) in chains.iter().enumerate() {
-            heads.add(64 * (n as u64 + 1), *chain, segments[n].iter().copied());
+            heads.add(64 * (n as u64 + 1), *chain, births[n]);
         }
         Ok::<(), PmError>(())
     })
@@ -314,7 +423,7 @@ fn damaged_files_are_errors() {
         if value == 20 {
             log.checkpoint(|heads| {
                 for (n, chain) in chains.iter().enumerate() {
-                    heads.add(64 * (n as u64 + 1), *chain, 0..32u16);
+                    heads.add(64 * (n as u64 + 1), *chain, 0);
                 }
                 Ok::<(), PmError>(())
             })
@@ -393,7 +502,7 @@ fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage()
     let (pool, root, log) = new_log(1 << 20);
     let head = |n: u64| Chain { head: Location::new(3, n as u32 + 1), seq: n + 1 };
     let all = |heads: &mut Heads| {
-        (0..CHAINS).for_each(|n| heads.add(64 * (n + 1), head(n), []));
+        (0..CHAINS).for_each(|n| heads.add(64 * (n + 1), head(n), 0));
         Ok::<(), PmError>(())
     };
     assert!(log.checkpoint(all).expect("room"));
@@ -421,7 +530,7 @@ fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage()
     }
     assert!(open().is_ok());
     let late = |heads: &mut Heads| {
-        heads.add(64, Chain { head: Location::new(3, 1), seq: SEQ_MAX + 1 }, []);
+        heads.add(64, Chain { head: Location::new(3, 1), seq: SEQ_MAX + 1 }, 0);
         Ok::<(), PmError>(())
     };
     let log = Log::open(&pool, cell(&pool, root)).expect("whole");

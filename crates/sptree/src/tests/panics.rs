@@ -174,6 +174,40 @@ fn interrupted_absorptions_splits_and_merges_of_buffered_bnodes_are_mended() {
     }
 }
 
+/// Wherever a write is cut short, the piece for its entry is with its buffer, or with nobody.
+#[test]
+fn interrupted_writes_lose_no_piece_of_a_buffer() {
+    type Tree = SpTree<u64, u64, Traced, 8, 6>;
+    for there in 0..8 {
+        let mut at = 0;
+        loop {
+            let rig = Rig::<Tree>::new::<u64, u64>();
+            for key in 0..there {
+                assert!(rig.index.insert(&key, &key).expect("room"));
+            }
+            let buffers = |rig: &Rig<Tree>| {
+                rig.space.limit_steps(3_000_000);
+                rig.index.buffering().expect("some").buffers.check_pieces()
+            };
+            let interrupted = rig.interrupt(at, |index| {
+                index.insert(&there, &there).expect("room");
+            });
+            assert!(buffers(&rig) <= 2, "access {at}");
+            for key in 10..20 {
+                assert!(rig.index.insert(&key, &key).expect("room"));
+                buffers(&rig);
+            }
+            rig.index.check().expect("sound");
+            rig.index.drain().expect("room");
+            assert_eq!(buffers(&rig), 0, "access {at}");
+            if !interrupted {
+                break;
+            }
+            at += 1;
+        }
+    }
+}
+
 fn bulk_loads_at_each_access<K, V, I>(key: impl Fn(u64) -> K, value: impl Fn(u64) -> V, step: u64)
 where
     K: Key + Debug,

@@ -1,0 +1,95 @@
+//! Pieces: the lines that the entries of buffers lie in.
+//!
+//! Most buffers are not full. So a buffer is one line that says what there is, and takes a line for
+//! entries with the first one of each: DRAM is for half as many entries as there may be. What is given
+//! back was read a moment ago, and the next buffer takes that first: it is in the caches.
+//!
+//! A piece's memory is only ever a piece, so that a reader may come to it with a stale number: whoever
+//! gave it back had its Mnode locked.
+
+use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, pm_struct};
+
+/// The most pieces of a buffer.
+pub(super) const PIECES: usize = 5;
+/// Words of a piece.
+const WORDS: usize = 8;
+
+/// No piece. There is memory with this number, which nobody writes to: a reader may look there.
+pub(super) const NONE: u32 = 0;
+
+pm_struct! {
+    /// A piece: a line.
+    #[align(64)]
+    pub(crate) struct Piece: size 64 {
+        /// As many entries as there is room for, one after the other.
+        pub words @ 0: [PmU64; 8],
+    }
+}
+
+/// How many entries of so many words a piece has room for.
+pub(super) const fn per_piece(words: usize) -> usize {
+    if words > WORDS / 2 { 1 } else { WORDS / words }
+}
+
+/// All pieces of an index.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    arena: Arena<Piece>,
+}
+
+impl Pieces {
+    /// For so many buffers that each has the most.
+    pub(super) fn new(buffers: u32) -> Result<Self, PmError> {
+        let capacity = buffers.saturating_mul(PIECES as u32).saturating_add(1);
+        let arena = Arena::new(capacity)?;
+        arena.alloc()?; // number 0 is none
+        Ok(Self { arena })
+    }
+
+    /// A piece.
+    ///
+    /// # Errors
+    /// [`PmError::Full`].
+    pub(super) fn take(&self) -> Result<u32, PmError> {
+        self.arena.alloc()
+    }
+
+    /// Gives pieces back, which no header names any more. Their Mnode is locked.
+    pub(super) fn give_back(&self, pieces: &[u32]) {
+        self.arena.free_all(pieces);
+    }
+
+    /// The words of an entry of so many words. Racing: validate.
+    #[inline(always)]
+    pub(super) fn entry(&self, piece: u32, entry: usize, words: usize) -> &[PmU64] {
+        let per = per_piece(words);
+        &self.arena.get(piece).words[entry % per * words..][..words]
+    }
+
+    /// Fetches a piece. A hint.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, dram: &Mapped, piece: u32) {
+        dram.prefetch(self.arena.get(piece));
+    }
+
+    /// Bytes of DRAM.
+    pub(super) fn bytes(&self) -> u64 {
+        self.arena.bytes() as u64
+    }
+
+    /// Pieces in use.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.arena.len() - 1
+    }
+
+    /// Takes all that are free away, but for so many.
+    #[cfg(test)]
+    pub(super) fn leave(&self, some: u32) {
+        while !self.arena.free_indices().is_empty() {
+            self.take().expect("a free one");
+        }
+        let rest = self.arena.capacity() - self.arena.used();
+        self.arena.alloc_fresh(rest - some).expect("the rest");
+    }
+}
