@@ -205,8 +205,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Fetches what an absorption reads and writes: the entries of the buffer, which is fetched; bitmap, tags, the first free slots. A
-    /// hint, for before the lock: behind it, all of that would be waited for.
+    /// Fetches what an absorption reads and writes: the entries of the buffer, which is fetched; bitmap,
+    /// tags, the first free slots. A hint, for before the lock: behind it, all of that would be waited
+    /// for.
     #[inline(always)]
     pub(crate) fn prefetch_absorption(
         &self,

@@ -174,8 +174,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Lets buffers take so many bytes of DRAM: all of them (`u64::MAX`, the default), none (0), or
     /// those of the leaves that are written most; other leaves are written in place. A buffer counts
     /// with what it takes when it is full: 64 bytes, and 64 for every four records of two words (320 for
-    /// 8-byte keys and values). In the mean they take six tenths of that. Not kept in the pool. Buffers that are too many go with the next calls of [`step`](Self::step), or, while
-    /// nobody calls it, when others need them.
+    /// 8-byte keys and values). In the mean they take six tenths of that. Not kept in the pool. Buffers
+    /// that are too many go with the next calls of [`step`](Self::step), or, while nobody calls it, when
+    /// others need them.
     pub fn set_buffer_budget(&self, bytes: u64) {
         if let Some(buffering) = self.buffering() {
             let limited = bytes / Buffers::bytes::<K, V>(BUFFER);
