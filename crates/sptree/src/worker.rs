@@ -216,7 +216,9 @@ mod tests {
                     }
                 })
             });
-            writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            for writer in writers {
+                writer.join().expect("no panic");
+            }
             stop.store(true, Release);
             for worker in workers {
                 worker.join().expect("no panic").expect("room");

@@ -54,10 +54,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) pin: bool,
 
-    /// Leave background work to the threads that write, instead of one more thread for each index that
-    /// has any (sptree-buffered)
-    #[arg(long)]
-    pub(super) no_background: bool,
+    /// Who does the background work of indexes that have any (sptree-buffered)
+    #[arg(long, value_enum, default_value = "thread", value_name = "WHO")]
+    pub(super) background: Background,
 
     /// Phases, separated by commas [default: all of them, but for upsert; none with --mix]
     #[arg(long, value_delimiter = ',', value_parser = options::phase)]
@@ -129,6 +128,15 @@ pub(crate) struct Args {
     /// Also write one page with charts, `index.html`, and the JSON behind it into a folder
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+}
+
+/// Who does background work.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Background {
+    /// One more thread; what is left when the others have ended is in their times
+    Thread,
+    /// The threads that write
+    Writers,
 }
 
 /// What to draw.

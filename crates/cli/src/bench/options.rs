@@ -8,7 +8,7 @@ use pmindex_pibench::{
     Workload, Yardstick,
 };
 
-use crate::bench::Args;
+use crate::bench::{Args, Background};
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::registry::{self, Entry};
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
             batch: args.batch,
             seed: args.seed,
             pin: args.pin,
-            background: !args.no_background,
+            background: args.background == Background::Thread,
             seconds: args.seconds,
             sample: (args.latency_sample > 0.0).then_some(args.latency_sample),
         })
