@@ -61,7 +61,7 @@
 //!
 //! # Lock order
 //!
-//! Mnodes from left to right, then the backup.
+//! Mnodes from left to right, then the backup, or what waits for a worker.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -91,10 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Index<
     }
 
     fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
-        let worker = self.worker();
-        worker.run(stop)?;
-        while worker.step()? {}
-        Ok(())
+        self.worker().run(stop)
     }
 }
 

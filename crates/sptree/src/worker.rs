@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use pmindex_core::Medium;
+use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 
 use crate::tree::SpTree;
@@ -67,19 +67,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     Worker<'_, K, V, M, LEAF, BUFFER>
 {
     /// Does what there is to do, and what comes, until `stop`, which is looked at every few
-    /// milliseconds.
+    /// milliseconds; then what is left. What a full pool has no room for is left to writers.
     ///
     /// # Errors
     /// Those of [`step`](Self::step), at the first of which it ends: writers do the work themselves then.
     pub fn run(&self, stop: &AtomicBool) -> Result<(), IndexError> {
         let mut pause = NAP;
-        while !stop.load(Acquire) {
-            pause = if self.step()? { NAP } else { (2 * pause).min(SLEEP) };
-            if !self.tree.has_much_to_do() {
+        loop {
+            let worked = match self.step() {
+                Err(IndexError::Pool(PmError::Full { .. })) => false,
+                other => other?,
+            };
+            let stopping = stop.load(Acquire);
+            if stopping && !worked {
+                return Ok(());
+            }
+            pause = if worked { NAP } else { (2 * pause).min(SLEEP) };
+            if !(stopping || worked && self.tree.has_much_to_do()) {
                 std::thread::sleep(pause);
             }
         }
-        Ok(())
     }
 
     /// A bounded part of the work: see [`SpTree::step`]. Returns whether there was any.
@@ -192,6 +199,38 @@ mod tests {
         };
         let (with, without) = (leaves(true), leaves(false));
         assert!(with <= without && without < 2 * 800 / 8, "{with}, {without} without");
+    }
+
+    /// A full pool ends no worker: when there is room again, it goes on.
+    #[test]
+    fn a_worker_outlasts_a_full_pool() {
+        let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+        let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let worker = threads.spawn(|| tree.worker().run(&stop));
+            let open = || tree.buffering().expect("some").handoff.is_open();
+            while !open() {
+                std::thread::yield_now();
+            }
+            let mut keys = Vec::new();
+            for key in scattered(1 << 20) {
+                match tree.insert(&key, &key) {
+                    Ok(new) => assert!(new),
+                    Err(IndexError::Pool(PmError::Full { .. })) => break,
+                    Err(error) => panic!("{error}"),
+                }
+                keys.push(key);
+            }
+            assert!(keys.len() > 1000, "{}", keys.len());
+            for key in &keys {
+                assert_eq!(tree.remove(key).expect("intact"), Some(*key));
+            }
+            assert!(open() && !worker.is_finished());
+            stop.store(true, Release);
+            worker.join().expect("no panic").expect("a full pool is no error of it");
+        });
+        assert_eq!(tree.check().expect("sound"), 0);
     }
 
     /// Writers, and a worker beside them; afterwards nothing is left to be done, and after a crash
