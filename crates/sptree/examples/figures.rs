@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Counting, Flushed, Mapped, Medium, PPtr, Pool};
@@ -72,14 +74,29 @@ fn latency(records: u64) -> Result<(), IndexError> {
     }
     let count = (records / 10 / TURNS).max(1);
     let mut rows: BTreeMap<&str, Vec<[f64; 3]>> = BTreeMap::new();
-    for turn in 0..TURNS {
+    let mut inserts = |turn| {
         let first = records + turn * count;
-        let row = [
+        [
             nanoseconds(count, |n| _ = black_box(map.insert(key(first + n), n))),
             nanoseconds(count, |n| _ = black_box(plain.insert(&key(first + n), &n))),
             nanoseconds(count, |n| _ = black_box(buffered.insert(&key(first + n), &n))),
-        ];
-        rows.entry("insert").or_default().push(row);
+        ]
+    };
+    for turn in 0..TURNS {
+        rows.entry("insert").or_default().push(inserts(turn));
+    }
+    // And with the work of full buffers on one more thread.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let worker = threads.spawn(|| buffered.worker().run(&stop));
+        for turn in TURNS..2 * TURNS {
+            rows.entry("insert, a worker").or_default().push(inserts(turn));
+        }
+        stop.store(true, Release);
+        worker.join().expect("it does not panic")
+    })?;
+    for turn in 0..TURNS {
+        let first = records + turn * count;
         let sought = |n| key((first + n) * 7919 % records);
         let row = [
             nanoseconds(count, |n| _ = black_box(map.get(&sought(n)))),
