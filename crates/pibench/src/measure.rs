@@ -331,6 +331,7 @@ fn beside<P>(
         });
         let ran = jobs();
         stop.store(true, Release);
+        worker.thread().unpark();
         worker.join().expect("the subject does not panic")?;
         let mut ran = ran?;
         if let Some(last) = ran.iter_mut().max_by_key(|thread| thread.ended) {

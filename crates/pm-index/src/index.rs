@@ -146,7 +146,8 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     }
 
     /// Does the work in the background that those who write would do themselves otherwise, until `stop`
-    /// is set, and then what is left of it. Nobody need call it; an index without any returns at once.
+    /// is set (and its thread [unparked](std::thread::Thread::unpark), to be seen at once), and then what
+    /// is left of it. Nobody need call it; an index without any returns at once.
     ///
     /// # Errors
     /// The pool's. Those who write do the work themselves then.

@@ -67,7 +67,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     Worker<'_, K, V, M, LEAF, BUFFER>
 {
     /// Does what there is to do, and what comes, until `stop`, which is looked at every few
-    /// milliseconds; then what is left. What a full pool has no room for is left to writers.
+    /// milliseconds, and when the thread is [unparked](std::thread::Thread::unpark); then what is left.
+    /// What a full pool has no room for is left to writers.
     ///
     /// # Errors
     /// Those of [`step`](Self::step), at the first of which it ends: writers do the work themselves then.
@@ -84,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             pause = if worked { NAP } else { (2 * pause).min(SLEEP) };
             if !(stopping || worked && self.tree.has_much_to_do()) {
-                std::thread::sleep(pause);
+                std::thread::park_timeout(pause);
             }
         }
     }
