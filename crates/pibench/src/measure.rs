@@ -281,7 +281,9 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
             }
         };
         let threads = if self.settings.background && subject.has_background() {
-            let core = self.settings.pin.then_some(chunk.jobs().len());
+            // On a core of its own, if there is one; beside them all otherwise.
+            let core = chunk.jobs().len();
+            let core = (self.settings.pin && Pinned::is_possible(core)).then_some(core);
             beside(|stop| subject.background(stop), core, jobs)
         } else {
             jobs()

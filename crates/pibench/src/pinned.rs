@@ -21,18 +21,29 @@ pub struct Pinned {
     thread: PhantomData<*const ()>,
 }
 
+/// The cores that the program's first pinned thread might run on before.
+fn cores() -> &'static [CoreId] {
+    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
+}
+
 impl Pinned {
+    /// Whether there is a core of its own for a thread of this number.
+    #[must_use]
+    pub fn is_possible(number: usize) -> bool {
+        number < cores().len()
+    }
+
     /// To a core, counted round those that the program's first pinned thread might run on before. Where
     /// the system does not let it, figures are only noisier.
     pub fn to_core(number: usize) -> Self {
-        // Not those of this thread: one that was started by a pinned one has no choice.
-        static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
         let pinned = Self {
             #[cfg(target_os = "linux")]
             before: sched_getaffinity(None).ok(),
             thread: PhantomData,
         };
-        let cores = CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
+        // Not those of this thread: one that was started by a pinned one has no choice.
+        let cores = cores();
         if let Some(core) = cores.get(number % cores.len().max(1)) {
             core_affinity::set_for_current(*core);
         }
@@ -53,31 +64,31 @@ impl Drop for Pinned {
 mod tests {
     use super::*;
 
-    fn cores() -> Vec<usize> {
+    fn allowed() -> Vec<usize> {
         let set = sched_getaffinity(None).expect("Linux tells");
         (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
     }
 
     #[test]
-    fn a_thread_that_was_pinned_leaves_later_ones_all_cores() {
-        let before = cores();
+    fn a_thread_that_was_pinned_leaves_later_ones_all_allowed() {
+        let before = allowed();
         for (number, core) in before.iter().enumerate() {
             let pinned = Pinned::to_core(number);
-            assert_eq!(cores(), [*core]);
+            assert_eq!(allowed(), [*core]);
             drop(pinned);
-            assert_eq!(cores(), before);
+            assert_eq!(allowed(), before);
         }
         let round = Pinned::to_core(before.len());
-        assert_eq!(cores(), before[..1]);
+        assert_eq!(allowed(), before[..1]);
         drop(round);
         let first = Pinned::to_core(0);
         let beside = std::thread::spawn(|| {
             let _pinned = Pinned::to_core(1);
-            cores()
+            allowed()
         });
         assert_eq!(beside.join().expect("it does not panic"), [before[1 % before.len()]]);
         drop(first);
-        let of_another = std::thread::spawn(cores).join().expect("it does not panic");
+        let of_another = std::thread::spawn(allowed).join().expect("it does not panic");
         assert_eq!(of_another, before);
     }
 }
