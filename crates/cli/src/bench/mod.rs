@@ -54,7 +54,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) pin: bool,
 
-    /// Who does the background work of indexes that have any (sptree-buffered)
+    /// Who does the background work of sptree-buffered: one more thread, what is left in the end
+    /// counted, or those that write
     #[arg(long, value_enum, default_value = "thread", value_name = "WHO")]
     pub(super) background: Background,
 
@@ -130,12 +131,11 @@ pub(crate) struct Args {
     report: Option<PathBuf>,
 }
 
-/// Who does background work.
+/// Who does background work. The variants have no words of their own in the help, which would be long
+/// for all options then.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Background {
-    /// One more thread; what is left when the others have ended is in their times
     Thread,
-    /// The threads that write
     Writers,
 }
 
