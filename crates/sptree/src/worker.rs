@@ -160,6 +160,22 @@ mod tests {
         assert_eq!(tree.check().expect("sound"), 8);
     }
 
+    /// So does a batch.
+    #[test]
+    fn a_batch_leaves_full_buffers_to_the_worker() {
+        let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+        let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
+        let worker = tree.worker();
+        let waiting = || tree.buffering().expect("some").handoff.waiting(tree.pm());
+        assert_eq!(tree.insert_many(&[(0, 0), (1, 1), (2, 2)]).inserted, [true; 3]);
+        assert_eq!((waiting(), unsettled(&tree)), (0, 1), "there is room for one more");
+        assert_eq!(tree.insert_many(&[(3, 3)]).inserted, [true]);
+        assert_eq!((waiting(), unsettled(&tree)), (1, 1));
+        assert!(worker.step().expect("room"));
+        assert_eq!((waiting(), unsettled(&tree)), (0, 0));
+        assert_eq!(tree.check().expect("sound"), 4);
+    }
+
     /// A worker that does nothing is no obstacle: whoever finds a buffer without room absorbs it.
     #[test]
     fn nobody_waits_for_a_worker() {
