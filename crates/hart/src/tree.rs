@@ -136,3 +136,5 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         2 + deepest.max().unwrap_or(0)
     }
 }
+
+pmindex_index::impl_index!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, "hart");

@@ -24,6 +24,7 @@
 
 mod bytes;
 mod error;
+mod implement;
 mod index;
 mod inline;
 mod key;
@@ -32,7 +33,10 @@ pub mod parts;
 mod tuple;
 
 pub use error::IndexError;
+// What `impl_index!` names where it is used.
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,
 };
+#[doc(hidden)]
+pub use pmindex_core::{Medium, Pool};

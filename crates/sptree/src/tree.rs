@@ -242,3 +242,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.tend_step()? || more)
     }
 }
+
+pmindex_index::impl_index!(SpTree<K, V, M, LEAF: usize, BUFFER: usize>, if BUFFER == 0 { "sptree" } else { "sptree-buffered" }, {
+    fn has_background(&self) -> bool {
+        Self::BUFFERED
+    }
+
+    fn background(&self, stop: &std::sync::atomic::AtomicBool) -> Result<(), IndexError> {
+        self.worker().run(stop)
+    }
+});

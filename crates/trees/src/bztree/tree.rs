@@ -153,3 +153,5 @@ pub(super) fn pool_error(error: MwcasError) -> PmError {
         _ => PmError::Corrupt { what: "a word of a node", offset: 0 },
     }
 }
+
+pmindex_index::impl_index!(BzTree<K, V, M, LEAF: usize, INNER: usize>, "bztree");

@@ -114,3 +114,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 }
+
+pmindex_index::impl_index!(FpTree<K, V, M, LEAF: usize, INNER: usize>, "fptree");

@@ -158,3 +158,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 }
+
+pmindex_index::impl_index!(NvTree<K, V, M, LEAF: usize, INNER: usize>, "nvtree");
