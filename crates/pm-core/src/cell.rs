@@ -1,6 +1,6 @@
 //! Cells: the only things a pool contains.
 //!
-//! A pool has one access size, the aligned 8-byte word (architecture, section 3). A [`PmCell`] is
+//! A pool has one access size, the aligned 8-byte word. A [`PmCell`] is
 //! such a word with a typed meaning; every bit pattern is a valid word, so a shared reference to a
 //! cell is sound whatever the bytes are and whoever writes them. Cells are read and written only
 //! through a [`Medium`](crate::Medium), which is why they have no public load or store.
