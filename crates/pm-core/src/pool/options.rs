@@ -114,8 +114,8 @@ impl PoolOptions {
 
     // --- for each opening ---------------------------------------------------------------------
 
-    /// How large the pool may grow, in bytes; so many addresses are reserved (default: 16 times
-    /// the present size, 64 GiB at least).
+    /// How large the pool may grow, in bytes; so many addresses are reserved, or as many as the system
+    /// gives, if it has fewer (default: 16 times the present size, 64 GiB at least).
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.max_size = Some(bytes);
         self

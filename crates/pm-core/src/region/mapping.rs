@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
-use super::{Ahead, Backing, PAGE, Region};
+use super::{Ahead, Backing, PAGE, Region, most_of};
 
 /// Alignment of a mapped file: huge pages fit.
 const HUGE: usize = 2 << 20;
@@ -48,17 +48,12 @@ impl Region {
     /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
     /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
-        let page = sys::page().max(PAGE);
-        let mut capacity = capacity.next_multiple_of(page);
-        loop {
-            match Self::reserve_exactly(capacity, page) {
-                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(page),
-                other => return other,
-            }
-        }
+        most_of(capacity, least, Self::reserve_exactly)
     }
 
-    fn reserve_exactly(capacity: usize, page: usize) -> Result<Self, Errno> {
+    fn reserve_exactly(capacity: usize) -> Result<Self, Errno> {
+        let page = sys::page().max(PAGE);
+        let capacity = capacity.checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
         let len = capacity.checked_add(page + HUGE).ok_or(Errno::NOMEM)?;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
         let start = unsafe {
