@@ -16,8 +16,8 @@ mod ahead;
 mod mapping;
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
@@ -57,10 +57,11 @@ enum Backing {
     /// Nobody here: the memory of a traced space, which lives at least as long and shares its
     /// length word with this region.
     Lent(Arc<TracedInner>),
-    /// Start and length of the whole mapping, the prefix page included.
+    /// Start and length of the whole mapping, the prefix page included. Less only after a mapping
+    /// failed: beyond may be somebody else's.
     Map {
         start: NonNull<u8>,
-        len: usize,
+        len: AtomicUsize,
     },
 }
 
@@ -102,7 +103,7 @@ impl Region {
         let region = Self {
             base,
             capacity: len,
-            backing: Backing::Map { start, len: total },
+            backing: Backing::Map { start, len: total.into() },
             ahead: Ahead::of_mapping(),
         };
         region.advise_huge();
@@ -316,8 +317,8 @@ impl Drop for Region {
             }
             Backing::Lent(_) => {}
             Backing::Map { start, len } => {
-                // SAFETY: this region owns the mapping, and nothing borrows it any more.
-                let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), *len) };
+                // SAFETY: this region owns so much of the mapping, and nothing borrows it any more.
+                let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len.load(Relaxed)) };
             }
         }
     }

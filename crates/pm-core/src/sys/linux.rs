@@ -24,6 +24,9 @@ pub(crate) const MAP_SYNC: Option<MapFlags> = Some(MapFlags::SHARED_VALIDATE.uni
 /// Addresses alone: no swap space is set aside for the mapping.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
 
+/// Maps at an address, or fails where something is mapped there.
+pub(crate) const NO_REPLACE: Option<MapFlags> = Some(MapFlags::FIXED_NOREPLACE);
+
 /// Asks for huge pages. A hint: systems without them refuse it.
 ///
 /// # Safety

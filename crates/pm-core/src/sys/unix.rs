@@ -17,6 +17,9 @@ pub(crate) const MAP_SYNC: Option<MapFlags> = None;
 /// Addresses are had without swap space as it is.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::empty();
 
+/// There is no such flag on every system.
+pub(crate) const NO_REPLACE: Option<MapFlags> = None;
+
 /// Huge pages are the system's own affair.
 ///
 /// # Safety
