@@ -13,6 +13,7 @@
 //! disturb its parent, at no cost to anyone.
 
 mod ahead;
+mod huge;
 mod mapping;
 
 use core::ptr::NonNull;
@@ -30,6 +31,7 @@ use crate::media::TracedInner;
 use crate::sys;
 
 use ahead::Ahead;
+pub(crate) use huge::Found;
 pub(crate) use mapping::MapKind;
 
 /// Regions up to this size come from the heap: clearing them costs less than two system calls and

@@ -9,10 +9,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
+use super::huge::{self, HUGE, Mount};
 use super::{Ahead, Backing, PAGE, Region, most_of};
-
-/// Alignment of a mapped file: huge pages fit.
-const HUGE: usize = 2 << 20;
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +45,7 @@ impl Region {
     }
 
     /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
-    /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
+    /// none of them usable yet, at a multiple of 2 MiB, so that huge pages fit. In a forked child the region has length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
         most_of(capacity, least, Self::reserve_exactly)
     }
@@ -172,12 +170,10 @@ impl Region {
             self.reserve_again(from, end - from);
             return Err(refused);
         }
-        if huge {
+        if huge && huge::suit(fd, kind) {
             // SAFETY: the range was just mapped.
             unsafe { sys::advise_huge(target, end - from) }
-            if kind != MapKind::Private {
-                self.ahead.ask_for_huge();
-            }
+            self.ahead.ask_for_huge(|| Mount::of(fd, kind));
         }
         self.set_len(end);
         Ok(())
@@ -207,9 +203,8 @@ mod tests {
     fn stranger(at: NonNull<u8>, len: usize) -> Result<*mut u8, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: it replaces no mapping.
-        let mapped = unsafe {
-            rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, ProtFlags::READ, flags)
-        }?;
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, ProtFlags::READ, flags) }?;
         Ok(mapped.cast())
     }
 
