@@ -142,7 +142,7 @@ impl Pool<Traced> {
 
 impl<M: Medium> Pool<M> {
     /// A pool in anonymous memory, on the medium that `wrap` makes of a plain mapping. It grows up
-    /// to [`PoolOptions::max_size`], and executes flushes and fences if
+    /// to [`PoolOptions::max_size`], as far as there are addresses, and executes flushes and fences if
     /// [`PoolOptions::emulate_pm`] is set.
     pub fn create_in_memory(
         opts: &PoolOptions,
@@ -150,7 +150,8 @@ impl<M: Medium> Pool<M> {
     ) -> Result<Self, PmError> {
         let size = opts.created_size()?;
         let room = if opts.grow { opts.max_size.unwrap_or(size).max(size) } else { size };
-        let region = Region::anonymous(usize::try_from(room).unwrap_or(usize::MAX))?;
+        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let region = Region::anonymous_up_to(bytes(room), bytes(size))?;
         let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
         let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
         if flushes && !arch::has_flush(instruction) {
