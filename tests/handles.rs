@@ -51,7 +51,8 @@ fn an_index_opens_once_and_again_when_its_handle_is_gone() {
         let other = AnyIndex::<u64, Vec<u8>>::open(&pool, "numbers");
         assert!(matches!(other, Err(IndexError::WrongLayout { .. })), "{kind}: {other:?}");
         assert_refused(pool.drop_index("numbers").map_err(IndexError::from), kind);
-        let salvaged = AnyIndex::<u64, u64>::salvage_nodes(&pool, "numbers", None, &mut |_, _| true);
+        let salvaged =
+            AnyIndex::<u64, u64>::salvage_nodes(&pool, "numbers", None, &mut |_, _| true);
         if !matches!(salvaged, Ok(None)) {
             assert_refused(salvaged, kind);
         }

@@ -74,6 +74,15 @@ pub enum PmError {
         /// The name.
         name: String,
     },
+    /// Somebody in this process has the index, or other structure of the pool, open: two handles
+    /// would be two sets of locks over one structure. Share the handle among threads.
+    #[error(
+        "{what} is already open in this process; share the handle there is, or drop that one first"
+    )]
+    AlreadyOpen {
+        /// What.
+        what: String,
+    },
     /// A name of an index is empty or too long.
     #[error("the name of an index has 1 to {max} bytes, not {len}")]
     BadName {

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod entry;
 mod error;
 mod index;
 mod inline;
@@ -31,6 +32,7 @@ mod key;
 pub mod parts;
 mod tuple;
 
+pub use entry::Listed;
 pub use error::IndexError;
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{

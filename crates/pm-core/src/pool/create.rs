@@ -39,6 +39,7 @@ use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
 
+use super::claim::Claims;
 use super::describe::Origin;
 use super::directory::Directory;
 use super::layout::DIRECTORY_ENTRIES;
@@ -292,6 +293,7 @@ impl<M: Medium> Pool<M> {
             medium,
             heap: Heap::new(geometry),
             directory: Directory::default(),
+            claims: Claims::default(),
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,

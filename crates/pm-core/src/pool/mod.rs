@@ -11,6 +11,7 @@
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
 //! | `directory` | named indexes |
+//! | `claim` | each of them open once |
 //! | `life` | facts about a pool, closing it |
 //!
 //! # What a pool promises, and what it cannot
@@ -33,6 +34,7 @@
 //! * A device-DAX device holds one pool, which does not grow.
 
 mod access;
+mod claim;
 mod create;
 mod describe;
 mod detect;
@@ -57,6 +59,7 @@ use crate::media::{Mapped, Medium};
 use crate::mode::Durability;
 use crate::region::Region;
 
+pub use claim::{Claim, OpenIndex};
 pub use directory::{IndexEntry, IndexId};
 #[doc(hidden)]
 pub use forge::forge_checksums;
@@ -76,6 +79,7 @@ pub struct Pool<M: Medium = Mapped> {
     region: Region,
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
+    claims: claim::Claims,
     superblock: Mutex<superblock::Found>,
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,
