@@ -60,6 +60,7 @@ use crate::mode::Durability;
 use crate::region::Region;
 
 pub use claim::{Claim, OpenIndex};
+pub(crate) use detect::random_u128;
 pub use directory::{IndexEntry, IndexId};
 #[doc(hidden)]
 pub use forge::forge_checksums;
