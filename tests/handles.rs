@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pmindex::{AnyIndex, Batched, FpTree, Index, IndexError, Kind, Pool, PoolOptions};
+use pmindex::{AnyIndex, Batched, Exchange, FpTree, Index, IndexError, Kind, Pool, PoolOptions};
 
 fn pool() -> Arc<Pool> {
     Arc::new(Pool::emulated(16 << 20).expect("memory"))
@@ -109,4 +109,86 @@ fn a_file_is_open_once_whatever_it_is_called() {
     assert!(matches!(writer, pmindex::OpenError::Locked { .. }), "{writer}");
     drop(readers);
     Pool::open(at("hard"), &options).expect("free again");
+}
+
+/// A value that denies to be itself, as a float that is no number does.
+mod moody {
+    pmindex::storable! {
+        /// Equal to nothing.
+        #[derive(Clone, Copy, Debug)]
+        pub struct Moody { pub number: u64 }
+    }
+    impl PartialEq for Moody {
+        fn eq(&self, _: &Self) -> bool {
+            false
+        }
+    }
+}
+
+/// Values are compared by what is kept of them.
+#[test]
+fn a_value_that_is_not_equal_to_itself_can_be_exchanged() {
+    use moody::Moody;
+    let pool = pool();
+    let index = FpTree::<u64, Moody>::create(&pool, "numbers").expect("room");
+    let batched = Batched::new(&pool, "numbers", index).expect("room");
+    batched.insert(&1, &Moody { number: 1 }).expect("room");
+    let mut turns = 0;
+    let made = batched.update_with(&1, |found| {
+        turns += 1;
+        assert!(turns < 10, "it never ends");
+        found.map(|found| Moody { number: found.number + 1 })
+    });
+    assert_eq!((turns, made.expect("room").map(|made| made.number)), (1, Some(2)));
+    let exchange = |old, new| {
+        let (old, new) = (Moody { number: old }, Moody { number: new });
+        matches!(batched.compare_exchange(&1, Some(&old), Some(&new)), Ok(Exchange::Done))
+    };
+    assert!(exchange(2, 3) && !exchange(2, 4));
+}
+
+/// An iterator of records that uses the index they are loaded into would wait for itself.
+#[test]
+fn a_load_from_the_index_itself_ends() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    type Use = fn(&AnyIndex<u64, u64>) -> Result<bool, IndexError>;
+    let uses: [(&str, Use); 7] = [
+        ("get", |index| index.get(&1).map(|found| found.is_some())),
+        ("insert", |index| index.insert(&1, &1)),
+        ("upsert", |index| index.upsert(&1, &1)),
+        ("remove", |index| index.remove(&1).map(|found| found.is_some())),
+        ("first", |index| index.first().map(|found| found.is_some())),
+        ("scan", |index| index.scan(&0, 10, &mut Vec::new()).map(|()| false)),
+        ("len", |index| index.len().map(|len| len > 0)),
+    ];
+    for &kind in Kind::ALL {
+        for (name, uses) in uses {
+            let pool = pool();
+            let index = AnyIndex::<u64, u64>::create(&pool, "numbers", kind).expect("room");
+            let mut records = (1..100).map(|key| {
+                let _ = uses(&index);
+                (key, key)
+            });
+            let loaded = catch_unwind(AssertUnwindSafe(|| index.bulk_load(&mut records)));
+            let kept = match loaded {
+                Ok(Ok(loaded)) => loaded,
+                // Who writes meanwhile makes some loads fail, and has written.
+                Ok(Err(IndexError::NotEmpty)) => index.len().expect("counted"),
+                Ok(Err(error)) => panic!("{kind}, {name}: {error}"),
+                Err(panic) => {
+                    let message = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+                    assert!(message.contains("uses the index"), "{kind}, {name}: {message}");
+                    0
+                }
+            };
+            assert_eq!(index.check(), Ok(kept), "{kind}, {name}");
+            for key in 1000..1200 {
+                assert_eq!(index.insert(&key, &key), Ok(true), "{kind}, {name}");
+            }
+            assert_eq!(index.check(), Ok(kept + 200), "{kind}, {name}");
+            index.close().expect("closed");
+            let index = AnyIndex::<u64, u64>::open(&pool, "numbers").expect("opens");
+            assert_eq!(index.check(), Ok(kept + 200), "{kind}, {name}");
+        }
+    }
 }

@@ -223,7 +223,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        self.write(|tree| tree.do_bulk_load(records))
+        self.write(|tree| {
+            let _lent = VersionLock::lend(std::slice::from_ref(&self.lock));
+            tree.do_bulk_load(records)
+        })
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
