@@ -160,7 +160,7 @@ fn of_pool(error: &PmError) -> Status {
             Status::Full
         }
         PmError::TooLarge { .. } | PmError::TooManyTickets { .. } => Status::TooLong,
-        PmError::Corrupt { .. } => Status::Corrupt,
+        PmError::Corrupt { .. } | PmError::Damaged { .. } => Status::Corrupt,
         PmError::DurabilityLost(_) => Status::DurabilityLost,
         PmError::ReadOnly => Status::ReadOnly,
         PmError::Busy { .. } => Status::Busy,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
 
 use super::tree::FastFair;
@@ -18,7 +18,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        FastFair::contains_key(self, key)
+        FastFair::contains_key(self, key).noted(&self.pool)
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -38,43 +38,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-        Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
+        let items = self.range((lower.map(K::owned), upper.map(K::owned)));
+        Box::new(items.map(|item| item.noted(&self.pool)))
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-        FastFair::scan(self, from, limit, out)
+        FastFair::scan(self, from, limit, out).noted(&self.pool)
     }
 
     fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        FastFair::first(self)
+        FastFair::first(self).noted(&self.pool)
     }
 
     fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        FastFair::last(self)
+        FastFair::last(self).noted(&self.pool)
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        FastFair::len(self)
+        FastFair::len(self).noted(&self.pool)
     }
 
     fn is_empty(&self) -> Result<bool, IndexError> {
-        FastFair::is_empty(self)
+        FastFair::is_empty(self).noted(&self.pool)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        FastFair::bulk_load(self, records)
+        FastFair::bulk_load(self, records).noted(&self.pool)
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        FastFair::get_many(self, keys, out)
+        FastFair::get_many(self, keys, out).noted(&self.pool)
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        FastFair::insert_many(self, records)
+        FastFair::insert_many(self, records).noted(&self.pool)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
-        FastFair::stats(self)
+        FastFair::stats(self).noted(&self.pool)
     }
 
     fn check(&self) -> Result<u64, IndexError> {
@@ -96,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        FastFair::open(pool, name)
+        FastFair::open(pool, name).noted(pool)
     }
 
     fn close(self) -> Result<(), IndexError> {

@@ -40,6 +40,17 @@ pub enum PmError {
         /// Where.
         offset: u64,
     },
+    /// The pool was found damaged since it was opened ([`Corrupt`](Self::Corrupt)): it takes no writes.
+    #[error(
+        "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
+         read, then repair it or restore a backup"
+    )]
+    Damaged {
+        /// Which invariant was found broken first.
+        what: &'static str,
+        /// Where.
+        offset: u64,
+    },
     /// See [`DurabilityLost`].
     #[error(transparent)]
     DurabilityLost(#[from] DurabilityLost),

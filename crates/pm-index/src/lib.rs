@@ -28,6 +28,7 @@ mod error;
 mod index;
 mod inline;
 mod key;
+mod noted;
 #[doc(hidden)]
 pub mod parts;
 mod tuple;
@@ -38,3 +39,4 @@ pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,
 };
+pub use noted::Noted;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{Medium, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
 
 use crate::tree::SpTree;
@@ -19,7 +19,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Index<
     }
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        SpTree::contains_key(self, key)
+        SpTree::contains_key(self, key).noted(&self.pool)
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -39,43 +39,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Index<
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-        Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
+        let items = self.range((lower.map(K::owned), upper.map(K::owned)));
+        Box::new(items.map(|item| item.noted(&self.pool)))
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-        SpTree::scan(self, from, limit, out)
+        SpTree::scan(self, from, limit, out).noted(&self.pool)
     }
 
     fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        SpTree::first(self)
+        SpTree::first(self).noted(&self.pool)
     }
 
     fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        SpTree::last(self)
+        SpTree::last(self).noted(&self.pool)
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        SpTree::len(self)
+        SpTree::len(self).noted(&self.pool)
     }
 
     fn is_empty(&self) -> Result<bool, IndexError> {
-        SpTree::is_empty(self)
+        SpTree::is_empty(self).noted(&self.pool)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        SpTree::bulk_load(self, records)
+        SpTree::bulk_load(self, records).noted(&self.pool)
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        SpTree::get_many(self, keys, out)
+        SpTree::get_many(self, keys, out).noted(&self.pool)
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        SpTree::insert_many(self, records)
+        SpTree::insert_many(self, records).noted(&self.pool)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
-        SpTree::stats(self)
+        SpTree::stats(self).noted(&self.pool)
     }
 
     fn check(&self) -> Result<u64, IndexError> {
@@ -105,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> PmInde
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        SpTree::open(pool, name)
+        SpTree::open(pool, name).noted(pool)
     }
 
     fn close(self) -> Result<(), IndexError> {

@@ -40,6 +40,7 @@ use crate::region::Region;
 use crate::trace::Space;
 
 use super::claim::Claims;
+use super::damage::Damage;
 use super::describe::Origin;
 use super::directory::Directory;
 use super::layout::DIRECTORY_ENTRIES;
@@ -294,6 +295,7 @@ impl<M: Medium> Pool<M> {
             heap: Heap::new(geometry),
             directory: Directory::default(),
             claims: Claims::default(),
+            damage: Damage::default(),
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,

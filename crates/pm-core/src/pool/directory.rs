@@ -134,6 +134,9 @@ impl<M: Medium> Pool<M> {
                 _ => Place::Damaged,
             });
         }
+        if let Err(damage) = refuse_damage(&places) {
+            self.note_damage(&damage);
+        }
         *self.pm().lock(&self.directory.0) = places;
         Ok(())
     }

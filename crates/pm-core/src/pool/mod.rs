@@ -12,6 +12,7 @@
 //! | `grow` | growth in place |
 //! | `directory` | named indexes |
 //! | `claim` | each of them open once |
+//! | `damage` | what was found damaged takes no writes |
 //! | `life` | facts about a pool, closing it |
 //!
 //! # What a pool promises, and what it cannot
@@ -36,6 +37,7 @@
 mod access;
 mod claim;
 mod create;
+mod damage;
 mod describe;
 mod detect;
 mod directory;
@@ -81,6 +83,7 @@ pub struct Pool<M: Medium = Mapped> {
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
     claims: claim::Claims,
+    damage: damage::Damage,
     superblock: Mutex<superblock::Found>,
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,

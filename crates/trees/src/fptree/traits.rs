@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
 
 use super::tree::FpTree;
@@ -18,7 +18,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        FpTree::contains_key(self, key)
+        FpTree::contains_key(self, key).noted(&self.pool)
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -38,43 +38,44 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-        Box::new(self.range((lower.map(K::owned), upper.map(K::owned))))
+        let items = self.range((lower.map(K::owned), upper.map(K::owned)));
+        Box::new(items.map(|item| item.noted(&self.pool)))
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-        FpTree::scan(self, from, limit, out)
+        FpTree::scan(self, from, limit, out).noted(&self.pool)
     }
 
     fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        FpTree::first(self)
+        FpTree::first(self).noted(&self.pool)
     }
 
     fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        FpTree::last(self)
+        FpTree::last(self).noted(&self.pool)
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        FpTree::len(self)
+        FpTree::len(self).noted(&self.pool)
     }
 
     fn is_empty(&self) -> Result<bool, IndexError> {
-        FpTree::is_empty(self)
+        FpTree::is_empty(self).noted(&self.pool)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        FpTree::bulk_load(self, records)
+        FpTree::bulk_load(self, records).noted(&self.pool)
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        FpTree::get_many(self, keys, out)
+        FpTree::get_many(self, keys, out).noted(&self.pool)
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        FpTree::insert_many(self, records)
+        FpTree::insert_many(self, records).noted(&self.pool)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
-        FpTree::stats(self)
+        FpTree::stats(self).noted(&self.pool)
     }
 
     fn check(&self) -> Result<u64, IndexError> {
@@ -96,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        FpTree::open(pool, name)
+        FpTree::open(pool, name).noted(pool)
     }
 
     fn close(self) -> Result<(), IndexError> {
