@@ -9,7 +9,7 @@ use pmindex::core::{Pool, PoolOptions, forge_checksums};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, Value};
 
 /// Records of an image; a few more are removed.
-const RECORDS: u64 = 400;
+pub(crate) const RECORDS: u64 = 400;
 /// Records that a scan of a damaged index may give: far more than an image has room for.
 const ENDLESS: usize = 1 << 20;
 
@@ -18,10 +18,10 @@ pub struct Target {
     /// What it is, for messages.
     pub name: String,
     kind: Kind,
-    bytes_as_keys: bool,
-    image: Vec<u64>,
+    pub(crate) bytes_as_keys: bool,
+    pub(crate) image: Vec<u64>,
     /// Words that are not zero: where damage tells.
-    used: Vec<usize>,
+    pub(crate) used: Vec<usize>,
 }
 
 /// A damage.
@@ -48,7 +48,7 @@ pub enum How {
     Add(i8),
 }
 
-fn text(n: u64) -> Vec<u8> {
+pub(crate) fn text(n: u64) -> Vec<u8> {
     // A common prefix longer than a word, and lengths that differ.
     let mut key = b"a common prefix ".to_vec();
     key.extend_from_slice(&n.to_be_bytes());
@@ -56,7 +56,7 @@ fn text(n: u64) -> Vec<u8> {
     key
 }
 
-fn options() -> PoolOptions {
+pub(crate) fn options() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(32 << 10).slots(4).write_back(false)
 }
 

@@ -3,8 +3,10 @@
 
 mod attack;
 mod corpus;
+mod damage;
 #[cfg(test)]
 mod tests;
 
 pub use attack::{Damage, How, Target};
 pub use corpus::{carry_out, kept};
+pub use damage::Tally;

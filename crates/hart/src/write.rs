@@ -6,7 +6,7 @@
 use pmindex_art::Way;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
@@ -88,6 +88,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// fences more.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
@@ -102,6 +107,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 2 fences.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
@@ -115,6 +125,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Cost
     /// That of the insert or update it turns out to be.
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
@@ -136,6 +151,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.pool.check_writable()?;
         let (probe, pm) = (Probe::new(key)?, self.pm());
         let key = KeyBytes::of(&probe);

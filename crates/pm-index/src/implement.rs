@@ -6,7 +6,8 @@
 /// A program calls the methods of `FpTree` without importing a trait, and generic code calls them
 /// through [`Index`](crate::Index): the macro writes the second half. It takes the type with its
 /// parameters, each number with its type, and the index's name for tools. Methods that differ from the
-/// traits' defaults follow in braces.
+/// traits' defaults follow in braces. The pool of the index, its field `pool`, is told of damage that a
+/// call through the traits ends with ([`Noted`](crate::Noted)).
 ///
 /// ```ignore
 /// impl_index!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, "hart");
@@ -30,7 +31,7 @@ macro_rules! impl_index {
             }
 
             fn contains_key(&self, key: &$key::Ref) -> Result<bool, $crate::IndexError> {
-                $index::contains_key(self, key)
+                $crate::Noted::noted($index::contains_key(self, key), &self.pool)
             }
 
             fn insert(
@@ -67,7 +68,8 @@ macro_rules! impl_index {
                 upper: std::ops::Bound<&$key::Ref>,
             ) -> $crate::RangeIter<'_, $key, $value> {
                 let owned = <$key as $crate::Storable>::owned;
-                Box::new($index::range(self, (lower.map(owned), upper.map(owned))))
+                let items = $index::range(self, (lower.map(owned), upper.map(owned)));
+                Box::new(items.map(|item| $crate::Noted::noted(item, &self.pool)))
             }
 
             fn scan(
@@ -76,30 +78,30 @@ macro_rules! impl_index {
                 limit: usize,
                 out: &mut Vec<($key, $value)>,
             ) -> Result<(), $crate::IndexError> {
-                $index::scan(self, from, limit, out)
+                $crate::Noted::noted($index::scan(self, from, limit, out), &self.pool)
             }
 
             fn first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $index::first(self)
+                $crate::Noted::noted($index::first(self), &self.pool)
             }
 
             fn last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $index::last(self)
+                $crate::Noted::noted($index::last(self), &self.pool)
             }
 
             fn len(&self) -> Result<u64, $crate::IndexError> {
-                $index::len(self)
+                $crate::Noted::noted($index::len(self), &self.pool)
             }
 
             fn is_empty(&self) -> Result<bool, $crate::IndexError> {
-                $index::is_empty(self)
+                $crate::Noted::noted($index::is_empty(self), &self.pool)
             }
 
             fn bulk_load(
                 &self,
                 records: &mut dyn Iterator<Item = ($key, $value)>,
             ) -> Result<u64, $crate::IndexError> {
-                $index::bulk_load(self, records)
+                $crate::Noted::noted($index::bulk_load(self, records), &self.pool)
             }
 
             fn get_many(
@@ -107,15 +109,15 @@ macro_rules! impl_index {
                 keys: &[$key],
                 out: &mut [Option<$value>],
             ) -> Result<(), $crate::IndexError> {
-                $index::get_many(self, keys, out)
+                $crate::Noted::noted($index::get_many(self, keys, out), &self.pool)
             }
 
             fn insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
-                $index::insert_many(self, records)
+                $crate::Noted::noted($index::insert_many(self, records), &self.pool)
             }
 
             fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
-                $index::stats(self)
+                $crate::Noted::noted($index::stats(self), &self.pool)
             }
 
             fn check(&self) -> Result<u64, $crate::IndexError> {
@@ -150,7 +152,7 @@ macro_rules! impl_index {
                 pool: &std::sync::Arc<$crate::Pool<$medium>>,
                 name: &str,
             ) -> Result<Self, $crate::IndexError> {
-                $index::open(pool, name)
+                $crate::Noted::noted($index::open(pool, name), pool)
             }
 
             fn close(self) -> Result<(), $crate::IndexError> {

@@ -39,6 +39,8 @@ use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
 
+use super::claim::Claims;
+use super::damage::Damage;
 use super::describe::Origin;
 use super::directory::Directory;
 use super::layout::DIRECTORY_ENTRIES;
@@ -293,6 +295,8 @@ impl<M: Medium> Pool<M> {
             medium,
             heap: Heap::new(geometry),
             directory: Directory::default(),
+            claims: Claims::default(),
+            damage: Damage::default(),
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,

@@ -52,6 +52,7 @@ impl VersionLock {
             if let Some(version) = self.0.version() {
                 return version;
             }
+            self.refuse_own_wait();
             pm.spin();
         }
     }

@@ -272,10 +272,19 @@ impl<S: Types> Rig<S> {
 
     /// Closes the index and the pool, and opens both.
     pub(crate) fn close_and_open(&mut self) -> Verdict {
-        if let Some(index) = self.index.take() {
-            index.close().within("close")?;
-        }
+        self.close_index()?;
         self.reopen(true)
+    }
+
+    /// Closes the index; the pool stays open.
+    pub(crate) fn close_index(&mut self) -> Verdict {
+        self.index.take().map_or(Ok(()), |index| index.close().within("close"))
+    }
+
+    /// Opens the index that [`close_index`](Self::close_index) closed.
+    pub(crate) fn open_index(&mut self) -> Verdict {
+        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
+        Ok(())
     }
 
     /// Drops the index and the pool without closing them, and opens both.
@@ -286,7 +295,6 @@ impl<S: Types> Rig<S> {
 
     fn reopen(&mut self, clean: bool) -> Verdict {
         self.bed.cycle(clean)?;
-        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
-        Ok(())
+        self.open_index()
     }
 }

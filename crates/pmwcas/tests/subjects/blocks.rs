@@ -248,7 +248,7 @@ impl CrashSubject for Blocks {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        let Some(entry) = pool.find_index("blocks")? else { return Ok(None) };
+        let Some(entry) = pool.open_index("blocks")? else { return Ok(None) };
         Self::with_table(&pool, entry.root::<Root>()).map(Some)
     }
 
