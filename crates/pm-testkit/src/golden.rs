@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{Counting, Counts, Medium, Pool};
-use pmindex_index::{Index, PmIndex, Storable};
+use pmindex_index::{Index, PmIndex};
 
 use crate::conformance::{SampleKey, SampleValue};
 use crate::crash::Rng;
