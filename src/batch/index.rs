@@ -116,6 +116,9 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     /// Takes over the index that is called `name` in the pool; finishes the batches that a crash
     /// interrupted. The log is made if there is none; the name may have 58 bytes.
     ///
+    /// In a pool that is read only it serves reads, which see what interrupted batches change as well as
+    /// if the pool could be written to; every write is [`PmError::ReadOnly`](pmindex_core::PmError).
+    ///
     /// # Errors
     /// The pool's: full, corrupt. A batch that cannot be finished is no error here, but see above.
     pub fn new(pool: &Arc<Pool<M>>, name: &str, index: I) -> Result<Self, IndexError> {

@@ -146,6 +146,12 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
+    /// Bytes of the largest block that there can be: a zone's, whose size is that of the creation,
+    /// however far the pool grows.
+    pub fn largest_block(&self) -> u64 {
+        self.heap.usable_pages() * PAGE
+    }
+
     /// The usable bytes of a block, at least what was asked for.
     ///
     /// # Errors

@@ -123,10 +123,11 @@ impl Pool<Mapped> {
 }
 
 impl Pool<Counting<Mapped>> {
-    /// As [`Pool::emulated`], and every store, flush and fence is counted.
+    /// As [`Pool::emulated`], and every store, flush and fence is counted, flushes that do nothing
+    /// apart.
     pub fn counting(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
-        Self::create_in_memory(&opts, Counting::new)
+        Self::create_in_memory(&opts, |mapped| Counting::new(mapped).watch_lines())
     }
 }
 

@@ -64,7 +64,7 @@ pub use schedules::{replay_schedule, schedules};
 pub use sequences::{checked_sequences, random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
 pub use subject::{IndexOf, Maker, MediumOf, Opened, Subject, Types, TypesOf, maker};
-pub use threads::{hot_keys, structure_changes, untouched_records};
+pub use threads::{few_slots, hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
 /// Random sequences that each instance of the suite runs; see [`scaled`].
@@ -154,6 +154,7 @@ macro_rules! conformance {
             hot_keys($crate::conformance::scaled(8000).into());
             structure_changes($crate::conformance::scaled(12_000).into());
             untouched_records($crate::conformance::scaled(40).into());
+            few_slots($crate::conformance::scaled(1500).into());
         });
     };
 

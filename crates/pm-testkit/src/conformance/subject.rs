@@ -253,7 +253,16 @@ impl<S: Types> Rig<S> {
 
     /// An empty index in a fresh pool of so many bytes.
     pub(crate) fn with_pool(maker: Maker<S>, bytes: u64) -> Verdict<Self> {
-        let bed = S::Bed::new(bytes)?;
+        Self::on(maker, S::Bed::new(bytes)?)
+    }
+
+    /// An empty index in a fresh pool for so many operations of the allocator at once, if the bed can
+    /// have one.
+    pub(crate) fn with_slots(maker: Maker<S>, slots: u64) -> Verdict<Self> {
+        Self::on(maker, S::Bed::with_slots(SMALL_POOL, slots)?)
+    }
+
+    fn on(maker: Maker<S>, bed: S::Bed) -> Verdict<Self> {
         let index = maker.create(bed.pool(), NAME).within("create")?;
         Ok(Self { maker, index: Some(index), bed })
     }

@@ -83,7 +83,8 @@ fn options() -> PoolOptions {
 }
 
 fn ret(content: Content) -> u64 {
-    content.map_or(0, |(value, child)| value * 1_000_000 + child.unwrap_or(0))
+    content
+        .map_or(0, |(value, child)| value.wrapping_mul(1_000_000).wrapping_add(child.unwrap_or(0)))
 }
 
 impl Blocks {

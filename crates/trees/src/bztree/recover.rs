@@ -88,7 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn config(pool: &Pool<M>) -> Config {
         let partitions = (pool.len() >> 17).clamp(4, 32) as u32;
         let per_partition = if pool.len() < 1 << 20 { 4 } else { 16 };
-        Config { partitions, per_partition, words: 32 }
+        Config { partitions, per_partition, words: 32 }.fitting(pool.largest_block())
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
