@@ -80,8 +80,8 @@ impl<M: Medium> Pool<M> {
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
     }
 
-    /// Lets `left` more reservations succeed and makes every later one fail as in a full pool;
-    /// `None` ends that. For tests.
+    /// Lets `left` more reservations succeed and makes every later one fail, in turn as in a full pool
+    /// (first, if `left` is even) and as on a full device; `None` ends that. For tests.
     #[doc(hidden)]
     pub fn fail_allocation_after(&self, left: Option<u64>) {
         self.heap.limit_reservations(left);
@@ -194,8 +194,8 @@ impl<'p, M: Medium> Op<'p, M> {
         size: u64,
     ) -> Result<Reserved<PmU64>, PmError> {
         let heap = &self.pool.heap;
-        if heap.refuses_reservation() {
-            return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
+        if let Some(error) = heap.refuses_reservation(size) {
+            return Err(error);
         }
         let (block, offset) = match class {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,

@@ -51,7 +51,9 @@ pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
-pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
+pub use full::{
+    filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
+};
 pub use fuse::Fuse;
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
@@ -137,6 +139,7 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
+            removals_need_no_room();
         });
     };
     (@group counts) => {
