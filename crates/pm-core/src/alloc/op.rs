@@ -153,6 +153,18 @@ impl<M: Medium> Pool<M> {
     pub fn block_size<T>(&self, ptr: PPtr<T>) -> Result<u64, PmError> {
         Ok(self.heap.bytes_of(self.locate(ptr.offset())?))
     }
+
+    /// Verifies that the allocator knows `target` as the start of a block. For who finds zeros there:
+    /// in a page that was lost they are what nobody wrote.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn check_block<T: PmType>(&self, target: &T) -> Result<(), PmError> {
+        if !self.pm().is_volatile() {
+            self.block_size(self.pptr(target))?;
+        }
+        Ok(())
+    }
 }
 
 impl<'p, M: Medium> Op<'p, M> {
