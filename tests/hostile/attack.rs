@@ -71,9 +71,9 @@ impl Target {
         let _ = std::fs::remove_file(&path);
         let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
         if bytes_as_keys {
-            build(&pool, kind, closed, text, |n| text(n * 7));
+            build(&pool, kind, closed, RECORDS, text, |n| text(n * 7));
         } else {
-            build(&pool, kind, closed, |n| n, |n| !n);
+            build(&pool, kind, closed, RECORDS, |n| n, |n| !n);
         }
         let pool = Arc::into_inner(pool).expect("the only one");
         if closed {
@@ -157,19 +157,21 @@ impl Target {
     }
 }
 
-fn build<K: Key, V: Value>(
+/// Fills an index with so many records, and some that are removed again.
+pub(crate) fn build<K: Key, V: Value>(
     pool: &Arc<Pool>,
     kind: Kind,
     closed: bool,
+    records: u64,
     key: impl Fn(u64) -> K,
     value: impl Fn(u64) -> V,
 ) {
     let index = AnyIndex::<K, V>::create(pool, "target", kind).expect("created");
-    for n in 0..RECORDS + 50 {
+    for n in 0..records + 50 {
         let n = n * 7919 % 8191;
         index.insert(key(n).borrowed(), value(n).borrowed()).expect("room");
     }
-    for n in RECORDS..RECORDS + 50 {
+    for n in records..records + 50 {
         index.remove(key(n * 7919 % 8191).borrowed()).expect("there");
     }
     if closed {

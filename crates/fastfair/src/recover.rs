@@ -157,6 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !pm.load(&root.head).is_null() {
             return Ok(());
         }
+        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
         let offset = block.ptr().offset();

@@ -115,6 +115,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn recover(&mut self, root: &Root) -> Result<(), PmError> {
         let pm = self.pool.pm();
         let table = read_table(&self.pool, root)?;
+        if table.segments.is_empty() {
+            self.pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
+        }
         self.chunks.check_count(table.places.len())?;
         let chunks = self.read_heads(&table.places)?;
         let empty =

@@ -132,6 +132,15 @@ pub enum PmError {
     },
 }
 
+impl PmError {
+    /// Whether there is no room: the pool may not grow ([`Full`](Self::Full)), or its device is full
+    /// ([`NoSpace`](Self::NoSpace)). What can do without room goes on then.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::NoSpace { .. })
+    }
+}
+
 /// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
 /// can be done.
 #[derive(Debug, thiserror::Error)]

@@ -80,8 +80,8 @@ impl<M: Medium> Pool<M> {
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
     }
 
-    /// Lets `left` more reservations succeed and makes every later one fail as in a full pool;
-    /// `None` ends that. For tests.
+    /// Lets `left` more reservations succeed and makes every later one fail, in turn as in a full pool
+    /// (first, if `left` is even) and as on a full device; `None` ends that. For tests.
     #[doc(hidden)]
     pub fn fail_allocation_after(&self, left: Option<u64>) {
         self.heap.limit_reservations(left);
@@ -159,6 +159,18 @@ impl<M: Medium> Pool<M> {
     pub fn block_size<T>(&self, ptr: PPtr<T>) -> Result<u64, PmError> {
         Ok(self.heap.bytes_of(self.locate(ptr.offset())?))
     }
+
+    /// Verifies that the allocator knows `target` as the start of a block. For who finds zeros there:
+    /// in a page that was lost they are what nobody wrote.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn check_block<T: PmType>(&self, target: &T) -> Result<(), PmError> {
+        if !self.pm().is_volatile() {
+            self.block_size(self.pptr(target))?;
+        }
+        Ok(())
+    }
 }
 
 impl<'p, M: Medium> Op<'p, M> {
@@ -200,8 +212,8 @@ impl<'p, M: Medium> Op<'p, M> {
         size: u64,
     ) -> Result<Reserved<PmU64>, PmError> {
         let heap = &self.pool.heap;
-        if heap.refuses_reservation() {
-            return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
+        if let Some(error) = heap.refuses_reservation(size) {
+            return Err(error);
         }
         let (block, offset) = match class {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,

@@ -52,7 +52,9 @@ pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
-pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
+pub use full::{
+    filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
+};
 pub use fuse::Fuse;
 pub use handles::{one_handle, panics_while_opening};
 pub use naming::{neighbours, opened_often, refused_names};
@@ -139,6 +141,7 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
+            removals_need_no_room();
         });
     };
     (@group counts) => {

@@ -123,6 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if root.level() > MAX_LEVEL {
             return Err(corrupt("the root's level", root.offset()).into());
         }
+        self.table_bytes()?; // a block of the allocator
         let mut checker = Checker { records: 0, greatest: None, budget: self.node_limit() };
         self.check_below(root, None, None, &mut checker)?;
         if let Some(known) = self.count.known()

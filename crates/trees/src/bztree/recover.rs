@@ -96,6 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let _recovery = pool.recovery();
         let (root, pm) = (pool.get(entry.root::<Root>())?, pool.pm());
         if pm.load(&root.table).is_null() {
+            pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
             Mwcas::allocate_table(pool, &root.table, Self::config(pool))?;
         }
         let mwcas = Mwcas::open_at(pool, pm.load(&root.table).offset(), Vec::new())?; // O1

@@ -138,7 +138,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 
-    fn table_bytes(&self) -> Result<u64, PmError> {
+    /// Bytes of the table of descriptors.
+    pub(super) fn table_bytes(&self) -> Result<u64, PmError> {
         let table = self.pm().load(&self.root()?.table);
         if self.pm().is_volatile() { Ok(0) } else { self.pool.block_size(table) }
     }

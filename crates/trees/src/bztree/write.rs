@@ -123,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         mut write: impl FnMut(&mut Session<'_, M>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         match write(&mut self.mwcas.session()?) {
-            Err(IndexError::Pool(PmError::Full { .. })) => {}
+            Err(IndexError::Pool(error)) if error.is_full() => {}
             result => return result,
         }
         self.mwcas.quiesce()?;
@@ -321,7 +321,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 };
                 let merged = merge(&mut session);
                 drop(session);
-                if matches!(merged, Err(PmError::Full { .. })) {
+                if merged.is_err_and(|error| error.is_full()) {
                     let _ = self.with_session(|session| Ok(merge(session)?));
                 }
             }

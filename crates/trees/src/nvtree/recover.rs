@@ -149,6 +149,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !head.is_null() {
             return Ok(head.offset());
         }
+        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         // P1: an empty leaf.

@@ -85,6 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let root = tree.root()?;
         let new = pool.pm().load(&root.top) == 0;
         if new {
+            pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
             tree.make_first_leaf(root)?;
         }
         let (number, redone) = Self::redo(pool, root)?;
