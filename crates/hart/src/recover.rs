@@ -29,7 +29,8 @@ use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
 use crate::epalloc::Chunks;
 use crate::layout::{
-    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, layout_id, per_line, record_words,
+    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, layout_id, layout_id_of, per_line,
+    record_words,
 };
 use crate::record::Records;
 use crate::shutdown::free_pieces;
@@ -94,7 +95,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
         }
         if entry.layout != layout_id::<K, V, CHUNK>() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+            let layout_of = layout_id_of::<CHUNK>;
+            let layout = entry.layout;
+            return Err(IndexError::wrong_layout(name, Self::wanted(), layout, layout_of));
         }
         Ok(entry)
     }

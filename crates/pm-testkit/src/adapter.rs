@@ -61,7 +61,8 @@ impl Listed<'_> {
         }
         if entry.layout != self.layout {
             let wanted = self.layout_name.into();
-            return Err(IndexError::WrongLayout { name: name.into(), wanted });
+            let found = "another layout".into();
+            return Err(IndexError::WrongLayout { name: name.into(), found, wanted });
         }
         Ok(entry)
     }

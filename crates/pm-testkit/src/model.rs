@@ -193,7 +193,11 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let entry = Self::listed(&Self::layout_name()).find(pool, name)?;
-        let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
+        let wrong = || IndexError::WrongLayout {
+            name: name.into(),
+            found: "another layout".into(),
+            wanted: Self::layout_name(),
+        };
         let table = pool.pm().load(&pool.get(entry.root::<ModelRoot>())?.table);
         let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
         let records = records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())?;

@@ -88,7 +88,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
         }
         if entry.layout != Geometry::<K, V, LEAF>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+            let layout_of = |key: &str, value: &str| {
+                Geometry::<K, V, LEAF>::id_of(key, value, matches!(key, "str" | "bytes"))
+            };
+            let layout = entry.layout;
+            return Err(IndexError::wrong_layout(name, Self::wanted(), layout, layout_of));
         }
         Ok(entry)
     }

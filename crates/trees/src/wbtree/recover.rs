@@ -69,7 +69,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
         }
         if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
+            let layout_of = Geometry::<K, V, LEAF, INNER>::id_of;
+            let layout = entry.layout;
+            return Err(IndexError::wrong_layout(name, Self::wanted(), layout, layout_of));
         }
         Self::start(pool, entry)
     }
