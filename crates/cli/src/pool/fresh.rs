@@ -10,6 +10,7 @@ use pmindex::{IndexError, Kind};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::CliError;
+use crate::interrupt::{Fate, Registered};
 
 use super::handle::{self, Handle, Types};
 use super::types::Raw;
@@ -24,6 +25,7 @@ pub(crate) struct FreshPool {
     pool: Option<Arc<Pool>>,
     partial: PathBuf,
     target: PathBuf,
+    _registered: Registered,
 }
 
 impl FreshPool {
@@ -42,10 +44,11 @@ impl FreshPool {
             }
             _ => {} // what an interrupted attempt left
         }
-        // A zone of twice the default, so that the largest values find room.
-        let options = PoolOptions::new().zone_bytes(8 << 20).write_back(false);
+        let registered = Registered::new(&partial, Fate::Remove);
+        // One zone to begin with, of twice the default, so that the largest values find room.
+        let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
         let pool = Some(Arc::new(Pool::create(&partial, &options)?));
-        Ok(Self { pool, partial, target: target.into() })
+        Ok(Self { pool, partial, target: target.into(), _registered: registered })
     }
 
     /// Creates an index to be filled.
