@@ -47,7 +47,8 @@ typedef enum {
   PMINDEX_STATUS_EXISTS = 2,
   // The cursor has no further record.
   PMINDEX_STATUS_END = 3,
-  // What was to be returned does not fit into the buffer; its len says how much there is.
+  // What was to be returned does not fit into the buffer; its len says how much there is, and
+  // nothing was changed.
   PMINDEX_STATUS_TOO_SMALL = 4,
   // An argument is null, out of range, not UTF-8, or not of the index's types.
   PMINDEX_STATUS_INVALID_ARGUMENT = -1,
