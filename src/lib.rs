@@ -1,6 +1,46 @@
-#![doc = include_str!("../README.md")]
+//! Ordered key-value indexes that survive a crash. They live in byte-addressable persistent memory, or
+//! in any file that can be mapped, and are there again when the file is opened, with everything that was
+//! acknowledged before the crash.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pmindex::{FpTree, Pool, PoolOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("fruit.pool");
+//! let pool = Arc::new(Pool::create(&path, &PoolOptions::new())?);
+//! let fruit = FpTree::<String, u64>::create(&pool, "fruit")?;
+//! fruit.insert("apple", &3)?; // durable when it returns
+//! # drop((fruit, pool));
+//!
+//! // Any time later, in any process, after any crash:
+//! let pool = Arc::new(Pool::open(&path, &PoolOptions::new())?);
+//! let fruit = FpTree::<String, u64>::open(&pool, "fruit")?;
+//! assert_eq!(fruit.get("apple")?, Some(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what | where |
+//! | --- | --- |
+//! | a file with indexes in it; what it survives | [`Pool`], [`PoolOptions`], [`Durability`], [`Pool::describe`] |
+//! | indexes for any number of threads | [`FpTree`], [`SpTree`], [`BufferedSpTree`], [`Hart`], [`NvTree`], [`FastFair`], [`BzTree`], [`SharedWbTree`] |
+//! | one whose writers take turns by `&mut` | [`WbTree`] |
+//! | what each of them can do; code for any of them | [`Index`], [`PmIndex`], [`AnyIndex`], [`Kind`] |
+//! | keys and values of your own | [`Storable`], [`Key`], [`Value`], [`storable!`] |
+//! | several records at once, compare-and-swap | [`Batched`], [`WriteBatch`], [`Exchange`] |
+//! | a copy of a pool in use | [`Backup`] |
+//! | a look at a pool that another process has | [`Pool::peek`] |
+//! | what can be read of a damaged index | [`salvage`] |
+//! | what can go wrong | [`OpenError`], [`IndexError`], [`PmError`] |
 #![doc = include_str!("../docs/guide.md")]
 #![forbid(unsafe_code)]
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
 
 // What tests of this crate share with those in `tests/` names it as they do.
 #[cfg(test)]

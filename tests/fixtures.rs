@@ -295,6 +295,8 @@ fn a_truncated_a_zeroed_and_a_mistaken_file_each_have_an_error_of_their_own() {
                 panic!("{kind} of other types: {error}")
             };
             assert_eq!(name, "texts");
+            let found = "has keys of type str and values of type";
+            assert!(error.to_string().contains(found), "{kind}: {error}");
             assert!(open(&pool, "numbers").is_none(), "a refused opening changes nothing");
         }
         let error = FpTree::<u64, i64>::open(&pool, "none").err();

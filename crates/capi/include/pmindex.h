@@ -47,7 +47,8 @@ typedef enum {
   PMINDEX_STATUS_EXISTS = 2,
   // The cursor has no further record.
   PMINDEX_STATUS_END = 3,
-  // What was to be returned does not fit into the buffer; its len says how much there is.
+  // What was to be returned does not fit into the buffer; its len says how much there is, and
+  // nothing was changed.
   PMINDEX_STATUS_TOO_SMALL = 4,
   // An argument is null, out of range, not UTF-8, or not of the index's types.
   PMINDEX_STATUS_INVALID_ARGUMENT = -1,
@@ -285,8 +286,8 @@ pmindex_status pmindex_upsert(const pmindex_index *index,
                               bool *added);
 
 // Removes a record, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
-// value (may be null) gets the value that was removed. If it does not fit, the record is removed
-// all the same, and the function returns PMINDEX_STATUS_TOO_SMALL.
+// value (may be null) gets the value that was removed. If it does not fit, the record stays, len of
+// the buffer says how much there is, and the function returns PMINDEX_STATUS_TOO_SMALL.
 pmindex_status pmindex_remove(const pmindex_index *index, pmindex_bytes key, pmindex_buffer *value);
 
 // Hands the records of a range (null: all) to visit, in order. Each was present and durable at

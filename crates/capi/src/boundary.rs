@@ -81,6 +81,15 @@ pub struct Buffer {
 impl Buffer {
     /// Copies the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let Some(to) = self.room_for(bytes)? else { return Ok(()) };
+        // SAFETY: C promises `capacity` writable bytes at `data`, which nothing else uses during
+        // the call; `bytes` are not more than that, and are memory of this library.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Sets `len`, and says where the bytes go: nowhere if there are none.
+    pub(crate) fn room_for(&mut self, bytes: &[u8]) -> Result<Option<NonNull<u8>>, Fault> {
         self.len.write(bytes.len());
         if bytes.len() > self.capacity {
             let (len, capacity) = (bytes.len(), self.capacity);
@@ -88,15 +97,10 @@ impl Buffer {
             return Err(Fault::new(Status::TooSmall, message));
         }
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(to) = NonNull::new(self.data.cast::<u8>()) else {
-            return Err(Fault::null("the buffer"));
-        };
-        // SAFETY: C promises `capacity` writable bytes at `data`, which nothing else uses during
-        // the call; `bytes` are not more than that, and are memory of this library.
-        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        Ok(())
+        let to = NonNull::new(self.data.cast::<u8>());
+        to.map(Some).ok_or_else(|| Fault::null("the buffer"))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use facade::{AnyIndex, Index, IndexError, Key, Kind, Pool, RecoveryReport};
 
+use crate::boundary::Buffer;
+use crate::keys::KeyLocks;
 use crate::status::{Fault, Status};
 
 /// A type of keys and values.
@@ -112,7 +114,8 @@ pub(crate) trait Erased: Send + Sync {
     fn contains(&self, key: &[u8]) -> Result<bool, Fault>;
     /// Whether it did what was asked; for upserts, whether the key is new.
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault>;
-    fn remove(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    /// Removes a record. Its value goes into the buffer; if it does not fit, the record stays.
+    fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault>;
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
     /// Whether the bounds are keys of this index.
     fn check_span(&self, span: &Span) -> Result<(), Fault>;
@@ -124,9 +127,22 @@ pub(crate) trait Erased: Send + Sync {
     fn close(self: Box<Self>) -> Result<(), Fault>;
 }
 
-impl<K: FromC, V: FromC> Erased for AnyIndex<K, V> {
+/// An index, and the locks of its keys.
+struct Open<K, V> {
+    index: AnyIndex<K, V>,
+    /// None where every value has the same length.
+    keys: Option<KeyLocks>,
+}
+
+impl<K: FromC, V: FromC> Open<K, V> {
+    fn new(index: AnyIndex<K, V>) -> Box<Self> {
+        Box::new(Self { index, keys: V::SHAPE.is_bytes().then(KeyLocks::default) })
+    }
+}
+
+impl<K: FromC, V: FromC> Erased for Open<K, V> {
     fn kind(&self) -> Kind {
-        AnyIndex::kind(self)
+        self.index.kind()
     }
 
     fn types(&self) -> (Type, Type) {
@@ -134,32 +150,45 @@ impl<K: FromC, V: FromC> Erased for AnyIndex<K, V> {
     }
 
     fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
-        match K::borrow_from(key, "the key", |key| Index::get(self, key))?? {
+        match K::borrow_from(key, "the key", |key| self.index.get(key))?? {
             Some(value) => value.lend(take).map(|()| Status::Ok),
             None => Ok(Status::NotFound),
         }
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool, Fault> {
-        Ok(K::borrow_from(key, "the key", |key| Index::contains_key(self, key))??)
+        Ok(K::borrow_from(key, "the key", |key| self.index.contains_key(key))??)
     }
 
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault> {
+        let _shared = self.keys.as_ref().map(|keys| keys.shared(key));
+        let index = &self.index;
         let done = K::borrow_from(key, "the key", |key| {
             V::borrow_from(value, "the value", |value| match how {
-                Write::Insert => Index::insert(self, key, value),
-                Write::Update => Index::update(self, key, value),
-                Write::Upsert => Index::upsert(self, key, value),
+                Write::Insert => index.insert(key, value),
+                Write::Update => index.update(key, value),
+                Write::Upsert => index.upsert(key, value),
             })
         })???;
         Ok(done)
     }
 
-    fn remove(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
-        match K::borrow_from(key, "the key", |key| Index::remove(self, key))?? {
-            Some(value) => value.lend(take).map(|()| Status::Ok),
-            None => Ok(Status::NotFound),
-        }
+    fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault> {
+        K::borrow_from(key, "the key", |borrowed| {
+            let Some(buffer) = value else {
+                let removed = self.index.remove(borrowed)?;
+                return Ok(if removed.is_some() { Status::Ok } else { Status::NotFound });
+            };
+            // Nobody makes the value longer between the look at it and its removal.
+            let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
+            if let Some(value) = self.index.get(borrowed)? {
+                value.lend(|bytes| buffer.room_for(bytes).map(drop))?;
+            }
+            match self.index.remove(borrowed)? {
+                Some(value) => value.lend(|bytes| buffer.write(bytes)).map(|()| Status::Ok),
+                None => Ok(Status::NotFound),
+            }
+        })?
     }
 
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault> {
@@ -167,7 +196,7 @@ impl<K: FromC, V: FromC> Erased for AnyIndex<K, V> {
         if is_empty(&lower, &upper) {
             return Ok(());
         }
-        let mut records = Index::range_bounds(self, borrowed(&lower), borrowed(&upper));
+        let mut records = self.index.range_bounds(borrowed(&lower), borrowed(&upper));
         while let Some(record) = if span.reverse { records.next_back() } else { records.next() } {
             let (key, value) = record?;
             if !key.lend(|key| value.lend(|value| each(key, value))) {
@@ -184,23 +213,23 @@ impl<K: FromC, V: FromC> Erased for AnyIndex<K, V> {
     }
 
     fn len(&self) -> Result<u64, Fault> {
-        Ok(Index::len(self)?)
+        Ok(self.index.len()?)
     }
 
     fn check(&self) -> Result<u64, Fault> {
-        Ok(Index::check(self)?)
+        Ok(self.index.check()?)
     }
 
     fn recovery(&self) -> RecoveryReport {
-        Index::recovery_report(self)
+        self.index.recovery_report()
     }
 
     fn numbers(&self) -> Option<&AnyIndex<u64, u64>> {
-        (self as &dyn Any).downcast_ref()
+        (&self.index as &dyn Any).downcast_ref()
     }
 
     fn close(self: Box<Self>) -> Result<(), Fault> {
-        Ok(AnyIndex::close(*self)?)
+        Ok(self.index.close()?)
     }
 }
 
@@ -240,15 +269,14 @@ pub(crate) fn create(
     kind: Kind,
     types: (Type, Type),
 ) -> Result<Box<dyn Erased>, Fault> {
-    let index: Box<dyn Erased> = match types {
-        (Type::U64, Type::U64) => Box::new(AnyIndex::<u64, u64>::create(pool, name, kind)?),
-        (Type::U64, Type::Bytes) => Box::new(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
-        (Type::Bytes, Type::U64) => Box::new(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
+    Ok(match types {
+        (Type::U64, Type::U64) => Open::new(AnyIndex::<u64, u64>::create(pool, name, kind)?),
+        (Type::U64, Type::Bytes) => Open::new(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
+        (Type::Bytes, Type::U64) => Open::new(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
         (Type::Bytes, Type::Bytes) => {
-            Box::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
+            Open::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
         }
-    };
-    Ok(index)
+    })
 }
 
 /// Opens an index of whatever kind and types it has.
@@ -257,7 +285,7 @@ pub(crate) fn open(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Erased>, Faul
         pool: &Arc<Pool>,
         name: &str,
     ) -> Result<Box<dyn Erased>, IndexError> {
-        Ok(Box::new(AnyIndex::<K, V>::open(pool, name)?))
+        Ok(Open::new(AnyIndex::<K, V>::open(pool, name)?))
     }
     let openers = [
         as_types::<u64, u64>,

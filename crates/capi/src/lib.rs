@@ -29,6 +29,7 @@ mod handles;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod index;
+mod keys;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod numbers;

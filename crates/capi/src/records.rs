@@ -72,8 +72,8 @@ pub extern "C" fn pmindex_upsert(
 }
 
 /// Removes a record, durably when it returns; `PMINDEX_STATUS_NOT_FOUND` if the key is missing.
-/// `value` (may be null) gets the value that was removed. If it does not fit, the record is removed
-/// all the same, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
+/// `value` (may be null) gets the value that was removed. If it does not fit, the record stays, `len` of
+/// the buffer says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_remove(
     index: *const Index,
@@ -82,10 +82,7 @@ pub extern "C" fn pmindex_remove(
 ) -> Status {
     run(|| {
         let key = key.read("the key")?;
-        INDEXES.with(index, |index| match value {
-            Some(value) => index.remove(key, &mut |bytes| value.write(bytes)),
-            None => index.remove(key, &mut |_| Ok(())),
-        })
+        INDEXES.with(index, |index| index.remove(key, value))
     })
 }
 

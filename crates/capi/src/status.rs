@@ -21,7 +21,8 @@ pub enum Status {
     Exists = 2,
     /// The cursor has no further record.
     End = 3,
-    /// What was to be returned does not fit into the buffer; its `len` says how much there is.
+    /// What was to be returned does not fit into the buffer; its `len` says how much there is, and
+    /// nothing was changed.
     TooSmall = 4,
     /// An argument is null, out of range, not UTF-8, or not of the index's types.
     InvalidArgument = -1,
@@ -134,7 +135,7 @@ impl From<PmError> for Fault {
 impl From<OpenError> for Fault {
     fn from(error: OpenError) -> Self {
         let status = match &error {
-            OpenError::NotFound { .. } => Status::NoSuch,
+            OpenError::NotFound { .. } | OpenError::NoDirectory { .. } => Status::NoSuch,
             OpenError::AlreadyExists { .. } => Status::AlreadyExists,
             OpenError::PermissionDenied { .. } => Status::Permission,
             OpenError::NotAFile { .. }

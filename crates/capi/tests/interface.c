@@ -115,8 +115,19 @@ static void byte_strings(pmindex_pool *pool) {
     EXPECT(strcmp(two.text, " apple ") == 0);
     IS(pmindex_scan(index, NULL, NULL, NULL, NULL), INVALID_ARGUMENT);
 
-    OK(pmindex_remove(index, bytes("fig"), &value));
-    EXPECT(value.len == 6 && memcmp(room, "violet", 6) == 0);
+    /* A value that does not fit stays where it is, and its length is known. */
+    pmindex_buffer small = {.data = room, .capacity = 5};
+    IS(pmindex_remove(index, bytes("fig"), &small), TOO_SMALL);
+    EXPECT(small.len == 6);
+    SAYS("6 bytes");
+    none.len = 0;
+    IS(pmindex_remove(index, bytes("fig"), &none), TOO_SMALL);
+    EXPECT(none.len == 6);
+    IS(pmindex_remove(index, bytes("fig"), &lies), INVALID_ARGUMENT);
+    IS(pmindex_remove(index, bytes("plum"), &none), NOT_FOUND);
+    small.capacity = 6;
+    OK(pmindex_remove(index, bytes("fig"), &small));
+    EXPECT(small.len == 6 && memcmp(room, "violet", 6) == 0);
     IS(pmindex_remove(index, bytes("fig"), NULL), NOT_FOUND);
     OK(pmindex_remove(index, bytes("apple"), NULL));
 
@@ -133,6 +144,48 @@ static void byte_strings(pmindex_pool *pool) {
     IS(pmindex_index_close(index), BAD_HANDLE);
     IS(pmindex_get(index, bytes("pear"), &value), BAD_HANDLE);
     SAYS("closed");
+}
+
+/* One thread replaces a value by longer and shorter ones while another removes it when it is short:
+   what is removed is handed over, or stays. */
+static pmindex_index *contended;
+static uint64_t times_added;
+
+static void *replace(void *context) {
+    (void)context;
+    for (int i = 0; i < 4000; i++) {
+        bool added;
+        OK(pmindex_upsert(contended, bytes("k"), bytes(i % 2 ? "short" : "longer than that"), &added));
+        times_added += added;
+    }
+    return NULL;
+}
+
+static void removal_under_replacement(pmindex_pool *pool) {
+    OK(pmindex_index_create(pool, "contended", "fptree", PMINDEX_TYPE_U64, PMINDEX_TYPE_BYTES, &contended));
+    uint64_t key = 1;
+    char room[5];
+    pmindex_buffer small = {.data = room, .capacity = sizeof room};
+    OK(pmindex_insert(contended, number(&key), bytes("longer than that")));
+    IS(pmindex_remove(contended, number(&key), &small), TOO_SMALL);
+    OK(pmindex_contains(contended, number(&key)));
+    OK(pmindex_index_close(contended));
+
+    OK(pmindex_index_create(pool, "replaced", "fptree", PMINDEX_TYPE_BYTES, PMINDEX_TYPE_BYTES, &contended));
+    pthread_t thread;
+    uint64_t handed_over = 0, records;
+    EXPECT(pthread_create(&thread, NULL, replace, NULL) == 0);
+    for (int i = 0; i < 40000; i++) {
+        pmindex_status status = pmindex_remove(contended, bytes("k"), &small);
+        EXPECT(status == PMINDEX_STATUS_OK || status == PMINDEX_STATUS_NOT_FOUND ||
+               status == PMINDEX_STATUS_TOO_SMALL);
+        EXPECT(status != PMINDEX_STATUS_OK || memcmp(room, "short", 5) == 0);
+        handed_over += status == PMINDEX_STATUS_OK;
+    }
+    EXPECT(pthread_join(thread, NULL) == 0);
+    OK(pmindex_len(contended, &records));
+    EXPECT(times_added == handed_over + records);
+    OK(pmindex_index_close(contended));
 }
 
 static pmindex_index *shared;
@@ -176,6 +229,10 @@ static void numbers(pmindex_pool *pool) {
     pmindex_buffer room = {.data = &value, .capacity = sizeof value};
     OK(pmindex_get(shared, number(&key), &room));
     EXPECT(value == 900 && room.len == sizeof value);
+    pmindex_buffer half = {.data = &value, .capacity = 4};
+    IS(pmindex_remove(shared, number(&key), &half), TOO_SMALL);
+    EXPECT(half.len == sizeof value);
+    OK(pmindex_contains(shared, number(&key)));
     IS(pmindex_get(shared, bytes("30"), &room), INVALID_ARGUMENT);
     SAYS("2 bytes");
     IS(pmindex_insert(shared, number(&key), bytes("?")), INVALID_ARGUMENT);
@@ -279,6 +336,7 @@ int main(int argc, char **argv) {
     pmindex_pool *pool;
     OK(pmindex_pool_create(path, &options, &pool));
     byte_strings(pool);
+    removal_under_replacement(pool);
     numbers(pool);
     every_kind(pool);
     refusals(pool, path);

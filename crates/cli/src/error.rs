@@ -1,7 +1,7 @@
 //! What a command can fail with, and what the person can do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use pmindex::IndexError;
@@ -97,6 +97,14 @@ pub(crate) enum CliError {
         text: String,
         /// What is needed.
         wanted: &'static str,
+    },
+    /// The process that writes to a pool could not be stopped for a backup.
+    #[error("{}: {what}", path.display())]
+    WriterBusy {
+        /// The pool.
+        path: PathBuf,
+        /// Why.
+        what: String,
     },
     /// Some indexes are damaged.
     #[error("{indexes} damaged")]
@@ -206,6 +214,9 @@ impl CliError {
             Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
                 Some("`pmindex put POOL KEY VALUE` makes a new pool in a new file".into())
             }
+            Self::Open(OpenError::NoDirectory { directory, .. }) => {
+                Some(format!("mkdir -p {}", directory.display()))
+            }
             Self::Pool(PmError::Full { .. })
             | Self::Index(IndexError::Pool(PmError::Full { .. })) => {
                 Some("give the pool's file system more room, or choose another with --dir".into())
@@ -220,9 +231,9 @@ impl CliError {
             Self::Exists { .. } => {
                 Some("name another file, or add --replace where the command has it".into())
             }
-            Self::Open(OpenError::Locked { .. }) => Some(
-                "a service that is running backs up its own pool, with `pmindex::Backup`; other \
-                 commands have to wait until it ends"
+            Self::Open(OpenError::Locked { path }) => Some(locked(path)),
+            Self::WriterBusy { .. } => Some(
+                "a service can back up its own pool without a stop: `pmindex::Backup` in its process"
                     .into(),
             ),
             Self::Damaged { .. } => Some(
@@ -246,4 +257,15 @@ impl CliError {
             _ => None,
         }
     }
+}
+
+/// What can be done with a pool that somebody writes to, and who that is.
+fn locked(path: &Path) -> String {
+    let who =
+        crate::pool::writer_of(path).map_or_else(String::new, |who| format!("{who} has it; "));
+    format!(
+        "{who}records in use are known to that process alone: ask it, or wait until it ends. Beside it \
+         work `pmindex info`, `pmindex backup --pause`, which stops it for a moment, and \
+         `pmindex::Backup` within it, which does not"
+    )
 }

@@ -8,6 +8,7 @@
 mod bench;
 mod completions;
 mod error;
+mod interrupt;
 mod kinds;
 mod medium;
 mod memory;
@@ -46,8 +47,8 @@ const EXAMPLES: &str = "Examples:
   pmindex dump my.pool | pmindex restore - other.pool --type wbtree
 
 Exit codes: 0 it worked; 1 it did not, or there is no such key, or something is damaged (standard error
-says what to do next); 2 the command line is wrong. Progress is drawn on terminals only; NO_COLOR is
-honoured.";
+says what to do next); 2 the command line is wrong. Progress is drawn on terminals; elsewhere what takes
+long says on standard error how far it is. NO_COLOR is honoured.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -63,6 +64,8 @@ enum Command {
     BenchVictim(bench::victim::Args),
     #[command(name = bench::opener::NAME, hide = true)]
     BenchOpener(bench::opener::Args),
+    #[command(name = pool::CONTINUER, hide = true)]
+    Continuer(pool::ContinuerArgs),
     /// Measure indexes against each other and against std's `BTreeMap`
     Bench(Box<bench::Args>),
     /// Draw measurements of `bench --json` on one page of charts
@@ -106,6 +109,7 @@ pub fn run_with(peers: &'static [Peer]) -> ExitCode {
         Command::Torture(args) => torture::run(&args),
         Command::BenchVictim(args) => bench::victim::run(&args),
         Command::BenchOpener(args) => bench::opener::run(&args),
+        Command::Continuer(args) => pool::continue_later(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Report(args) => bench::report(&args),
         Command::Info(args) => pool::info(&args),

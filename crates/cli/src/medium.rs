@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use pmindex::core::{Durability, FlushInstruction, Medium, Pool, PoolOptions};
 
+use crate::style;
+
 /// Options for commands that create or open a pool.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct MediumArgs {
@@ -94,6 +96,22 @@ impl Promise {
     /// What this pool promises.
     pub(crate) fn of<M: Medium>(pool: &Pool<M>) -> Self {
         Self::new(pool.durability(), pool.is_emulated(), pool.describe())
+    }
+
+    /// What a medium promises to who writes with the usual options.
+    pub(crate) fn of_medium(mode: Durability, words: String) -> Self {
+        Self::new(mode, false, words)
+    }
+
+    /// What survives what, in two lines.
+    pub(crate) fn lines(&self) -> String {
+        let yes = |survives| if survives { style::good("survives") } else { style::bad("lost") };
+        format!(
+            "  kill -9 or crash of the process         {}\n  \
+             crash of the operating system, power    {}\n",
+            yes(self.survives_process_crash),
+            yes(self.survives_power_failure)
+        )
     }
 
     fn new(mode: Durability, emulated: bool, words: String) -> Self {

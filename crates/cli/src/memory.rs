@@ -8,6 +8,17 @@ pub(crate) fn resident_anonymous() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Memory that can still be had without swapping much, and swap space, in bytes; `None` where `/proc`
+/// has none.
+pub(crate) fn available() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some((kib("MemAvailable:")? + kib("SwapFree:").unwrap_or_default()) * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,15 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
+use crate::interrupt::{Fate, Registered};
 
 /// Tmpfs on Linux.
 const TMPFS: &str = "/dev/shm";
 
-/// A file that is removed in the end.
+/// A file that is removed in the end, and when the program is interrupted.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
     keep: bool,
+    _registered: Registered,
 }
 
 impl Place {
@@ -32,7 +34,9 @@ impl Place {
             return Err(CliError::NoFolder { dir });
         }
         let path = dir.join(format!("pmindex-{name}-{}.pm", std::process::id()));
-        Ok(Self { path, keep })
+        let fate = if keep { Fate::Keep } else { Fate::Remove };
+        let registered = Registered::new(&path, fate);
+        Ok(Self { path, keep, _registered: registered })
     }
 
     /// The file.

@@ -1,6 +1,9 @@
-//! Progress of long work, on standard error, for people only: nothing is drawn into a pipe.
+//! Progress of long work, on standard error. Bars are drawn on terminals only; elsewhere what takes long
+//! says how far it is, a line now and then.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -19,4 +22,78 @@ pub(crate) fn spinner(message: &'static str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+/// How long work is silent that is told in lines: short work says nothing.
+const FIRST: Duration = Duration::from_secs(3);
+/// The time between two lines.
+const NEXT: Duration = Duration::from_secs(10);
+/// Steps between two looks at the clock.
+const STEPS: u64 = 512;
+
+/// Work of known length, as a bar on a terminal, and elsewhere in a line every few seconds.
+pub(crate) struct Told {
+    bar: ProgressBar,
+    what: String,
+    len: u64,
+    lines: bool,
+    done: Cell<u64>,
+    /// When the next line is due.
+    due: Cell<Instant>,
+}
+
+impl Told {
+    /// `len` steps of something.
+    pub(crate) fn new(what: &str, len: u64) -> Self {
+        let bar = bar(len);
+        bar.set_message(what.to_owned());
+        let (done, due) = (Cell::new(0), Cell::new(Instant::now() + FIRST));
+        Self { bar, what: what.into(), len, lines: !std::io::stderr().is_terminal(), done, due }
+    }
+
+    /// One step more.
+    pub(crate) fn step(&self) {
+        self.done.set(self.done.get() + 1);
+        if !self.done.get().is_multiple_of(STEPS) {
+            return;
+        }
+        self.bar.set_position(self.done.get());
+        if self.lines
+            && let Some(line) = self.line(Instant::now())
+        {
+            eprintln!("{line}");
+        }
+    }
+
+    /// The line that is due now.
+    fn line(&self, now: Instant) -> Option<String> {
+        if now < self.due.get() {
+            return None;
+        }
+        self.due.set(now + NEXT);
+        Some(format!("{}: {} %", self.what, self.done.get() * 100 / self.len.max(1)))
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_work_says_how_far_it_is_where_nobody_sees_a_bar() {
+        let told = Told::new("loading", 2048);
+        let started = Instant::now();
+        (0..1024).for_each(|_| told.step());
+        assert_eq!(told.line(started), None, "short work is silent");
+        let line = told.line(started + 2 * FIRST);
+        assert_eq!(line.as_deref(), Some("loading: 50 %"));
+        assert_eq!(told.line(started + 3 * FIRST), None, "one was just printed");
+        assert!(told.line(started + 2 * FIRST + NEXT).is_some());
+        told.end();
+    }
 }

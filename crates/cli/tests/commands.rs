@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn pmindex<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
@@ -76,11 +79,22 @@ fn info_and_check_say_what_is_there() {
     assert_eq!(info["clean"], true);
     let (used, all) = (info["used_bytes"].as_u64(), info["bytes"].as_u64());
     assert!(used.zip(all).is_some_and(|(used, all)| used < all / 2), "{used:?} of {all:?}");
+    assert!(all.is_some_and(|all| all < 5 << 20), "one record takes {all:?} bytes");
     assert_eq!(info["indexes"][0]["name"], "main");
     assert_eq!(info["indexes"][0]["type"], "fptree");
     assert_eq!(info["indexes"][0]["keys"], "bytes");
     assert_eq!(info["indexes"][0]["records"], 1);
-    assert!(works(line("info", &pool, &[])).contains("main"));
+    let text = works(line("info", &pool, &[]));
+    assert!(text.contains("main"), "{text}");
+    assert!(text.contains("kill -9 or crash of the process         survives"), "{text}");
+    assert!(text.contains("crash of the operating system, power    "), "{text}");
+    assert_eq!(info["durability"]["survives_process_crash"], true);
+    assert!(info["durability"]["survives_power_failure"].is_boolean());
+    let buffered = ["k", "v", "--index", "b", "--type", "sptree-buffered"];
+    works(line("put", &pool, &[&buffered[..], &["--durability", "process"]].concat()));
+    let info = json(&works(line("info", &pool, &["--json"])));
+    assert_eq!(info["indexes"][1]["type"], "sptree-buffered");
+    works(line("del", &pool, &["k", "--index", "b", "--durability", "process"]));
 
     let check = json(&works(line("check", &pool, &["--json"])));
     assert_eq!(check["whole"], true);
@@ -334,8 +348,14 @@ fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
         (&["--threads", "0"], "--threads"),
         (&["--index", "bztree-volatile", "--value-size", "100"], "bztree-volatile"),
         (&["--key-file", "no/such/file"], "no/such/file"),
+        (&["--records", "0"], "320 or more"),
+        (&["--records", "319"], "320 or more"),
+        (&["--batch", "1000"], "5000 or more"),
+        (&["--records", "100000000000"], "of memory are available"),
+        (&["--records", "18446744073709551615"], "of memory are available"),
     ] {
-        let error = fails([&["bench", "--records", "1000"][..], options].concat());
+        let records = if options.contains(&"--records") { &[][..] } else { &["--records", "1000"] };
+        let error = fails([&["bench"][..], records, options].concat());
         assert!(error.contains(word), "{options:?}: {error}");
     }
 }
@@ -350,4 +370,202 @@ fn bench_finds_the_golden_costs_of_every_index() {
         let wanted = format!("{index},");
         assert_eq!(rows.lines().filter(|row| row.starts_with(&wanted)).count(), 7, "{rows}");
     }
+}
+
+#[test]
+fn a_missing_folder_is_told_with_what_makes_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (folder, pool) = (dir.path().join("a/b"), dir.path().join("a/b/c.pm"));
+    let error = fails(line("put", &pool, &["k", "v"]));
+    assert!(error.contains(&format!("mkdir -p {}", folder.display())), "{error}");
+    assert!(!error.contains("pmindex put"), "that is what was tried: {error}");
+    std::fs::create_dir_all(&folder).expect("made");
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+}
+
+#[test]
+fn keys_and_values_may_begin_with_a_dash() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    works(line("put", &pool, &["-1", "b", "--durability", "process"]));
+    works(line("put", &pool, &["k", "-2.5", "--durability", "process"]));
+    works(line("put", &pool, &["--durability", "process", "--", "-b", "--json"]));
+    assert_eq!(works(line("get", &pool, &["-1"])), "b\n");
+    assert_eq!(works(line("scan", &pool, &["--from", "-2"])), "-b\t--json\nk\t-2.5\n");
+    let refused = pmindex(line("get", &pool, &["-b"]));
+    assert!(stderr(&refused).contains("'-- -b'"), "{}", stderr(&refused));
+    works(line("del", &pool, &["-1", "--durability", "process"]));
+}
+
+#[test]
+fn check_tells_of_a_lost_copy_of_the_superblock() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    let put = || works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    for copy in [0, 4096] {
+        put();
+        let check = || json(&works(line("check", &pool, &["--json"])));
+        assert_eq!(check()["superblock_damaged"], false);
+        let mut bytes = std::fs::read(&pool).expect("readable");
+        bytes[copy + 40] ^= 1;
+        std::fs::write(&pool, bytes).expect("written");
+        assert_eq!(
+            (&check()["superblock_damaged"], &check()["whole"]),
+            (&true.into(), &true.into())
+        );
+        let text = works(line("check", &pool, &[]));
+        assert!(text.contains("one of its two copies is damaged"), "{text}");
+        assert!(works(line("info", &pool, &[])).contains("two copies"), "info says it too");
+    }
+    put();
+    assert!(!works(line("check", &pool, &[])).contains("damaged"), "mended");
+}
+
+/// Starts a command; its standard error is a pipe.
+fn start(arguments: &[&OsStr]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().expect("it starts")
+}
+
+/// Waits until something is true.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let process = Pid::from_raw(child.id().cast_signed()).expect("a number");
+    kill_process(process, signal).expect("it lives");
+}
+
+/// The files of a folder with this ending.
+fn files(dir: &Path, ending: &str) -> usize {
+    let entries = std::fs::read_dir(dir).expect("readable").flatten();
+    entries.filter(|entry| entry.path().extension().is_some_and(|e| e == ending)).count()
+}
+
+#[test]
+fn what_is_interrupted_removes_its_pools_and_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = dir.path().join("keys.txt");
+    let words: Vec<String> = (0..3000).map(|i| format!("key {i}")).collect();
+    std::fs::write(&keys, words.join("\n")).expect("written");
+    let keys = keys.to_str().expect("text");
+    let quick = ["--rounds", "100000", "--integers", "5000", "--keys", keys];
+    for (command, options, kept) in [
+        ("quickstart", &quick[..], false),
+        ("quickstart", &[&quick[..], &["--keep"]].concat(), true),
+        (
+            "bench",
+            &["--index", "fptree,btreemap", "--seconds", "80000", "--records", "1000"],
+            false,
+        ),
+        ("torture", &["--index", "fptree,hart", "--kills", "1000000"], false),
+    ] {
+        let mut arguments = vec![OsStr::new(command), OsStr::new("--dir"), dir.path().as_os_str()];
+        arguments.extend(["--durability", "process"].map(OsStr::new));
+        arguments.extend(options.iter().map(OsStr::new));
+        let child = start(&arguments);
+        wait_until("a pool", || files(dir.path(), "pm") > 0);
+        signal(&child, Signal::TERM);
+        let output = child.wait_with_output().expect("it ends");
+        let said = stderr(&output);
+        assert_eq!(output.status.signal(), Some(15), "{command}: {said}");
+        assert!(said.contains("interrupted"), "{command}: {said}");
+        assert!(said.contains(if kept { "kept " } else { "removed " }), "{command}: {said}");
+        let left = files(dir.path(), "pm");
+        assert_eq!(left, usize::from(kept), "{command}: {said}");
+        for entry in std::fs::read_dir(dir.path()).expect("readable").flatten() {
+            if entry.path().extension().is_some_and(|ending| ending == "pm") {
+                std::fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+    }
+}
+
+/// Starts a process that writes to a new pool until its standard input ends.
+fn live_writer(pool: &Path, keys: &Path) -> Child {
+    std::fs::write(keys, (0..2000).map(|i| format!("key {i}\n")).collect::<String>())
+        .expect("written");
+    let mut arguments =
+        line("trial-writer", pool, &["--threads", "2", "--script", "7", "--create"]);
+    arguments.extend(["fptree", "--durability", "process", "--integers", "2000"].map(OsStr::new));
+    arguments.extend([OsStr::new("--keys"), keys.as_os_str()]);
+    let child = start(&arguments);
+    wait_until("the pool", || pool.exists());
+    let indexes = || pmindex(line("info", pool, &["--json"]));
+    wait_until("its indexes", || {
+        let info = indexes();
+        info.status.success()
+            && json(&stdout(&info))["indexes"].as_array().is_some_and(|i| i.len() == 2)
+    });
+    child
+}
+
+#[test]
+fn a_pool_that_is_written_to_can_be_looked_at_and_copied() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, copy) = (dir.path().join("live.pm"), dir.path().join("copy.pm"));
+    let mut writer = live_writer(&pool, &dir.path().join("keys.txt"));
+
+    let info = json(&works(line("info", &pool, &["--json"])));
+    assert_eq!((&info["in_use"], &info["generation"]), (&true.into(), &1.into()));
+    assert_eq!(info["indexes"][0]["name"], "words");
+    assert_eq!(info["writer"]["process"].as_u64(), Some(u64::from(writer.id())), "{info}");
+    let text = works(line("info", &pool, &[]));
+    assert!(text.contains("writes to it") && text.contains("survives"), "{text}");
+    assert!(!text.contains("closed cleanly"), "{text}");
+
+    for command in ["get", "put"] {
+        let more: &[&str] = if command == "get" { &["k"] } else { &["k", "v"] };
+        let error = fails(line(command, &pool, more));
+        assert!(error.contains("in use") && error.contains("backup --pause"), "{error}");
+        assert!(error.contains(&format!("process {}", writer.id())), "{error}");
+    }
+    let file = copy.to_str().expect("text");
+    assert!(fails(line("backup", &pool, &[file])).contains("--pause"));
+    assert!(!copy.exists());
+    for round in 0..5 {
+        let report = works(line("backup", &pool, &[file, "--pause", "--json", "--replace"]));
+        let report = json(&report);
+        assert_eq!((&report["indexes"], &report["damaged"]), (&2.into(), &0.into()), "{round}");
+        assert!(report["pause_ms"].as_f64().is_some_and(|pause| pause > 0.0), "{report}");
+        let whole = json(&works(line("check", &copy, &["--json"])));
+        assert_eq!(whole["whole"], true);
+    }
+    assert!(fails(line("backup", &pool, &[file, "--pause"])).contains("already exists"));
+    let itself = pool.to_str().expect("text");
+    assert!(
+        fails(line("backup", &pool, &[itself, "--pause", "--replace"])).contains("the pool itself")
+    );
+    assert_eq!(files(dir.path(), "partial"), 0);
+
+    // It goes on, and ends as if nothing had been.
+    drop(writer.stdin.take());
+    assert!(writer.wait().expect("it ends").success());
+    works(line("check", &pool, &[]));
+}
+
+#[test]
+fn a_process_goes_on_when_the_backup_that_stopped_it_is_gone() {
+    let mut stopped = Command::new("sleep").arg("100").spawn().expect("it starts");
+    let state = |child: &Child| {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    signal(&stopped, Signal::STOP);
+    wait_until("the stop", || state(&stopped) == Some('T'));
+    let number = stopped.id().to_string();
+    let mut continuer = start(&["continue-later", &number].map(OsStr::new));
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(state(&stopped), Some('T'), "not before the backup has ended");
+    drop(continuer.stdin.take());
+    assert!(continuer.wait().expect("it ends").success());
+    wait_until("the continuation", || state(&stopped) != Some('T'));
+    stopped.kill().and_then(|()| stopped.wait()).expect("it ends");
 }

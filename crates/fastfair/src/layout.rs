@@ -189,8 +189,12 @@ impl<K: Key, V: Value, const LEAF: usize, const F: usize> Geometry<K, V, LEAF, F
     /// The hash that stands for this layout in the pool's directory.
     pub(crate) fn id() -> u64 {
         let () = Self::VALID;
-        let name = format!("{FORMAT} {} {} {LEAF} {F}", K::type_name(), V::type_name());
-        hash_bytes(name.as_bytes())
+        Self::id_of(&K::type_name(), &V::type_name())
+    }
+
+    /// The same for types of these names.
+    pub(crate) fn id_of(key: &str, value: &str) -> u64 {
+        hash_bytes(format!("{FORMAT} {key} {value} {LEAF} {F}").as_bytes())
     }
 }
 

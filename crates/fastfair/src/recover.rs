@@ -35,7 +35,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// As what it stands in the directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed { kind: KIND, layout: Geometry::<K, V, LEAF, INNER>::id(), wanted: Self::wanted }
+        Listed {
+            kind: KIND,
+            layout: Geometry::<K, V, LEAF, INNER>::id(),
+            layout_of: Geometry::<K, V, LEAF, INNER>::id_of,
+            wanted: Self::wanted,
+        }
     }
 
     /// Creates the index `name`.

@@ -26,9 +26,9 @@ use super::leaf::Leaf;
 /// # Example
 ///
 /// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_fastfair::FastFair; }
 /// use std::sync::Arc;
-/// use pmindex_core::Pool;
-/// use pmindex_fastfair::FastFair;
+/// use pmindex::{FastFair, Pool};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);

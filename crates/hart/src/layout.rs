@@ -409,8 +409,12 @@ pub(crate) const CLASSES: usize = 8 + 4 * 5 + 1;
 /// The hash that stands for this layout in the pool's directory.
 pub(crate) fn layout_id<K: Key, V: Value, const CHUNK: usize>() -> u64 {
     const { assert!(CHUNK >= 1 && CHUNK <= MAX_CHUNK, "a chunk has 1 to 56 slots") };
-    let name = format!("{FORMAT} {} {} {CHUNK}", K::type_name(), V::type_name());
-    hash_bytes(name.as_bytes())
+    layout_id_of::<CHUNK>(&K::type_name(), &V::type_name())
+}
+
+/// The same for types of these names.
+pub(crate) fn layout_id_of<const CHUNK: usize>(key: &str, value: &str) -> u64 {
+    hash_bytes(format!("{FORMAT} {key} {value} {CHUNK}").as_bytes())
 }
 
 /// A pointer to a chunk's header.

@@ -29,7 +29,8 @@ use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
 use crate::epalloc::Chunks;
 use crate::layout::{
-    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, layout_id, per_line, record_words,
+    ChunkPtr, ChunkShape, KIND, LineWord, Root, Segment, layout_id, layout_id_of, per_line,
+    record_words,
 };
 use crate::record::Records;
 use crate::shutdown::free_pieces;
@@ -49,7 +50,12 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// As what it stands in the directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed { kind: KIND, layout: layout_id::<K, V, CHUNK>(), wanted: Self::wanted }
+        Listed {
+            kind: KIND,
+            layout: layout_id::<K, V, CHUNK>(),
+            layout_of: layout_id_of::<CHUNK>,
+            wanted: Self::wanted,
+        }
     }
 
     /// Creates the index `name`.

@@ -23,6 +23,26 @@ use crate::record::Records;
 ///
 /// Flushed lines and fences per operation, for records without objects and no chunk made or given
 /// back: insert 1 and 1, update 1 and 1 (8-byte values; else 2 fences), remove 1 and 1, reads none.
+///
+/// # Example
+///
+/// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_hart::Hart; }
+/// use std::sync::Arc;
+/// use pmindex::{Hart, Pool};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let words = Hart::<String, u64>::create(&pool, "words")?;
+/// words.insert("persistent", &1)?;
+/// words.insert("memory", &2)?;
+/// assert_eq!(words.remove("persistent")?, Some(1));
+/// drop(words); // as if the process had died
+/// let words = Hart::<String, u64>::open(&pool, "words")?;
+/// assert_eq!(words.first()?, Some(("memory".to_owned(), 2)));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) records: Records<K, V, M, PREFIX>,

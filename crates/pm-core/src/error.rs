@@ -152,6 +152,14 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The directory of the file to create does not exist.
+    #[error("{path}: there is no directory {directory}; make it first")]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
     /// The file to create exists.
     #[error("{path}: already exists; open it, or remove it first")]
     AlreadyExists {

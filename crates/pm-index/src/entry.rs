@@ -11,6 +11,8 @@ pub struct Listed<F> {
     pub kind: [u8; 8],
     /// Its types and capacities, as a number.
     pub layout: u64,
+    /// The same number for keys and values of these names.
+    pub layout_of: fn(&str, &str) -> u64,
     /// The type and layout, for people.
     pub wanted: F,
 }
@@ -54,7 +56,8 @@ impl<F: Fn() -> String> Listed<F> {
             return Err(IndexError::WrongType { name, found, wanted: (self.wanted)() });
         }
         if entry.layout != self.layout {
-            return Err(IndexError::WrongLayout { name, wanted: (self.wanted)() });
+            let (wanted, layout) = ((self.wanted)(), entry.layout);
+            return Err(IndexError::wrong_layout(&name, wanted, layout, self.layout_of));
         }
         Ok(())
     }

@@ -48,10 +48,12 @@ pub enum IndexError {
         wanted: String,
     },
     /// The index has other key or value types, or node capacities.
-    #[error("index {name:?} was created with another layout than {wanted}")]
+    #[error("index {name:?} has {found}; it was opened as {wanted}")]
     WrongLayout {
         /// The name.
         name: String,
+        /// What it has, as far as that can be told: a pool keeps a hash of the types' names.
+        found: String,
         /// What it was opened as.
         wanted: String,
     },
@@ -66,8 +68,73 @@ pub enum IndexError {
     },
 }
 
+/// The types of this crate that a pool's hash is compared with.
+const KNOWN: [&str; 13] =
+    ["u64", "str", "bytes", "i64", "u32", "i32", "u16", "i16", "u8", "i8", "bool", "char", "()"];
+
+impl IndexError {
+    /// [`WrongLayout`](Self::WrongLayout) of an index with `layout` in the pool's directory; `layout_of`
+    /// says what is there for keys and values of these names. 169 hashes: a program tries few layouts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wrong_layout(
+        name: &str,
+        wanted: String,
+        layout: u64,
+        layout_of: impl Fn(&str, &str) -> u64,
+    ) -> Self {
+        let pairs = KNOWN.iter().flat_map(|key| KNOWN.iter().map(move |value| (key, value)));
+        let mut known = pairs.filter(|(key, value)| layout_of(key, value) == layout);
+        let found = known.next().map_or_else(
+            || "keys or values of other types, or nodes of another size".into(),
+            |(key, value)| format!("keys of type {key} and values of type {value}"),
+        );
+        Self::WrongLayout { name: name.into(), found, wanted }
+    }
+}
+
 impl From<DurabilityLost> for IndexError {
     fn from(lost: DurabilityLost) -> Self {
         Self::Pool(lost.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Storable;
+
+    #[test]
+    fn known_types_are_called_what_they_call_themselves() {
+        let names = [
+            u64::type_name(),
+            String::type_name(),
+            Vec::<u8>::type_name(),
+            i64::type_name(),
+            u32::type_name(),
+            i32::type_name(),
+            u16::type_name(),
+            i16::type_name(),
+            u8::type_name(),
+            i8::type_name(),
+            bool::type_name(),
+            char::type_name(),
+            <()>::type_name(),
+        ];
+        assert_eq!(names, KNOWN);
+    }
+
+    #[test]
+    fn what_is_there_is_named_if_it_can_be() {
+        let layout = |key: &str, value: &str| (key.len() * 100 + value.len()) as u64;
+        let error = |there| {
+            IndexError::wrong_layout("a", "fptree<u64, u64, 54>".into(), there, layout).to_string()
+        };
+        let text = error(layout("str", "u64"));
+        assert!(
+            text.contains("\"a\" has keys of type ") && text.contains("opened as fptree"),
+            "{text}"
+        );
+        assert!(error(7).contains("other types"), "{}", error(7));
     }
 }

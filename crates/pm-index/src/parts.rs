@@ -116,7 +116,8 @@ pub fn bytes(fill: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, [u8]> {
 /// types are the layout of the index: a struct with another field is another layout.
 ///
 /// ```
-/// use pmindex_index::{Key, Shape, Storable, storable};
+/// # use pmindex_index as pmindex;
+/// use pmindex::{Key, Shape, Storable, storable};
 ///
 /// storable! {
 ///     /// Who ordered when.

@@ -75,8 +75,12 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
     }
 
     fn listed() -> Listed<fn() -> String> {
-        let layout = layout_of(&Self::layout_name());
-        Listed { kind: KIND, layout, wanted: Self::layout_name }
+        Listed {
+            kind: KIND,
+            layout: layout_of(&Self::layout_name()),
+            layout_of: |key, value| layout_of(&format!("{key} -> {value}")),
+            wanted: Self::layout_name,
+        }
     }
 
     /// A second handle on an index that may be open, which no index may give: for faulty ones.
@@ -93,7 +97,11 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
 
     /// The records of the index with this root block.
     fn records_of(pool: &Pool<M>, name: &str, root: u64) -> Result<Records<K, V>, IndexError> {
-        let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
+        let wrong = || IndexError::WrongLayout {
+            name: name.into(),
+            found: "other types".into(),
+            wanted: Self::layout_name(),
+        };
         let table = pool.pm().load(&pool.get(PPtr::<ModelRoot>::new(root))?.table);
         let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
         records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())

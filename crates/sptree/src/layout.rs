@@ -219,7 +219,11 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// The hash that stands for this layout in the pool's directory.
     pub(crate) fn id(buffer: usize) -> u64 {
         let () = Self::VALID;
-        let (key, value) = (K::type_name(), V::type_name());
+        Self::id_of(buffer, &K::type_name(), &V::type_name())
+    }
+
+    /// The same for types of these names.
+    pub(crate) fn id_of(buffer: usize, key: &str, value: &str) -> u64 {
         let name = match buffer {
             0 => format!("{FORMAT} {key} {value} {LEAF} 0"),
             _ => format!("{FORMAT} {key} {value} {LEAF} {buffer} log {}", log::FORMAT),

@@ -66,6 +66,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Listed {
             kind: Self::kind(),
             layout: Geometry::<K, V, LEAF>::id(BUFFER),
+            layout_of: |key, value| Geometry::<K, V, LEAF>::id_of(BUFFER, key, value),
             wanted: Self::wanted,
         }
     }

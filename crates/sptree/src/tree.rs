@@ -31,9 +31,9 @@ use crate::top::Top;
 /// # Example
 ///
 /// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_sptree::SpTree; }
 /// use std::sync::Arc;
-/// use pmindex_core::Pool;
-/// use pmindex_sptree::SpTree;
+/// use pmindex::{Pool, SpTree};
 ///
 /// # fn main() -> Result<(), pmindex_index::IndexError> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);

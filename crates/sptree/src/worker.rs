@@ -25,10 +25,10 @@ const SLEEP: Duration = Duration::from_millis(10);
 /// # Example
 ///
 /// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_sptree::BufferedSpTree; }
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicBool, Ordering};
-/// use pmindex_core::Pool;
-/// use pmindex_sptree::BufferedSpTree;
+/// use pmindex::{BufferedSpTree, Pool};
 ///
 /// # fn main() -> Result<(), pmindex_index::IndexError> {
 /// let pool = Arc::new(Pool::emulated(4 << 20)?);

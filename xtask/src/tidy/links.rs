@@ -1,4 +1,5 @@
-//! Rule: relative links of Markdown files lead somewhere, headings included.
+//! Rules: relative links of Markdown files lead somewhere, headings included; a Markdown file that is part
+//! of a crate's documentation has none, because rustdoc's pages lie elsewhere.
 
 use super::File;
 use crate::shell;
@@ -25,6 +26,29 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
             let page = files.iter().find(|f| f.path == resolved && f.is_markdown());
             if !anchor.is_empty() && page.is_some_and(|page| !has_heading(&page.text, anchor)) {
                 complaints.push(format!("{}:{line}: no heading for #{anchor}", file.path));
+            }
+        }
+    }
+    complaints.extend(included(files));
+    complaints
+}
+
+/// Relative links of the files that `#![doc = include_str!("...")]` makes pages of rustdoc.
+fn included(files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let includes = file.text.lines().filter_map(|line| {
+            line.trim().strip_prefix("#![doc = include_str!(\"")?.strip_suffix("\")]")
+        });
+        for included in includes {
+            let path = join(&file.path, included);
+            let page = files.iter().find(|page| page.path == path);
+            for (line, target) in page.map(|page| targets(&page.text)).unwrap_or_default() {
+                if !target.contains("://") && !target.starts_with(['#', '@']) {
+                    let by = &file.path;
+                    complaints
+                        .push(format!("{path}:{line}: {target} is dead on rustdoc's page ({by})"));
+                }
             }
         }
     }
@@ -95,6 +119,15 @@ mod tests {
         let other = file("docs/b.md", "text\n");
         let source = file("crates/x/src/lib.rs", "");
         assert_eq!(check(&[page, other, source]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_rustdoc_shows_has_no_relative_links() {
+        let page = file("docs/a.md", "[x](b.md)\n[y](#top)\n[z](https://a.b)\n# Top\n");
+        let other = file("docs/b.md", "[x](a.md)\n");
+        let source = file("src/lib.rs", "#![doc = include_str!(\"../docs/a.md\")]\n");
+        let complaints = check(&[page, other, source]);
+        assert_eq!(complaints, ["docs/a.md:1: b.md is dead on rustdoc's page (src/lib.rs)"]);
     }
 
     #[test]

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use pmindex_pibench::{
-    Distribution, Field, Integers, Length, Lines, Phase, Records, Settings, Sizes, Step, Texts,
-    Workload, Yardstick,
+    CHUNKS, Distribution, Field, Integers, Length, Lines, Phase, Records, Settings, Sizes, Step,
+    Texts, Workload, Yardstick,
 };
 
 use crate::bench::{Args, Background};
 use crate::error::CliError;
 use crate::medium::MediumArgs;
+use crate::memory;
 use crate::registry::{self, Entry};
+use crate::table::bytes;
 
 /// Parses a phase.
 pub(super) fn phase(name: &str) -> Result<Phase, String> {
@@ -81,13 +83,22 @@ impl<'a> Plan<'a> {
         if args.batch == 0 || args.scan_length == 0 {
             return Err(option("--batch and --scan-length are 1 or more".into()));
         }
+        let least = args.batch.saturating_mul(CHUNKS) as u64;
+        if args.records < least {
+            let batch = args.batch;
+            let what = format!(
+                "--records is {least} or more: {CHUNKS} parts are measured, of --batch {batch} or more"
+            );
+            return Err(option(what));
+        }
         let data = Data::new(args)?;
-        let records = match &data {
-            Data::Bytes(Bytes { file: Some(_), .. }) => args.records,
-            _ => args.records.max((args.batch * pmindex_pibench::CHUNKS) as u64),
-        };
+        let records = args.records;
+        let entries = entries(args)?;
+        if let Some(what) = too_many(records, &data, entries.len()) {
+            return Err(option(what));
+        }
         Ok(Self {
-            entries: entries(args)?,
+            entries,
             steps: steps(args).map_err(option)?,
             threads: args.threads.clone(),
             distributions: distributions.map_err(option)?,
@@ -126,8 +137,26 @@ impl<'a> Plan<'a> {
         let record = (key.max_bytes + key.prefix.len() + value.max_bytes) as u64;
         // A hungry index takes about 112 bytes besides; each round of each phase may add records.
         let rounds = if self.seconds.is_some() { 16 } else { 4 };
-        (112 + record) * (self.records + rounds * self.ops)
+        (112 + record).saturating_mul(self.records.saturating_add(rounds * self.ops))
     }
+}
+
+/// What to say of more records than this machine has memory for, if they are more. What is counted is
+/// the least they take: the numbers of all, the keys and values of the part that is loaded next, and the
+/// records themselves.
+fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
+    let (key, value) = data.fields();
+    if key.file.is_some() {
+        return None; // no more than the file has
+    }
+    let record = (key.min_bytes + key.prefix.len() + value.min_bytes) as u64;
+    let of_each = 8 + record / CHUNKS as u64 + record.saturating_mul(indexes as u64);
+    let wanted = records.saturating_mul(of_each);
+    let there = memory::available()?;
+    (wanted > there).then(|| {
+        let (wanted, there) = (bytes(wanted), bytes(there));
+        format!("--records {records} take {wanted} at least, {there} of memory are available")
+    })
 }
 
 /// The indexes, each with every size of nodes that was asked for.

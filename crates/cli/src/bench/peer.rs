@@ -7,6 +7,7 @@ use pmindex_pibench::{Peer, Subject};
 
 use crate::bench::bed::{Bench, Ground, Makers, Reopened};
 use crate::error::CliError;
+use crate::interrupt::{Fate, Registered};
 
 /// The peers of this program.
 static PEERS: OnceLock<&'static [Peer]> = OnceLock::new();
@@ -32,6 +33,7 @@ struct Store {
     /// Ends before its folder is removed.
     subject: Option<Box<dyn Subject>>,
     dir: PathBuf,
+    _registered: Registered,
 }
 
 impl Store {
@@ -43,7 +45,8 @@ impl Store {
         if peer.files {
             std::fs::create_dir(&dir).map_err(failed)?;
         }
-        let mut store = Self { peer, subject: None, dir };
+        let registered = Registered::new(&dir, Fate::RemoveFolder);
+        let mut store = Self { peer, subject: None, dir, _registered: registered };
         store.subject = Some((peer.make)(&store.dir)?);
         Ok(store)
     }

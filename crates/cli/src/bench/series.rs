@@ -56,7 +56,8 @@ fn of<K: Datum, V: Datum>(
     let room = plan.room();
     for &entry in &plan.entries {
         let name = format!("bench-{}", entry.name);
-        let place = Place::new(plan.dir, &name, room * plan.entries.len() as u64, false)?;
+        let place =
+            Place::new(plan.dir, &name, room.saturating_mul(plan.entries.len() as u64), false)?;
         let (name, path, medium) = (entry.name, place.path(), plan.medium);
         let ground = Ground { name, path, medium, write_latency: plan.write_latency, room };
         benches.push((makers(types, entry)?.make)(ground)?);

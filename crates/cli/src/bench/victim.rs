@@ -21,6 +21,10 @@ pub(crate) struct Args {
 
 /// Writes until it is killed.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    // It has nobody to end it when the one that measures is gone. Elsewhere than on Linux there is no
+    // such thing, and it is seldom needed.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let (apart, ground) = args.target.find(Duration::ZERO)?;
     (apart.write_for_ever)(ground, &|| {
         let mut out = std::io::stdout();

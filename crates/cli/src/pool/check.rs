@@ -17,7 +17,8 @@ use super::{handle, open, repair};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex check my.pool\n  \
     pmindex check damaged.pool --repair saved.pool\n\n\
-    The pool is never changed; the exit code is 0 only if every index is whole.\n\n\
+    The pool is never changed; the exit code is 0 only if every index is whole. One damaged copy of the\n\
+    superblock is told, and is no damage to an index.\n\n\
     --repair copies every record that can be reached, from both ends of each index and by lookups\n\
     between them or, where an index does not open (fptree, nvtree, hart, sptree), from its nodes one by one, and\n\
     says what could not be read. What a damaged node held is lost. A value that changed without damage\n\
@@ -36,9 +37,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Of the superblock there are two copies.
+const LOST_COPY: &str = "superblock: one of its two copies is damaged, the other one is whole; the next \
+    opening that may write mends it. A crash leaves this at times. If nothing crashed, the medium lost \
+    a bit: look after it\n";
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let pool = open::read_only(&args.pool)?;
+    let lost_copy = pool.superblock_was_damaged();
+    if lost_copy && !args.json {
+        output::print(LOST_COPY)?;
+    }
     if let Some(target) = &args.repair {
         return save(args, &pool, target);
     }
@@ -56,7 +66,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
                 Err(error) => json!({ "name": name, "whole": false, "error": error.to_string() }),
             })
             .collect();
-        let report = json!({ "pool": args.pool, "whole": bad == 0, "indexes": indexes });
+        let report = json!({
+            "pool": args.pool,
+            "whole": bad == 0,
+            "superblock_damaged": lost_copy,
+            "indexes": indexes,
+        });
         output::print_json(&report)?;
     } else if results.is_empty() {
         output::print("the pool is whole; it has no index yet\n")?;
@@ -75,6 +90,7 @@ fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
             "pool": args.pool,
             "repaired": target,
             "whole": bad == 0,
+            "superblock_damaged": pool.superblock_was_damaged(),
             "indexes": indexes,
         }))?;
     } else {

@@ -10,6 +10,7 @@ use pmindex::{IndexError, Kind};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::CliError;
+use crate::interrupt::{Fate, Registered};
 
 use super::handle::{self, Handle, Types};
 use super::types::Raw;
@@ -25,6 +26,7 @@ pub(crate) struct FreshPool {
     /// The name it has until it is finished.
     partial: Option<PathBuf>,
     target: PathBuf,
+    _registered: Registered,
 }
 
 impl FreshPool {
@@ -37,11 +39,13 @@ impl FreshPool {
         let mut partial = target.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        // A zone of twice the default, so that the largest values find room.
-        let options = PoolOptions::new().zone_bytes(8 << 20).write_back(false);
+        // One zone to begin with, of twice the default, so that the largest values find room.
+        let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
         // A file of that name is somebody's, or what an interrupted attempt left: an error says so.
         let pool = Some(Arc::new(Pool::create(&partial, &options)?));
-        Ok(Self { pool, partial: Some(partial), target: target.into() })
+        let registered = Registered::new(&partial, Fate::Remove); // ours from here on
+        let partial = Some(partial);
+        Ok(Self { pool, partial, target: target.into(), _registered: registered })
     }
 
     /// Creates an index to be filled.

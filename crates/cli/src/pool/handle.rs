@@ -266,7 +266,10 @@ pub(crate) fn salvage_nodes(
     with_types(types, SalvageNodes { pool, name, foreign, each })
 }
 
-/// The kind of an index as the directory spells it.
+/// The kind of an index; of one that this program does not know, as the directory spells it.
 pub(crate) fn kind_of(entry: &IndexEntry) -> String {
+    if let Some(kind) = Kind::of(entry) {
+        return kind.name().into();
+    }
     String::from_utf8_lossy(&entry.kind).trim_end_matches([' ', '\0']).to_owned()
 }

@@ -10,9 +10,11 @@ mod open;
 mod records;
 mod repair;
 mod types;
+mod writer;
 
 pub(crate) use backup::{Args as BackupArgs, run as backup};
 pub(crate) use check::{Args as CheckArgs, run as check};
 pub(crate) use dump::{DumpArgs, RestoreArgs, dump, restore};
 pub(crate) use info::{Args as InfoArgs, run as info};
 pub(crate) use records::{DelArgs, GetArgs, PutArgs, ScanArgs, del, get, put, scan};
+pub(crate) use writer::{CONTINUER, ContinuerArgs, continue_later, of as writer_of};

@@ -46,7 +46,11 @@ pub(crate) fn index_to_write(
 ) -> Result<(Arc<Pool>, Box<dyn Handle>), CliError> {
     let options = medium.apply(PoolOptions::new());
     let pool = match Pool::open(&which.pool, &options) {
-        Err(OpenError::NotFound { .. }) if create.is_some() => Pool::create(&which.pool, &options)?,
+        Err(OpenError::NotFound { .. }) if create.is_some() => {
+            // One zone, as large as in a pool that begins with many.
+            let small = options.size(1 << 20).zone_bytes(4 << 20).slot_bytes(4096);
+            Pool::create(&which.pool, &small)?
+        }
         opened => opened?,
     };
     let pool = Arc::new(pool);

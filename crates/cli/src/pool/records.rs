@@ -21,6 +21,7 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     which: Which,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: String,
     /// Print JSON instead of the bare value
     #[arg(long)]
@@ -31,13 +32,17 @@ pub(crate) struct GetArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex put my.pool apple red\n  \
     pmindex put my.pool apple green --index fruit --durability process\n\n\
-    A pool or index that does not exist is created, for byte strings.")]
+    A pool or index that does not exist is created, for byte strings. A new pool takes 4 MiB on its\n\
+    medium, all of them at once, so that a full disk is an error here and not later; it grows by itself.\n\
+    What begins with a dash and is no number stands after two: pmindex put my.pool -- -k -v")]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     which: Which,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: String,
     /// The value
+    #[arg(allow_negative_numbers = true)]
     value: String,
     /// The kind of index to create, if there is none
     #[arg(long = "type", value_name = "KIND", default_value_t = Kind::FpTree,
@@ -58,6 +63,7 @@ pub(crate) struct DelArgs {
     #[command(flatten)]
     which: Which,
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: String,
     #[command(flatten)]
     medium: MediumArgs,
@@ -75,10 +81,10 @@ pub(crate) struct ScanArgs {
     #[command(flatten)]
     which: Which,
     /// The first key [default: the least]
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<String>,
     /// The key after the last [default: none]
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<String>,
     /// Records at most [default: all]
     #[arg(long, value_name = "N")]

@@ -141,12 +141,14 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     };
 
     let started = Instant::now();
-    let bar = progress::spinner("loading words and integers");
+    let records = universes.words.len() + universes.integers.len().div_ceil(2);
+    let loading = progress::Told::new("loading words and integers", records as u64);
     let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
-    let loaded = load(&store, &universes, &mut model)?;
+    let loaded = load(&store, &universes, &mut model, &|| loading.step())?;
+    loading.end();
     let load_time = started.elapsed();
 
-    bar.set_message("timing every operation");
+    let bar = progress::spinner("timing every operation");
     let enough = Enough { ops: 200_000, time: Duration::from_millis(400) };
     let speeds = exercise::both(&store, &universes, &mut model, enough, &|| (0, 0))?;
     let (promise, pool_bytes) = (store.promise(), store.pool().used_bytes());
@@ -227,24 +229,29 @@ fn load<M: pmindex::core::Medium>(
     store: &Store<M>,
     universes: &Universes,
     model: &mut Model,
+    step: &dyn Fn(),
 ) -> Result<[u64; 2], IndexError> {
     Ok([
-        fill(&store.words, &universes.words, &mut model.words, 1)?,
-        fill(&store.integers, &universes.integers, &mut model.integers, 2)?,
+        fill(&store.words, &universes.words, &mut model.words, 1, step)?,
+        fill(&store.integers, &universes.integers, &mut model.integers, 2, step)?,
     ])
 }
 
-/// Loads every `step`-th key.
+/// Loads every `nth` key; `step` hears of each.
 fn fill<K: Key, V: Value>(
     index: &impl Index<K, V>,
     universe: &Universe<K, V>,
     expected: &mut Expected,
-    step: usize,
+    nth: usize,
+    step: &dyn Fn(),
 ) -> Result<u64, IndexError> {
-    let places = (0..universe.len()).step_by(step);
+    let places = (0..universe.len()).step_by(nth);
     let mut records = places
         .zip(1..)
-        .inspect(|&(at, number)| expected.set(at, Some(number)))
+        .inspect(|&(at, number)| {
+            expected.set(at, Some(number));
+            step();
+        })
         .map(|(at, number)| (universe.key(at).clone(), universe.value(number)));
     index.bulk_load(&mut records)
 }
@@ -261,7 +268,7 @@ fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
     };
     let options = PoolOptions::new().emulate_pm(true);
     let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?, kind)?;
-    load(&store, &sample, &mut model)?;
+    load(&store, &sample, &mut model, &|| ())?;
     let enough = Enough { ops: 4096, time: Duration::MAX };
     let meter = || {
         let counts = store.pool().pm().counts();

@@ -130,16 +130,8 @@ fn verified(text: &mut String, round: &Round) {
 
 fn promise(text: &mut String, summary: &Summary) {
     let promise = &summary.promise;
-    let yes = |survives| if survives { style::good("survives") } else { style::bad("lost") };
     line(text, "\nDurability", &promise.title());
-    let _ = writeln!(
-        text,
-        "{}\n  kill -9 or crash of the process         {}\n  \
-         crash of the operating system, power    {}",
-        wrapped(&promise.words),
-        yes(promise.survives_process_crash),
-        yes(promise.survives_power_failure)
-    );
+    let _ = write!(text, "{}\n{}", wrapped(&promise.words), promise.lines());
 }
 
 /// The same as JSON.

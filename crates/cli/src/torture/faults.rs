@@ -9,6 +9,7 @@ use pmindex::core::{OpenError, PmError, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Kind};
 
 use crate::error::CliError;
+use crate::interrupt::{Fate, Registered};
 use crate::medium::MediumArgs;
 use crate::place::Place;
 use crate::trial::crash::{self, Moment, Plan};
@@ -100,6 +101,7 @@ fn judge(wrong: Option<String>, seen: String) -> Outcome {
 /// A small file system of its own for a while.
 struct Disk {
     dir: PathBuf,
+    _registered: Registered,
 }
 
 impl Disk {
@@ -121,7 +123,8 @@ impl Disk {
             .args(["-t", "tmpfs", "-o", &size, "pmindex-torture"])
             .arg(&dir)
             .output();
-        let disk = Self { dir };
+        let registered = Registered::new(&dir, Fate::Unmount);
+        let disk = Self { dir, _registered: registered };
         match mounted {
             Ok(output) if output.status.success() => Ok(disk),
             Ok(_) => Err("mounting a small tmpfs needs root".into()),

@@ -29,7 +29,7 @@ use faults::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The kind of index, or all [kinds: as in `pmindex quickstart --help`]
+    /// Kinds of index, separated by commas, or all [kinds: as in `pmindex quickstart --help`]
     #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
     kinds: Which,
 
@@ -60,10 +60,10 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "Examples:
   pmindex torture
-  pmindex torture --index fptree --kills 1000 --durability flush
+  pmindex torture --index fptree,hart --kills 1000 --durability flush
   pmindex torture --index all --kills 10000 --seconds 600 --dir /mnt/disk";
 
-/// Which kinds: one, or all.
+/// Which kinds.
 #[derive(Clone, Debug)]
 struct Which(Vec<Kind>);
 
@@ -72,7 +72,14 @@ fn which(name: &str) -> Result<Which, String> {
         return Ok(Which(Kind::ALL.to_vec()));
     }
     let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-    name.parse().map(|kind| Which(vec![kind])).map_err(|e| format!("{e}: all, {}", names()))
+    let mut kinds: Vec<Kind> = Vec::new();
+    for name in name.split(',').map(str::trim) {
+        let kind = name.parse().map_err(|e| format!("{e}: all, or of {}", names()))?;
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    Ok(Which(kinds))
 }
 
 /// What one kind of index went through.
@@ -119,4 +126,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         output::print(&show::text(&ordeals, seed))?;
     }
     if ordeals.iter().all(Ordeal::holds) { Ok(()) } else { Err(CliError::Lost) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_one_or_several_or_all() {
+        let names = |text| which(text).map(|Which(kinds)| kinds);
+        assert_eq!(names("fptree"), Ok(vec![Kind::FpTree]));
+        assert_eq!(names("hart, fptree,hart"), Ok(vec![Kind::Hart, Kind::FpTree]));
+        assert_eq!(names("all"), Ok(Kind::ALL.to_vec()));
+        assert!(
+            names("fptree,cuckoo").is_err_and(|e| e.contains("cuckoo") && e.contains("wbtree"))
+        );
+        assert!(names("").is_err());
+    }
 }

@@ -30,12 +30,22 @@ const ROW: f64 = 21.0;
 const LABELS: f64 = 112.0;
 const VALUES: f64 = 104.0;
 
+/// The room that the longest of some labels takes, at so many pixels of a font, and `least` at least.
+/// Letters are narrower than this on the whole: a label is never cut off.
+fn room<'a>(labels: impl Iterator<Item = &'a str>, font: f64, least: f64) -> f64 {
+    let letters = labels.map(|label| label.chars().count()).max().unwrap_or_default();
+    #[allow(clippy::cast_precision_loss, reason = "labels are short")]
+    let longest = letters as f64 * font * 0.62;
+    longest.max(least)
+}
+
 /// Horizontal bars. `mark`: where a line says "as fast as this". `log`: lengths are logarithms.
 pub(super) fn bars(name: &str, bars: &[Bar], mark: Option<f64>, log: bool) -> String {
     let total = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
     let most = bars.iter().map(|bar| total(bar) + bar.spread).fold(0.0, f64::max);
     let least = bars.iter().map(total).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
-    let width = WIDTH - LABELS - VALUES;
+    let labels = 8.0 + room(bars.iter().map(|bar| bar.label.as_str()), 11.5, LABELS - 8.0);
+    let width = WIDTH - labels - VALUES;
     let length = |value: f64| {
         if log {
             Log::new(least / 2.0, most * 1.2).place(value) * width
@@ -47,26 +57,26 @@ pub(super) fn bars(name: &str, bars: &[Bar], mark: Option<f64>, log: bool) -> St
     let height = bars.len() as f64 * ROW + 8.0;
     let mut svg = Svg::new(WIDTH, height);
     if let Some(mark) = mark {
-        let x = LABELS + length(mark);
+        let x = labels + length(mark);
         svg.line((x, 0.0), (x, height - 4.0), "mark");
     }
     let mut y = 4.0;
     for bar in bars {
         svg.of(&bar.index, &bar.title, |svg| {
-            svg.text((LABELS - 8.0, y + 13.0), Anchor::End, "label", &bar.label);
+            svg.text((labels - 8.0, y + 13.0), Anchor::End, "label", &bar.label);
             let mut start = 0.0;
             for (value, colour) in &bar.parts {
                 let (from, to) = (length(start), length(start + value));
-                svg.bar((LABELS + from, y + 3.0), (to - from, ROW - 7.0), colour);
+                svg.bar((labels + from, y + 3.0), (to - from, ROW - 7.0), colour);
                 start += value;
             }
-            let end = LABELS + length(start);
+            let end = labels + length(start);
             let mut clear = end;
             if bar.spread > 0.0 {
                 let (from, to) =
                     (length((start - bar.spread).max(0.0)), length(start + bar.spread));
-                svg.line((LABELS + from, y + 10.0), (LABELS + to, y + 10.0), "whisker");
-                clear = clear.max(LABELS + to);
+                svg.line((labels + from, y + 10.0), (labels + to, y + 10.0), "whisker");
+                clear = clear.max(labels + to);
             }
             svg.text((clear + 6.0, y + 13.5), Anchor::Start, "value", &bar.value);
         });
@@ -98,6 +108,7 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
     let most = values().fold(0.0, f64::max);
     let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
     let (linear, log) = (Linear::new(0.0, most * 1.06), Log::new(least / 1.25, most * 1.25));
+    let right = 14.0 + room(lines.iter().map(|line| line.label.as_str()), 11.0, RIGHT - 14.0);
     let span = HEIGHT - TOP - BOTTOM;
     let y = |value: f64| {
         let place = if axes.log { log.place(value) } else { linear.place(value) };
@@ -106,11 +117,11 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
     #[allow(clippy::cast_precision_loss, reason = "few places")]
     let x = |place: usize| {
         let steps = axes.places.len().saturating_sub(1).max(1) as f64;
-        LEFT + 10.0 + place as f64 / steps * (WIDTH - LEFT - RIGHT - 16.0)
+        LEFT + 10.0 + place as f64 / steps * (WIDTH - LEFT - right - 16.0)
     };
     let mut svg = Svg::new(WIDTH, HEIGHT);
     for mark in if axes.log { log.ticks() } else { linear.ticks() } {
-        svg.line((LEFT, y(mark)), (WIDTH - RIGHT, y(mark)), "grid");
+        svg.line((LEFT, y(mark)), (WIDTH - right, y(mark)), "grid");
         svg.text((LEFT - 6.0, y(mark) + 3.5), Anchor::End, "tick", &(axes.unit)(mark));
     }
     for (at, place) in axes.places.iter().enumerate() {
@@ -138,9 +149,9 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
                 svg.dot(*point, 2.6, &line.colour);
             }
             let from = (x(end.0) + 4.0, y(end.1));
-            svg.line(from, (WIDTH - RIGHT + 4.0, label), "leader");
-            svg.dot((WIDTH - RIGHT + 7.0, label), 2.6, &line.colour);
-            svg.text((WIDTH - RIGHT + 13.0, label + 3.5), Anchor::Start, "end", &line.label);
+            svg.line(from, (WIDTH - right + 4.0, label), "leader");
+            svg.dot((WIDTH - right + 7.0, label), 2.6, &line.colour);
+            svg.text((WIDTH - right + 13.0, label + 3.5), Anchor::Start, "end", &line.label);
         });
     }
     svg.finish(axes.name)
@@ -183,6 +194,42 @@ mod tests {
         assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 9.99), "{places:?}");
         assert!(sorted[0] >= 0.0 && sorted[4] <= 100.0, "{places:?}");
         assert!(places[0] < places[1] && places[1] < places[2], "in the order of the ends");
+    }
+
+    #[test]
+    fn no_label_is_cut_off() {
+        // 7 pixels a letter: as wide as letters of 11 pixels are.
+        let wide = |text: &str| 7.0 * text.len() as f64 * 0.95;
+        for label in ["a", "sptree-buffered", "sptree-buffered x2+1"] {
+            let bar = Bar {
+                index: label.into(),
+                label: label.into(),
+                parts: vec![(1.0, "red".into())],
+                spread: 0.0,
+                value: String::new(),
+                title: String::new(),
+            };
+            let chart = bars("x", &[bar], None, false);
+            let end = placed(&chart, "label");
+            assert!(end >= wide(label), "{label} begins left of the chart: {chart}");
+            let line = Curve {
+                index: label.into(),
+                label: label.into(),
+                colour: "red".into(),
+                points: vec![(0, 1.0), (1, 2.0)],
+            };
+            let places = ["1".to_owned(), "2".to_owned()];
+            let axes = Axes { name: "x", places: &places, log: false, unit: |v| v.to_string() };
+            let start = placed(&curves(&axes, &[line]), "end");
+            assert!(start + wide(label) <= WIDTH, "{label} ends right of the chart: {start}");
+        }
+    }
+
+    /// Where the text of a class stands.
+    fn placed(chart: &str, class: &str) -> f64 {
+        let after = |text: &str| format!("<text class=\"{text}\" x=\"");
+        let place = chart.split(&after(class)).nth(1).and_then(|rest| rest.split('"').next());
+        place.and_then(|place| place.parse().ok()).expect("a text")
     }
 
     #[test]

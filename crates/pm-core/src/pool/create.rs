@@ -284,6 +284,7 @@ impl<M: Medium> Pool<M> {
             uuid: found.superblock.uuid,
             generation: found.superblock.generation,
             was_clean,
+            superblock_damaged: found.damaged,
             read_only: opts.read_only,
             grow: opts.grow,
             max_size: shape.fit(opts.max_size.unwrap_or(room).min(room)),

@@ -42,13 +42,24 @@ fn describe(origin: &Origin, read_only: bool, emulated: bool) -> String {
         }
         Origin::File(medium) => medium,
     };
-    let what = &medium.what;
+    let text = for_writers(medium);
     if read_only {
         return format!(
-            "Opened for reading only on {what}: the file is never written; what recovery changes is \
+            "{text} Opened for reading only: the file is never written, and what recovery changes is \
              a private copy that ends with this process."
         );
     }
+    let asserted = if emulated {
+        " As the caller asked, every flush and fence is executed as on persistent memory: emulated, \
+         it costs the time and adds no durability."
+    } else {
+        ""
+    };
+    text + asserted
+}
+
+/// What a medium gives to whoever writes to it.
+pub(super) fn for_writers(medium: &detect::Medium) -> String {
     let survives = match medium.durability {
         Durability::Volatile => "nothing survives the end of the process",
         Durability::Process => {
@@ -68,14 +79,8 @@ fn describe(origin: &Origin, read_only: bool, emulated: bool) -> String {
         Durability::Fence => "; a store fence suffices, no line is flushed",
         _ => "",
     };
-    let detected = medium.why;
-    let asserted = if emulated {
-        " As the caller asked, every flush and fence is executed as on persistent memory: emulated, \
-         it costs the time and adds no durability."
-    } else {
-        ""
-    };
-    format!("On {what}: {survives}{how}. Detected: {detected}.{asserted}")
+    let detect::Medium { what, why, .. } = medium;
+    format!("On {what}: {survives}{how}. Detected: {why}.")
 }
 
 #[cfg(test)]
@@ -103,6 +108,7 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(describe(&file(Durability::Flush), true, false).contains("never written"));
+        let reader = describe(&file(Durability::Flush), true, false);
+        assert!(reader.contains("never written") && reader.contains("and a power failure"));
     }
 }

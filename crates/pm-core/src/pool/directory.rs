@@ -127,12 +127,7 @@ impl<M: Medium> Pool<M> {
             }
             let mut words = [0; BODY + 1];
             self.pm().read_words(&words_of(entry)[..=BODY], &mut words);
-            let (body, commit) = (&words[..BODY], words[BODY]);
-            let whole = commit == commit_of(id, body);
-            places.push(match IndexEntry::from_body(id, body) {
-                Some(found) if whole => Place::Taken(found),
-                _ => Place::Damaged,
-            });
+            places.push(Place::decode(id, &words));
         }
         if let Err(damage) = refuse_damage(&places) {
             self.note_damage(&damage);
@@ -299,7 +294,26 @@ impl<M: Medium> Pool<M> {
     }
 }
 
+/// The indexes in the words of a directory, and how many entries are damaged.
+pub(super) fn entries_in(directory: &[u64]) -> (Vec<IndexEntry>, usize) {
+    let entries = directory.chunks_exact(size_of::<DirectoryEntry>() / 8);
+    let places: Vec<Place> =
+        (0..).zip(entries).map(|(at, words)| Place::decode(IndexId(at), &words[..=BODY])).collect();
+    let damaged = places.iter().filter(|place| matches!(place, Place::Damaged)).count();
+    (places.iter().filter_map(Place::entry).cloned().collect(), damaged)
+}
+
 impl Place {
+    /// From the words of an entry up to `commit`.
+    fn decode(id: IndexId, words: &[u64]) -> Self {
+        let (body, commit) = (&words[..BODY], words[BODY]);
+        match IndexEntry::from_body(id, body) {
+            _ if commit == 0 => Self::Free,
+            Some(found) if commit == commit_of(id, body) => Self::Taken(found),
+            _ => Self::Damaged,
+        }
+    }
+
     fn entry(&self) -> Option<&IndexEntry> {
         match self {
             Self::Taken(entry) => Some(entry),

@@ -55,6 +55,13 @@ pub(super) struct PoolFile {
 impl PoolFile {
     /// Opens an existing file and locks it.
     pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        let file = Self::open_unlocked(path, read_only)?;
+        file.lock(read_only)?;
+        Ok(file)
+    }
+
+    /// Opens an existing file, whoever has it locked.
+    pub(super) fn open_unlocked(path: &Path, read_only: bool) -> Result<Self, OpenError> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         // NONBLOCK: opening a FIFO must not wait for its other end.
         let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -66,9 +73,7 @@ impl PoolFile {
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
         let kind =
             kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
-        let file = Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None };
-        file.lock(read_only)?;
-        Ok(file)
+        Ok(Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None })
     }
 
     /// Opens the file of the crash simulator.
@@ -111,6 +116,10 @@ impl PoolFile {
                 let name = hidden_name(path).map_err(directory)?;
                 let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode);
                 (fd.map_err(|e| io_error(path, "creating the file", e))?, Some(name))
+            }
+            Err(Errno::NOENT) => {
+                let directory = folder_of(path).to_path_buf();
+                return Err(OpenError::NoDirectory { path: path.into(), directory });
             }
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };

@@ -8,6 +8,7 @@ use crate::media::Medium;
 use crate::mode::Durability;
 
 use super::Pool;
+use super::describe::Origin;
 
 /// An index's recovery is under way: see [`Pool::recovery`].
 #[derive(Debug)]
@@ -34,6 +35,13 @@ impl<M: Medium> Pool<M> {
         self.facts.was_clean
     }
 
+    /// Whether one of the two copies of the superblock was damaged when the pool was opened. The other
+    /// one holds the same; an opening that may write mends both, and nothing is lost. A crash at the
+    /// moment the superblock was written leaves this, and so does a bit that the medium lost.
+    pub fn superblock_was_damaged(&self) -> bool {
+        self.facts.superblock_damaged
+    }
+
     /// The pool's identity.
     pub fn uuid(&self) -> u128 {
         self.facts.uuid
@@ -48,6 +56,16 @@ impl<M: Medium> Pool<M> {
     /// [`is_emulated`](Self::is_emulated) says whether to believe it of a power failure.
     pub fn durability(&self) -> Durability {
         self.facts.durability
+    }
+
+    /// What the medium gives to whoever writes to the pool with the usual options, as this opening
+    /// found it; the same as [`durability`](Self::durability) if this one writes and asked for nothing
+    /// else.
+    pub fn medium_durability(&self) -> Durability {
+        match &self.facts.origin {
+            Origin::Memory => Durability::Volatile,
+            Origin::File(medium) => medium.durability,
+        }
     }
 
     /// Whether flushes and fences are executed on a medium that is not persistent memory.

@@ -7,6 +7,7 @@
 //! | `superblock` | identity, size, generation, clean flag; two copies |
 //! | `create` | formatting and opening on any medium |
 //! | `path`, `file` | pools in files |
+//! | `peek` | what can be told of a pool that somebody else has open |
 //! | `detect`, `describe` | what the medium gives, in a word and in sentences |
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
@@ -48,6 +49,7 @@ pub(crate) mod layout;
 mod life;
 mod options;
 mod path;
+mod peek;
 mod superblock;
 
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -68,6 +70,7 @@ pub use directory::{IndexEntry, IndexId};
 pub use forge::forge_checksums;
 pub use life::RecoveryScope;
 pub use options::PoolOptions;
+pub use peek::Peek;
 
 /// A pool of persistent memory.
 ///
@@ -104,6 +107,7 @@ struct Facts {
     uuid: u128,
     generation: u64,
     was_clean: bool,
+    superblock_damaged: bool,
     read_only: bool,
     grow: bool,
     max_size: u64,

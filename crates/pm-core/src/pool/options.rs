@@ -12,7 +12,8 @@ use super::layout::Shape;
 /// opened; the others count for each opening.
 ///
 /// ```
-/// use pmindex_core::PoolOptions;
+/// # use pmindex_core as pmindex;
+/// use pmindex::PoolOptions;
 /// let small = PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4);
 /// # let _ = small;
 /// ```

@@ -62,7 +62,7 @@ impl Pool<Mapped> {
     /// On a device-DAX device the pool takes the whole device, which is cleared first.
     ///
     /// # Errors
-    /// [`OpenError`]: `AlreadyExists`, `NotFound` (the directory), `PermissionDenied`, `NoSpace`,
+    /// [`OpenError`]: `AlreadyExists`, `NoDirectory`, `PermissionDenied`, `NoSpace`,
     /// `TooWeak`, `BadOption`, `Io`. No file is left behind.
     pub fn create(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
         Self::create_with(path, opts, |mapped| mapped)
@@ -247,21 +247,24 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
 fn check_head(file: &PoolFile, len: u64) -> Result<Found, OpenError> {
     let mut head = [0u8; 8192];
     file.read_head(&mut head).map_err(|e| file.error("reading the superblock", e))?;
+    choose(&head, len).map_err(|fault| fault.at(&file.path))
+}
+
+/// The superblock in the first bytes of a file of `len` bytes, checked against the file.
+pub(super) fn choose(head: &[u8], len: u64) -> Result<Found, OpenFault> {
     let mut copies = [[0; WORDS]; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
         for (word, bytes) in copy.iter_mut().zip(head[offset as usize..].as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
     }
-    let checked = Superblock::choose(&copies).and_then(|found| {
-        let Superblock { size, shape, .. } = found.superblock;
-        shape.geometry(size).map_err(|bad| OpenFault::Damaged { what: bad.what, offset: 0 })?;
-        if size > len {
-            return Err(OpenFault::Truncated { len, expected: size });
-        }
-        Ok(found)
-    });
-    checked.map_err(|fault| fault.at(&file.path))
+    let found = Superblock::choose(&copies)?;
+    let Superblock { size, shape, .. } = found.superblock;
+    shape.geometry(size).map_err(|bad| OpenFault::Damaged { what: bad.what, offset: 0 })?;
+    if size > len {
+        return Err(OpenFault::Truncated { len, expected: size });
+    }
+    Ok(found)
 }
 
 /// Maps the first `size` bytes of a file, finds out what it gives, and checks that it is enough.
@@ -274,7 +277,9 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
     let region = Region::reserve(to_usize(capacity), to_usize(size))
         .map_err(|e| file.error("reserving addresses", e))?;
     let kind = map(&region, &file, size, opts).map_err(|e| file.error("mapping the file", e))?;
-    let medium = detect::medium_of(&file, kind, opts);
+    // What a writer would have: a private mapping tells nothing about the medium.
+    let shared = if opts.read_only { shared_kind(&file, size) } else { kind };
+    let medium = detect::medium_of(&file, shared, opts);
     if !opts.read_only && !medium.durability.satisfies(opts.require) {
         return Err(fault(OpenFault::TooWeak {
             required: opts.require,
@@ -321,6 +326,15 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
     Ok((ground, mapped))
 }
 
+/// How a writer would map the first `size` bytes of a file that is open for reading.
+pub(super) fn shared_kind(file: &PoolFile, size: u64) -> MapKind {
+    let synced = |fd| Region::probe(fd, to_usize(size), MapKind::Sync, false).is_ok();
+    match file.fd() {
+        Some(fd) if arch::has_flush(arch::best_flush()) && synced(fd) => MapKind::Sync,
+        _ => MapKind::Shared,
+    }
+}
+
 /// Maps the first `size` bytes in the best way the kernel grants.
 fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Result<MapKind, Errno> {
     let kinds: &[MapKind] = match file.kind {
@@ -334,7 +348,7 @@ fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Resul
     for &kind in kinds {
         // A fixed mapping that fails may leave a hole in the reservation: ask first.
         let Some(fd) = file.fd() else { break };
-        match Region::probe(fd, to_usize(size), kind) {
+        match Region::probe(fd, to_usize(size), kind, true) {
             Ok(()) => {
                 file.map(region, to_usize(size), kind, opts.huge_pages)?;
                 return Ok(kind);

@@ -84,9 +84,15 @@ impl Region {
         Ok(region)
     }
 
-    /// Whether `len` bytes of the file can be mapped in this way.
-    pub(crate) fn probe(fd: BorrowedFd<'_>, len: usize, kind: MapKind) -> Result<(), Errno> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+    /// Whether `len` bytes of the file can be mapped in this way, for writing too or for reading.
+    pub(crate) fn probe(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        kind: MapKind,
+        write: bool,
+    ) -> Result<(), Errno> {
+        let access = if write { ProtFlags::WRITE } else { ProtFlags::empty() };
+        let protection = ProtFlags::READ | access;
         // SAFETY: a fresh mapping at an address the kernel chooses.
         let mapped = unsafe {
             rustix::mm::mmap(core::ptr::null_mut(), len, protection, kind.flags()?, fd, 0)

@@ -65,8 +65,12 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
     }
 
     fn listed() -> Listed<fn() -> String> {
-        let layout = layout_of(&Self::layout_name());
-        Listed { kind: KIND, layout, wanted: Self::layout_name }
+        Listed {
+            kind: KIND,
+            layout: layout_of(&Self::layout_name()),
+            layout_of: |key, value| layout_of(&format!("{N} of {key} -> {value}")),
+            wanted: Self::layout_name,
+        }
     }
 
     fn attach(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

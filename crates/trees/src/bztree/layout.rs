@@ -460,8 +460,12 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
     /// The hash that stands for this layout in the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
-        let name = format!("{FORMAT} {} {} {LEAF} {INNER}", K::type_name(), V::type_name());
-        hash_bytes(name.as_bytes())
+        Self::id_of(&K::type_name(), &V::type_name())
+    }
+
+    /// The same for types of these names.
+    pub(super) fn id_of(key: &str, value: &str) -> u64 {
+        hash_bytes(format!("{FORMAT} {key} {value} {LEAF} {INNER}").as_bytes())
     }
 }
 

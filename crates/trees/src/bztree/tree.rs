@@ -27,6 +27,29 @@ use super::leaf::{Leaf, Reservation};
 /// Flushed lines and fences per operation, for records without byte strings and no change of
 /// structure: insert 4 and 1, update of one word and remove 3 and 1, other updates as an insert (those
 /// that other operations flush later included), reads none. No DRAM but for a few counters.
+///
+/// # Example
+///
+/// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_trees::BzTree; }
+/// use std::sync::Arc;
+/// use pmindex::{BzTree, Pool};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Arc::new(Pool::emulated(4 << 20)?);
+/// let tree = BzTree::<u64, u64>::create(&pool, "squares")?;
+/// std::thread::scope(|threads| {
+///     for n in 0..4 {
+///         let tree = &tree;
+///         threads.spawn(move || tree.insert(&n, &(n * n)));
+///     }
+/// });
+/// drop(tree); // as if the process had died
+/// let tree = BzTree::<u64, u64>::open(&pool, "squares")?;
+/// assert_eq!(tree.get(&3)?, Some(9));
+/// # Ok(())
+/// # }
+/// ```
 pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) mwcas: Mwcas<M>,

@@ -247,9 +247,13 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// The hash that stands for this layout in the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
-        let format = FORMAT[usize::from(K::SHAPE.is_bytes())];
-        let name = format!("{format} {} {} {LEAF}", K::type_name(), V::type_name());
-        hash_bytes(name.as_bytes())
+        Self::id_of(&K::type_name(), &V::type_name(), K::SHAPE.is_bytes())
+    }
+
+    /// The same for types of these names, and keys that are byte strings or not.
+    pub(super) fn id_of(key: &str, value: &str, bytes: bool) -> u64 {
+        let format = FORMAT[usize::from(bytes)];
+        hash_bytes(format!("{format} {key} {value} {LEAF}").as_bytes())
     }
 }
 

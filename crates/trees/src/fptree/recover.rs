@@ -41,7 +41,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// As what it stands in the directory.
     pub(super) fn listed() -> Listed<fn() -> String> {
-        Listed { kind: KIND, layout: Geometry::<K, V, LEAF>::id(), wanted: Self::wanted }
+        Listed {
+            kind: KIND,
+            layout: Geometry::<K, V, LEAF>::id(),
+            layout_of: |key, value| {
+                Geometry::<K, V, LEAF>::id_of(key, value, matches!(key, "str" | "bytes"))
+            },
+            wanted: Self::wanted,
+        }
     }
 
     /// Creates the index `name`.

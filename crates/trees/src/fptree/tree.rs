@@ -21,6 +21,28 @@ use super::leaf::Leaf;
 ///
 /// Flushed lines and fences per operation, for records without byte strings and no split: insert
 /// 2 and 1 (2 where a slot has not 2, 4 or 8 words), update 1 and 1 (8-byte values; else 2 and 2), remove 1 and 1, reads none.
+///
+/// # Example
+///
+/// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_trees::FpTree; }
+/// use std::sync::Arc;
+/// use pmindex::{FpTree, Pool};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let stock = FpTree::<String, u64>::create(&pool, "stock")?;
+/// assert!(stock.insert("pears", &5)?); // durable when it returns
+/// assert!(!stock.insert("pears", &6)?, "the key is there, and keeps its value");
+/// stock.upsert("apples", &3)?;
+/// drop(stock); // as if the process had died
+/// let stock = FpTree::<String, u64>::open(&pool, "stock")?;
+/// assert_eq!(stock.get("pears")?, Some(5));
+/// let all: Vec<_> = stock.iter().collect::<Result<_, _>>()?;
+/// assert_eq!(all, [("apples".to_owned(), 3), ("pears".to_owned(), 5)]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER: usize = 14> {
     pub(super) pool: Arc<Pool<M>>,
     pub(super) inner: InnerTree<K, INNER>,

@@ -293,8 +293,12 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// The hash that stands for this layout in the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
-        let name = format!("{FORMAT} {} {} {LEAF}", K::type_name(), V::type_name());
-        hash_bytes(name.as_bytes())
+        Self::id_of(&K::type_name(), &V::type_name())
+    }
+
+    /// The same for types of these names.
+    pub(super) fn id_of(key: &str, value: &str) -> u64 {
+        hash_bytes(format!("{FORMAT} {key} {value} {LEAF}").as_bytes())
     }
 }
 

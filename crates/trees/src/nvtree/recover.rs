@@ -40,7 +40,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// As what it stands in the directory.
     pub(super) fn listed() -> Listed<fn() -> String> {
-        Listed { kind: KIND, layout: Geometry::<K, V, LEAF>::id(), wanted: Self::wanted }
+        Listed {
+            kind: KIND,
+            layout: Geometry::<K, V, LEAF>::id(),
+            layout_of: Geometry::<K, V, LEAF>::id_of,
+            wanted: Self::wanted,
+        }
     }
 
     /// Creates the index `name`. Durable, and empty, when this returns; a crash before leaves none.

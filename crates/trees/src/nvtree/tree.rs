@@ -30,10 +30,11 @@ use super::leaf::Leaf;
 /// # Examples
 ///
 /// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_trees::NvTree; }
 /// use std::sync::Arc;
-/// use pmindex_core::Pool;
-/// use pmindex_trees::NvTree;
+/// use pmindex::{NvTree, Pool};
 ///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);
 /// let tree = NvTree::<u64, u64>::create(&pool, "numbers")?;
 /// std::thread::scope(|threads| {
@@ -49,7 +50,8 @@ use super::leaf::Leaf;
 /// drop(tree); // as if the process had died
 /// let tree = NvTree::<u64, u64>::open(&pool, "numbers")?;
 /// assert_eq!(tree.get(&3)?, Some(31));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER: usize = 29> {
     pub(super) pool: Arc<Pool<M>>,

@@ -34,11 +34,15 @@ const TRIES: u32 = 32;
 /// # Examples
 ///
 /// ```
+/// # mod pmindex {
+/// #     pub use pmindex_core::Pool;
+/// #     pub use pmindex_index::{Index, PmIndex};
+/// #     pub use pmindex_trees::SharedWbTree;
+/// # }
 /// use std::sync::Arc;
-/// use pmindex_core::Pool;
-/// use pmindex_index::{Index, PmIndex};
-/// use pmindex_trees::SharedWbTree;
+/// use pmindex::{Index, PmIndex, Pool, SharedWbTree};
 ///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);
 /// let tree = SharedWbTree::<u64, u64>::create(&pool, "numbers")?;
 /// std::thread::scope(|threads| {
@@ -48,7 +52,8 @@ const TRIES: u32 = 32;
 ///     }
 /// });
 /// assert_eq!(tree.get(&3)?, Some(30));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct SharedWbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {

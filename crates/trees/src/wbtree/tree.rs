@@ -28,10 +28,11 @@ use super::redo::Redo;
 /// # Examples
 ///
 /// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_trees::WbTree; }
 /// use std::sync::Arc;
-/// use pmindex_core::Pool;
-/// use pmindex_trees::WbTree;
+/// use pmindex::{Pool, WbTree};
 ///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);
 /// let mut tree = WbTree::<u64, u64>::create(&pool, "numbers")?;
 /// assert!(tree.insert(&2, &20)?);
@@ -39,7 +40,8 @@ use super::redo::Redo;
 /// assert_eq!(tree.get(&2)?, Some(20));
 /// let all: Vec<_> = tree.iter().collect::<Result<_, _>>()?;
 /// assert_eq!(all, [(1, 10), (2, 20)]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok(())
+/// # }
 /// ```
 pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
     pub(super) pool: Arc<Pool<M>>,

@@ -146,7 +146,8 @@ fn what_is_no_regular_file_is_refused() {
     let error = Pool::create(place.directory.path(), &tiny()).unwrap_err();
     assert!(matches!(error, OpenError::AlreadyExists { .. }), "{error}");
     let error = Pool::create(place.directory.path().join("no/such"), &tiny()).unwrap_err();
-    assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
+    assert!(matches!(error, OpenError::NoDirectory { .. }), "{error}");
+    assert!(error.to_string().ends_with("no; make it first"), "{error}");
     let error = Pool::open(place.path(), &tiny()).unwrap_err();
     assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
 }

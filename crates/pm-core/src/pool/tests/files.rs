@@ -299,3 +299,72 @@ fn a_full_file_system_stops_the_allocator_and_nothing_else() {
     let unmounted = std::process::Command::new("umount").arg(&small).status();
     assert!(outcome.is_ok() && unmounted.is_ok_and(|status| status.success()));
 }
+
+#[test]
+fn a_pool_in_use_can_be_looked_at() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny().uuid(7)).unwrap();
+    add(&pool, "a", 1).unwrap();
+    assert!(matches!(
+        Pool::open(place.path(), &tiny().read_only(true)),
+        Err(OpenError::Locked { .. })
+    ));
+    let before = fs::read(place.path()).unwrap();
+    let peek = Pool::peek(place.path()).unwrap();
+    assert_eq!((peek.uuid, peek.generation, peek.clean, peek.len), (7, 1, false, pool.len()));
+    assert_eq!(peek.indexes, pool.indexes().unwrap());
+    assert_eq!(peek.durability, pool.medium_durability());
+    assert!(!peek.superblock_damaged && peek.damaged_entries == 0);
+    add(&pool, "b", 2).unwrap();
+    pool.grow(1 << 20).unwrap();
+    let peek = Pool::peek(place.path()).unwrap();
+    assert_eq!((peek.indexes.len(), peek.len), (2, pool.len()));
+    assert!(before != fs::read(place.path()).unwrap());
+    let nowhere = Pool::peek(place.directory.path().join("none"));
+    assert!(matches!(nowhere, Err(OpenError::NotFound { .. })));
+    pool.close().unwrap();
+    assert!(Pool::peek(place.path()).unwrap().clean);
+}
+
+#[test]
+fn a_look_beside_a_writer_sees_whole_entries_only() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny().write_back(false)).unwrap();
+    add(&pool, "always", 1).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for round in 0..500 {
+                add(&pool, &format!("now and then {round}"), round).unwrap();
+                pool.drop_index(&format!("now and then {round}")).unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        let mut looks = 0;
+        while !done.load(std::sync::atomic::Ordering::Acquire) || looks < 20 {
+            let peek = Pool::peek(place.path()).unwrap();
+            assert_eq!((peek.damaged_entries, peek.superblock_damaged), (0, false));
+            assert_eq!(peek.indexes[0].name, "always");
+            looks += 1;
+        }
+    });
+}
+
+#[test]
+fn a_lost_copy_of_the_superblock_is_told() {
+    for copy in [0, 4096] {
+        let place = Place::new().with_pool();
+        let mut bytes = fs::read(place.path()).unwrap();
+        bytes[copy + 48] ^= 4;
+        fs::write(place.path(), &bytes).unwrap();
+        assert!(Pool::peek(place.path()).unwrap().superblock_damaged);
+        let reader = Pool::open(place.path(), &tiny().read_only(true)).unwrap();
+        assert!(reader.superblock_was_damaged());
+        drop(reader);
+        let pool = Pool::open(place.path(), &tiny()).unwrap();
+        assert!(pool.superblock_was_damaged() && value_of(&pool, "a") == Some(1));
+        pool.close().unwrap();
+        let mended = Pool::open(place.path(), &tiny()).unwrap();
+        assert!(!mended.superblock_was_damaged() && mended.was_clean());
+    }
+}

@@ -1,0 +1,108 @@
+//! What goes away when a person interrupts the program (Ctrl-C), or the system asks it to end: the
+//! pools that a command made for itself, which would stay in memory without a name that anybody knows.
+//!
+//! A thread waits for the signals. It removes what is registered, says so, and ends the process by the
+//! signal, so that a shell sees how it ended. A signal that whoever started the program has it ignore
+//! (`nohup`, a script's background job) stays ignored.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::table::bytes;
+
+/// What becomes of something when the program is interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// A file that is removed.
+    Remove,
+    /// A file that stays, as the person asked; they are told where.
+    Keep,
+    /// A folder that is removed with what is in it.
+    RemoveFolder,
+    /// A folder on which a file system is mounted: both go.
+    Unmount,
+}
+
+static REGISTERED: Mutex<Vec<(PathBuf, Fate)>> = Mutex::new(Vec::new());
+
+fn registered() -> MutexGuard<'static, Vec<(PathBuf, Fate)>> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Something that is registered until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Registered(PathBuf);
+
+impl Registered {
+    /// Registers what is or will be at `path`.
+    pub(crate) fn new(path: &Path, fate: Fate) -> Self {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(watch);
+        registered().push((path.to_path_buf(), fate));
+        Self(path.to_path_buf())
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        registered().retain(|(path, _)| *path != self.0);
+    }
+}
+
+/// Starts the thread. Without it an interrupted program leaves its files, and works all the same.
+fn watch() {
+    let ignored = ignored_signals();
+    let wanted =
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let Ok(mut signals) = Signals::new(wanted) else { return };
+    let waiter = std::thread::Builder::new().name("pmindex-signals".into());
+    let _ = waiter.spawn(move || {
+        for signal in signals.forever() {
+            // Nothing new is registered from here on, and nothing is forgotten.
+            let left = registered();
+            clear_away(&left);
+            let _ = emulate_default_handler(signal);
+        }
+    });
+}
+
+/// One bit for each signal that this process ignores, from signal 1 on.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn clear_away(left: &[(PathBuf, Fate)]) {
+    // Over a progress bar.
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[2K");
+    }
+    eprintln!("interrupted");
+    for (path, fate) in left {
+        let size = std::fs::metadata(path).map_or(0, |file| file.len());
+        match fate {
+            Fate::Keep if path.exists() => {
+                eprintln!("kept {} ({})", path.display(), bytes(size));
+            }
+            Fate::Remove if std::fs::remove_file(path).is_ok() => {
+                eprintln!("removed {} ({})", path.display(), bytes(size));
+            }
+            Fate::Unmount => {
+                let _ = Command::new("umount").arg("-l").arg(path).output();
+                let _ = std::fs::remove_dir(path);
+            }
+            Fate::RemoveFolder => {
+                let _ = std::fs::remove_dir_all(path);
+            }
+            // It was not there yet, or somebody else was faster.
+            Fate::Keep | Fate::Remove => {}
+        }
+    }
+}

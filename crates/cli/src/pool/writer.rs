@@ -1,0 +1,140 @@
+//! Which process has a pool open for writing, and how it is made to hold still.
+//!
+//! A process that is stopped (SIGSTOP) stores nothing, and what it has stored so far is in the file's
+//! pages, where everybody reads it: the file then is the pool that a kill at this moment would leave,
+//! which every index recovers from.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+use crate::error::CliError;
+
+/// The hidden command that lets a stopped process go on when the one that stopped it is gone.
+pub(crate) const CONTINUER: &str = "continue-later";
+/// How long a process may take to hold still.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A process that writes to a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Writer {
+    /// Its number.
+    pub(crate) process: u32,
+    /// What its program is called.
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.process, self.name)
+    }
+}
+
+/// Who holds the lock of writers on the pool, if the kernel tells: another namespace's processes, and
+/// other users' ones, it does not show.
+pub(crate) fn of(pool: &Path) -> Option<Writer> {
+    let file = fs::metadata(pool).ok()?;
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let inode = format!(":{}", file.ino());
+    let holders = locks.lines().filter_map(|line| {
+        // 3: FLOCK  ADVISORY  WRITE 1234 00:1b:5678 0 EOF
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", process, place, ..] = fields[..] else { return None };
+        place.ends_with(&inode).then(|| process.parse::<u32>().ok()).flatten()
+    });
+    // Two file systems may have the same inode number: its open files tell.
+    let holds = |process: &u32| {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::metadata(entry.path()).ok())
+            .any(|other| (other.dev(), other.ino()) == (file.dev(), file.ino()))
+    };
+    let process = holders.into_iter().find(holds)?;
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+    Some(Writer { process, name: name.trim().to_owned() })
+}
+
+/// A process that holds still until this is dropped.
+pub(crate) struct Stopped {
+    process: OwnedFd,
+    /// Lets it go on if this program is killed meanwhile.
+    continuer: Child,
+}
+
+impl Stopped {
+    /// Stops the writer of a pool, and waits until each of its threads stands.
+    pub(crate) fn stop(pool: &Path) -> Result<Self, CliError> {
+        let fault = |what: String| CliError::WriterBusy { path: pool.to_path_buf(), what };
+        let unseen = || fault("the process that writes to it cannot be seen from here".into());
+        let writer = of(pool).ok_or_else(unseen)?;
+        let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
+        let refused = |e| fault(format!("{writer} cannot be stopped: {e}"));
+        // A handle: should it end now, its number may be another's.
+        let process =
+            pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty()).map_err(refused)?;
+        if of(pool).as_ref() != Some(&writer) {
+            return Err(fault(format!("{writer} has just ended")));
+        }
+        if stands(writer.process) {
+            return Err(fault(format!("{writer} is stopped already; let it go on first")));
+        }
+        let mut continuer = Command::new(std::env::current_exe().map_err(CliError::Child)?);
+        // In a group of its own: Ctrl-C is for the backup.
+        continuer.args([CONTINUER, &writer.process.to_string()]).process_group(0);
+        continuer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let continuer = continuer.spawn().map_err(CliError::Child)?;
+        let stopped = Self { process, continuer };
+        pidfd_send_signal(&stopped.process, Signal::STOP).map_err(refused)?;
+        let begun = Instant::now();
+        while !stands(writer.process) {
+            if begun.elapsed() > PATIENCE {
+                return Err(fault(format!("{writer} does not stop")));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(stopped)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // If it is gone there is nothing to go on.
+        let _ = pidfd_send_signal(&self.process, Signal::CONT);
+        drop(self.continuer.stdin.take());
+        let _ = self.continuer.wait();
+    }
+}
+
+/// Whether every thread of a process is stopped.
+fn stands(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    let mut states = threads.flatten().map(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before it is in parentheses and may contain anything.
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    });
+    states.all(|state| matches!(state, Some('T' | 't' | 'Z' | 'X')))
+}
+
+/// What the hidden command is told.
+#[derive(clap::Args)]
+pub(crate) struct ContinuerArgs {
+    /// The process
+    process: i32,
+}
+
+/// Waits until standard input ends, and lets the process go on.
+pub(crate) fn continue_later(args: &ContinuerArgs) -> Result<(), CliError> {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    if let Some(process) = Pid::from_raw(args.process) {
+        // If it is gone there is nothing to go on.
+        let _ = kill_process(process, Signal::CONT);
+    }
+    Ok(())
+}
