@@ -156,7 +156,8 @@ impl<M: Medium> Log<M> {
         let mut op = pool.op()?;
         // Small pieces in a small pool, where large blocks are not to be had.
         let usual = PIECE_WORDS.min(pool.len() as usize / 512);
-        let parts = words.chunks(usual.max(words.len().div_ceil(PIECES)));
+        let most = pool.largest_block() as usize / 8 - LINE_WORDS;
+        let parts = words.chunks(usual.max(words.len().div_ceil(PIECES)).min(most));
         let mut blocks = Vec::with_capacity(parts.len());
         for part in parts.clone() {
             let bytes = size_of::<Piece>() + 8 * part.len();
@@ -245,7 +246,7 @@ impl<M: Medium> Log<M> {
     /// Whether nobody has looked after the log for long.
     pub(crate) fn is_behind(&self) -> bool {
         let segments = BEHIND.min(self.segments.capacity() / 4);
-        self.appended.load(Relaxed) > u64::from(segments * usual_lines(self.pool.len()))
+        self.appended.load(Relaxed) > u64::from(segments * usual_lines(&self.pool))
     }
 
     /// [`wants`](Self::wants) says so, for once.
@@ -262,7 +263,7 @@ impl<M: Medium> Log<M> {
     /// About how many lines were appended since a birth.
     pub(crate) fn age(&self, birth: u64) -> u64 {
         let made = self.segments.now().saturating_sub(birth);
-        made * u64::from(usual_lines(self.pool.len()))
+        made * u64::from(usual_lines(&self.pool))
     }
 
     /// Takes note of `each` appended lines as often as so many were, `most` times at most; returns how
@@ -294,7 +295,7 @@ impl<M: Medium> Log<M> {
     fn due(&self, made: u32) -> bool {
         // Eight times what it costs, and no more than a quarter of the log.
         let lines = 8 * self.checkpoint_lines.load(Relaxed);
-        let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(self.pool.len())));
+        let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(&self.pool)));
         u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
     }
 
@@ -303,7 +304,7 @@ impl<M: Medium> Log<M> {
     #[must_use]
     pub fn is_tight(&self) -> bool {
         let (used, pool) = (self.segments.used(), &self.pool);
-        let bytes = u64::from(used) * u64::from(usual_lines(pool.len())) * LINE_BYTES;
+        let bytes = u64::from(used) * u64::from(usual_lines(pool)) * LINE_BYTES;
         // To look how full a pool is takes time.
         let large = self.segments.made() >= INTERVAL && bytes > pool.max_size() / 32;
         used > self.segments.capacity() / 4 * 3

@@ -43,9 +43,12 @@ impl<M: Medium> Log<M> {
     /// 2 fences.
     pub fn create<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
         let pm = pool.pm();
-        let segment = u64::from(usual_lines(pool.len())) * LINE_BYTES;
+        let segment = u64::from(usual_lines(pool)) * LINE_BYTES;
         let segments = (pool.max_size() / PART / segment).min(pool.len() / TABLE_PART);
         let segments = segments.clamp(*SEGMENTS.start(), *SEGMENTS.end());
+        // The table is one block.
+        let table = pool.largest_block() - size_of::<LogRoot>() as u64;
+        let segments = segments.min(table / (8 * WORDS as u64));
         let mut words = vec![0; size_of::<LogRoot>() / 8 + segments as usize * WORDS];
         words[0] = segments;
         let mut op = pool.op()?;

@@ -35,9 +35,10 @@ const SEQUENCE: usize = std::mem::offset_of!(Segment, sequence) / 8;
 const PLACE: usize = std::mem::offset_of!(Segment, place) / 8;
 const CHECKSUM: usize = std::mem::offset_of!(Segment, checksum) / 8;
 
-/// The usual lines of a segment in a pool of so many bytes: few in a small one.
-pub(super) fn usual_lines(pool: u64) -> u32 {
-    (pool / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES) as u32
+/// The usual lines of a segment in a pool: few in a small one.
+pub(super) fn usual_lines<M: Medium>(pool: &Pool<M>) -> u32 {
+    let lines = (pool.len() / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES);
+    lines.min(pool.largest_block() / LINE_BYTES) as u32
 }
 
 /// A segment, in DRAM.
@@ -199,7 +200,7 @@ impl Segments {
         lines: u32,
     ) -> Result<Known, PmError> {
         let least = (lines + 1).max(MIN_LINES);
-        let usual = usual_lines(pool.len());
+        let usual = usual_lines(pool);
         let Some(index) = self.free.lock().pop() else {
             let capacity = u64::from(self.capacity()) * u64::from(usual) * LINE_BYTES;
             return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });
