@@ -41,10 +41,12 @@ impl Blot {
 pub enum Seen {
     /// The pool or the index does not open, or the check fails.
     Found,
-    /// All answers agree; of the records so many are missing or changed.
+    /// All answers agree.
     Agreed {
-        /// How many.
+        /// Records that are missing.
         lost: usize,
+        /// Those that nobody wrote, with other values or keys.
+        changed: usize,
     },
     /// The check passes, and two answers differ.
     Missed(String),
@@ -164,9 +166,10 @@ fn look<K: Key + Debug, V: Value + PartialEq>(
     match agree(&index, checked, &keys) {
         Err(difference) => Seen::Missed(difference),
         Ok(found) => {
-            let lost = written.iter().filter(|(key, value)| found.get(key) != Some(value)).count();
-            let strange = found.keys().filter(|key| !written.contains_key(key)).count();
-            Seen::Agreed { lost: lost + strange }
+            let lost = written.keys().filter(|key| !found.contains_key(key)).count();
+            let changed =
+                found.iter().filter(|(key, value)| written.get(key) != Some(value)).count();
+            Seen::Agreed { lost, changed }
         }
     }
 }

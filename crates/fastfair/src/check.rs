@@ -17,7 +17,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// Every leaf: keys ascending, greater than the low and than every key before, each found by a
     /// lookup; no dead entries where the leaf says that it is whole. The inner nodes know leaves of
-    /// the list only, in its order, by their lows, and all that follow a whole leaf.
+    /// the list only, in its order, by their lows, and all that follow a whole leaf; they have no more
+    /// separators than they count.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first leaf that is wrong.
@@ -28,6 +29,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn check_inner(&self) -> Result<u64, IndexError> {
         let pm = self.pm();
+        self.visit_nodes(&mut |node| self.check_padding(node))?;
         let mut known = self.known_leaves()?.into_iter().peekable();
         let mut records = 0;
         let mut greatest: Option<K> = None;

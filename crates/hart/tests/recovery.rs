@@ -138,3 +138,34 @@ fn an_index_is_read_and_recovered_but_never_written() {
     assert_eq!(hart.check().expect("whole"), 200);
     assert!(std::fs::read(&path).expect("read") == before, "the file was written");
 }
+
+/// What a shutdown saves, and what an opening has in DRAM, is of the records there are, not of those
+/// there once were.
+#[test]
+fn an_index_that_has_shrunk_closes_small_and_opens_small() {
+    const RECORDS: u64 = 60_000;
+    let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let kept = |n: u64| n.is_multiple_of(100);
+    let pool = Arc::new(Pool::emulated(64 << 20).expect("a pool"));
+    let hart = Hart::<u64, u64, Mapped, 56, 1>::create(&pool, "shrunk").expect("created");
+    for n in 0..RECORDS {
+        assert!(hart.insert(&key(n), &n).expect("room"));
+    }
+    let most = hart.stats().expect("sound").dram_bytes;
+    for n in (0..RECORDS).filter(|&n| !kept(n)) {
+        assert_eq!(hart.remove(&key(n)), Ok(Some(n)));
+    }
+    let nodes = hart.stats().expect("sound").inners;
+    let before = pool.used_bytes();
+    hart.close().expect("closed");
+    let grown = pool.used_bytes() - before;
+    // A node has 2080 bytes at most, and some pages are in use in part.
+    assert!(grown <= nodes * 2080 + (256 << 10), "{grown} bytes for {nodes} nodes");
+    assert!(grown <= 1 << 20, "{grown} bytes for {} records", RECORDS / 100);
+    let hart = Hart::<u64, u64, Mapped, 56, 1>::open(&pool, "shrunk").expect("opened");
+    assert!(hart.recovery_report().from_image);
+    assert_eq!(hart.check(), Ok(RECORDS / 100));
+    let least = hart.stats().expect("sound").dram_bytes;
+    assert!(most - least > most / 4, "{least} bytes of DRAM, {most} with all records");
+    (0..RECORDS).for_each(|n| assert_eq!(hart.get(&key(n)), Ok(kept(n).then_some(n))));
+}

@@ -25,6 +25,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.known_leaves_of(self.top()?, &mut |_| Ok(()))
     }
 
+    /// The prefixes that no separator has are not less than any key's, as searches count on.
+    pub(crate) fn check_padding(&self, child: Child) -> Result<(), PmError> {
+        let node = self.node(child)?;
+        let rest = &node[self.children(node) - 1..INNER];
+        if rest.iter().all(|word| self.pm().load_word(word) == u64::MAX) {
+            return Ok(());
+        }
+        let what = "more separators than an inner node counts";
+        Err(PmError::Corrupt { what, offset: child.offset() })
+    }
+
     fn known_leaves_of(
         &self,
         top: Child,

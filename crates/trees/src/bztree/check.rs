@@ -151,6 +151,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if inner.status(&self.mwcas)?.is_frozen() {
             return Err(corrupt("an inner node is frozen", offset));
         }
+        if !inner.is_padded(self.pm())? {
+            return Err(corrupt("more separators than an inner node counts", offset));
+        }
         let fan = inner.fan(&self.mwcas)?;
         let mut below = low;
         for separator in &fan.separators {

@@ -119,6 +119,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         }
     }
 
+    /// Whether the heads that no separator has are greater than any key's, as searches count on.
+    pub(super) fn is_padded(&self, pm: &impl Medium) -> Result<bool, PmError> {
+        let rest = self.heads().get(self.separators(pm)?..).unwrap_or(&[]);
+        Ok(rest.iter().all(|word| pm.load_word(word) == u64::MAX))
+    }
+
     fn heads(&self) -> &'p [PmU64] {
         &self.words[HEADS..Self::CHILDREN]
     }
