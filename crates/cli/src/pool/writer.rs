@@ -131,10 +131,10 @@ pub(crate) struct ContinuerArgs {
 
 /// Waits until standard input ends, and lets the process go on.
 pub(crate) fn continue_later(args: &ContinuerArgs) -> Result<(), CliError> {
-    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    let ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     if let Some(process) = Pid::from_raw(args.process) {
         // If it is gone there is nothing to go on.
         let _ = kill_process(process, Signal::CONT);
     }
-    Ok(())
+    ended.map(drop).map_err(CliError::Pipe)
 }
