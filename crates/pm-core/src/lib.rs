@@ -88,7 +88,7 @@ pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced}
 pub use mode::{Durability, FlushInstruction};
 #[doc(hidden)]
 pub use pool::forge_checksums;
-pub use pool::{IndexEntry, IndexId, Pool, PoolOptions, RecoveryScope};
+pub use pool::{IndexEntry, IndexId, Pool, PoolOptions, RecoveryPass, RecoveryScope};
 pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.

@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
-use super::{Ahead, Backing, PAGE, Region};
+use super::{Ahead, Backing, Mapping, PAGE, Region};
 
 /// Alignment of a mapped file: huge pages fit.
 const HUGE: usize = 2 << 20;
@@ -74,7 +74,8 @@ impl Region {
         // SAFETY: `lead` is at most `page + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
         let backing = Backing::Map { start, len };
-        let region = Self { base, capacity, backing, ahead: Ahead::of_mapping() };
+        let mapping = Some(Mapping::new(base));
+        let region = Self { base, capacity, backing, ahead: Ahead::of_mapping(), mapping };
         // SAFETY: `lead` is at least a page.
         let prefix = unsafe { base.sub(page) };
         // SAFETY: the page belongs to this mapping, and nothing uses it yet.
@@ -88,6 +89,14 @@ impl Region {
         // SAFETY: as above; the page is anonymous and private, as this advice demands.
         unsafe { sys::wipe_on_fork(prefix, page) }
         Ok(region)
+    }
+
+    /// Lets go of the pages of a shared mapping, which the kernel finds again in the file.
+    pub(crate) fn let_go(&self, kind: MapKind) {
+        if kind == MapKind::Shared && self.mapping.is_some() {
+            // SAFETY: the usable bytes are mapped, in this way, from a file.
+            unsafe { sys::let_go(self.base, self.len()) }
+        }
     }
 
     /// Whether `len` bytes of the file can be mapped in this way.
@@ -123,17 +132,24 @@ impl Region {
         }
         // SAFETY: `from` is within the region.
         let target = unsafe { self.base.add(from) };
-        // SAFETY: the target is a part of this region's own reservation that is not usable yet, so
-        // nothing is borrowed from it and replacing it disturbs nobody.
-        unsafe {
-            rustix::mm::mmap(
-                target.as_ptr().cast(),
-                end - from,
-                ProtFlags::READ | ProtFlags::WRITE,
-                kind.flags()? | MapFlags::FIXED,
-                fd,
-                from as u64,
-            )
+        let map = || {
+            // SAFETY: the target is a part of this region's own reservation that is not usable yet,
+            // so nothing is borrowed from it and replacing it disturbs nobody.
+            unsafe {
+                rustix::mm::mmap(
+                    target.as_ptr().cast(),
+                    end - from,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    kind.flags()? | MapFlags::FIXED,
+                    fd,
+                    from as u64,
+                )
+            }
+            .map(|_| ())
+        };
+        match &self.mapping {
+            Some(mapping) => mapping.extend(end, map),
+            None => map(),
         }?;
         if huge {
             // SAFETY: the range was just mapped.
