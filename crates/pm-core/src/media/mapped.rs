@@ -126,6 +126,7 @@ impl Mapped {
     /// What has reached the disk at least, page by page, of a pool whose write-back is
     /// [made to fail](Self::fail_write_back_after). For tests.
     #[doc(hidden)]
+    #[must_use]
     pub fn disk_image(&self) -> Option<Vec<u64>> {
         match self.slow.as_deref() {
             Some(Slow::Msync(writeback)) => writeback.disk_image(),

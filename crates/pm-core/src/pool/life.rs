@@ -33,6 +33,7 @@ impl<'p, M: Medium> RecoveryScope<'p, M> {
 
 /// Lets a thread take part in another one's recovery.
 #[derive(Debug)]
+#[must_use]
 pub struct RecoveryPass<'p, M: Medium> {
     pool: &'p Pool<M>,
 }
