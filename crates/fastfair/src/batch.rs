@@ -127,6 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.locate_many(&keys, &mut ways);
         let mut next = 0;
         while next < keys.len() {
+            self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self);
             let mut results = Vec::with_capacity(keys.len() - next);
             while next < keys.len() {

@@ -84,7 +84,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             return Err(error);
         } // P2
-        clear_mark(&self.pool, root)?; // P3: LIN, DUR
+        if let Err(lost) = clear_mark(&self.pool, root) {
+            if load.discard().is_ok() {
+                change.done();
+            }
+            return Err(lost.into());
+        } // P3: LIN, DUR
         load.finished = true;
         let loaded = load.loaded;
         drop(load);
@@ -219,8 +224,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// discards.
     fn discard(&mut self) -> Result<(), PmError> {
         self.finished = true;
-        self.tree.discard_unfinished_load()?;
-        clear_mark(&self.tree.pool, self.tree.root()?)
+        let tree = self.tree;
+        tree.pool.complete(|| {
+            tree.discard_unfinished_load()?;
+            clear_mark(&tree.pool, tree.root()?)
+        })
     }
 
     fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {

@@ -53,6 +53,9 @@ impl<M: Medium> Drop for Change<'_, M> {
             // not be set any more.
             self.unfinished.store(true, Relaxed);
             self.pm.store_word(self.state, state.in_era(0).into_word());
+            if self.pm.is_poisoned() {
+                self.pm.keep_stores(); // in memory alone: true of what readers see
+            }
         }
     }
 }

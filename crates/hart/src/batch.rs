@@ -135,6 +135,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             incoming.iter().map(|r| self.lock_of(r.probe.hash()).begin_read(pm)).collect();
         let mut places = Vec::with_capacity(incoming.len());
         self.locate_many(incoming.iter().map(|record| record.key), &mut places);
+        self.pm().keep_stores(); // what is done is done
         let mut stage = Stage::new(self);
         let mut results = Vec::with_capacity(incoming.len());
         for ((record, place), version) in incoming.iter().zip(&places).zip(versions) {

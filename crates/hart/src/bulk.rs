@@ -184,6 +184,8 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if let Some((slot, bits)) = self.line.take() {
             let line = self.tree.change_live(slot, Rmw::Or(bits))?;
             self.flushed(line);
+            // Nobody sees it before P3, and until then the mark takes it back.
+            self.tree.pm().keep_stores();
         }
         Ok(())
     }
@@ -205,7 +207,10 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
         pm.fence(flushed)?;
         self.finished = true; // what follows decides
-        mark(&tree.pool, self.root, 0)?; // LIN, DUR
+        if let Err(lost) = mark(&tree.pool, self.root, 0) {
+            self.finished = false; // the mark stands
+            return Err(lost.into());
+        } // LIN, DUR
         for (entry, built) in self.built.drain(..) {
             tree.directory.mark(entry);
             tree.nodes.install(pm, tree.directory.root(entry), &built);
@@ -233,7 +238,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
     fn drop(&mut self) {
         if !self.finished {
             // If this fails (the medium does), the mark stands and the next opening discards.
-            let _ = self.take_back();
+            let pool = &*self.tree.pool;
+            let _ = pool.complete(|| self.take_back());
         }
     }
 }

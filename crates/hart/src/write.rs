@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use pmindex_art::{Spot, Way};
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
+use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
@@ -191,8 +191,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
-        self.chunks.release_record(&self.pool, slot, line, record_words::<K>())?;
-        self.release_objects(objects)?;
+        let released = self
+            .chunks
+            .release_record(&self.pool, slot, line, record_words::<K>())
+            .and_then(|()| self.release_objects(objects));
+        DurabilityLost::after_the_write(released)?;
         drop(guard);
         Ok(Some(value))
     }
@@ -316,7 +319,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let stored = pm.flush_words(words_of(cell));
         pm.fence(stored)?; // DUR
         let value = Records::<K, V, M, PREFIX>::value_out_of_line(old);
-        self.release_objects(Objects { key: None, value })
+        DurabilityLost::after_the_write(self.release_objects(Objects { key: None, value }))
     }
 }
 
@@ -443,7 +446,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
     #[cold]
     fn drop(&mut self) {
         // If this fails (the medium does), the next opening takes back what is not live.
-        let _ = self.take_back();
+        let _ = self.tree.pool.complete(|| self.take_back());
     }
 }
 

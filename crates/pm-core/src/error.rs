@@ -12,6 +12,20 @@ use crate::mode::{Durability, FlushInstruction};
 #[error("a write-back failed, or the pool is open for reading only: it acknowledges no write")]
 pub struct DurabilityLost;
 
+impl DurabilityLost {
+    /// The outcome of tidying up after a write that is durable already: a disk that fails only then
+    /// does not make it undone, so it is acknowledged.
+    ///
+    /// # Errors
+    /// Those of `tidied` but [`PmError::DurabilityLost`].
+    pub fn after_the_write(tidied: Result<(), PmError>) -> Result<(), PmError> {
+        match tidied {
+            Err(PmError::DurabilityLost(_)) => Ok(()),
+            other => other,
+        }
+    }
+}
+
 /// What an operation on an open pool can fail with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -90,7 +90,9 @@ pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 #[doc(hidden)]
 pub use pool::forge_checksums;
-pub use pool::{Claim, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryScope};
+pub use pool::{
+    Claim, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryPass, RecoveryScope,
+};
 pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.

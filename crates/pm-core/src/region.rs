@@ -13,6 +13,7 @@
 //! disturb its parent, at no cost to anyone.
 
 mod ahead;
+mod cut;
 mod huge;
 mod mapping;
 
@@ -31,6 +32,7 @@ use crate::media::TracedInner;
 use crate::sys;
 
 use ahead::Ahead;
+pub(crate) use cut::Mapping;
 pub(crate) use huge::Found;
 pub(crate) use mapping::MapKind;
 
@@ -50,6 +52,8 @@ pub(crate) struct Region {
     capacity: usize,
     backing: Backing,
     ahead: Ahead,
+    /// How far a file is mapped, for who may have to cut the region off it.
+    mapping: Option<Arc<Mapping>>,
 }
 
 /// Who gives the memory back, and how.
@@ -107,6 +111,7 @@ impl Region {
             capacity: len,
             backing: Backing::Map { start, len: total.into() },
             ahead: Ahead::of_mapping(),
+            mapping: None,
         };
         region.advise_huge();
         region.set_len(len);
@@ -125,7 +130,8 @@ impl Region {
         let Some(start) = NonNull::new(start) else { handle_alloc_error(Self::heap_layout(len)) };
         // SAFETY: the allocation is `PAGE + len` bytes long.
         let base = unsafe { start.add(PAGE) };
-        let region = Self { base, capacity: len, backing: Backing::Heap, ahead: Ahead::default() };
+        let (backing, ahead) = (Backing::Heap, Ahead::default());
+        let region = Self { base, capacity: len, backing, ahead, mapping: None };
         region.set_len(len);
         region
     }
@@ -135,13 +141,18 @@ impl Region {
         let memory = space.memory();
         let (base, capacity) = (memory.base, memory.capacity);
         let backing = Backing::Lent(Arc::clone(space));
-        let region = Self { base, capacity, backing, ahead: Ahead::default() };
+        let region = Self { base, capacity, backing, ahead: Ahead::default(), mapping: None };
         region.set_len(space.file_len() as usize);
         region
     }
 
     fn heap_layout(len: usize) -> Layout {
         Layout::from_size_align(len + PAGE, PAGE).expect("region size fits isize")
+    }
+
+    /// What is mapped from a file.
+    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
+        self.mapping.as_ref()
     }
 
     /// Usable bytes. 0 in a forked child, if the memory is shared with the parent.
@@ -310,6 +321,9 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         self.ahead.stop();
+        if let Some(mapping) = &self.mapping {
+            mapping.end();
+        }
         match &self.backing {
             Backing::Heap => {
                 // SAFETY: the allocation starts a page before the base.

@@ -153,6 +153,7 @@ impl<M: Medium> Mwcas<M> {
                 }
                 State::Committed => {
                     self.finish(action)?;
+                    pm.keep_stores(); // the outcome is durable
                     self.give_back(action);
                     return Ok(Progress::Done(Some(status.stamp)));
                 }
@@ -266,6 +267,9 @@ impl<M: Medium> Mwcas<M> {
                 all = all.and(self.pool.pm().flush(self.word_at(line)?));
             }
         }
+        // No read shows what is not durable, so nothing need be taken back if this fails; and what
+        // this thread has stored may be another's operation, which is.
+        self.pool.pm().keep_stores();
         let durable = self.pool.pm().fence(all)?;
         if let Some(upto) = horizon {
             self.note_horizon(upto);

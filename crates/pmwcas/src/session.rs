@@ -16,7 +16,9 @@ use core::fmt;
 use core::mem::take;
 
 use parking_lot::MutexGuard;
-use pmindex_core::{Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved};
+use pmindex_core::{
+    DurabilityLost, Durable, Flushed, Guard, Medium, Op, PPtr, PmError, PmU64, Reserved,
+};
 
 use crate::descriptor::Descriptor;
 use crate::drive::Action;
@@ -26,6 +28,7 @@ use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
 use crate::recycle::RecyclerId;
 use crate::settle::LookAt;
+use crate::status::{State, Status};
 use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
@@ -176,7 +179,13 @@ impl<'m, M: Medium> Session<'m, M> {
         );
         let carried = carried.map(|(_, carried)| carried);
         let action = Action { slot, number, seq, entries, carried, claimed, own: true };
-        let stamp = self.drive_own(&action)?;
+        let stamp = match self.drive_own(&action) {
+            Err(PmError::DurabilityLost(lost)) => {
+                self.refuse(&action, lost)?;
+                self.drive_own(&action)?
+            }
+            driven => driven?,
+        };
         self.local.open.pop();
         if let Some(stamp) = stamp {
             self.note_lines(&prepared.entries, carried.as_ref(), stamp);
@@ -188,9 +197,29 @@ impl<'m, M: Medium> Session<'m, M> {
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
         self.local.entries = take(&mut prepared.entries);
         if mwcas.durable_horizon() != horizon || self.local.free.len() * 2 < self.per_partition() {
-            self.reclaim()?;
+            DurabilityLost::after_the_write(self.reclaim())?;
         }
         Ok(stamp.is_some())
+    }
+
+    /// Ends an operation whose fence failed, unless another thread has made it durable and committed it.
+    /// In memory alone: of a pool that lost its disk nothing else is left.
+    #[cold]
+    fn refuse(&self, action: &Action<'_>, lost: DurabilityLost) -> Result<(), PmError> {
+        let (pm, cell) = (self.mwcas.pool.pm(), action.slot.status());
+        loop {
+            let word = pm.load(cell);
+            let status = Status::unpack(word);
+            match status.state {
+                State::Committed if status.is_of(action.seq) => return Ok(()),
+                State::Undecided | State::Succeeded if status.is_of(action.seq) => {
+                    if pm.cas(cell, word, status.to(State::Failed, 0).pack()).is_ok() {
+                        return Err(lost.into());
+                    }
+                }
+                _ => return Err(lost.into()),
+            }
+        }
     }
 
     /// What the operation carries in its one line; a record that does not fit there is flushed before,

@@ -241,6 +241,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let mut next = 0;
         while next < probes.len() {
+            self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
@@ -275,6 +276,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut next = 0;
         while next < probes.len() {
             let first = next;
+            self.pm().keep_stores(); // what is done is done
             let mut stage = BufferStage::new(self, buffering, probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {

@@ -437,9 +437,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
             let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
             let pool = &self.tree.pool;
-            if let Ok(Some(unmarked)) = discard_unfinished(pool, self.root, &self.head, limit) {
-                let _ = pool.pm().fence(unmarked); // durable before: records that are to stay
-            }
+            let _ = pool.complete(|| -> Result<(), PmError> {
+                if let Some(unmarked) = discard_unfinished(pool, self.root, &self.head, limit)? {
+                    pool.pm().fence(unmarked)?; // durable before: records that are to stay
+                }
+                Ok(())
+            });
         }
     }
 }

@@ -194,6 +194,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[cold]
     #[inline(never)]
     fn rebuild_all(&self) -> Result<(), IndexError> {
+        let _recovery = self.pool.recovery();
         while self.rebuild_step()? {}
         while self.backup.step(self.pm()) {}
         Ok(())
@@ -217,6 +218,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if self.is_ready() {
             return Ok(false);
         }
+        let _recovery = self.pool.recovery();
         let started = Instant::now();
         if self.buffering().is_some_and(|buffering| buffering.log.recover_step()) {
             rebuild.report.elapsed += started.elapsed();

@@ -176,6 +176,12 @@ impl<M: Medium> Drop for Op<'_, M> {
         if self.step != Step::Finished && self.roll().is_err() {
             // The pool acknowledges nothing any more; recovery will decide these tickets.
             self.state.abandoned = true;
+            for entry in &mut self.state.entries {
+                decide(self.pool, entry);
+                if matches!(entry.role, Role::Freed | Role::Retired) && entry.live {
+                    self.pool.stay(entry.block); // who recovers in memory may free it
+                }
+            }
         }
     }
 }

@@ -74,7 +74,7 @@ impl<M: Medium> Pool<M> {
     /// # Cost
     /// No flush, no fence.
     pub fn op(&self) -> Result<Op<'_, M>, PmError> {
-        self.check_writable()?;
+        self.check_may_write()?;
         let (index, slot, state) = self.claim()?;
         let words = self.slot_words(index)?;
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })

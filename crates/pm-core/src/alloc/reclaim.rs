@@ -144,7 +144,7 @@ impl<M: Medium> Pool<M> {
     /// # Cost
     /// A fence, and one more per four empty slabs.
     pub fn trim(&self) -> Result<(), PmError> {
-        self.check_writable()?;
+        self.check_may_write()?;
         self.reclaim(None)
     }
 

@@ -28,7 +28,7 @@ impl<M: Medium> Pool<M> {
         dest: &PmCell<PPtr<T>>,
         init: impl FnOnce(&T),
     ) -> Result<PPtr<T>, PmError> {
-        self.check_writable()?;
+        self.check_may_write()?;
         let class = const { class_of(size_of::<T>() as u64, align_of::<T>() as u64) };
         let (block, offset) = match class.and_then(|class| self.take_attached(class)) {
             Some(found) => found,
@@ -71,7 +71,7 @@ impl<M: Medium> Pool<M> {
         ptr: PPtr<T>,
     ) -> Result<(), PmError> {
         const DEAD: &str = "a freed pointer that leads to no live block";
-        self.check_writable()?;
+        self.check_may_write()?;
         let offset = ptr.offset();
         let block = match self.heap.known_page(offset) {
             Some(Page::Slab(slab)) => {

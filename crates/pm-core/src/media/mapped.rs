@@ -2,8 +2,7 @@
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, fence as cpu_fence};
-use std::sync::Arc;
+use core::sync::atomic::fence as cpu_fence;
 
 use crate::arch::{self, Level};
 use crate::cell::{PmType, PmU64, words_of};
@@ -11,8 +10,8 @@ use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
-use super::writeback::{Slow, WriteBack};
-use super::{Durable, Flushed, Medium, Rmw, sealed::Sealed};
+use super::writeback::{Cutter, Slow, WriteBack};
+use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 
 /// What a flush and a fence do: one byte, at which each of them looks once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,10 +62,11 @@ impl Mapped {
         }
     }
 
-    /// The same, of a file above a drive that may cache what it is given.
-    pub(crate) fn above(mut self, drive: DriveCache) -> Self {
+    /// The same, of a file above a drive that may cache what it is given. If that fails, `cutter` cuts
+    /// the mapping off the file, and only who holds `permit` may still write.
+    pub(crate) fn above(mut self, drive: DriveCache, cutter: Cutter, permit: Permit) -> Self {
         if let Some(Slow::Msync(writeback)) = self.slow.as_deref_mut() {
-            *writeback = WriteBack::new(drive);
+            *writeback = WriteBack::new(drive).with_cutter(cutter, permit);
         }
         self
     }
@@ -97,9 +97,9 @@ impl Mapped {
         self.instruction
     }
 
-    /// The medium of a private copy of a file: fences fail but while `recovering` is not 0.
-    pub(crate) fn private(instruction: FlushInstruction, recovering: Arc<AtomicU32>) -> Self {
-        let slow = Some(Box::new(Slow::Private { recovering }));
+    /// The medium of a private copy of a file: fences fail but for who holds `permit`.
+    pub(crate) fn private(instruction: FlushInstruction, permit: Permit) -> Self {
+        let slow = Some(Box::new(Slow::Private { permit }));
         Self { slow, ..Self::new(Durability::Msync, instruction) }
     }
 
@@ -120,6 +120,30 @@ impl Mapped {
     pub fn fail_write_back_after(&self, succeed: u64) {
         if let Some(Slow::Msync(writeback)) = self.slow.as_deref() {
             writeback.fail_after(succeed);
+        }
+    }
+
+    /// What has reached the disk at least, page by page, of a pool whose write-back is
+    /// [made to fail](Self::fail_write_back_after). For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn disk_image(&self) -> Option<Vec<u64>> {
+        match self.slow.as_deref() {
+            Some(Slow::Msync(writeback)) => writeback.disk_image(),
+            _ => None,
+        }
+    }
+
+    /// The write-back whose fences may fail, with what was stored before each of them.
+    #[inline(always)]
+    fn write_back(&self) -> Option<&WriteBack> {
+        if self.way != Way::Slow {
+            return None;
+        }
+        core::hint::cold_path();
+        match self.slow.as_deref() {
+            Some(Slow::Msync(writeback)) => Some(writeback),
+            _ => None,
         }
     }
 
@@ -154,22 +178,41 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn store_word(&self, cell: &PmU64, value: u64) {
+        if let Some(writeback) = self.write_back() {
+            return writeback.store(cell, value);
+        }
         cell.atomic().store(value, Release);
     }
 
     #[inline(always)]
     fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64> {
-        cell.atomic().compare_exchange(current, new, AcqRel, Acquire)
+        let found = cell.atomic().compare_exchange(current, new, AcqRel, Acquire);
+        if found.is_ok()
+            && let Some(writeback) = self.write_back()
+        {
+            writeback.changed(cell, current, new, u64::MAX);
+        }
+        found
     }
 
     #[inline(always)]
     fn rmw_word(&self, cell: &PmU64, op: Rmw) -> u64 {
-        match op {
+        let old = match op {
             Rmw::Add(n) => cell.atomic().fetch_add(n, AcqRel),
             Rmw::Or(bits) => cell.atomic().fetch_or(bits, AcqRel),
             Rmw::And(mask) => cell.atomic().fetch_and(mask, AcqRel),
             Rmw::Swap(value) => cell.atomic().swap(value, AcqRel),
+        };
+        if let Some(writeback) = self.write_back() {
+            let (new, mask) = match op {
+                Rmw::Add(n) => (old.wrapping_add(n), u64::MAX),
+                Rmw::Or(bits) => (old | bits, bits),
+                Rmw::And(mask) => (old & mask, !mask),
+                Rmw::Swap(value) => (value, u64::MAX),
+            };
+            writeback.changed(cell, old, new, mask);
         }
+        old
     }
 
     #[inline(always)]
@@ -214,6 +257,25 @@ impl Medium for Mapped {
 
     fn is_poisoned(&self) -> bool {
         self.slow.as_ref().is_some_and(|slow| slow.is_poisoned())
+    }
+
+    #[inline(always)]
+    fn may_write(&self) -> bool {
+        self.write_back().is_none_or(WriteBack::may_write)
+    }
+
+    #[inline(always)]
+    fn keep_stores(&self) {
+        if let Some(writeback) = self.write_back() {
+            writeback.keep_stores();
+        }
+    }
+
+    fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+        match self.write_back() {
+            Some(writeback) => writeback.sync_apart(sync),
+            None => sync(),
+        }
     }
 
     #[inline(always)]
@@ -269,6 +331,9 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn write_words(&self, dst: &[PmU64], src: &[u64]) {
+        if let Some(writeback) = self.write_back() {
+            return dst.iter().zip(src).for_each(|(cell, &word)| writeback.store(cell, word));
+        }
         arch::write_words(dst, src);
     }
 

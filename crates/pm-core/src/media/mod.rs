@@ -7,8 +7,10 @@
 
 pub(crate) mod counting;
 mod mapped;
+mod permit;
 mod token;
 pub(crate) mod traced;
+mod undo;
 mod writeback;
 
 use core::cmp::Ordering;
@@ -20,9 +22,11 @@ use crate::line::for_each_line_in;
 
 pub use counting::{Counting, Counts};
 pub use mapped::Mapped;
+pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};
 pub(crate) use traced::Inner as TracedInner;
 pub use traced::Traced;
+pub(crate) use writeback::Cutter;
 
 /// An atomic read-modify-write of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +73,9 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn flush_words(&self, words: &[PmU64]) -> Flushed;
 
-    /// Waits until all this thread has flushed is durable. Fails only in `Msync` mode (the pool is
-    /// then poisoned: nothing later is acknowledged).
+    /// Waits until all this thread has flushed is durable. Fails only in `Msync` mode. The pool is
+    /// then poisoned: nothing later is acknowledged, nothing that is stored later reaches the file, and
+    /// what this thread stored since its last fence is taken back before this returns.
     #[track_caller]
     fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost>;
 
@@ -136,6 +141,24 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// Whether a fence failed, so that no later one succeeds.
     fn is_poisoned(&self) -> bool {
         false
+    }
+
+    /// Whether this thread may write: not after a fence failed, unless it
+    /// [recovers](crate::Pool::recovery).
+    #[inline(always)]
+    fn may_write(&self) -> bool {
+        true
+    }
+
+    /// What this thread has stored so far stays visible, whatever becomes of its next fence. A fence
+    /// that fails takes back what the thread stored since this, and since the fence before.
+    #[inline(always)]
+    fn keep_stores(&self) {}
+
+    /// Calls `sync`, which writes the whole file back, apart from every fence: the system reports a
+    /// failed write-back once, to whoever asks first. Its failure is that of a fence.
+    fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+        sync()
     }
 
     /// A point where a deterministic scheduler may run another thread. Nothing in production.

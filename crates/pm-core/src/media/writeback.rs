@@ -9,22 +9,42 @@
 //!
 //! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a
 //! file once, to whoever asks first, so a call that ran beside it could be told that all is well.
-//! After a failure the kernel may consider the pages clean, so no later success means anything: the
-//! pool is poisoned for good.
+//!
+//! # A disk that fails
+//!
+//! After a failed write-back the kernel may consider the pages clean, so no later success means
+//! anything: the pool is poisoned for good. Before the fence that failed, and any that waited for it,
+//! returns,
+//!
+//! 1. the mapping is cut off the file: what anybody stores from then on stays in this process, so the
+//!    file holds what a killed process leaves, and the disk any part of what was not yet fenced;
+//! 2. the thread takes back what it stored since its last fence ([`Undo`]): an operation that is refused
+//!    has changed nothing that can be seen. Every other thread does so in its own next fence, which is
+//!    refused too, under the locks that it holds.
+//!
+//! So the indexes can be read on, as they were when the last fence succeeded. What an operation of
+//! several fences has left half done, its index finishes in memory, with the permission of
+//! [recovery](crate::Pool::recovery): that reaches no disk, and opening the pool does it again.
 
 use core::cell::RefCell;
 use core::ops::Range;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
 
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
+use crate::region::Mapping;
 use crate::sys::{self, DriveCache};
+
+use super::Permit;
+use super::undo::Undo;
 
 thread_local! {
     /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
@@ -36,11 +56,11 @@ thread_local! {
 pub(crate) enum Slow {
     /// An ordinary file: see [`WriteBack`].
     Msync(WriteBack),
-    /// A private copy of a file that is open for reading only: order alone while somebody recovers,
-    /// a refusal at any other time, so that no write is acknowledged and lost.
+    /// A private copy of a file that is open for reading only: order alone for a thread that recovers,
+    /// a refusal for any other, so that no write is acknowledged and lost.
     Private {
-        /// Recoveries under way.
-        recovering: Arc<AtomicU32>,
+        /// What a thread that recovers holds.
+        permit: Permit,
     },
     /// Persistent memory through PMDK's library.
     #[cfg(feature = "libpmem")]
@@ -63,7 +83,7 @@ impl Slow {
     /// Whether a fence failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
-            Self::Msync(writeback) => writeback.state.lock().poisoned,
+            Self::Msync(writeback) => writeback.is_poisoned(),
             Self::Private { .. } => false,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => false,
@@ -76,7 +96,7 @@ impl Slow {
     pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
         match self {
             Self::Msync(writeback) => writeback.fence(),
-            Self::Private { recovering } if recovering.load(Acquire) > 0 => Ok(()),
+            Self::Private { permit } if permit.is_taken() => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => {
@@ -87,41 +107,121 @@ impl Slow {
     }
 }
 
+/// What cuts a mapping off its file.
+#[derive(Debug)]
+pub(crate) struct Cutter {
+    mapping: Arc<Mapping>,
+    file: OwnedFd,
+}
+
+impl Cutter {
+    /// Of a mapping of this file.
+    pub(crate) fn new(mapping: Arc<Mapping>, file: OwnedFd) -> Self {
+        Self { mapping, file }
+    }
+}
+
 /// The write-back of one medium.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     /// Tells the media of this process apart, those that are closed included.
     identity: u64,
     drive: DriveCache,
+    cutter: Option<Cutter>,
+    permit: Permit,
+    undo: Undo,
+    /// A write-back failed, and the mapping is cut off. Stored under `state`.
+    poisoned: AtomicBool,
     state: Mutex<State>,
     /// A round is over.
     round_over: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    poisoned: bool,
     /// The pages of the fences that wait for the next round: from the first to the last.
     waiting: Option<Range<usize>>,
     /// Rounds that were begun, and those that are over.
     begun: u64,
     over: u64,
-    /// Write-backs that still succeed before one fails, for tests.
-    succeed: Option<u64>,
+    /// The round that failed; none after it counts.
+    lost: Option<u64>,
+    /// For tests.
+    pretended: Option<Pretended>,
+}
+
+/// A disk that fails when a test says so.
+#[derive(Debug)]
+struct Pretended {
+    /// Write-backs that still succeed before one fails.
+    succeed: u64,
+    /// What was written back.
+    image: Vec<u64>,
 }
 
 impl WriteBack {
     /// Of memory that is mapped from the file above `drive`.
     pub(crate) fn new(drive: DriveCache) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let state = State { poisoned: false, waiting: None, begun: 0, over: 0, succeed: None };
-        let identity = NEXT.fetch_add(1, Relaxed);
-        Self { identity, drive, state: Mutex::new(state), round_over: Condvar::new() }
+        Self {
+            identity: NEXT.fetch_add(1, Relaxed),
+            drive,
+            cutter: None,
+            permit: Permit::new(),
+            undo: Undo::default(),
+            poisoned: AtomicBool::new(false),
+            state: Mutex::default(),
+            round_over: Condvar::new(),
+        }
+    }
+
+    /// Cuts the mapping off its file when a write-back fails; later only who holds `permit` writes.
+    pub(crate) fn with_cutter(self, cutter: Cutter, permit: Permit) -> Self {
+        Self { cutter: Some(cutter), permit, ..self }
     }
 
     /// Lets `succeed` more write-backs succeed and the next one fail, as if the device had.
     pub(crate) fn fail_after(&self, succeed: u64) {
-        self.state.lock().succeed = Some(succeed);
+        let mut image = Vec::new();
+        if let Some(cutter) = &self.cutter {
+            cutter.mapping.copy(None, &mut image);
+        }
+        self.state.lock().pretended = Some(Pretended { succeed, image });
+    }
+
+    /// What has reached the disk at least, if a test lets it [fail](Self::fail_after).
+    pub(crate) fn disk_image(&self) -> Option<Vec<u64>> {
+        self.state.lock().pretended.as_ref().map(|pretended| pretended.image.clone())
+    }
+
+    /// Whether a write-back failed.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Acquire)
+    }
+
+    /// Whether this thread may write.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.is_poisoned() || self.permit.is_taken()
+    }
+
+    /// See [`Medium::keep_stores`](super::Medium::keep_stores).
+    pub(crate) fn keep_stores(&self) {
+        self.undo.keep();
+    }
+
+    /// Stores a word, and notes what stood there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn store(&self, cell: &PmU64, value: u64) {
+        let old = cell.atomic().swap(value, AcqRel);
+        self.undo.note(cell, old, value, u64::MAX);
+    }
+
+    /// Notes that this thread has changed these bits of a word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn changed(&self, cell: &PmU64, old: u64, new: u64, bits: u64) {
+        self.undo.note(cell, old, new, bits);
     }
 
     /// Notes the pages of `words` for this thread's next fence.
@@ -143,18 +243,37 @@ impl WriteBack {
 
     /// Writes back what this thread noted.
     fn fence(&self) -> Result<(), DurabilityLost> {
-        let Some(pages) = self.take() else {
-            return if self.state.lock().poisoned { Err(DurabilityLost) } else { Ok(()) };
+        let pages = self.take();
+        let fenced = match &pages {
+            Some(pages) => self.write_back(pages),
+            None if self.is_poisoned() => Err(DurabilityLost),
+            None => Ok(()),
         };
+        match (&fenced, pages) {
+            (Ok(()), Some(pages)) => self.undo.forget(&pages),
+            (Ok(()), None) => {}
+            (Err(_), _) if self.permit.is_taken() => {
+                self.undo.keep();
+                return Ok(());
+            }
+            (Err(_), _) => {
+                let mapping = self.cutter.as_ref().map(|cutter| &cutter.mapping);
+                self.undo.take_back(|address| mapping?.word_at(address));
+            }
+        }
+        fenced
+    }
+
+    fn write_back(&self, pages: &Range<usize>) -> Result<(), DurabilityLost> {
         let mut state = self.state.lock();
         state.waiting = Some(match state.waiting.take() {
-            Some(others) => hull(&others, &pages),
-            None => pages,
+            Some(others) => hull(&others, pages),
+            None => pages.clone(),
         });
         // The round that is under way may have passed these pages already: the next one is theirs.
         let mine = state.begun + 1;
         loop {
-            if state.poisoned {
+            if state.lost.is_some_and(|lost| mine >= lost) {
                 return Err(DurabilityLost);
             }
             if state.over >= mine {
@@ -165,15 +284,53 @@ impl WriteBack {
                 continue;
             }
             let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
-            state.begun += 1;
-            let allowed = state.allow();
-            let synced = MutexGuard::unlocked(&mut state, || {
-                allowed.and_then(|()| msync(&pages)).and_then(|()| self.drive.flush())
-            });
-            state.poisoned |= synced.is_err();
-            state.over = state.begun;
-            self.round_over.notify_all();
+            let sync = || Ok(msync(&pages).and_then(|()| self.drive.flush())?);
+            let _ = self.round(&mut state, Some(&pages), sync);
         }
+    }
+
+    /// Runs a round, over these pages or all; none is under way. If it fails, the pool is poisoned.
+    fn round(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pages: Option<&Range<usize>>,
+        sync: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        state.begun += 1;
+        let allowed = state.allow();
+        let synced = MutexGuard::unlocked(state, || {
+            allowed?;
+            sync()
+        });
+        if synced.is_err() {
+            if let Some(Cutter { mapping, file }) = &self.cutter {
+                // If the kernel has no memory even for this, the pool is poisoned all the same.
+                let _ = mapping.cut(file);
+            }
+            state.lost = Some(state.begun);
+            self.poisoned.store(true, Release);
+        }
+        if let (Ok(()), Some(pretended), Some(cutter)) =
+            (&synced, &mut state.pretended, &self.cutter)
+        {
+            cutter.mapping.copy(pages, &mut pretended.image);
+        }
+        state.over = state.begun;
+        self.round_over.notify_all();
+        synced
+    }
+
+    /// See [`Medium::sync_apart`](super::Medium::sync_apart).
+    pub(crate) fn sync_apart(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        while state.begun > state.over {
+            self.round_over.wait(&mut state);
+        }
+        if self.is_poisoned() {
+            return Err(Errno::IO.into());
+        }
+        state.waiting = None; // the whole file is written back: theirs is among it
+        self.round(&mut state, None, sync)
     }
 
     /// This thread's pages of this medium.
@@ -197,9 +354,9 @@ fn msync(pages: &Range<usize>) -> Result<(), Errno> {
 
 impl State {
     /// Whether a test lets the next write-back succeed.
-    fn allow(&mut self) -> Result<(), Errno> {
-        if let Some(left) = &mut self.succeed {
-            *left = left.checked_sub(1).ok_or(Errno::IO)?;
+    fn allow(&mut self) -> io::Result<()> {
+        if let Some(pretended) = &mut self.pretended {
+            pretended.succeed = pretended.succeed.checked_sub(1).ok_or(Errno::IO)?;
         }
         Ok(())
     }

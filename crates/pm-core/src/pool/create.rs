@@ -24,17 +24,15 @@
 //! superblock. Of a pool that was closed only the superblock may not be durable, if the process died
 //! in closing it.
 
-use core::sync::atomic::Ordering::Release;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::AtomicBool;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::alloc::Heap;
 use crate::arch;
 use crate::error::{OpenError, OpenFault, PmError};
-use crate::media::{Counting, Mapped, Medium, Traced};
+use crate::media::{Counting, Mapped, Medium, Permit, Traced};
 use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
@@ -61,8 +59,8 @@ pub(super) struct Ground {
     pub(super) dirty_shutdowns: u64,
     pub(super) origin: Origin,
     pub(super) backing: Option<Backing>,
-    /// Starts at 1: opening is recovery.
-    pub(super) recovering: Arc<AtomicU32>,
+    /// What a thread holds that recovers.
+    pub(super) permit: Permit,
 }
 
 impl Ground {
@@ -70,8 +68,8 @@ impl Ground {
         let durability = if emulated { Durability::Flush } else { Durability::Volatile };
         let (path, origin) = (MEMORY.into(), Origin::Memory);
         let (dirty_shutdowns, backing) = (0, None);
-        let recovering = Arc::new(AtomicU32::new(1));
-        Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, recovering }
+        let permit = Permit::new();
+        Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, permit }
     }
 
     /// S0. Not for a medium that survives no power failure.
@@ -221,7 +219,6 @@ impl<M: Medium> Pool<M> {
         let magic = Superblock::write_magic(&pool.medium, &pool.region, durable)?;
         pool.medium.fence(magic)?; // DUR(create)
         pool.load_directory()?;
-        pool.recovering.store(0, Release);
         Ok(pool)
     }
 
@@ -230,6 +227,7 @@ impl<M: Medium> Pool<M> {
         medium: M,
         opts: &PoolOptions,
     ) -> Result<Self, OpenFault> {
+        let _opening = opts.read_only.then(|| ground.permit.take()); // it is recovery
         let found = Superblock::read(&medium, &ground.region)?;
         let superblock = found.superblock;
         let was_clean = superblock.clean && !found.damaged;
@@ -254,7 +252,6 @@ impl<M: Medium> Pool<M> {
         })?; // durable before: recovery
         pool.recover_heap()?;
         pool.load_directory()?;
-        pool.recovering.store(0, Release);
         Ok(pool)
     }
 
@@ -302,7 +299,7 @@ impl<M: Medium> Pool<M> {
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,
-            recovering: ground.recovering,
+            permit: ground.permit,
             ended: AtomicBool::new(false),
             backing: ground.backing,
         })

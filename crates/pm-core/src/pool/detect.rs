@@ -45,7 +45,8 @@ pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> M
     if file.kind == FileKind::Device || kind == MapKind::Sync {
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }
-    ordinary_file(file.fd().and_then(sys::memory_file_system), opts.write_back)
+    let in_memory = file.fd().and_then(sys::memory_file_system);
+    ordinary_file(in_memory.filter(|_| !opts.as_on_disk), opts.write_back)
 }
 
 fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {

@@ -253,6 +253,14 @@ impl PoolFile {
         }
     }
 
+    /// Lets go of what is in memory of the file and need not be written: later it is read from the
+    /// medium.
+    pub(super) fn forget_cached(&self) {
+        if let Handle::Os(fd) = &self.handle {
+            sys::forget_cached(fd.as_fd());
+        }
+    }
+
     /// Reads bytes from the start of the file; fewer if it is shorter.
     pub(super) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let fd = match &self.handle {

@@ -31,7 +31,7 @@ impl<M: Medium> Pool<M> {
     /// # Durability
     /// Durable on return, and before any of the new space is used.
     pub fn grow(&self, size: u64) -> Result<u64, PmError> {
-        self.check_writable()?;
+        self.check_may_write()?;
         let growing = self.pm().lock(&self.growing);
         let (old, shape) = {
             let found = self.pm().lock(&self.superblock);

@@ -1,25 +1,48 @@
 //! Facts about an open pool, and its end.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::path::Path;
 
 use crate::error::{DurabilityLost, PmError};
-use crate::media::Medium;
+use crate::media::{Medium, Permitted};
 use crate::mode::Durability;
 
 use super::Pool;
 use super::describe::Origin;
 
-/// An index's recovery is under way: see [`Pool::recovery`].
+/// This thread recovers an index: see [`Pool::recovery`]. It is the thread's own:
+///
+/// ```compile_fail,E0277
+/// fn elsewhere(pool: &pmindex_core::Pool) {
+///     let scope = pool.recovery();
+///     std::thread::scope(|threads| threads.spawn(move || drop(scope)).join());
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "recovery ends when this is dropped"]
 pub struct RecoveryScope<'p, M: Medium> {
     pool: &'p Pool<M>,
+    _permitted: Permitted,
 }
 
-impl<M: Medium> Drop for RecoveryScope<'_, M> {
-    fn drop(&mut self) {
-        self.pool.recovering.fetch_sub(1, Release);
+impl<'p, M: Medium> RecoveryScope<'p, M> {
+    /// Lets other threads take part in this recovery.
+    pub fn pass(&self) -> RecoveryPass<'p, M> {
+        RecoveryPass { pool: self.pool }
+    }
+}
+
+/// Lets a thread take part in another one's recovery.
+#[derive(Debug)]
+#[must_use]
+pub struct RecoveryPass<'p, M: Medium> {
+    pool: &'p Pool<M>,
+}
+
+impl<'p, M: Medium> RecoveryPass<'p, M> {
+    /// Declares that the calling thread recovers, too, until the scope is dropped.
+    pub fn enter(&self) -> RecoveryScope<'p, M> {
+        self.pool.recovery()
     }
 }
 
@@ -88,29 +111,64 @@ impl<M: Medium> Pool<M> {
         self.region.len() == 0
     }
 
-    /// Whether this pool may be changed. Every operation that writes asks first ([`Pool::op`] does,
-    /// for those that allocate); two loads.
+    /// Whether this thread may change this pool. Every operation that writes asks first, before it
+    /// stores anything: what the thread stored until then is not taken back when a fence fails.
     ///
     /// # Errors
-    /// [`PmError::ReadOnly`], [`PmError::Forked`], [`PmError::Damaged`].
+    /// [`PmError::ReadOnly`], [`PmError::Forked`], [`PmError::Damaged`]; [`PmError::DurabilityLost`]
+    /// after a failed write-back.
+    ///
+    /// # Cost
+    /// Some loads.
     #[inline]
     pub fn check_writable(&self) -> Result<(), PmError> {
-        if self.facts.read_only && self.recovering.load(Acquire) == 0 {
+        self.check_may_write()?;
+        self.medium.keep_stores();
+        Ok(())
+    }
+
+    /// As [`check_writable`](Self::check_writable), in the middle of an operation.
+    #[inline]
+    pub(crate) fn check_may_write(&self) -> Result<(), PmError> {
+        if self.facts.read_only && !self.permit.is_taken() {
             return Err(PmError::ReadOnly);
         }
         if self.is_forked() {
             return Err(PmError::Forked);
         }
+        if !self.medium.may_write() {
+            return Err(DurabilityLost.into());
+        }
         // The private copy of a pool that is open for reading only may be written.
         if self.facts.read_only { Ok(()) } else { self.check_undamaged() }
     }
 
-    /// Declares that an index recovers, until the scope is dropped: meanwhile a pool that is open
-    /// for reading only may be written. The writes go to a private copy of the pages they change
-    /// and end with this pool; the file is never touched.
+    /// Declares that this thread recovers an index, until the scope is dropped: meanwhile it, and no
+    /// other thread, may write to a pool that is open for reading only, or that lost its disk. The
+    /// writes go to a private copy of the pages they change and end with this pool; the file is never
+    /// touched.
     pub fn recovery(&self) -> RecoveryScope<'_, M> {
-        self.recovering.fetch_add(1, AcqRel);
-        RecoveryScope { pool: self }
+        RecoveryScope { pool: self, _permitted: self.permit.take() }
+    }
+
+    /// Does what remains of a change that is decided, or takes back one that is not. If the disk has
+    /// failed, or fails meanwhile, it is done in memory, so that the index can be read; on the medium
+    /// the next opening does it.
+    ///
+    /// # Errors
+    /// Those of `rest`; [`PmError::DurabilityLost`] if it was done in memory alone.
+    #[track_caller]
+    pub fn complete(&self, mut rest: impl FnMut() -> Result<(), PmError>) -> Result<(), PmError> {
+        if !self.medium.is_poisoned() {
+            let done = rest();
+            if done.is_ok() || !self.medium.is_poisoned() {
+                return done;
+            }
+        }
+        let _recovery = self.recovery();
+        rest()?;
+        self.medium.keep_stores();
+        Err(DurabilityLost.into())
     }
 
     /// Closes the pool and marks it as closed cleanly, durably. Dropping the last handle does the
@@ -142,10 +200,10 @@ impl<M: Medium> Pool<M> {
             return Err(PmError::Forked);
         }
         self.check_undamaged()?; // the file stays as it is
-        self.close_heap()?;
         if self.medium.is_poisoned() {
-            return Err(DurabilityLost.into()); // not even the flag may be stored
+            return Err(DurabilityLost.into()); // the file stays as the failure left it
         }
+        self.close_heap()?;
         self.update_superblock(|next| next.clean = true) // DUR(close)
     }
 }

@@ -52,14 +52,13 @@ mod path;
 mod peek;
 mod superblock;
 
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::AtomicBool;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::alloc::Heap;
-use crate::media::{Mapped, Medium};
+use crate::media::{Mapped, Medium, Permit};
 use crate::mode::Durability;
 use crate::region::Region;
 
@@ -68,7 +67,7 @@ pub(crate) use detect::random_u128;
 pub use directory::{IndexEntry, IndexId};
 #[doc(hidden)]
 pub use forge::forge_checksums;
-pub use life::RecoveryScope;
+pub use life::{RecoveryPass, RecoveryScope};
 pub use options::PoolOptions;
 pub use peek::Peek;
 
@@ -91,8 +90,9 @@ pub struct Pool<M: Medium = Mapped> {
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,
     facts: Facts,
-    /// Index recoveries under way: they may write to the private copy of a read-only pool.
-    recovering: Arc<AtomicU32>,
+    /// What a thread holds that recovers an index: it may write to the private copy that the pool is
+    /// if it is open for reading only or lost its disk.
+    permit: Permit,
     /// Whether the pool was closed, or is to end without a clean mark.
     ended: AtomicBool,
     /// The file, if there is one. Last, so that the lock goes when the mapping is gone.

@@ -37,6 +37,7 @@ pub struct PoolOptions {
     pub(crate) flush_instruction: Option<FlushInstruction>,
     pub(crate) huge_pages: bool,
     pub(crate) accept_dirty_shutdown: bool,
+    pub(crate) as_on_disk: bool,
     #[cfg(feature = "libpmem")]
     pub(crate) libpmem: bool,
 }
@@ -59,6 +60,7 @@ impl Default for PoolOptions {
             flush_instruction: None,
             huge_pages: true,
             accept_dirty_shutdown: false,
+            as_on_disk: false,
             #[cfg(feature = "libpmem")]
             libpmem: false,
         }
@@ -179,6 +181,13 @@ impl PoolOptions {
     /// while it was in use (default no).
     pub fn accept_dirty_shutdown(mut self, yes: bool) -> Self {
         self.accept_dirty_shutdown = yes;
+        self
+    }
+
+    /// Treats a file in memory (tmpfs) as if it were on a disk. For tests.
+    #[doc(hidden)]
+    pub fn as_on_disk(mut self, yes: bool) -> Self {
+        self.as_on_disk = yes;
         self
     }
 

@@ -1,14 +1,13 @@
 //! Pools in files: create, open, grow.
 
-use core::sync::atomic::AtomicU32;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use crate::arch;
-use crate::error::{OpenError, OpenFault, PmError};
-use crate::media::{Flushed, Mapped, Medium, Traced};
+use crate::error::{DurabilityLost, OpenError, OpenFault, PmError};
+use crate::media::{Cutter, Flushed, Mapped, Medium, Permit, Traced};
 use crate::mode::Durability;
 use crate::region::{MapKind, Region};
 use crate::trace::Space;
@@ -43,7 +42,13 @@ impl Backing {
     pub(super) fn write_back<M: Medium>(&self, pm: &M, region: &Region) -> Result<(), PmError> {
         match self.file.kind {
             FileKind::Regular => {
+                region.let_go(self.kind);
                 self.file.write_back().map_err(|e| os("making what was left durable", e))?;
+                // After a failed write-back the kernel takes pages for written that are not: what the
+                // medium has is what counts.
+                if self.kind == MapKind::Shared {
+                    self.file.forget_cached();
+                }
             }
             FileKind::Device => {
                 // No system call reaches the caches: line by line.
@@ -74,7 +79,8 @@ impl Pool<Mapped> {
     /// not flushed is still in the caches, and would be read here as if it were durable. The kernel
     /// is asked to write it back first (`fdatasync`: as much work as pages were changed since the
     /// file was last synchronised, none after a restart), and the file's name, if its creation was
-    /// interrupted there. A device-DAX device has no such call: there
+    /// interrupted there; then to forget what it has of the file in memory, since after a failed
+    /// write-back it takes pages for written that are not, and the medium is what counts. A device-DAX device has no such call: there
     /// every line of the pool is flushed.
     ///
     /// # Errors
@@ -159,10 +165,16 @@ impl<M: Medium> Pool<M> {
     pub(super) fn extend_region(&self, len: u64) -> Result<(), PmError> {
         let Some(backing) = &self.backing else { return self.region.grow_memory(len as usize) };
         let old = self.len();
-        let allocated = backing.file.allocate(old, len).and_then(|()| backing.file.sync());
-        allocated.map_err(|e| match e {
+        backing.file.allocate(old, len).map_err(|e| match e {
             e if is_full(e) => PmError::NoSpace { wanted: len - old },
             e => os("allocating more of the file", e),
+        })?;
+        // What fails here may be the write-back of what was stored to the old part.
+        let synced = self.pm().sync_apart(&mut || Ok(backing.file.sync()?));
+        synced.map_err(|e| match Errno::from_io_error(&e) {
+            _ if self.pm().is_poisoned() => DurabilityLost.into(),
+            Some(e) if is_full(e) => PmError::NoSpace { wanted: len - old },
+            _ => PmError::Os { what: "synchronising the file", source_text: e.to_string() },
         })?;
         backing
             .file
@@ -294,14 +306,15 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         return Err(fault(OpenFault::BadOption { what, value }));
     }
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
-    let recovering = Arc::new(AtomicU32::new(1));
+    let permit = Permit::new();
     let (durability, mapped) = if opts.read_only {
         // Nothing that this opening stores reaches the file.
-        (Durability::Volatile, Mapped::private(instruction, Arc::clone(&recovering)))
+        (Durability::Volatile, Mapped::private(instruction, permit))
     } else {
         let durability = if emulated { Durability::Flush } else { medium.durability };
-        let drive = file.drive_cache().map_err(|e| file.error("duplicating the file", e))?;
-        (durability, Mapped::new(durability, instruction).above(drive))
+        let mapped = Mapped::new(durability, instruction);
+        let mapped = above(&file, &region, permit, mapped);
+        (durability, mapped.map_err(|e| file.error("duplicating the file", e))?)
     };
     #[cfg(feature = "libpmem")]
     let mapped = if opts.libpmem {
@@ -321,7 +334,7 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         dirty_shutdowns: detect::dirty_shutdowns(&medium),
         origin: Origin::File(medium),
         backing: Some(Backing { file, kind, huge: opts.huge_pages }),
-        recovering,
+        permit,
     };
     Ok((ground, mapped))
 }
@@ -333,6 +346,18 @@ pub(super) fn shared_kind(file: &PoolFile, size: u64) -> MapKind {
         Some(fd) if arch::has_flush(arch::best_flush()) && synced(fd) => MapKind::Sync,
         _ => MapKind::Shared,
     }
+}
+
+/// The medium of a region that a file is mapped into.
+fn above(
+    file: &PoolFile,
+    region: &Region,
+    permit: Permit,
+    mapped: Mapped,
+) -> Result<Mapped, Errno> {
+    let (Some(fd), Some(mapping)) = (file.fd(), region.mapping()) else { return Ok(mapped) };
+    let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+    Ok(mapped.above(file.drive_cache()?, Cutter::new(Arc::clone(mapping), fd), permit))
 }
 
 /// Maps the first `size` bytes in the best way the kernel grants.

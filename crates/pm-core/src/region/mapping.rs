@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::sys;
 
 use super::huge::{self, HUGE, Mount};
-use super::{Ahead, Backing, PAGE, Region, most_of};
+use super::{Ahead, Backing, Mapping, PAGE, Region, most_of};
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ impl Region {
         // SAFETY: `lead` is at most `page + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
         let backing = Backing::Map { start, len: len.into() };
-        let region = Self { base, capacity, backing, ahead: Ahead::of_mapping() };
+        let mapping = Some(Mapping::new(base));
+        let region = Self { base, capacity, backing, ahead: Ahead::of_mapping(), mapping };
         // SAFETY: `lead` is at least a page.
         let prefix = unsafe { base.sub(page) };
         // SAFETY: the page belongs to this mapping, and nothing uses it yet.
@@ -82,6 +83,14 @@ impl Region {
         // SAFETY: as above; the page is anonymous and private, as this advice demands.
         unsafe { sys::wipe_on_fork(prefix, page) }
         Ok(region)
+    }
+
+    /// Lets go of the pages of a shared mapping, which the kernel finds again in the file.
+    pub(crate) fn let_go(&self, kind: MapKind) {
+        if kind == MapKind::Shared && self.mapping.is_some() {
+            // SAFETY: the usable bytes are mapped, in this way, from a file.
+            unsafe { sys::let_go(self.base, self.len()) }
+        }
     }
 
     /// Whether `len` bytes of the file can be mapped in this way, for writing too or for reading.
@@ -160,22 +169,29 @@ impl Region {
         if !self.owns(end) {
             return Err(Errno::NOMEM);
         }
-        // SAFETY: the target is a part of this region's own reservation that is not usable yet, so
-        // nothing is borrowed from it and replacing it disturbs nobody.
-        let mapped = unsafe {
-            rustix::mm::mmap(
-                target.as_ptr().cast(),
-                end - from,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-                fd,
-                from as u64,
-            )
+        let map = || {
+            // SAFETY: the target is a part of this region's own reservation that is not usable yet,
+            // so nothing is borrowed from it and replacing it disturbs nobody.
+            let mapped = unsafe {
+                rustix::mm::mmap(
+                    target.as_ptr().cast(),
+                    end - from,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    flags,
+                    fd,
+                    from as u64,
+                )
+            };
+            if let Err(refused) = mapped {
+                self.reserve_again(from, end - from);
+                return Err(refused);
+            }
+            Ok(())
         };
-        if let Err(refused) = mapped {
-            self.reserve_again(from, end - from);
-            return Err(refused);
-        }
+        match &self.mapping {
+            Some(mapping) => mapping.extend(end, map),
+            None => map(),
+        }?;
         if huge && huge::suit(fd, kind) {
             // SAFETY: the range was just mapped.
             unsafe { sys::advise_huge(target, end - from) }

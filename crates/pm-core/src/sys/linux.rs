@@ -49,6 +49,21 @@ pub(crate) unsafe fn wipe_on_fork(start: NonNull<u8>, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxWipeOnFork) };
 }
 
+/// Lets go of the pages of a shared mapping, which stays; what was stored to them is the file's.
+///
+/// # Safety
+/// The range is mapped, shared, from a file.
+pub(crate) unsafe fn let_go(start: NonNull<u8>, len: usize) {
+    // SAFETY: of a shared mapping of a file, by the caller's promise, this changes no contents.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
+}
+
+/// Forgets what of a file is in memory, is not mapped, and need not be written: it is read from the
+/// medium when it is needed.
+pub(crate) fn forget_cached(file: BorrowedFd<'_>) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
 /// Makes pages present and writable (Linux 5.14).
 ///
 /// # Safety
@@ -86,15 +101,6 @@ const COLLAPSE: core::ffi::c_int = 25;
 pub(crate) unsafe fn collapse(start: NonNull<u8>, len: usize) -> bool {
     // SAFETY: mapped by the caller's promise; the advice changes no contents.
     unsafe { madvise(start.as_ptr().cast(), len, COLLAPSE) == 0 }
-}
-
-/// Lets go of the pages of a shared mapping: whoever touches them next finds what the file holds.
-///
-/// # Safety
-/// The range is mapped from a file and shared.
-pub(crate) unsafe fn let_go(start: NonNull<u8>, len: usize) {
-    // SAFETY: mapped by the caller's promise; the advice changes no contents of a file.
-    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
 }
 
 /// `struct pm_scan_arg` of the kernel's `fs.h`.

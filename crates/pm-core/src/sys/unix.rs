@@ -127,6 +127,9 @@ pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
     sync(file)
 }
 
+/// Nothing: see Linux's.
+pub(crate) fn forget_cached(_: BorrowedFd<'_>) {}
+
 /// Fills the bytes at random; whether it could.
 pub(crate) fn random(bytes: &mut [u8; 16]) -> bool {
     let source = std::fs::File::open("/dev/urandom");

@@ -162,6 +162,80 @@ impl Bed for InFiles {
     }
 }
 
+/// Pools in files of a disk that fails when a test says so. (The files are in memory, where a write-back
+/// costs nothing.)
+#[derive(Debug)]
+pub struct OnDisk {
+    pool: Held<Mapped>,
+    directory: tempfile::TempDir,
+}
+
+impl OnDisk {
+    fn options() -> PoolOptions {
+        PoolOptions::new().size(FILE_BYTES).zone_bytes(FILE_BYTES / 2).as_on_disk(true)
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.directory.path().join("pool")
+    }
+
+    /// Lets `succeed` more write-backs succeed and the next one fail.
+    pub(crate) fn fail_after(&self, succeed: u64) {
+        self.pool().pm().fail_write_back_after(succeed);
+    }
+
+    /// Ends the pool and opens what a disk may hold that has failed, page by page: what was written
+    /// back last, or what the process stored last, as `mix` says.
+    pub(crate) fn open_left(&mut self, mix: impl FnMut() -> bool) -> Verdict {
+        let written = self.pool().pm().disk_image();
+        self.pool.end(false)?;
+        let left = Self::mixed(&self.file(), &written.unwrap_or_default(), mix);
+        left.map_err(|error| Failure::new(format!("the file that is left: {error}")))?;
+        self.open()
+    }
+
+    fn mixed(file: &Path, written: &[u64], mut mix: impl FnMut() -> bool) -> std::io::Result<()> {
+        let mut bytes = fs::read(file)?;
+        for (page, written) in bytes.chunks_mut(4096).zip(written.chunks(512)) {
+            if mix() {
+                let written = written.iter().flat_map(|word| word.to_le_bytes());
+                page.iter_mut().zip(written).for_each(|(byte, written)| *byte = written);
+            }
+        }
+        fs::write(file, bytes)
+    }
+
+    fn open(&mut self) -> Verdict {
+        let opened = Pool::open(self.file(), &Self::options());
+        let opened = opened.map_err(|error| Failure::new(format!("opening the pool: {error}")))?;
+        self.pool = Held::new(opened);
+        Ok(())
+    }
+}
+
+impl Bed for OnDisk {
+    type Medium = Mapped;
+
+    fn new(_: u64) -> Verdict<Self> {
+        let memory = Path::new("/dev/shm");
+        let place = if fs::metadata(memory).is_ok() { memory.into() } else { std::env::temp_dir() };
+        let directory = tempfile::tempdir_in(place)
+            .map_err(|error| Failure::new(format!("no directory for pools: {error}")))?;
+        let pool = Pool::create(directory.path().join("pool"), &Self::options())
+            .map_err(|error| Failure::new(format!("creating a pool: {error}")))?;
+        Ok(Self { pool: Held::new(pool), directory })
+    }
+
+    fn pool(&self) -> &Arc<Pool<Mapped>> {
+        self.pool.get()
+    }
+
+    fn cycle(&mut self, clean: bool) -> Verdict {
+        self.pool.end(clean)?;
+        self.open()
+    }
+}
+
 /// Pools in the crash simulator's memory, under its scheduler if a test says so.
 #[derive(Debug)]
 pub struct Simulated {

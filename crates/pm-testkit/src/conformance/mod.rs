@@ -11,6 +11,7 @@
 //! | `naming` | names, types, layouts, neighbours in a pool, opening often, and not twice | |
 //! | `space` | what deletes give back, churn | memory in the pool |
 //! | `full` | pool full at every allocation, and really full | memory in the pool |
+//! | `disk` | the disk fails at every write-back: what was acknowledged, and nothing else, is seen and kept | [`OnDisk`] |
 //! | `counts` | reads change nothing, refused writes flush nothing, no write returns without a fence | [`Counted`] |
 //! | `conversions` | conversions of keys and values that panic | keys and values [`Fuse`] |
 //! | `threads` | real threads, histories checked for linearizability | |
@@ -30,6 +31,7 @@ mod compiled;
 mod contents;
 mod counts;
 mod crashes;
+mod disk;
 mod edges;
 mod full;
 mod fuse;
@@ -47,10 +49,11 @@ mod threads;
 mod verdict;
 
 pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
-pub use bed::{Bed, Counted, Emulated, InFiles, Simulated};
+pub use bed::{Bed, Counted, Emulated, InFiles, OnDisk, Simulated};
 pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
+pub use disk::{failing_disk, failing_disk_among_threads};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use full::{
     filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
@@ -142,6 +145,11 @@ macro_rules! conformance {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
             removals_need_no_room();
+        });
+    };
+    (@group disk) => {
+        $crate::conformance!(@tests {
+            failing_disk(); failing_disk_among_threads($crate::conformance::scaled(40).into());
         });
     };
     (@group counts) => {

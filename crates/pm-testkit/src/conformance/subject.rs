@@ -302,6 +302,21 @@ impl<S: Types> Rig<S> {
         self.reopen(false)
     }
 
+    /// Drops the index without closing it, lets `between` open the pool again, and opens the index.
+    pub(crate) fn drop_and(&mut self, between: impl FnOnce(&mut S::Bed) -> Verdict) -> Verdict {
+        self.index = None;
+        between(&mut self.bed)?;
+        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
+        Ok(())
+    }
+
+    /// Closes the index, whatever that says.
+    pub(crate) fn try_close(&mut self) {
+        if let Some(index) = self.index.take() {
+            let _ = index.close();
+        }
+    }
+
     fn reopen(&mut self, clean: bool) -> Verdict {
         self.bed.cycle(clean)?;
         self.open_index()

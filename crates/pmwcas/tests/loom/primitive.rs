@@ -156,6 +156,8 @@ pub(crate) trait Medium: fmt::Debug + Sized {
     /// Every atomic access is one.
     fn yield_point(&self) {}
 
+    fn keep_stores(&self) {}
+
     fn spin(&self) {
         loom::thread::yield_now();
     }

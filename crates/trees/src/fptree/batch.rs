@@ -178,6 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.make_room(&probes, &mut ways);
         let mut next = 0;
         while next < probes.len() {
+            self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
@@ -335,13 +336,20 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Self { tree, op, leaves, .. } = self;
         let (pool, pm) = (&*tree.pool, tree.pm());
         let changed = || leaves.iter().filter(|staged| staged.records > 0);
+        let uncount = |staged: &Staged<'_, K, V, LEAF>| {
+            tree.count(staged.leaf.offset(), staged.records.wrapping_neg());
+        };
         let Some(mut op) = op else {
             pm.fence(flushed)?;
             let committed = changed().fold(Flushed::nothing(), |all, staged| {
                 tree.count(staged.leaf.offset(), staged.records);
                 all.and(staged.leaf.commit(pm, staged.state)) // P2, LIN
             });
-            pm.fence(committed)?; // DUR
+            let durable = pm.fence(committed); // DUR
+            if durable.is_err() {
+                changed().for_each(uncount);
+            }
+            durable?;
             doubt.dispel();
             return Ok(());
         };
@@ -350,9 +358,13 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             tree.count(staged.leaf.offset(), staged.records);
             staged.leaf.put_state(pm, staged.state); // P2, LIN
         }
-        finish(pool, op, || {
+        let finished = finish(pool, op, || {
             changed().fold(Flushed::nothing(), |all, staged| all.and(staged.leaf.flush_state(pm)))
-        })?; // DUR
+        }); // DUR
+        if finished.is_err() {
+            changed().for_each(uncount);
+        }
+        finished?;
         doubt.dispel();
         Ok(())
     }

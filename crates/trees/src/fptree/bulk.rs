@@ -339,7 +339,10 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let tree = self.tree;
         let inner = tree.inner.prepare(1, &[std::mem::take(&mut self.leaves)])?;
         self.finished = true; // what follows decides
-        unmark(&tree.pool, self.root)?; // LIN, DUR
+        if let Err(lost) = unmark(&tree.pool, self.root) {
+            self.finished = false; // the mark stands
+            return Err(lost.into());
+        } // LIN, DUR
         tree.inner.install(tree.pm(), &inner);
         tree.count(self.head.offset(), self.loaded);
         Ok(self.loaded)
@@ -354,7 +357,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
             self.tree.inner.forget(self.leaves.drain(..));
             let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
-            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+            let pool = &*self.tree.pool;
+            let _ =
+                pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
         }
     }
 }

@@ -103,12 +103,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let promise = self.inner.promise(pm, &route)?;
         match self.split_leaf(left, state, &plan) {
             Ok(right) => {
-                let shrunk = self.shrink(left, state, &plan);
+                let shrunk = self.pool.complete(|| self.shrink(left, state, &plan));
                 self.inner.insert(pm, &promise, &route, right);
                 drop(guard);
                 Ok(shrunk?)
             }
             Err(error) => {
+                if pm.is_poisoned() {
+                    left.put_state(pm, state); // in memory alone: nothing is under way any more
+                    pm.keep_stores();
+                }
                 self.inner.forgo(pm, &promise);
                 Err(error.into())
             }

@@ -166,6 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.make_room_for_all(&probes, &mut ways);
         let mut next = 0;
         while next < probes.len() {
+            self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {

@@ -347,7 +347,10 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let tree = self.tree;
         let inner = tree.inner.prepare(1, &[&self.leaves])?;
         self.finished = true; // what follows decides
-        mark(&tree.pool, self.root, 0)?; // LIN, DUR
+        if let Err(lost) = mark(&tree.pool, self.root, 0) {
+            self.finished = false; // the mark stands
+            return Err(lost.into());
+        } // LIN, DUR
         tree.inner.install(tree.pm(), &inner);
         tree.spread_waypoints();
         tree.count(self.head.offset(), self.loaded);
@@ -363,7 +366,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
             self.tree.inner.forget(self.leaves.drain(..));
             let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
-            let _ = discard_unfinished(&self.tree.pool, self.root, &self.head, limit);
+            let pool = &*self.tree.pool;
+            let _ =
+                pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
         }
     }
 }

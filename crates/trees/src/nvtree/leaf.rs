@@ -351,6 +351,21 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         hint: Hint,
         victims: u64,
     ) -> Result<(), PmError> {
+        let cancelled = self.try_cancel(pool, hint, victims);
+        if cancelled.is_err() && pool.pm().is_poisoned() {
+            // In memory alone: readers go by what the counters say.
+            self.refresh(pool)?;
+            pool.pm().keep_stores();
+        }
+        cancelled
+    }
+
+    fn try_cancel<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        hint: Hint,
+        victims: u64,
+    ) -> Result<(), PmError> {
         let pm = pool.pm();
         let Some(first) = bits(victims).next() else { return Ok(()) };
         let counter = self.counter(first);

@@ -193,6 +193,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if hint.len() == 1 {
             // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
             // stays, empty, until it empties again or the index is opened.
+            self.pm().keep_stores(); // the hint, whatever becomes of that
             let _ = self.unlink(&Route::to(&probe));
         }
         Ok(Some(value))

@@ -133,6 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut leaves = self.descend_many(&probes, |leaf, _| self.prefetch_leaf(leaf))?;
         let mut next = 0;
         while next < probes.len() {
+            self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self);
             let mut results = Vec::with_capacity(probes.len() - next);
             self.doubt(STRUCTURE);

@@ -70,11 +70,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.doubt.load(Relaxed) != 0
     }
 
-    /// Settles what a write that panicked left: makes a leaf durable as it is, and finishes a
+    /// Settles what a write that panicked, or was refused by a failed fence, left: makes a leaf durable as it is, and finishes a
     /// structural change as recovery would.
     #[cold]
     #[inline(never)]
     pub(super) fn settle_doubt(&self) -> Result<(), PmError> {
+        // Of a pool that lost its disk in memory alone, so that it can be read.
+        let _recovery = self.pool.recovery();
         let doubt = self.doubt.load(Relaxed);
         self.redo_after_panic()?;
         if doubt == STRUCTURE {

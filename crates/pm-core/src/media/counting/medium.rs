@@ -228,6 +228,18 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.is_poisoned()
     }
 
+    fn may_write(&self) -> bool {
+        self.inner.may_write()
+    }
+
+    fn keep_stores(&self) {
+        self.inner.keep_stores();
+    }
+
+    fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+        self.inner.sync_apart(sync)
+    }
+
     fn is_volatile(&self) -> bool {
         self.inner.is_volatile()
     }

@@ -92,6 +92,38 @@ fn reading_only_never_writes_the_file_not_even_to_recover() {
 }
 
 #[test]
+fn only_the_thread_that_recovers_may_write_to_a_pool_that_is_open_for_reading() {
+    let place = Place::new().with_pool();
+    let pool = Pool::open(place.path(), &tiny().read_only(true)).unwrap();
+    let other = Pool::open(place.path(), &tiny().read_only(true)).unwrap();
+    let refused = |pool: &Pool| {
+        assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
+        assert_eq!(add(pool, "b", 2), Err(PmError::ReadOnly));
+        assert!(pool.pm().fence(crate::Flushed::nothing()).is_err());
+    };
+    let recovery = pool.recovery();
+    let pass = recovery.pass();
+    std::thread::scope(|scope| {
+        scope.spawn(|| refused(&pool)).join().unwrap();
+        let helper = scope.spawn(|| {
+            let recovery = pass.enter();
+            assert_eq!(pool.check_writable(), Ok(()));
+            assert!(pool.pm().fence(crate::Flushed::nothing()).is_ok());
+            drop(recovery);
+            refused(&pool);
+        });
+        helper.join().unwrap();
+    });
+    refused(&other);
+    assert_eq!(pool.check_writable(), Ok(()));
+    let inner = pool.recovery();
+    drop(recovery);
+    assert_eq!(pool.check_writable(), Ok(()), "scopes may overlap");
+    drop(inner);
+    refused(&pool);
+}
+
+#[test]
 fn links_are_followed_to_open_and_refused_to_create() {
     let place = Place::new().with_pool();
     let link = place.directory.path().join("link");

@@ -75,6 +75,52 @@ fn a_failed_write_back_poisons_the_pool_and_leaves_it_readable() {
 }
 
 #[test]
+fn nothing_that_is_stored_after_a_failed_write_back_reaches_the_file() {
+    let place = Place::new();
+    let opts = tiny().as_on_disk(true);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    let entry = add(&pool, "a", 1).unwrap();
+    pool.pm().fail_write_back_after(0);
+    let word = &pool.get(crate::ptr::PPtr::<super::Block>::new(entry.block())).unwrap()[0];
+    pool.pm().store(word, 2);
+    assert!(pool.pm().persist(word).is_err());
+    assert_eq!(pool.pm().load(word), 1, "taken back");
+    let file = std::fs::read(place.path()).unwrap();
+    pool.pm().store(word, 3);
+    pool.pm().rmw_word(word, crate::media::Rmw::Or(8));
+    let flushed = pool.pm().flush(word);
+    assert!(pool.pm().fence(flushed).is_err());
+    assert_eq!(pool.pm().load(word), 1, "taken back again");
+    pool.pm().store(word, 3);
+    assert!(std::fs::read(place.path()).unwrap() == file, "the file was written");
+    assert!(matches!(pool.check_writable(), Err(PmError::DurabilityLost(_))));
+    assert!(matches!(pool.grow(pool.len() + 1), Err(PmError::DurabilityLost(_))));
+    {
+        let _recovery = pool.recovery();
+        assert_eq!(pool.check_writable(), Ok(()), "in memory alone");
+        assert!(pool.pm().persist(word).is_ok());
+    }
+    assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))));
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    let found = value_of(&pool, "a");
+    assert!(found == Some(1) || found == Some(2), "what was stored before the failure: {found:?}");
+}
+
+#[test]
+fn growth_that_cannot_be_synchronised_is_a_failed_write_back() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny().as_on_disk(true)).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.pm().fail_write_back_after(0);
+    assert!(matches!(pool.grow(1 << 20), Err(PmError::DurabilityLost(_))));
+    assert!(
+        matches!(add(&pool, "b", 2), Err(PmError::DurabilityLost(_))),
+        "nobody is told otherwise"
+    );
+    assert_eq!(value_of(&pool, "a"), Some(1));
+}
+
+#[test]
 fn every_failing_write_back_leaves_a_pool_that_opens() {
     let place = Place::new();
     if !is_on_disk(&place) {

@@ -1,0 +1,79 @@
+//! Who may write to a private copy: the threads that recover, and nobody else.
+//!
+//! A pool that is open for reading only, and one that lost its disk, is a private copy of the file.
+//! Recovery may write to it, and its fences succeed, though nothing is durable. Any other write would
+//! be acknowledged and lost; so the permission is the thread's, for the pool that it recovers, and
+//! never the pool's.
+
+use core::cell::RefCell;
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+thread_local! {
+    /// The pools that this thread recovers, one entry for each scope.
+    static RECOVERS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Names a pool of this process, closed ones included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permit(u64);
+
+/// This thread may write until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Permitted {
+    permit: Permit,
+    /// The thread that took it drops it.
+    here: PhantomData<*const ()>,
+}
+
+impl Permit {
+    /// Of a pool that is being opened.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+
+    /// Lets this thread write.
+    pub(crate) fn take(self) -> Permitted {
+        RECOVERS.with_borrow_mut(|recovers| recovers.push(self.0));
+        Permitted { permit: self, here: PhantomData }
+    }
+
+    /// Whether this thread may write.
+    pub(crate) fn is_taken(self) -> bool {
+        // A thread that ends has nothing to recover any more.
+        RECOVERS.try_with(|recovers| recovers.borrow().contains(&self.0)).unwrap_or(false)
+    }
+}
+
+impl Drop for Permitted {
+    fn drop(&mut self) {
+        let _ = RECOVERS.try_with(|recovers| {
+            let mut recovers = recovers.borrow_mut();
+            if let Some(at) = recovers.iter().rposition(|&pool| pool == self.permit.0) {
+                recovers.swap_remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_is_of_one_thread_and_one_pool() {
+        let (pool, other) = (Permit::new(), Permit::new());
+        let first = pool.take();
+        let second = pool.take();
+        assert!(pool.is_taken() && !other.is_taken());
+        let elsewhere = std::thread::spawn(move || pool.is_taken());
+        assert!(!elsewhere.join().unwrap());
+        drop(first);
+        assert!(pool.is_taken());
+        drop(second);
+        assert!(!pool.is_taken());
+    }
+}

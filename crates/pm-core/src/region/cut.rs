@@ -1,0 +1,119 @@
+//! Cutting a region off its file, once and for good: what is stored afterwards stays in this process.
+//!
+//! The kernel replaces the shared mapping by a private one of the same pages at the same addresses, in
+//! one step: whoever stores meanwhile stores before it or after it. The private pages read as the
+//! file's until they are stored to.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::cell::PmU64;
+use crate::sys;
+
+use super::{MapKind, Region};
+
+/// What is known of a region's mapping to whoever may have to cut it off.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes that are mapped from the file; 0 when the region is gone.
+    end: usize,
+    cut: bool,
+}
+
+// SAFETY: an address; the memory at it is only touched by atomic accesses, and under the lock.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(super) fn new(base: NonNull<u8>) -> Arc<Self> {
+        Arc::new(Self { base, state: Mutex::default() })
+    }
+
+    /// Maps more, up to `end`, unless the region is cut off.
+    pub(super) fn extend(
+        &self,
+        end: usize,
+        map: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.cut {
+            return Err(Errno::IO);
+        }
+        map()?;
+        state.end = end;
+        Ok(())
+    }
+
+    /// The region goes.
+    pub(super) fn end(&self) {
+        self.state.lock().end = 0;
+    }
+
+    /// The mapped word at an address.
+    pub(crate) fn word_at(&self, address: usize) -> Option<&PmU64> {
+        let offset = address.checked_sub(self.base.addr().get())?;
+        let mapped = offset.checked_add(8)? <= self.state.lock().end;
+        if !mapped || !offset.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: in bounds, checked above.
+        let word = unsafe { self.base.add(offset) }.cast::<PmU64>();
+        // SAFETY: in bounds and aligned, checked above; any bytes are a valid word. The medium that
+        // asks and the region belong to one pool, which drops the medium first.
+        Some(unsafe { word.as_ref() })
+    }
+
+    /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.
+    pub(crate) fn copy(&self, addresses: Option<&Range<usize>>, image: &mut Vec<u64>) {
+        let (base, end) = (self.base.addr().get(), self.state.lock().end);
+        image.resize(end / 8, 0);
+        let all = base..base + end;
+        for address in addresses.unwrap_or(&all).clone().step_by(8) {
+            if let Some(word) = self.word_at(address) {
+                image[(address - base) / 8] = word.atomic().load(Relaxed);
+            }
+        }
+    }
+
+    /// From here on nothing that is stored reaches the file, whose descriptor this is.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it: the mapping stays what it was.
+    pub(crate) fn cut(&self, file: &OwnedFd) -> Result<(), Errno> {
+        use rustix::fd::AsFd;
+        let mut state = self.state.lock();
+        if state.cut || state.end == 0 {
+            return Ok(());
+        }
+        // A fixed mapping that fails may leave a hole: ask first.
+        Region::probe(file.as_fd(), state.end, MapKind::Private, true)?;
+        // SAFETY: the range is mapped from this file by the region, at the same offsets, and stays
+        // so until `end`, which waits for the lock; whoever stores to it stores atomically.
+        unsafe {
+            rustix::mm::mmap(
+                self.base.as_ptr().cast(),
+                state.end,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | sys::NO_RESERVE,
+                file,
+                0,
+            )
+        }?;
+        state.cut = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! A disk that fails: each write-back in turn.
+//!
+//! Of a disk whose write-back failed, a page holds what was written back last, or what was stored since,
+//! or part of it. The process goes on with what it has in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::PmError;
+use pmindex_index::{IndexError, Shape, Storable};
+
+use crate::crash::Rng;
+
+use super::bed::OnDisk;
+use super::contents::same_contents;
+use super::operation::{ModelOf, Operation};
+use super::sample::{SampleKey, SampleValue};
+use super::subject::{IndexOf, Maker, Rig, Types};
+use super::verdict::{Failure, Verdict, Within, brief, ensure, ensure_eq};
+
+type OperationOf<S> = Operation<<S as Types>::Key, <S as Types>::Value>;
+/// What records may have become: by a write that was refused.
+type MaybeOf<S> = BTreeMap<<S as Types>::Key, Option<<S as Types>::Value>>;
+
+/// Mixtures of pages that are opened for each failure: all that was stored, all that was written back,
+/// and some of each kind.
+const MIXTURES: u64 = 4;
+
+/// Operations that change structures wherever an index may.
+fn script<S: Types>() -> Vec<OperationOf<S>> {
+    let key = |i: u64| S::Key::nth(i);
+    let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
+    let mut script = vec![Operation::BulkLoad((0..20).map(|i| (key(7 * i), value(i))).collect())];
+    script.extend((0..50).map(|i| Operation::Insert(key(i * 37 % 50 * 3 + 1), value(i))));
+    script.extend((0..10).map(|i| Operation::Update(key(i * 7), value(i + 1))));
+    script.extend((0..10).map(|i| Operation::Update(key(i % 3 * 7), value(i + 3))));
+    script.extend((0..12).map(|i| Operation::Upsert(key(i * 5), value(i + 2))));
+    script.push(Operation::InsertMany((0..30).map(|i| (key(i * 2), value(i))).collect()));
+    script.extend((0..90).map(|i| Operation::Remove(key(i * 2 % 90))));
+    script.extend((0..8).map(|i| Operation::Insert(key(i * 11 + 3), value(i))));
+    script
+}
+
+fn is_lost(error: &IndexError) -> bool {
+    matches!(error, IndexError::Pool(PmError::DurabilityLost(_)))
+}
+
+/// Runs a write. What it acknowledges goes into the model, what it refuses into `maybe`; whether it
+/// refused anything.
+fn attempt<S: Types>(
+    index: &IndexOf<S>,
+    model: &mut ModelOf<S>,
+    maybe: &mut MaybeOf<S>,
+    operation: &OperationOf<S>,
+) -> Verdict<bool> {
+    let present = |key: &S::Key, model: &ModelOf<S>| model.contains_key(key);
+    let mut wanted: Vec<(S::Key, Option<S::Value>)> = Vec::new();
+    let refused = match operation {
+        Operation::Insert(key, value) => {
+            if !present(key, model) {
+                wanted.push((key.clone(), Some(value.clone())));
+            }
+            index.insert(key.borrowed(), value.borrowed()).err()
+        }
+        Operation::Update(key, value) => {
+            if present(key, model) {
+                wanted.push((key.clone(), Some(value.clone())));
+            }
+            index.update(key.borrowed(), value.borrowed()).err()
+        }
+        Operation::Upsert(key, value) => {
+            wanted.push((key.clone(), Some(value.clone())));
+            index.upsert(key.borrowed(), value.borrowed()).err()
+        }
+        Operation::Remove(key) => {
+            wanted.push((key.clone(), None));
+            index.remove(key.borrowed()).err()
+        }
+        Operation::BulkLoad(records) => {
+            wanted.extend(records.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
+            index.bulk_load(&mut records.clone().into_iter()).err()
+        }
+        Operation::InsertMany(records) => {
+            let done = index.insert_many(records);
+            let mut seen: BTreeSet<&S::Key> = BTreeSet::new();
+            for (i, (key, value)) in records.iter().enumerate() {
+                if present(key, model) || !seen.insert(key) {
+                    continue;
+                }
+                if i < done.inserted.len() {
+                    model.insert(key.clone(), value.clone());
+                } else {
+                    wanted.push((key.clone(), Some(value.clone())));
+                }
+            }
+            done.stopped
+        }
+        _ => return Err(Failure::new("a script of writes")),
+    };
+    if let Some(error) = refused {
+        ensure!(is_lost(&error), "refused for another reason: {error}");
+        maybe.extend(wanted);
+        return Ok(true);
+    }
+    for (key, value) in wanted {
+        match value {
+            Some(value) => model.insert(key, value),
+            None => model.remove(&key),
+        };
+    }
+    Ok(false)
+}
+
+/// Every later write is refused, and changes nothing.
+fn refuses_writes<S: Types>(index: &IndexOf<S>) -> Verdict {
+    let (old, new) = (S::Key::nth(1), S::Key::nth(4001));
+    let value = S::Value::tagged(77);
+    let answers = [
+        ("insert", index.insert(new.borrowed(), value.borrowed()).err()),
+        ("update", index.update(old.borrowed(), value.borrowed()).err()),
+        ("upsert", index.upsert(old.borrowed(), value.borrowed()).err()),
+        ("remove", index.remove(old.borrowed()).err()),
+        ("insert_many", index.insert_many(&[(new.clone(), value.clone())]).stopped),
+    ];
+    for (name, answer) in answers {
+        match answer {
+            Some(error) if is_lost(&error) => {}
+            Some(error) => return Err(Failure::new(format!("{name} afterwards: {error}"))),
+            None => return Err(Failure::new(format!("{name} afterwards: acknowledged"))),
+        }
+    }
+    Ok(())
+}
+
+/// The index has the model's records, but for those that may have changed.
+fn contents_but<S: Types>(
+    index: &IndexOf<S>,
+    model: &ModelOf<S>,
+    maybe: &MaybeOf<S>,
+) -> Verdict<ModelOf<S>> {
+    use std::ops::Bound::Unbounded;
+    let found: Result<ModelOf<S>, _> = index.range_bounds(Unbounded, Unbounded).collect();
+    let found = found.within("all records")?;
+    for key in model.keys().chain(found.keys()).chain(maybe.keys()) {
+        let (now, then) = (found.get(key), model.get(key));
+        let changed = maybe.get(key).is_some_and(|may_be| now == may_be.as_ref());
+        ensure!(
+            now == then || changed,
+            "{} is {}, was acknowledged as {}",
+            brief(key),
+            brief(&now),
+            brief(&then)
+        );
+    }
+    same_contents(index, &found)?;
+    Ok(found)
+}
+
+/// Write-back `n` of the script fails, for every `n` (or every third). In the process: the operation is refused, later
+/// writes are refused, and every read gives what was acknowledged. Afterwards: whatever part of what
+/// was stored reached the disk, the index opens with what was acknowledged, and works.
+pub fn failing_disk<S: Types<Bed = OnDisk>>(of: Maker<S>) -> Verdict {
+    let script = script::<S>();
+    // Of records that lie in more than one line every third.
+    let one_line = matches!((S::Key::SHAPE, S::Value::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
+    let step = if one_line { 1 } else { 3 };
+    let mut failing = 0;
+    while one_failure(of, &script, failing).within(format_args!("write-back {failing} fails"))? {
+        failing += step;
+    }
+    ensure!(failing > 100, "the script hardly writes");
+    Ok(())
+}
+
+/// Whether write-back number `failing` was reached.
+fn one_failure<S: Types<Bed = OnDisk>>(
+    of: Maker<S>,
+    script: &[OperationOf<S>],
+    failing: u64,
+) -> Verdict<bool> {
+    let mut rng = Rng::new(failing);
+    let mut rig = Rig::with_pool(of, 0)?;
+    let (mut model, mut maybe) = (ModelOf::<S>::new(), MaybeOf::<S>::new());
+    rig.bed.fail_after(failing);
+    let mut refused = None;
+    for (at, operation) in script.iter().enumerate() {
+        let place = format!("operation {at}, {}", brief(operation));
+        if attempt::<S>(rig.index(), &mut model, &mut maybe, operation).within(&place)? {
+            refused = Some(place);
+            break;
+        }
+    }
+    let Some(place) = refused else { return Ok(false) };
+    for turn in ["after it was refused", "after more was refused"] {
+        same_contents(rig.index(), &model).within(turn).within(&place)?;
+        refuses_writes::<S>(rig.index()).within(&place)?;
+    }
+    let mixture = failing % MIXTURES;
+    let place = format!("{place}, opened again (mixture {mixture})");
+    if failing % 8 < MIXTURES {
+        rig.try_close(); // else it is dropped
+    }
+    rig.drop_and(|bed| {
+        bed.open_left(|| match mixture {
+            0 => false,
+            1 => true,
+            _ => rng.below(2) == 0,
+        })
+    })
+    .within(&place)?;
+    let mut model = contents_but::<S>(rig.index(), &model, &maybe).within(&place)?;
+    rig.audit().within(&place)?;
+    for operation in script.iter().skip(1).step_by(5) {
+        let lost = attempt::<S>(rig.index(), &mut model, &mut maybe, operation).within(&place)?;
+        ensure!(!lost, "{place}: refused on a new disk");
+    }
+    same_contents(rig.index(), &model).within(&place).within("at the end")?;
+    rig.audit().within(&place).within("at the end")?;
+    Ok(true)
+}
+
+/// The disk fails while several threads write: each is told the truth.
+pub fn failing_disk_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, rounds: u64) -> Verdict {
+    (0..rounds).try_for_each(|round| one_among_threads(of, round).within(format!("round {round}")))
+}
+
+fn one_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, round: u64) -> Verdict {
+    const THREADS: u64 = 3;
+    let mut rng = Rng::new(round);
+    let mut rig = Rig::with_pool(of, 0)?;
+    rig.bed.fail_after(20 + rng.below(400) as u64);
+    let (index, wrong) = (rig.index(), AtomicBool::new(false));
+    // Each has keys of its own, which lie between the others'.
+    let work = |thread: u64| -> Verdict<(ModelOf<S>, MaybeOf<S>)> {
+        let (mut model, mut maybe) = (ModelOf::<S>::new(), MaybeOf::<S>::new());
+        let mut rng = Rng::new(round * THREADS + thread);
+        for i in 0..5000 {
+            let key = S::Key::nth(rng.below(60) as u64 * THREADS + thread);
+            let value = S::Value::tagged(i * THREADS + thread);
+            let operation = match rng.below(5) {
+                0 | 1 => Operation::Insert(key, value),
+                2 => Operation::Upsert(key, value),
+                3 => Operation::Update(key, value),
+                _ => Operation::Remove(key),
+            };
+            if wrong.load(Relaxed) || attempt::<S>(index, &mut model, &mut maybe, &operation)? {
+                break;
+            }
+        }
+        Ok((model, maybe))
+    };
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (work, wrong) = (&work, &wrong);
+                scope.spawn(move || work(thread).inspect_err(|_| wrong.store(true, Relaxed)))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let (mut model, mut maybe) = (ModelOf::<S>::new(), MaybeOf::<S>::new());
+    for done in done {
+        let (known, refused) = done?;
+        model.extend(known);
+        maybe.extend(refused);
+    }
+    ensure_eq!(maybe.is_empty(), false, "no write was refused");
+    same_contents(rig.index(), &model).within("after the failure")?;
+    refuses_writes::<S>(rig.index())?;
+    same_contents(rig.index(), &model).within("after more was refused")?;
+    let all = rng.below(2) == 0;
+    rig.drop_and(|bed| bed.open_left(|| all || rng.below(2) == 0)).within("opened again")?;
+    contents_but::<S>(rig.index(), &model, &maybe).within("opened again")?;
+    rig.audit().within("opened again")
+}
