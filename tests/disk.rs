@@ -101,7 +101,10 @@ fn is_lost<T>(result: &Result<T, IndexError>) -> bool {
 }
 
 fn contents(index: &AnyIndex<u64, [u8; 16]>) -> Model {
-    index.iter().collect::<Result<_, _>>().expect("intact")
+    index
+        .range_bounds(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)
+        .collect::<Result<_, _>>()
+        .expect("intact")
 }
 
 fn open(pool: &Path) -> (Arc<Pool>, AnyIndex<u64, [u8; 16]>) {
