@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
 
 /// What a [`PmIndex`] can do without its type being known.
@@ -269,7 +269,7 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
                 wanted: "an index of any known kind".into(),
             });
         };
-        Ok(Self { kind, index: kind.open(pool, name)? })
+        Ok(Self { kind, index: kind.open(pool, name).noted(pool)? })
     }
 
     /// Hands every record that can be read of the index `name` to `each`, until that says `false`,

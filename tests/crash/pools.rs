@@ -177,7 +177,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
 
     fn audit(&self) -> Result<(), Fault> {
         self.with(|pool| {
-            pool.audit(pool.indexes()?.iter().map(|entry| entry.block()))?;
+            pool.audit(pool.indexes()?.iter().map(pmindex::core::IndexEntry::block))?;
             Ok(())
         })
     }

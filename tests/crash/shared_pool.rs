@@ -101,7 +101,7 @@ impl CrashSubject for SharedPool {
     }
 
     fn audit(&self) -> Result<(), Fault> {
-        self.0.audit(self.0.indexes()?.iter().map(|entry| entry.block()))?;
+        self.0.audit(self.0.indexes()?.iter().map(pmindex::core::IndexEntry::block))?;
         Ok(())
     }
 

@@ -103,7 +103,7 @@ impl Bed {
     /// The pool has the roots, the descriptors, and `more`.
     fn audit(&self, more: &[u64]) {
         let roots = self.pool.indexes().expect("intact");
-        let owned = roots.iter().map(|entry| entry.block()).chain([self.table]);
+        let owned = roots.iter().map(pmindex_core::IndexEntry::block).chain([self.table]);
         self.pool.audit(owned.chain(more.iter().copied())).expect("each block is owned once");
     }
 

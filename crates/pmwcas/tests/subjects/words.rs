@@ -109,7 +109,7 @@ impl Words {
 
 /// The blocks that the directory leads to.
 pub(crate) fn owned_by_pool(pool: &Pool<Traced>) -> Result<Vec<u64>, Fault> {
-    Ok(pool.indexes()?.iter().map(|entry| entry.block()).collect())
+    Ok(pool.indexes()?.iter().map(pmindex_core::IndexEntry::block).collect())
 }
 
 /// Old values as one number.
