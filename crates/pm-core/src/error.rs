@@ -112,6 +112,15 @@ pub enum PmError {
     },
 }
 
+impl PmError {
+    /// Whether there is no room: the pool may not grow further, or the device has no space for it. What
+    /// an operation could do without, it goes on without then.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::NoSpace { .. })
+    }
+}
+
 /// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
 /// can be done.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
+use crate::pool::PoolOptions;
 use crate::ptr::PPtr;
 use crate::region::Region;
 
@@ -35,6 +36,8 @@ pub(crate) struct Inner {
     file_len: AtomicU64,
     steps: AtomicU64,
     step_limit: AtomicU64,
+    /// Operation slots of pools that are created here; 0: as their options say.
+    slots: AtomicU64,
     recorder: Mutex<Recorder>,
 }
 
@@ -65,6 +68,7 @@ impl Space {
                 file_len: AtomicU64::new(len as u64),
                 steps: AtomicU64::new(0),
                 step_limit: AtomicU64::new(u64::MAX),
+                slots: AtomicU64::new(0),
                 recorder: Mutex::new(Recorder::default()),
             }),
         }
@@ -214,6 +218,20 @@ impl Space {
         self.inner.steps.load(Relaxed)
     }
 
+    /// Gives each pool that is created here so many operation slots, whatever its options say; `None`
+    /// ends that. With fewer slots than threads, these take over each other's.
+    pub fn set_slots(&self, slots: Option<u64>) {
+        self.inner.slots.store(slots.unwrap_or(0), Relaxed);
+    }
+
+    /// Options as pools are created with here.
+    pub(crate) fn options(&self, options: &PoolOptions) -> PoolOptions {
+        match self.inner.slots.load(Relaxed) {
+            0 => options.clone(),
+            slots => options.clone().slots(slots),
+        }
+    }
+
     /// Makes every fence after the next `fences` fail, as a failed `msync` would; `None` heals it.
     pub fn fail_fences_after(&self, fences: Option<u64>) {
         self.inner.recorder.lock().fences_left = fences;
@@ -279,7 +297,7 @@ impl Inner {
     pub(crate) fn grow(&self, len: u64) -> Result<(), PmError> {
         let capacity = self.memory.capacity() as u64;
         if len > capacity {
-            return Err(PmError::Full { wanted: len, capacity });
+            return Err(PmError::NoSpace { wanted: len - self.file_len() }); // a device that is full
         }
         let old = self.file_len.swap(len, Relaxed);
         self.record(EventKind::Grow, 0, len, old, Location::caller());
