@@ -137,16 +137,21 @@ fn scattered(count: u64) -> impl Iterator<Item = u64> {
 /// As in production.
 type Large = BufferedSpTree<u64, u64, Traced>;
 
-/// Inserts until the device is full; what is there then.
+/// Inserts until the device is full, and no leaf that is met has room; what is there then.
 fn fill(tree: &Large) -> Vec<u64> {
-    let mut keys = Vec::new();
+    let (mut keys, mut refused) = (Vec::new(), 0);
     for key in scattered(1 << 20) {
         match tree.insert(&key, &key) {
-            Ok(new) => assert!(new),
-            Err(IndexError::Pool(error)) if error.is_full() => break,
+            Ok(new) => {
+                assert!(new);
+                keys.push(key);
+            }
+            Err(IndexError::Pool(error)) if error.is_full() => refused += 1,
             Err(error) => panic!("{error}"),
         }
-        keys.push(key);
+        if refused > 4000 {
+            break;
+        }
     }
     assert!(keys.len() > 10_000, "{}", keys.len());
     keys
@@ -157,7 +162,8 @@ fn on_a_full_device_removing_works_also_after_a_kill() {
     let options = PoolOptions::new().size(2 << 20).zone_bytes(64 << 10).max_size(64 << 20);
     let bytes = options.created_size().expect("a size") as usize;
     // The file could grow, but the device has no room for it.
-    let space = Space::new(bytes, bytes + (64 << 10));
+    let space = Space::new(bytes, 64 << 20);
+    space.set_device_full(true);
     let mut pool = Arc::new(Pool::create_traced(&space, &options).expect("room"));
     let mut tree = Large::create(&pool, "t").expect("room");
     for killed in [false, true] {

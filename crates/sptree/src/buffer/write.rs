@@ -149,8 +149,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Whether a write for which the log fails with this goes past the buffer: there is no room for
     /// another segment, or no slot for making it.
     const fn does_without_log(error: &PmError) -> bool {
-        matches!(error, PmError::Full { .. })
-            || matches!(error, PmError::TooLarge { .. } | PmError::Busy { .. })
+        error.is_full() || matches!(error, PmError::TooLarge { .. } | PmError::Busy { .. })
     }
 
     /// Whether a write of a key that is not in the buffer can join an absorption: what it does becomes

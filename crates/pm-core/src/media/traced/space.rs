@@ -7,8 +7,8 @@
 //! call or a copy of the pool.
 
 use core::panic::Location;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     step_limit: AtomicU64,
     /// Operation slots of pools that are created here; 0: as their options say.
     slots: AtomicU64,
+    /// Whether the file cannot grow though it may.
+    device_full: AtomicBool,
     recorder: Mutex<Recorder>,
 }
 
@@ -69,6 +71,7 @@ impl Space {
                 steps: AtomicU64::new(0),
                 step_limit: AtomicU64::new(u64::MAX),
                 slots: AtomicU64::new(0),
+                device_full: AtomicBool::new(false),
                 recorder: Mutex::new(Recorder::default()),
             }),
         }
@@ -224,6 +227,11 @@ impl Space {
         self.inner.slots.store(slots.unwrap_or(0), Relaxed);
     }
 
+    /// Makes every growth of the file fail, as on a device without space, or ends that.
+    pub fn set_device_full(&self, full: bool) {
+        self.inner.device_full.store(full, Relaxed);
+    }
+
     /// Options as pools are created with here.
     pub(crate) fn options(&self, options: &PoolOptions) -> PoolOptions {
         match self.inner.slots.load(Relaxed) {
@@ -297,7 +305,10 @@ impl Inner {
     pub(crate) fn grow(&self, len: u64) -> Result<(), PmError> {
         let capacity = self.memory.capacity() as u64;
         if len > capacity {
-            return Err(PmError::NoSpace { wanted: len - self.file_len() }); // a device that is full
+            return Err(PmError::Full { wanted: len, capacity });
+        }
+        if self.device_full.load(Relaxed) {
+            return Err(PmError::NoSpace { wanted: len - self.file_len() });
         }
         let old = self.file_len.swap(len, Relaxed);
         self.record(EventKind::Grow, 0, len, old, Location::caller());
