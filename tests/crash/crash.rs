@@ -1,4 +1,5 @@
-//! The crash explorer's command: `cargo xtask crash --index NAME --states N [--seed S] [--mutate]`.
+//! The crash explorer's command: `cargo xtask crash --index NAME --states N [--seed S] [--slots N]
+//! [--mutate]`.
 //!
 //! Under plain `cargo test` every registered structure is explored with a small number of states.
 //! A new index is added in `registry.rs`.
@@ -42,6 +43,10 @@ struct Args {
     /// Where all choices come from; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Operation slots of every pool; if not given, now as many as the structure asks for, now one,
+    /// now two
+    #[arg(long)]
+    slots: Option<u64>,
     /// Also drop and move every flush and fence, one at a time: each mutant must be caught
     #[arg(long)]
     mutate: bool,
@@ -89,7 +94,8 @@ fn main() -> ExitCode {
         eprintln!("no such structure; there are: {}", names.join(", "));
         return ExitCode::FAILURE;
     }
-    let campaign = Campaign { states: args.states, seed: args.seed, mutate: args.mutate };
+    let Args { states, seed, mutate, slots, .. } = args;
+    let campaign = Campaign { states, seed, mutate, slots };
     let mut all_hold = true;
     for entry in entries {
         if let Some(attacks) = args.attacks {

@@ -13,6 +13,24 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024)
 }
 
+/// Segments of the log and pieces of checkpoints that go back to the pool, while others need blocks.
+fn segments() -> Vec<Plan<IndexOp>> {
+    let setup = (0..10).map(|key| IndexOp::Insert(key, key + 1)).collect::<Vec<_>>();
+    let tend = vec![IndexOp::Background; 4];
+    let grow = |keys: std::ops::Range<u64>| keys.map(|k| IndexOp::Insert(k, k + 1)).collect();
+    let shrink = |keys: std::ops::Range<u64>| keys.map(IndexOp::Remove).collect();
+    let tail =
+        vec![IndexOp::Insert(3, 9), IndexOp::Remove(7), IndexOp::Background, IndexOp::Get(11)];
+    [
+        vec![tend.clone(), grow(10..18)],
+        vec![tend.clone(), shrink(1..7)],
+        vec![tend, shrink(1..5), grow(10..16)],
+    ]
+    .into_iter()
+    .map(|threads| Plan { setup: setup.clone(), threads, tail: tail.clone() })
+    .collect()
+}
+
 /// SPTree with 8-byte keys and values, four to a Bnode, three to a buffer.
 pub(crate) struct SpTreeBuffered;
 
@@ -52,7 +70,7 @@ impl CrashIndex for SpTreeBuffered {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        plans()
+        [plans(), segments()].concat()
     }
 }
 
@@ -99,6 +117,6 @@ impl CrashIndex for SpTreeBufferedWide {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        plans()
+        [plans(), segments()].concat()
     }
 }

@@ -17,6 +17,10 @@ pub(crate) struct Args {
     /// Where all choices come from; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Operation slots of every pool: with fewer than threads, these take over each other's. If not
+    /// given, now as many as the structure asks for, now one, now two
+    #[arg(long)]
+    slots: Option<u64>,
     /// Also drop and move every flush and fence, one at a time: each mutant must be caught
     #[arg(long)]
     mutate: bool,
@@ -33,6 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         vec!["test", "--workspace", "--bin", "crash", "--", "--states", &states, "--seed", &seed];
     if let Some(index) = &args.index {
         command.extend(["--index", index]);
+    }
+    let slots = args.slots.map(|slots| slots.to_string());
+    if let Some(slots) = &slots {
+        command.extend(["--slots", slots]);
     }
     if args.mutate {
         command.push("--mutate");

@@ -150,7 +150,7 @@ impl PmError {
     /// Whether there is no room: the pool may not grow ([`Full`](Self::Full)), or its device is full
     /// ([`NoSpace`](Self::NoSpace)). What can do without room goes on then.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub const fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::NoSpace { .. })
     }
 }

@@ -54,7 +54,8 @@
 //! An index needs less: a dozen lines of [`CrashIndex`](crash::CrashIndex) (its type with small nodes,
 //! its key number `n`, its source files) make [`Indexed`](crash::Indexed), and
 //! [`Campaign`](crash::Campaign) explores that on every medium and with one to three threads. One line
-//! in `tests/crash/registry.rs` gives `cargo xtask crash --index NAME --states N [--seed S] [--mutate]`.
+//! in `tests/crash/registry.rs` gives `cargo xtask crash --index NAME --states N [--seed S] [--slots N]
+//! [--mutate]`.
 //!
 //! * **Pools**: [`crash::create_used_pool`] and [`crash::open_pool`]. The free memory of a used pool
 //!   is garbage, so that what is not initialized, or not flushed, shows.
@@ -65,6 +66,12 @@
 //!   cell is a yield point; every lock must be taken with [`Medium::lock`](pmindex_core::Medium::lock)
 //!   and every wait loop must call [`Medium::spin`](pmindex_core::Medium::spin). Background work is
 //!   an operation of `Op` that does one step.
+//! * **Slots**: a campaign gives pools now the operation slots that the subject asks for, now one, now
+//!   two (`Config::slots`): threads then take over each other's slots, and the blocks that wait there.
+//!   Where a slot, a block or a chain passes on is a
+//!   [`Medium::handover_point`](pmindex_core::Medium::handover_point): schedules preempt there more
+//!   often, and directed plans of several threads there one point after the other. A test of its own
+//!   goes through every preemption of an operation with [`crash::preempt_once`].
 //! * **Media**: `Config::persistency` chooses flushed lines, eADR or msync.
 //! * **Failures** print what was not persisted where, a minimal sequence of operations, and the seed
 //!   that replays it (`Config::seed`).

@@ -219,7 +219,7 @@ fn a_redundant_flush_survives_as_a_mutant() {
 
 #[test]
 fn a_campaign_covers_every_step_of_the_source() {
-    let campaign = Campaign { states: 4000, seed: 1, mutate: false };
+    let campaign = Campaign { states: 4000, seed: 1, mutate: false, slots: None };
     let findings = campaign.run::<Slots<{ allocator::CORRECT }>>();
     assert!(findings.hold(), "{findings}");
     assert!(findings.reports.iter().all(|r| r.nested > 0), "{findings}");

@@ -75,7 +75,7 @@ impl<M: Medium> Backup<M> {
         };
         let tree = match opened {
             Ok(tree) => Some(tree),
-            Err(IndexError::Pool(PmError::Full { .. })) => None,
+            Err(IndexError::Pool(error)) if error.is_full() => None,
             Err(error) => return Err(error),
         };
         Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })

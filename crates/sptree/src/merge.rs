@@ -2,7 +2,7 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P0 | the backup forgets the right Bnode | P2 |
+//! | P0 | the backup forgets the right Bnode; in DRAM, the log the right one's chain | P2 |
 //! | P1 | the records and their tags, in free slots of the left Bnode; the ticket "the right one lives while the left one's `next` leads there" | P2 |
 //! | P2 | the left Bnode's `next`, with the ghosts bit; its bitmap; `next` past the right Bnode (the merge is decided): one line, in this order | unlock |
 //!
@@ -10,12 +10,18 @@
 //! may hold some; recovery clears them. What is left of the range is its Bnode's whose `next` covers
 //! it: there is no high key to be widened over old records.
 //!
+//! The right Bnode's block is anybody's as soon as the operation has ended, before the locks are
+//! released: whoever has its slot next gives the block back, and a split on another thread may take it.
+//! So nothing that a Bnode at this offset inherits may be left for afterwards: a new one begins behind
+//! the greatest number of any chain that is over, and this one is over before.
+//!
 //! Both Mnodes are locked throughout, the left one first. The first Bnode stays.
 
 use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{OwnedRoute, Route, Slot};
 
+use crate::buffer::ChainOver;
 use crate::layout::{BnodePtr, Next, Taken, bits};
 use crate::leaf::{Bnode, finish, in_order};
 use crate::middle::{Mnode, NONE};
@@ -97,7 +103,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             step: Step::Forgetting,
         };
         self.backup.forget::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
-        self.merge_bnodes(&pair, &mut merging.went)?;
+        let over = self.end_chain(right);
+        self.merge_bnodes(&pair, over, &mut merging.went)?;
         merging.step = Step::Merged;
         merging.complete();
         drop(merging);
@@ -105,14 +112,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// The persistent part.
-    fn merge_bnodes(&self, pair: &Pair<'_, K, V, LEAF>, went: &mut Went) -> Result<(), PmError> {
+    /// The persistent part. At its end the right Bnode's block is free; its chain is over before that.
+    fn merge_bnodes(
+        &self,
+        pair: &Pair<'_, K, V, LEAF>,
+        over: ChainOver,
+        went: &mut Went,
+    ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let Pair { left, right, moved, .. } = pair;
         let mut op = pool.op()?;
         // P1: the records and the tickets.
         let (taken, copied) = self.copy_records(pair, went)?;
         let owner = left.owner_of_next(right.offset());
+        let ChainOver { .. } = over;
         op.free(BnodePtr::new(right.offset()), owner)?;
         if K::SHAPE.is_bytes() {
             op.free(BnodePtr::new(pm.load_word(&right.low_cells()[0])), owner)?;
@@ -193,6 +206,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         tree.guide.remove();
         let tail = middle.low_of(self.right).tail;
         tree.take_buffer(self.right);
+        tree.note_merged();
         self.unlink_mnode();
         self.step = Step::Complete;
         middle.tails.free(tail);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use pmindex_core::{Medium, PmError};
+use pmindex_core::Medium;
 use pmindex_index::{IndexError, Key, Value};
 
 use crate::tree::SpTree;
@@ -76,7 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut pause = NAP;
         loop {
             let worked = match self.step() {
-                Err(IndexError::Pool(PmError::Full { .. })) => false,
+                Err(IndexError::Pool(error)) if error.is_full() => false,
                 other => other?,
             };
             let stopping = stop.load(Acquire);
@@ -114,7 +114,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Release;
 
-    use pmindex_core::{Counting, Mapped, Pool};
+    use pmindex_core::{Counting, Mapped, PmError, Pool};
 
     use super::*;
 

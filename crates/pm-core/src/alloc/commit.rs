@@ -96,6 +96,10 @@ impl<M: Medium> Op<'_, M> {
         if self.step == Step::Sealed {
             self.complete();
         } // else dropped: decided as recovery would
+        let pool = self.pool;
+        pool.pm().handover_point();
+        drop(self); // the slot, with what is in quarantine there, is anybody's
+        pool.pm().handover_point();
     }
 
     /// Ends an operation of a volatile pool whose reservations are all in use.
@@ -116,7 +120,9 @@ impl<M: Medium> Op<'_, M> {
         for ticket in 0..state.tickets as usize {
             pool.pm().store(&self.words[LOG_WORDS + ticket * TICKET_WORDS], 0);
         }
+        pool.pm().handover_point();
         self.slot.publish(state.names, state.word_pages, state.tickets);
+        pool.pm().handover_point();
         let mut entries = core::mem::take(&mut state.entries);
         for entry in entries.drain(..) {
             match entry.role {

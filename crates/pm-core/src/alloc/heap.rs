@@ -392,7 +392,9 @@ impl<M: Medium> Pool<M> {
     #[inline]
     pub(super) fn give_back_bits(&self, slab: u32, bits: Bits) -> bool {
         let state = self.heap.slab(slab);
+        self.pm().handover_point();
         let (were_taken, emptied) = state.give_back(bits);
+        self.pm().handover_point();
         let phase = state.phase();
         if phase == Phase::Full || phase == Phase::Listed && emptied && state.is_empty() {
             self.sort_slab(slab);

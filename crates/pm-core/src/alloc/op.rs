@@ -12,6 +12,7 @@ use super::claim::Claimed;
 use super::class::{ALIGN_MAX, CLASSES, class_bytes, class_of};
 use super::geometry::PAGE;
 use super::heap::{Block, corrupt};
+use super::slab::Slab;
 use super::slot::{Entry, LOG_WORDS, Role, Slot, SlotState, filter_bit, filter_pages};
 use super::ticket::{self, Condition, Subject, TICKET_WORDS};
 use super::zone::Page;
@@ -235,12 +236,19 @@ impl<'p, M: Medium> Op<'p, M> {
         if let Some(&attached) = self.state.attached.get(class)
             && let Some(slab) = attached.checked_sub(1)
             && let state = self.pool.heap.slab(slab)
-            && let Some(bit) = state.take()
+            && let Some(bit) = self.take_bit(state)
         {
             return Ok((Block::Slab { slab, bit }, state.offset_of_class(bit, class)));
         }
         let block = self.take_from_next_slab(class)?;
         Ok((block, self.pool.heap.offset_of(block)))
+    }
+
+    /// A free block of a slab: perhaps one that another thread had until now.
+    #[inline(always)]
+    fn take_bit(&self, slab: &Slab) -> Option<u32> {
+        self.pool.pm().handover_point();
+        slab.take()
     }
 
     #[cold]
@@ -257,7 +265,7 @@ impl<'p, M: Medium> Op<'p, M> {
                 self.state.fresh.push(slab);
             }
             // A slab from the lists has room, and nobody else takes from it now.
-            if let Some(bit) = state.take() {
+            if let Some(bit) = self.take_bit(state) {
                 self.state.attached[class] = slab + 1;
                 return Ok(Block::Slab { slab, bit });
             }

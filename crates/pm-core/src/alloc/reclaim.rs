@@ -16,6 +16,7 @@ impl<M: Medium> Pool<M> {
     /// frees what waited for that.
     pub(super) fn settle_slot(&self, slot: &Slot, state: &mut SlotState) {
         slot.clear();
+        self.pm().handover_point();
         if !state.leaving_slabs.is_empty() {
             let shared = &mut *self.pm().lock(&self.heap.shared);
             for slab in state.leaving_slabs.drain(..) {

@@ -236,7 +236,7 @@ impl<M: Medium> Pool<M> {
             }
             self.pm().spin();
             if round > AWAKE {
-                std::thread::sleep(NAP);
+                self.pm().nap(NAP);
             } else if round % 16 == 15 {
                 std::thread::yield_now();
             }

@@ -165,6 +165,17 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[inline(always)]
     fn yield_point(&self) {}
 
+    /// A [`yield_point`](Self::yield_point) where what an operation held passes to others: a slot that
+    /// is free, a block that may be had again, a chain that is over. A scheduler may prefer these: what
+    /// goes wrong between two of them takes no other switch.
+    #[inline(always)]
+    fn handover_point(&self) {}
+
+    /// Sleeps for a while in a long wait. Nothing under a scheduler, where nobody else would run.
+    fn nap(&self, time: core::time::Duration) {
+        std::thread::sleep(time);
+    }
+
     /// One turn of a spin loop: a pause in production, a forced switch under a scheduler.
     #[inline(always)]
     fn spin(&self) {

@@ -132,7 +132,7 @@ impl Pool<Counting<Mapped>> {
 impl Pool<Traced> {
     /// Creates a pool in a traced space, for the crash simulator.
     pub fn create_traced(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
-        Self::create_in(space.region(), space.medium(), opts)
+        Self::create_in(space.region(), space.medium(), &space.options(opts))
     }
 
     /// Opens the pool in a traced space.

@@ -187,9 +187,10 @@ impl Pool<Traced> {
     /// Creates a pool in the simulated file of a space: allocated, filled, synchronised and named as
     /// a file is. The space's last page is the file system's.
     pub fn create_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
-        let file = PoolFile::create_simulated(space.file(), Path::new(SIMULATED))?;
-        let size = allocate_new(&file, opts)?;
-        Self::create_named(simulated(file, space, size), space.medium(), opts)
+        let (file, opts) = (space.file(), space.options(opts));
+        let file = PoolFile::create_simulated(file, Path::new(SIMULATED))?;
+        let size = allocate_new(&file, &opts)?;
+        Self::create_named(simulated(file, space, size), space.medium(), &opts)
     }
 
     /// Opens the pool in the simulated file of a space.

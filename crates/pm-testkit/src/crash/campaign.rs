@@ -1,4 +1,5 @@
-//! A campaign: one subject on every medium and with every number of threads it allows.
+//! A campaign: one subject on every medium, with every number of threads it allows, and with as many
+//! operation slots as it likes or so few that threads take over each other's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Whether mutants are explored too.
     pub mutate: bool,
+    /// Operation slots of every pool; `None`: now the subject's number, now one, now two.
+    pub slots: Option<u64>,
 }
 
 /// What a campaign found.
@@ -45,16 +48,27 @@ const MUTANT_STATES: u64 = 30_000;
 impl Campaign {
     /// The configurations of a subject, with their shares of the states.
     fn configs<S: CrashSubject>(&self) -> Vec<Config> {
-        let share =
-            |percent: u64| Config::new().seed(self.seed).states(self.states * percent / 100);
+        let share = |percent: u64, slots: Option<u64>| {
+            let config = Config::new().seed(self.seed).states(self.states * percent / 100);
+            config.slots(self.slots.or(slots))
+        };
         let mut configs = vec![
-            share(if S::concurrent() { 40 } else { 75 }),
-            share(12).persistency(Persistency::Eadr),
-            share(13).persistency(Persistency::Pages),
+            share(if S::concurrent() { 40 } else { 75 }, None),
+            share(12, Some(2)).persistency(Persistency::Eadr),
+            share(13, Some(1)).persistency(Persistency::Pages),
         ];
         if S::concurrent() {
-            configs.push(share(25).threads(2));
-            configs.push(share(10).threads(3));
+            configs.push(share(12, None).threads(2));
+            configs.push(share(9, Some(1)).threads(2));
+            configs.push(share(7, Some(1)).threads(3));
+            configs.push(share(7, Some(2)).threads(3));
+            // Where the number is given some of these are alike.
+            configs.dedup_by(|two, one| {
+                let same = (two.threads, two.slots) == (one.threads, one.slots)
+                    && two.persistency == one.persistency;
+                one.states += if same { two.states } else { 0 };
+                same
+            });
         }
         configs
     }

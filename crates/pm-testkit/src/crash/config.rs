@@ -14,6 +14,9 @@ pub struct Config {
     pub persistency: Persistency,
     /// Threads; 1 runs without a scheduler.
     pub threads: usize,
+    /// Operation slots of the pools; `None`: as many as the subject asks for. With fewer than threads,
+    /// these take over each other's slots, and what waits there.
+    pub slots: Option<u64>,
     /// Operations of each thread in a trial.
     pub ops: usize,
     /// Most operations executed, uncrashed, before those.
@@ -46,6 +49,7 @@ impl Default for Config {
             states: 20_000,
             persistency: Persistency::Lines,
             threads: 1,
+            slots: None,
             ops: 6,
             setup: 24,
             exhaustive: 64,
@@ -91,6 +95,12 @@ impl Config {
     pub fn threads(self, threads: usize) -> Self {
         let ops = if threads > 1 { (self.ops / 2).max(2) } else { self.ops };
         Self { threads, ops, ..self }
+    }
+
+    /// The same with so many operation slots in each pool.
+    #[must_use]
+    pub fn slots(self, slots: Option<u64>) -> Self {
+        Self { slots, ..self }
     }
 
     /// The same with another number of operations per thread.

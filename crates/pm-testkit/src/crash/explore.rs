@@ -25,7 +25,7 @@ use super::memory::Memory;
 use super::oracle::{Allowed, Oracle};
 use super::report::Report;
 use super::rng::{Rng, mix};
-use super::run::{Plan, Recording, Step};
+use super::run::{Plan, Recording, Step, Turns};
 use super::site::{Site, SiteTable, StepKind};
 use super::subject::CrashSubject;
 
@@ -78,6 +78,18 @@ struct Walk<'a, S: CrashSubject> {
     thin: usize,
     /// Between [`PAUSE`] and [`RESUME`].
     paused: bool,
+    /// Only operations' ends are crash points, with nothing unfenced and with everything: what matters
+    /// is the schedule.
+    brief: bool,
+}
+
+/// A run of a directed plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directed {
+    /// How many of such runs there are.
+    pub(crate) runs: u64,
+    /// The schedule is not left to the seed: where the first thread is preempted.
+    pub(crate) hand_over: Option<u64>,
 }
 
 /// Explores runs of one subject in one configuration.
@@ -93,8 +105,8 @@ pub struct Explorer<S: CrashSubject> {
     tail: Vec<S::Op>,
     /// States in creation after which no more of this trial are explored.
     creation_budget: u64,
-    /// If the plan at hand is a directed one, how many runs of such there are.
-    directed: Option<u64>,
+    /// If the plan at hand is a directed one.
+    directed: Option<Directed>,
 }
 
 impl<S: CrashSubject> Explorer<S> {
@@ -102,8 +114,10 @@ impl<S: CrashSubject> Explorer<S> {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let geometry = S::geometry();
+        let space = Space::new(geometry.len, geometry.capacity);
+        space.set_slots(config.slots);
         Self {
-            space: Space::new(geometry.len, geometry.capacity),
+            space,
             levels: (0..LEVELS).map(|_| Some(Level::new())).collect(),
             seen: HashSet::new(),
             recoveries: HashMap::new(),
@@ -136,8 +150,10 @@ impl<S: CrashSubject> Explorer<S> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
-        let schedule = self.rng.next_u64();
-        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
+        let seeded = Turns::Seeded(self.rng.next_u64());
+        let hand_over = self.directed.and_then(|directed| directed.hand_over);
+        let turns = hand_over.map_or(seeded, Turns::HandOver);
+        let run = Recording::<S>::of(&self.space, plan, turns, self.config.step_limit);
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
@@ -154,6 +170,7 @@ impl<S: CrashSubject> Explorer<S> {
             every_store: operations <= 4 || seed.is_multiple_of(4),
             thin: if seed.is_multiple_of(2) { 1 } else { 3 },
             paused: false,
+            brief: hand_over.is_some(),
         };
         let from = if self.report.states < self.config.states {
             let start = self.start_of_crashes(&run, seed);
@@ -178,8 +195,8 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     fn scouted(&mut self, plan: &Plan<S::Op>, seed: u64) -> Recording<S> {
-        let schedule = Rng::new(seed).next_u64();
-        Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit)
+        let turns = Turns::Seeded(Rng::new(seed).next_u64());
+        Recording::<S>::of(&self.space, plan, turns, self.config.step_limit)
     }
 
     /// Runs a plan that executes the mutated step, and explores the crash states that the mutant may
@@ -232,8 +249,8 @@ impl<S: CrashSubject> Explorer<S> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
-        let schedule = self.rng.next_u64();
-        let run = Recording::<S>::of(&self.space, plan, schedule, self.config.step_limit);
+        let turns = Turns::Seeded(self.rng.next_u64());
+        let run = Recording::<S>::of(&self.space, plan, turns, self.config.step_limit);
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
@@ -251,20 +268,21 @@ impl<S: CrashSubject> Explorer<S> {
             every_store: true,
             thin: 1,
             paused: false,
+            brief: false,
         };
         let result = self.walk(&mut walk, from);
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
-    /// As [`explore`](Self::explore), one of `runs` runs of directed plans: it gets fewer states, and
-    /// all of these together no more than half.
+    /// As [`explore`](Self::explore), a run of a directed plan: it gets fewer states, and all of these
+    /// together about half.
     pub(crate) fn explore_directed(
         &mut self,
         plan: &Plan<S::Op>,
         seed: u64,
-        runs: u64,
+        directed: Directed,
     ) -> Result<(), Box<Failure>> {
-        self.directed = Some(runs);
+        self.directed = Some(directed);
         let result = self.explore(plan, seed);
         self.directed = None;
         result
@@ -275,7 +293,8 @@ impl<S: CrashSubject> Explorer<S> {
         let (done, wanted) = (self.report.states, self.config.states);
         let share = done
             + match (self.directed, self.config.mutation) {
-                (Some(runs), None) => wanted / (2 * runs).max(64),
+                (Some(Directed { hand_over: Some(_), .. }), None) => 64, // there are fewer
+                (Some(Directed { runs, .. }), None) => wanted / (2 * runs).max(64),
                 (Some(_), Some(_)) => wanted / 20, // directed plans are there for the mutants
                 (None, _) => (wanted / 12).max(400),
             };
@@ -303,13 +322,18 @@ impl<S: CrashSubject> Explorer<S> {
             // A step that no crash was explored at has one, wherever it is.
             let new = event.is_some_and(|event| self.is_new(event));
             let spent = until.is_some();
-            if (new && !walk.paused) || (!spent && i >= from && self.crashes_at(walk, event)) {
+            // What several threads leave behind is crashed at the end in any case.
+            let last = event.is_none() && walk.depth == 0 && self.config.threads > 1;
+            let picked = !spent && i >= from && self.crashes_at(walk, event);
+            if picked || !walk.paused && (new || last) {
                 result = self.crash_point(walk, &mut level, i);
                 if result.is_err() {
                     break;
                 }
                 if !spent && self.report.states >= walk.budget {
-                    until = Some(walk.trace.iter().rposition(|event| self.is_new(event)));
+                    let new = walk.trace.iter().rposition(|event| self.is_new(event));
+                    let concurrent = walk.depth == 0 && self.config.threads > 1;
+                    until = Some(if concurrent { Some(walk.trace.len()) } else { new });
                 }
             }
             if until.is_some_and(|last| last.is_none_or(|last| last <= i)) {
@@ -383,6 +407,7 @@ impl<S: CrashSubject> Explorer<S> {
         }
         match event.map(|e| e.kind) {
             None | Some(EventKind::Note | EventKind::Grow | EventKind::WriteBack) => true,
+            Some(_) if walk.brief => false,
             Some(EventKind::Fence | EventKind::Flush) => {
                 let thin = if in_creation { 3 } else { walk.thin };
                 thin == 1 || self.rng.one_in(thin)
@@ -397,7 +422,9 @@ impl<S: CrashSubject> Explorer<S> {
         level: &mut Level,
         i: usize,
     ) -> Result<(), Broken> {
-        let (exhaustive, random) = if walk.depth == 0 {
+        let (exhaustive, random) = if walk.brief {
+            (1, 0)
+        } else if walk.depth == 0 {
             (self.config.exhaustive, self.config.random)
         } else {
             (self.config.exhaustive / 4, self.config.random / 4)
@@ -413,7 +440,9 @@ impl<S: CrashSubject> Explorer<S> {
             None => walk.oracle.allowed(),
         };
         let mut result = Ok(());
-        for image in 0..level.images.hashes.len() {
+        // Nothing that is not fenced, everything: those two come first.
+        let most = if walk.brief { 2 } else { usize::MAX };
+        for image in 0..level.images.hashes.len().min(most) {
             let key = level.images.hashes[image] ^ walk.past;
             if !self.seen.insert(key) {
                 self.report.duplicates += 1;
@@ -513,6 +542,7 @@ impl<S: CrashSubject> Explorer<S> {
             every_store: later.is_none(),
             thin: 1,
             paused: false,
+            brief: false,
         };
         self.walk(&mut inner, from)
     }
@@ -531,7 +561,8 @@ impl<S: CrashSubject> Explorer<S> {
         let tail = self.some_of_tail();
         let (history, verdict) =
             Recording::<S>::after_crash(&self.space, allowed, &tail, self.config.step_limit);
-        let nested = verdict.is_ok() && walk.depth == 0 && self.worth_nesting();
+        let nests = walk.depth == 0 && !walk.brief;
+        let nested = verdict.is_ok() && nests && self.worth_nesting();
         let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
         self.space.undo();
         let mut result = verdict.map_err(|what| Broken { what, path: Vec::new() });

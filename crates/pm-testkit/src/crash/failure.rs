@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::config::Config;
 use super::explore::Broken;
+use super::report::slots_text;
 use super::run::Plan;
 
 /// A crash state, or a run, that breaks the contract.
@@ -64,13 +65,14 @@ impl fmt::Display for Failure {
         if self.config.threads > 1 {
             writeln!(f, "  the run: {}", self.history.join("; "))?;
         }
-        let Config { persistency, threads, ops, setup, mutation, .. } = &self.config;
+        let Config { persistency, threads, slots, ops, setup, mutation, .. } = &self.config;
+        let slots = slots_text(*slots);
         if let Some(mutation) = mutation {
             writeln!(f, "  mutant: {mutation}")?;
         }
         write!(
             f,
-            "  replay: seed {}, {persistency:?}, {threads} thread(s), {ops} ops, setup {setup}",
+            "  replay: seed {}, {persistency:?}, {threads} thread(s){slots}, {ops} ops, setup {setup}",
             self.seed
         )
     }

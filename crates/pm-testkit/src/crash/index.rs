@@ -11,7 +11,7 @@
 //!     fn value(n: u64) -> u64 { n }
 //!     fn owns(site: &Location<'static>) -> bool { site.file().contains("trees/src/fptree/") }
 //! }
-//! let findings = Campaign { states: 50_000, seed: 1, mutate: false }.run::<Indexed<Tree>>();
+//! let findings = Campaign { states: 50_000, seed: 1, mutate: false, slots: None }.run::<Indexed<Tree>>();
 //! ```
 
 use std::collections::BTreeMap;
@@ -420,8 +420,30 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             threads: vec![inserts(&[6]), removes(&[4])],
             tail: removes(&[0, 2, 0, 8, 2, 4, 6, 8]),
         });
+        plans.extend(takeovers(keys));
     }
     plans
+}
+
+/// One thread empties nodes, which merge, while others fill theirs, which split: what the first frees
+/// is theirs at once, the sooner the fewer operation slots there are.
+fn takeovers(keys: u64) -> Vec<Plan<IndexOp>> {
+    let inserts =
+        |keys: std::ops::Range<u64>| keys.map(|k| IndexOp::Insert(k, k + 1)).collect::<Vec<_>>();
+    let removes = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Remove(k)).collect::<Vec<_>>();
+    let new = keys + 1;
+    let mut setup = inserts(0..new);
+    setup.extend(removes(&[3, 4, 0]));
+    let mut tail = inserts(0..4);
+    tail.extend(removes(&[new, 1, 5, keys]));
+    let runs = [
+        vec![removes(&[1]), inserts(new..new + 8)],
+        vec![removes(&[1, 2, 5, 6]), inserts(new..new + 8)],
+        vec![removes(&[1, 2]), removes(&[8, 7]), inserts(new..new + 6)],
+        vec![removes(&[1, 2]), inserts(new..new + 4), inserts(new + 4..new + 8)],
+    ];
+    let plan = |threads| Plan { setup: setup.clone(), threads, tail: tail.clone() };
+    runs.into_iter().map(plan).collect()
 }
 
 /// Bulk loads, interrupted or refused, of an index that is empty, or empty again; and what a second

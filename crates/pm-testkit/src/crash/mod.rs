@@ -34,7 +34,7 @@ pub use pools::{create_pool, create_used_pool, open_pool};
 pub use report::{Covered, Report};
 pub use rng::Rng;
 pub use run::Plan;
-pub use schedule::interleave;
+pub use schedule::{interleave, preempt_once};
 pub use search::explore;
 pub use site::{Site, StepKind};
 pub use subject::{CrashSubject, Fault, Geometry};

@@ -28,6 +28,8 @@ pub struct Report {
     pub persistency: Persistency,
     /// Threads.
     pub threads: usize,
+    /// Operation slots of the pools, if they were not as many as the subject asks for.
+    pub slots: Option<u64>,
     /// Runs.
     pub trials: u64,
     /// Different crash states checked: distinct image and history.
@@ -59,6 +61,7 @@ impl Report {
             subject,
             persistency: config.persistency,
             threads: config.threads,
+            slots: config.slots,
             trials: 0,
             states: 0,
             in_creation: 0,
@@ -125,11 +128,12 @@ impl Report {
     #[must_use]
     pub fn summary(&self) -> String {
         format!(
-            "{}: {:?}, {} thread(s): {} states ({} in creation, {} in recovery or after it), \
+            "{}: {:?}, {} thread(s){}: {} states ({} in creation, {} in recovery or after it), \
              {} kills, {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
             self.subject,
             self.persistency,
             self.threads,
+            slots_text(self.slots),
             self.states,
             self.in_creation,
             self.nested,
@@ -142,6 +146,11 @@ impl Report {
             self.rate(),
         )
     }
+}
+
+/// How many slots there were, where that was not left to the subject.
+pub(crate) fn slots_text(slots: Option<u64>) -> String {
+    slots.map_or(String::new(), |slots| format!(", {slots} slot(s)"))
 }
 
 impl fmt::Display for Report {

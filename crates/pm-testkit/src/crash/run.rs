@@ -8,7 +8,7 @@ use pmindex_core::trace::{Event, EventKind, Space, alone_as};
 
 use super::oracle::{Allowed, Oracle};
 use super::panics;
-use super::schedule::interleave;
+use super::schedule::{hand_over_once, interleave};
 use super::subject::CrashSubject;
 
 /// What a run is to do.
@@ -20,6 +20,15 @@ pub struct Plan<Op> {
     pub threads: Vec<Vec<Op>>,
     /// Operations to go on with after a crash.
     pub tail: Vec<Op>,
+}
+
+/// How the threads of a run take turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Turns {
+    /// As this seed says.
+    Seeded(u64),
+    /// The first thread until this handover point of its own, then the others, then the first.
+    HandOver(u64),
 }
 
 /// The logical thread that goes on after a recovery, which thread 0 does.
@@ -98,7 +107,7 @@ impl<S: CrashSubject> Recording<S> {
     }
 
     /// Executes a plan in `space`, which is zero before and after.
-    pub(crate) fn of(space: &Space, plan: &Plan<S::Op>, schedule: u64, steps: u64) -> Self {
+    pub(crate) fn of(space: &Space, plan: &Plan<S::Op>, turns: Turns, steps: u64) -> Self {
         let journal =
             Journal::<S> { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
         space.record(true);
@@ -116,7 +125,7 @@ impl<S: CrashSubject> Recording<S> {
                     journal.run(&subject, 0, op)?;
                 }
             } else {
-                run_threads(&journal, &subject, &plan.threads, schedule);
+                run_threads(&journal, &subject, &plan.threads, turns);
             }
             if journal.fault.lock().is_none() {
                 let model = subject.observe().map_err(|f| format!("after the run: {}", f.0))?;
@@ -211,16 +220,20 @@ fn run_threads<S: CrashSubject>(
     journal: &Journal<'_, S>,
     subject: &S,
     threads: &[Vec<S::Op>],
-    schedule: u64,
+    turns: Turns,
 ) {
-    let panics = interleave(threads.len(), schedule, |thread| {
+    let body = |thread: usize| {
         for op in &threads[thread] {
             if let Err(message) = journal.run(subject, thread, op) {
                 journal.fault(format!("thread {thread}: {message}"));
                 return;
             }
         }
-    });
+    };
+    let panics = match turns {
+        Turns::Seeded(seed) => interleave(threads.len(), seed, body),
+        Turns::HandOver(at) => hand_over_once(threads.len(), at, body),
+    };
     for (thread, message) in panics.into_iter().enumerate() {
         if let Some(message) = message {
             journal.fault(format!("thread {thread}: {message}"));

@@ -4,8 +4,10 @@
 //! cell, every attempt to lock and every turn of a wait loop is a yield point, where the scheduler
 //! decides from its seed who holds the baton next: equal seeds give equal interleavings.
 //!
-//! Strategies, by seed: rare or frequent random preemption, and priorities with a few change
-//! points (PCT), which finds orderings of depth d with known probability.
+//! Strategies, by seed: rare or frequent random preemption; priorities with a few change points
+//! (PCT), which finds orderings of depth d with known probability; and priorities that change only
+//! where what one operation held passes to others (a slot, a block, a chain), so that others run
+//! whole operations in between. [`preempt_once`] is for going through every place of one preemption.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,6 +25,11 @@ enum Strategy {
     Random(usize),
     /// The thread of the highest priority, changed at random moments.
     Priorities { change_one_in: usize },
+    /// The same, changed only at handover points.
+    Handovers { change_one_in: usize },
+    /// Thread 0 is preempted once, before this yield point of its own, or handover point; whoever waits
+    /// for it lets it go on.
+    Once { at: u64, handovers: bool },
 }
 
 #[derive(Debug)]
@@ -33,6 +40,8 @@ struct State {
     priority: Vec<u64>,
     rng: Rng,
     strategy: Strategy,
+    /// Yield points of thread 0 so far; handover points only, if those count.
+    first: u64,
     /// Yield points so far: shows the watchdog that something happens.
     steps: u64,
     switches: u64,
@@ -59,7 +68,9 @@ impl State {
         }
         match self.strategy {
             Strategy::Random(_) => Some(others[self.rng.below(others.len())]),
-            Strategy::Priorities { .. } => {
+            // The next one, round and round: who waits gets its turn again.
+            Strategy::Once { .. } => others.iter().find(|&&t| t > me).or(others.first()).copied(),
+            Strategy::Priorities { .. } | Strategy::Handovers { .. } => {
                 self.lowest -= 1;
                 if must {
                     self.priority[me] = self.lowest; // who waits steps back
@@ -72,28 +83,37 @@ impl State {
         }
     }
 
+    /// Gives a thread the lowest priority.
+    fn sink(&mut self, me: usize) -> bool {
+        self.lowest -= 1;
+        self.priority[me] = self.lowest;
+        true
+    }
+
     /// Who goes on after a yield point of `me`.
-    fn next(&mut self, me: usize, must: bool) -> usize {
+    fn next(&mut self, me: usize, must: bool, handover: bool) -> usize {
         self.steps += 1;
+        let counts = !matches!(self.strategy, Strategy::Once { handovers: true, .. }) || handover;
+        let counted = me == 0 && counts;
+        self.first += u64::from(counted);
         let go = match self.strategy {
             Strategy::Random(n) => self.rng.one_in(n),
             Strategy::Priorities { change_one_in } => {
-                let change = self.rng.one_in(change_one_in);
-                if change {
-                    self.lowest -= 1;
-                    self.priority[me] = self.lowest;
-                }
-                change
+                self.rng.one_in(change_one_in) && self.sink(me)
             }
+            Strategy::Handovers { change_one_in } => {
+                handover && self.rng.one_in(change_one_in) && self.sink(me)
+            }
+            Strategy::Once { at, .. } => counted && self.first == at,
         };
         if go || must { self.choose(me, must).unwrap_or(me) } else { me }
     }
 }
 
 impl Baton {
-    fn pass(&self, me: usize, must: bool) {
+    fn pass(&self, me: usize, must: bool, handover: bool) {
         let mut state = self.state.lock();
-        let next = state.next(me, must);
+        let next = state.next(me, must, handover);
         if next == me {
             return;
         }
@@ -130,7 +150,8 @@ impl Baton {
     fn drive(&self) {
         let mut state = self.state.lock();
         let threads = self.turn.len();
-        let first = state.rng.below(threads);
+        let random = state.rng.below(threads);
+        let first = if matches!(state.strategy, Strategy::Once { .. }) { 0 } else { random };
         state.current = Some(first);
         self.turn[first].notify_one();
         let mut steps = 0;
@@ -149,11 +170,15 @@ impl Baton {
 
 impl ThreadControl for Baton {
     fn yield_point(&self, thread: u16) {
-        self.pass(thread as usize - 1, false);
+        self.pass(thread as usize - 1, false, false);
+    }
+
+    fn handover_point(&self, thread: u16) {
+        self.pass(thread as usize - 1, false, true);
     }
 
     fn spin(&self, thread: u16) {
-        self.pass(thread as usize - 1, true);
+        self.pass(thread as usize - 1, true, false);
     }
 }
 
@@ -161,13 +186,49 @@ impl ThreadControl for Baton {
 /// the panic message of each that panicked.
 pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec<Option<String>> {
     let mut rng = Rng::new(seed);
-    let strategy = match rng.below(5) {
+    let strategy = match rng.below(8) {
         0 => Strategy::Random(2),
         1 => Strategy::Random(8),
         2 => Strategy::Random(40),
         3 => Strategy::Priorities { change_one_in: 12 },
-        _ => Strategy::Priorities { change_one_in: 60 },
+        4 => Strategy::Priorities { change_one_in: 60 },
+        5 => Strategy::Priorities { change_one_in: 400 },
+        6 => Strategy::Handovers { change_one_in: 4 },
+        _ => Strategy::Handovers { change_one_in: 12 },
     };
+    scheduled(threads, strategy, rng, body).0
+}
+
+/// Runs `body(thread)` for each thread: thread 0 until its yield point number `at`, then the others to
+/// their ends, one after the other, then thread 0. Returns the panic messages, and whether thread 0
+/// got as far as `at`: call it with 1, 2, .. until it does not, and thread 0 was preempted at every
+/// step.
+pub fn preempt_once(
+    threads: usize,
+    at: u64,
+    body: impl Fn(usize) + Sync,
+) -> (Vec<Option<String>>, bool) {
+    let once = Strategy::Once { at, handovers: false };
+    let (panics, first) = scheduled(threads, once, Rng::new(0), body);
+    (panics, first >= at)
+}
+
+/// As [`preempt_once`], before handover point number `at` of thread 0.
+pub(crate) fn hand_over_once(
+    threads: usize,
+    at: u64,
+    body: impl Fn(usize) + Sync,
+) -> Vec<Option<String>> {
+    scheduled(threads, Strategy::Once { at, handovers: true }, Rng::new(0), body).0
+}
+
+/// Runs the threads; the panic message of each, and how many yield points thread 0 had.
+fn scheduled(
+    threads: usize,
+    strategy: Strategy,
+    mut rng: Rng,
+    body: impl Fn(usize) + Sync,
+) -> (Vec<Option<String>>, u64) {
     let priority = (0..threads).map(|_| (1 << 62) + rng.next_u64() / 4).collect();
     let baton = Arc::new(Baton {
         state: Mutex::new(State {
@@ -176,6 +237,7 @@ pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec
             priority,
             rng,
             strategy,
+            first: 0,
             steps: 0,
             switches: 0,
             lowest: 1 << 62,
@@ -183,7 +245,7 @@ pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec
         turn: (0..threads).map(|_| Condvar::new()).collect(),
         finished: Condvar::new(),
     });
-    std::thread::scope(|scope| {
+    let panics = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let (baton, body) = (Arc::clone(&baton), &body);
@@ -206,5 +268,7 @@ pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec
             .into_iter()
             .map(|handle| handle.join().unwrap_or_else(|_| Some("a thread died".into())))
             .collect()
-    })
+    });
+    let first = baton.state.lock().first;
+    (panics, first)
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use pmindex_core::trace::Space;
-use pmindex_core::{Medium, PPtr, PmU64};
+use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool, PoolOptions};
 
-use super::schedule::interleave;
+use super::schedule::{interleave, preempt_once};
 
 /// Three threads that each add to a word without any protection; the order of the stores.
 fn run(seed: u64) -> Vec<(u16, u64)> {
@@ -76,4 +76,62 @@ fn a_deadlock_is_found() {
         panics.iter().flatten().any(|p| p.contains("step limit"))
     });
     assert!(found, "two locks in two orders");
+}
+
+#[test]
+fn one_preemption_is_tried_at_every_step() {
+    let mut orders = BTreeSet::new();
+    for at in 1.. {
+        let space = Space::new(4096, 4096);
+        space.record(true);
+        let pm = space.medium();
+        let (panics, reached) = preempt_once(3, at, |thread| {
+            let word = space.get(PPtr::<PmU64>::new(64)).unwrap();
+            for value in 0..if thread == 0 { 3 } else { 1 } {
+                pm.store(word, value);
+            }
+        });
+        assert!(panics.iter().all(Option::is_none), "{panics:?}");
+        let order: Vec<u16> = space.with_trace(|trace| trace.iter().map(|e| e.thread).collect());
+        if !reached {
+            assert_eq!(order, [1, 1, 1, 2, 3], "never preempted");
+            break;
+        }
+        orders.insert(order);
+    }
+    let expected = [[2, 3, 1, 1, 1], [1, 2, 3, 1, 1], [1, 1, 2, 3, 1]];
+    assert_eq!(orders, expected.map(Vec::from).into());
+}
+
+/// A thread that waits for an operation slot lets others run, whoever has it; and one that waits for
+/// its own is told so after a while that nobody sleeps through.
+#[test]
+fn threads_share_one_slot_and_who_waits_for_it_lets_the_others_run() {
+    let options = PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(256);
+    let bytes = options.created_size().unwrap() as usize;
+    let space = Space::new(bytes, bytes);
+    space.set_slots(Some(1));
+    let pool = Pool::create_traced(&space, &options).unwrap();
+    let work = |_| {
+        for _ in 0..3 {
+            let mut op = pool.op().unwrap();
+            op.reserve_bytes(64, 8).unwrap();
+        }
+    };
+    for seed in 0..40 {
+        space.limit_steps(100_000);
+        let panics = interleave(3, seed, work);
+        assert!(panics.iter().all(Option::is_none), "seed {seed}: {panics:?}");
+    }
+    for at in 1.. {
+        space.limit_steps(100_000);
+        let (panics, reached) = preempt_once(3, at, work);
+        assert!(panics.iter().all(Option::is_none), "before {at}: {panics:?}");
+        if !reached {
+            break;
+        }
+    }
+    space.limit_steps(2_000_000);
+    let _held = pool.op().unwrap();
+    assert_eq!(pool.op().err(), Some(PmError::Busy { slots: 1 }));
 }

@@ -7,7 +7,7 @@ use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
 use proptest::test_runner::{Config as RunnerConfig, RngAlgorithm, TestRng, TestRunner};
 
 use super::config::Config;
-use super::explore::Explorer;
+use super::explore::{Directed, Explorer};
 use super::failure::Failure;
 use super::report::Report;
 use super::rng::Rng;
@@ -22,8 +22,12 @@ const IDLE_TRIALS: u64 = 80;
 const MIN_TRIALS: u64 = 80;
 /// The fewest states of which directed runs get a part, but for mutants.
 const DIRECTED_STATES: u64 = 40_000;
+/// The same for several threads: what matters there are schedules, which take few states each.
+const DIRECTED_STATES_CONCURRENT: u64 = 8_000;
 /// How often a directed run is crashed.
 const DIRECTED_RUNS: u64 = 4;
+/// The same for several threads: most schedules are harmless.
+const DIRECTED_SCHEDULES: u64 = 48;
 /// The most reductions tried on a failure.
 const SHRINKS: usize = 400;
 
@@ -34,18 +38,27 @@ const SHRINKS: usize = 400;
 pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
     let mut explorer = Explorer::<S>::new(config.clone());
     let (mut trial, mut idle) = (0, 0);
-    let directed = if config.mutation.is_some() || config.states >= DIRECTED_STATES {
+    let concurrent = config.threads > 1;
+    let least = if concurrent { DIRECTED_STATES_CONCURRENT } else { DIRECTED_STATES };
+    let directed = if config.mutation.is_some() || config.states >= least {
         S::directed()
     } else {
         Vec::new() // they would take too much of so few
     };
-    // Of several threads most schedules are harmless.
-    let runs = if config.threads > 1 { 4 * DIRECTED_RUNS } else { DIRECTED_RUNS };
+    let runs = match config.mutation {
+        None if concurrent => DIRECTED_SCHEDULES,
+        _ if concurrent => 4 * DIRECTED_RUNS,
+        _ => DIRECTED_RUNS,
+    };
     let fits = |plan: &Plan<S::Op>| plan.threads.len() == config.threads;
     let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
     for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
         for run in 0..runs {
-            explorer.explore_directed(plan, directed_seed(config, i, run), all)?;
+            // Two of three are preempted at the first thread's handover points, one after the other.
+            let place = 1 + run / 3 * 2 + run % 3;
+            let systematic = concurrent && config.mutation.is_none() && run % 3 < 2;
+            let directed = Directed { runs: all, hand_over: systematic.then_some(place) };
+            explorer.explore_directed(plan, directed_seed(config, i, run), directed)?;
         }
     }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
@@ -66,10 +79,11 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
     Ok(explorer.into_report())
 }
 
-/// The seed of a run of the directed plan `i`. Neither creation nor a late start: modulo 4 it is 1 or
-/// 2.
+/// The seed of a run of the directed plan `i`. Neither creation nor, with one thread, a late start:
+/// modulo 4 it is 1 or 2; with several threads, every third starts late.
 fn directed_seed(config: &Config, i: usize, run: u64) -> u64 {
-    4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % 2
+    let kinds = if config.threads > 1 { 3 } else { 2 };
+    4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % kinds
 }
 
 /// Plans that execute each step: what to try on a mutant first.

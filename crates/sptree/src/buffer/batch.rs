@@ -78,10 +78,12 @@ struct Staged<'t> {
     guard: VersionGuard<'t>,
 }
 
-/// A record on its way.
-struct Planned {
+/// A record on its way. It is encoded already: no code of the user's runs from the first log entry on
+/// until the buffers have all of them.
+struct Planned<'r, V> {
     /// Which of the batch.
     record: usize,
+    datum: Datum<'r, V>,
     /// Which of the staged Mnodes.
     staged: usize,
     location: Location,
@@ -103,7 +105,7 @@ pub(crate) struct BufferStage<
     probes: &'r [Probe<'r, K>],
     records: &'r [(K, V)],
     staged: Vec<Staged<'t>>,
-    planned: Vec<Planned>,
+    planned: Vec<Planned<'r, V>>,
 }
 
 impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
@@ -124,10 +126,10 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
     /// changed.
     pub(crate) fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (tree, probe) = (self.tree, &self.probes[record]);
-        Datum::<V>::new(self.records[record].1.borrowed()).ok()?;
+        let datum = Datum::<V>::new(self.records[record].1.borrowed()).ok()?;
         let place = self.hold(at)?;
         let Staged { node, bnode, buffer, planned, .. } = self.staged[place];
-        let same = |p: &Planned| {
+        let same = |p: &Planned<'_, V>| {
             p.staged == place && self.probes[p.record].compare(probe) == Ordering::Equal
         };
         if planned > 0 && self.planned.iter().any(same) {
@@ -154,7 +156,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
             return None;
         }
         buffers.prefetch_entry::<K, V>(buffer, state.len() + planned);
-        self.planned.push(Planned { record, staged: place, location: Location::NONE, birth: 0 });
+        let (staged, location) = (place, Location::NONE);
+        self.planned.push(Planned { record, datum, staged, location, birth: 0 });
         self.staged[place].planned += 1;
         Some(true)
     }
@@ -192,10 +195,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
         let mut refused = None;
         for plan in &mut self.planned {
             let (probe, staged) = (&self.probes[plan.record], &mut self.staged[plan.staged]);
-            let Ok(datum) = Datum::<V>::new(self.records[plan.record].1.borrowed()) else {
-                continue; // it was one when it was planned
-            };
-            let (words, count) = payload::<K, V>(probe, Some(&datum));
+            let (words, count) = payload::<K, V>(probe, Some(&plan.datum));
             let number = buffers.next_seq(staged.buffer);
             let record = Record {
                 id: staged.bnode,
@@ -216,10 +216,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const B: usize>
         let mut added = 0;
         for plan in self.planned.iter().filter(|plan| !plan.location.is_none()) {
             let (probe, staged) = (&self.probes[plan.record], &self.staged[plan.staged]);
-            let Ok(datum) = Datum::<V>::new(self.records[plan.record].1.borrowed()) else {
-                continue;
-            };
-            let (buffer, datum) = (staged.buffer, Some(&datum));
+            let (buffer, datum) = (staged.buffer, Some(&plan.datum));
             let entry = buffers.state(buffer).len();
             buffers.stage::<K, V>(buffer, entry, probe, datum, false);
             buffers.publish::<K, V>(buffer, entry, datum, (plan.location, plan.birth));

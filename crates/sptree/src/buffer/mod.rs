@@ -65,7 +65,7 @@ use handoff::Handoff;
 pub(crate) use batch::BufferStage;
 pub(crate) use cells::{Buffers, ENTRIES_MAX, Hit};
 pub(crate) use restore::follow;
-pub(crate) use write::Written;
+pub(crate) use write::{ChainOver, Written};
 
 /// The log and the buffers of an index.
 #[derive(Debug)]

@@ -60,6 +60,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
+    /// A Bnode is gone: the log is to be smaller by what is kept of it for one buffer.
+    pub(crate) fn note_merged(&self) {
+        if let Some(buffering) = self.buffering() {
+            buffering.log.note_ended(Self::AGE);
+        }
+    }
+
     /// Lets Bnodes absorb all buffers, some at a time, except those whose Mnodes somebody has locked.
     pub(super) fn sweep_all(&self, buffering: &Buffering<M>) -> Result<(), IndexError> {
         let count = buffering.buffers.count();

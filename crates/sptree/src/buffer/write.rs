@@ -22,6 +22,11 @@ pub(crate) enum Written {
     Past,
 }
 
+/// That a Bnode's chain is over: a new Bnode at its offset begins behind it. What frees a Bnode takes
+/// this, since the block can be another's as soon as the operation that freed it has ended.
+#[must_use]
+pub(crate) struct ChainOver(());
+
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
@@ -132,13 +137,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 }
                 Ok(Written::Buffered)
             }
-            Err(PmError::Full { .. } | PmError::TooLarge { .. } | PmError::Busy { .. }) => {
+            Err(error) if Self::does_without_log(&error) => {
                 drop((batch, counting));
                 buffers.give_back_seq(buffer, number);
                 self.make_way(held, buffer)
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a write for which the log fails with this goes past the buffer: there is no room for
+    /// another segment, or no slot for making it.
+    const fn does_without_log(error: &PmError) -> bool {
+        error.is_full() || matches!(error, PmError::TooLarge { .. } | PmError::Busy { .. })
     }
 
     /// Whether a write of a key that is not in the buffer can join an absorption: what it does becomes
@@ -195,10 +206,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Takes the buffer of a locked Mnode away; it is empty.
     pub(crate) fn take_buffer(&self, node: &Mnode) {
         if let Some((buffering, buffer)) = self.buffer_of(node) {
-            buffering.log.forget_chain(buffering.buffers.chain(buffer).seq);
+            let ChainOver(()) = self.end_chain(node);
             self.middle.put_buffer(node, None);
             buffering.buffers.free(buffer);
         }
+    }
+
+    /// Notes the last sequence number of a locked Mnode's chain, all of which its Bnode has. Chains that
+    /// begin from now on begin behind it. Nothing happens if this one goes on after all.
+    pub(crate) fn end_chain(&self, node: &Mnode) -> ChainOver {
+        if let Some((buffering, buffer)) = self.buffer_of(node) {
+            buffering.log.forget_chain(buffering.buffers.chain(buffer).seq);
+        }
+        ChainOver(())
     }
 
     /// The number of the last entry that a new Bnode has nothing of.

@@ -77,6 +77,7 @@ impl Heads {
 pub(super) struct Tails {
     pub(super) lanes: [Tail; LANES],
     made: u32,
+    ended: u64,
 }
 
 /// Unclaims when it is dropped.
@@ -122,13 +123,13 @@ impl<M: Medium> Log<M> {
 
     /// Where the lanes are.
     pub(super) fn tails(&self) -> Tails {
-        let made = self.segments.made();
+        let (made, ended) = (self.segments.made(), self.ended.load(Relaxed));
         let mut lanes = [Tail::new(0, 0); LANES];
         for (tail, lane) in lanes.iter_mut().zip(&self.lanes) {
             self.pool.pm().yield_point();
             *tail = lane.tail();
         }
-        Tails { lanes, made }
+        Tails { lanes, made, ended }
     }
 
     /// Makes heads that were read after the tails were taken durable, with them.
@@ -142,6 +143,7 @@ impl<M: Medium> Log<M> {
         words.extend_from_slice(&heads.words);
         self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
         self.segments.forget_made(tails.made);
+        self.ended.fetch_sub(tails.ended, Relaxed);
         let freed = self.segments.free(&self.pool, self.root, &dead);
         self.note_wants();
         freed
@@ -243,6 +245,14 @@ impl<M: Medium> Log<M> {
         self.want();
     }
 
+    /// A leaf is gone, and its chain with it: of the log so many lines less are to be kept. As after
+    /// appending as many, others are swept on, and a checkpoint becomes due: an index that shrinks
+    /// appends little, and its log shrinks with it all the same.
+    pub(crate) fn note_ended(&self, lines: u64) {
+        self.ended.fetch_add(lines, Relaxed);
+        self.note_appended(lines as u32);
+    }
+
     /// Whether nobody has looked after the log for long.
     pub(crate) fn is_behind(&self) -> bool {
         let segments = BEHIND.min(self.segments.capacity() / 4);
@@ -284,11 +294,13 @@ impl<M: Medium> Log<M> {
         wanting
     }
 
-    /// Whether so much was appended that a checkpoint is due: opening would have that much to scan.
+    /// Whether so much was appended that a checkpoint is due, since opening would have that much to scan;
+    /// or so much has ended, which only a checkpoint gives back.
     #[inline]
     #[must_use]
     pub fn is_checkpoint_due(&self) -> bool {
-        let made = self.segments.made();
+        let ended = self.ended.load(Relaxed) / u64::from(usual_lines(self.pool.len()));
+        let made = self.segments.made().saturating_add(ended as u32);
         made >= INTERVAL && self.due(made)
     }
 

@@ -90,6 +90,8 @@ pub struct Log<M: Medium = Mapped> {
     wanting: AtomicBool,
     /// Lines appended of which nobody has taken note, by whole segments.
     appended: AtomicU64,
+    /// About how many lines chains had that ended with their leaves, since the last checkpoint.
+    ended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
     /// Last, so that the rest is gone when somebody else may open the log.

@@ -122,6 +122,7 @@ impl<M: Medium> Log<M> {
             checkpointing: AtomicBool::new(false),
             wanting: AtomicBool::new(true),
             appended: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             checkpoint_lines: AtomicU64::new(0),
             _claim: claim,
         };

@@ -30,6 +30,8 @@ const FULL_LINES: u64 = 1024;
 
 /// Words of a [`Segment`] in the table, and which is which.
 pub(super) const WORDS: usize = size_of::<Segment>() / 8;
+/// What the table says of so many segments is one line.
+const PER_LINE: u16 = (LINE / size_of::<Segment>()) as u16;
 const BLOCK: usize = std::mem::offset_of!(Segment, block) / 8;
 const SEQUENCE: usize = std::mem::offset_of!(Segment, sequence) / 8;
 const PLACE: usize = std::mem::offset_of!(Segment, place) / 8;
@@ -210,8 +212,7 @@ impl Segments {
             Making { segments: self, pm: pool.pm(), place, known: Known::new(index, lane) };
         making.make(pool, usual.max(least)).or_else(|error| {
             // A pool that is nearly full has room for a small one, perhaps.
-            let full = matches!(error, PmError::Full { .. }) && least < usual;
-            if full { making.make(pool, least) } else { Err(error) }
+            if error.is_full() && least < usual { making.make(pool, least) } else { Err(error) }
         })?;
         Ok(making.known)
     }
@@ -254,7 +255,12 @@ impl Segments {
                 pm.store(cell(known), 0); // P2, LIN
             }
             let sealed = op.seal();
-            let flushed = freed.iter().fold(sealed, |all, known| all.and(pm.flush(cell(known))));
+            // Two to a line, each line once.
+            let mut lines: Vec<u16> = freed.iter().map(|known| known.index / PER_LINE).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            let line = |line: &u16| &table[usize::from(line * PER_LINE)][BLOCK];
+            let flushed = lines.iter().fold(sealed, |all, at| all.and(pm.flush(line(at))));
             let durable = pm.fence(flushed)?; // DUR
             op.finish(durable);
             for known in dead {

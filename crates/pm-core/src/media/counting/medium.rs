@@ -248,6 +248,14 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.yield_point();
     }
 
+    fn handover_point(&self) {
+        self.inner.handover_point();
+    }
+
+    fn nap(&self, time: core::time::Duration) {
+        self.inner.nap(time);
+    }
+
     fn spin(&self) {
         self.inner.spin();
     }

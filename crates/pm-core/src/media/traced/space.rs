@@ -7,14 +7,15 @@
 //! call or a copy of the pool.
 
 use core::panic::Location;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::cell::{PmType, PmU64};
 use crate::error::PmError;
+use crate::pool::PoolOptions;
 use crate::ptr::PPtr;
 use crate::region::Region;
 
@@ -35,6 +36,10 @@ pub(crate) struct Inner {
     file_len: AtomicU64,
     steps: AtomicU64,
     step_limit: AtomicU64,
+    /// Operation slots of pools that are created here; 0: as their options say.
+    slots: AtomicU64,
+    /// Whether the file cannot grow though it may.
+    device_full: AtomicBool,
     recorder: Mutex<Recorder>,
 }
 
@@ -65,6 +70,8 @@ impl Space {
                 file_len: AtomicU64::new(len as u64),
                 steps: AtomicU64::new(0),
                 step_limit: AtomicU64::new(u64::MAX),
+                slots: AtomicU64::new(0),
+                device_full: AtomicBool::new(false),
                 recorder: Mutex::new(Recorder::default()),
             }),
         }
@@ -214,6 +221,25 @@ impl Space {
         self.inner.steps.load(Relaxed)
     }
 
+    /// Gives each pool that is created here so many operation slots, whatever its options say; `None`
+    /// ends that. With fewer slots than threads, these take over each other's.
+    pub fn set_slots(&self, slots: Option<u64>) {
+        self.inner.slots.store(slots.unwrap_or(0), Relaxed);
+    }
+
+    /// Makes every growth of the file fail, as on a device without space, or ends that.
+    pub fn set_device_full(&self, full: bool) {
+        self.inner.device_full.store(full, Relaxed);
+    }
+
+    /// Options as pools are created with here.
+    pub(crate) fn options(&self, options: &PoolOptions) -> PoolOptions {
+        match self.inner.slots.load(Relaxed) {
+            0 => options.clone(),
+            slots => options.clone().slots(slots),
+        }
+    }
+
     /// Makes every fence after the next `fences` fail, as a failed `msync` would; `None` heals it.
     pub fn fail_fences_after(&self, fences: Option<u64>) {
         self.inner.recorder.lock().fences_left = fences;
@@ -280,6 +306,9 @@ impl Inner {
         let capacity = self.memory.capacity() as u64;
         if len > capacity {
             return Err(PmError::Full { wanted: len, capacity });
+        }
+        if self.device_full.load(Relaxed) {
+            return Err(PmError::NoSpace { wanted: len - self.file_len() });
         }
         let old = self.file_len.swap(len, Relaxed);
         self.record(EventKind::Grow, 0, len, old, Location::caller());

@@ -7,6 +7,10 @@ use std::sync::Arc;
 pub trait ThreadControl: Send + Sync {
     /// Called before each access to a cell and each attempt to take a lock.
     fn yield_point(&self, thread: u16);
+    /// Called where what an operation held passes to others: a slot, a block, a chain.
+    fn handover_point(&self, thread: u16) {
+        self.yield_point(thread);
+    }
     /// Called in a wait loop: the thread cannot go on before another one did something.
     fn spin(&self, thread: u16);
 }
@@ -54,6 +58,15 @@ pub(super) fn yield_point() {
     CONTROL.with_borrow(|c| {
         if let Some(control) = c {
             control.yield_point(THREAD.get());
+        }
+    });
+}
+
+/// Offers the processor to another thread, where what an operation held passes to others.
+pub(super) fn handover_point() {
+    CONTROL.with_borrow(|c| {
+        if let Some(control) = c {
+            control.handover_point(THREAD.get());
         }
     });
 }
