@@ -24,14 +24,20 @@
 
 mod bytes;
 mod error;
+mod float;
+mod foreign;
 mod index;
 mod inline;
 mod key;
+mod moment;
 #[doc(hidden)]
 pub mod parts;
 mod tuple;
 
 pub use error::IndexError;
+pub use float::Total;
+#[cfg(feature = "serde")]
+pub use foreign::Postcard;
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,
