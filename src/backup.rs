@@ -1,13 +1,12 @@
 //! A copy of a pool that is in use.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex_core::{Medium, PmError, Pool};
+use pmindex_core::{Medium, NewFile, PmError, Pool};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -33,8 +32,9 @@ const PAGE: usize = 4096;
 /// never pause. The file is made durable after the pause.
 ///
 /// # Durability
-/// The copy has another name until it is complete and durable: a crash leaves the file of before, or
-/// none, never half of one. The copy has the identity ([`Pool::uuid`]) of the pool.
+/// The copy has no name until it is complete and durable ([`NewFile`]): a crash leaves the file of
+/// before, or none, never half of one, and no other file is touched. The copy has the identity
+/// ([`Pool::uuid`]) of the pool.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,15 +66,12 @@ const PAGE: usize = 4096;
 /// ```
 pub struct Backup<'p, M: Medium> {
     pool: &'p Pool<M>,
-    file: File,
-    /// Where the copy is until it is complete.
-    partial: PathBuf,
+    file: NewFile,
     target: PathBuf,
     /// Bytes that have been copied at least once.
     covered: u64,
     live: Vec<u8>,
     copy: Vec<u8>,
-    finished: bool,
 }
 
 impl<M: Medium> fmt::Debug for Backup<'_, M> {
@@ -129,34 +126,23 @@ pub enum BackupError {
 }
 
 impl<'p, M: Medium> Backup<'p, M> {
-    /// Copies the pool to a file beside `target` while everybody works.
+    /// Copies the pool to a new file in the folder of `target` while everybody works.
     ///
     /// # Errors
-    /// [`BackupError::Itself`]; the file system's; the pool's.
+    /// [`BackupError::Itself`] if `target` is a name of the pool's file, or leads to it; the file
+    /// system's; the pool's.
     pub fn begin(pool: &'p Pool<M>, target: impl AsRef<Path>) -> Result<Self, BackupError> {
         let target = target.as_ref().to_path_buf();
-        let same = |path: &Path| fs::canonicalize(path).ok();
-        if same(&target).is_some_and(|path| Some(path) == same(pool.path())) {
+        if pool.is_at(&target) {
             return Err(BackupError::Itself { path: target });
         }
-        let mut partial = target.clone().into_os_string();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true) // what an interrupted backup left
-            .mode(0o600)
-            .open(&partial)
-            .map_err(|source| BackupError::Io {
-                path: partial.clone(),
-                what: "creating",
-                source,
-            })?;
+        let file = NewFile::create(&target, 0o600).map_err(|source| BackupError::Io {
+            path: target.clone(),
+            what: "creating",
+            source,
+        })?;
         let (live, copy) = (vec![0; CHUNK], vec![0; CHUNK]);
-        let mut backup =
-            Self { pool, file, partial, target, covered: 0, live, copy, finished: false };
+        let mut backup = Self { pool, file, target, covered: 0, live, copy };
         backup.catch_up()?;
         Ok(backup)
     }
@@ -173,7 +159,8 @@ impl<'p, M: Medium> Backup<'p, M> {
                 if page.end <= known && self.live[page.clone()] == self.copy[page.clone()] {
                     continue;
                 }
-                let written = self.file.write_all_at(&self.live[page.clone()], offset + at as u64);
+                let written =
+                    self.file.file().write_all_at(&self.live[page.clone()], offset + at as u64);
                 written.map_err(self.io("writing"))?;
                 copied += page.len() as u64;
             }
@@ -205,19 +192,9 @@ impl<'p, M: Medium> Backup<'p, M> {
         self.compare()?;
         drop(stopped);
         let pause = started.elapsed();
-        // durable before: the name
-        self.file.sync_all().map_err(self.io("syncing"))?;
-        fs::rename(&self.partial, &self.target).map_err(self.io("renaming"))?;
-        self.finished = true;
-        let folder = match self.target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|source| {
-            let path = folder.to_path_buf();
-            BackupError::Io { path, what: "syncing the folder", source }
-        })?;
+        let path = self.target.clone();
+        let finished = self.file.finish(true);
+        finished.map_err(|source| BackupError::Io { path, what: "finishing", source })?;
         Ok(BackupReport { bytes: self.covered, delta, pause })
     }
 
@@ -249,28 +226,20 @@ impl<'p, M: Medium> Backup<'p, M> {
     /// Reads what there is of the copy; how many bytes.
     fn read_copy(&mut self, offset: u64, bytes: usize) -> Result<usize, BackupError> {
         let known = self.covered.saturating_sub(offset).min(bytes as u64) as usize;
-        let read = self.file.read_exact_at(&mut self.copy[..known], offset);
+        let read = self.file.file().read_exact_at(&mut self.copy[..known], offset);
         read.map_err(self.io("reading"))?;
         Ok(known)
     }
 
     fn io(&self, what: &'static str) -> impl FnOnce(io::Error) -> BackupError {
-        let path = self.partial.clone();
+        let path = self.target.clone();
         move |source| BackupError::Io { path, what, source }
-    }
-}
-
-impl<M: Medium> Drop for Backup<'_, M> {
-    fn drop(&mut self) {
-        if !self.finished {
-            // What stays if this fails is overwritten by the next backup.
-            let _ = fs::remove_file(&self.partial);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::Arc;
 
     use super::*;

@@ -134,3 +134,73 @@ fn a_backup_follows_a_pool_that_grows() {
     assert!(report.bytes == pool.len() && report.delta >= pool.len() - before, "{report:?}");
     assert_eq!(records(&copy).len(), 2000);
 }
+
+/// The bytes of a file.
+fn bytes(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("readable")
+}
+
+/// Backs a pool up beside files that are called as its copies in the making might be: none of them
+/// changes, and the pool lives on.
+#[test]
+fn a_backup_touches_no_file_but_its_target() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("precious"), b"precious").expect("written");
+    for name in ["x.partial", "x.tmp", ".x", ".x.partial", "X"] {
+        let pool = Arc::new(Pool::create(at(name), &options()).expect("room"));
+        let index = AnyIndex::<u64, Vec<u8>>::create(&pool, "records", Kind::FpTree).expect("room");
+        index.insert(&1, b"one").expect("room");
+        let backup = Backup::begin(&pool, at("x")).expect("another file than the pool");
+        index.insert(&2, b"two").expect("room");
+        backup.finish(()).expect("finished");
+        index.insert(&3, b"three").expect("room");
+        drop((index, pool));
+        assert_eq!(records(&at("x")).len(), 2);
+        assert_eq!(records(&at(name)).len(), 3, "{name}");
+        std::fs::remove_file(at("x")).expect("there");
+        std::fs::remove_file(at(name)).expect("there");
+    }
+
+    let pool = Pool::create(at("pool"), &options()).expect("room");
+    // What another backup may have left, a link to somewhere else, and a folder.
+    std::fs::write(at("a.partial"), b"somebody's").expect("written");
+    std::os::unix::fs::symlink(at("precious"), at("b.partial")).expect("a link");
+    std::os::unix::fs::symlink(at("not there"), at("c.partial")).expect("a link");
+    std::fs::hard_link(at("precious"), at("d.partial")).expect("a link");
+    std::fs::create_dir(at("e.partial")).expect("a folder");
+    for name in ["a", "b", "c", "d", "e"] {
+        Backup::begin(&pool, at(name)).expect(name).finish(()).expect(name);
+        assert_eq!(bytes(&at(name)).len() as u64, pool.len());
+        assert!(std::fs::symlink_metadata(at(name)).expect("there").is_file(), "{name}");
+    }
+    assert_eq!(
+        (bytes(&at("precious")), bytes(&at("a.partial"))),
+        (b"precious".into(), b"somebody's".into())
+    );
+    assert!(!at("not there").exists());
+}
+
+/// The target is a name: what it links to is not written, and the pool is no target by any name.
+#[test]
+fn a_backup_replaces_a_link_and_never_the_pool() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let pool = Pool::create(at("pool"), &options()).expect("room");
+    std::fs::create_dir(at("inner")).expect("a folder");
+    std::fs::hard_link(at("pool"), at("hard")).expect("a link");
+    std::os::unix::fs::symlink(at("pool"), at("soft")).expect("a link");
+    for name in ["pool", "hard", "soft", "inner/../pool"] {
+        let refused = Backup::begin(&pool, at(name)).map(drop);
+        assert!(matches!(refused, Err(pmindex::BackupError::Itself { .. })), "{name}: {refused:?}");
+    }
+
+    std::fs::write(at("old"), b"old").expect("written");
+    std::os::unix::fs::symlink(at("old"), at("link")).expect("a link");
+    Backup::begin(&pool, at("link")).expect("copied").finish(()).expect("finished");
+    assert_eq!(bytes(&at("old")), b"old");
+    assert_eq!(bytes(&at("link")).len() as u64, pool.len());
+    assert!(Backup::begin(&pool, folder.path()).and_then(|backup| backup.finish(())).is_err());
+    let names = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(names, 6, "nothing is left behind");
+}

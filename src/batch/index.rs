@@ -5,11 +5,11 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmindex_core::sync::{VersionGuard, VersionTable};
+use pmindex_core::sync::{VersionGuard, VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{Index, IndexError, InsertMany, Key, RangeIter, RecoveryReport, Stats, Value};
 
-use crate::encoding::hash_of;
+use crate::encoding::{hash_of, is_same};
 
 use super::changes::{self, WriteBatch};
 use super::log::Log;
@@ -116,6 +116,9 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     /// Takes over the index that is called `name` in the pool; finishes the batches that a crash
     /// interrupted. The log is made if there is none; the name may have 58 bytes.
     ///
+    /// In a pool that is read only it serves reads, which see what interrupted batches change as well as
+    /// if the pool could be written to; every write is [`PmError::ReadOnly`](pmindex_core::PmError).
+    ///
     /// # Errors
     /// The pool's: full, corrupt. A batch that cannot be finished is no error here, but see above.
     pub fn new(pool: &Arc<Pool<M>>, name: &str, index: I) -> Result<Self, IndexError> {
@@ -168,8 +171,8 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(())
     }
 
-    /// Replaces a record if it is as expected; `None` stands for no record. Linearizable, like every
-    /// other operation.
+    /// Replaces a record if it is as expected; `None` stands for no record. Values are the same if their
+    /// encodings are. Linearizable, like every other operation.
     ///
     /// # Errors
     /// Those of the index.
@@ -181,7 +184,12 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     ) -> Result<Exchange<V>, IndexError> {
         let _locked = self.lock_to_write(key)?;
         let found = self.index.get(key)?;
-        if found.as_ref() != expected {
+        let is_expected = match (&found, expected) {
+            (Some(found), Some(expected)) => is_same::<V>(found.borrowed(), expected.borrowed()),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_expected {
             return Ok(Exchange::Found(found));
         }
         match (expected, wanted) {
@@ -415,6 +423,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
         let locks = self.keys.all().iter();
         let _locked: Vec<_> = locks.map(|lock| lock.lock(self.pool.pm())).collect();
         self.finish()?;
+        let _lent = VersionLock::lend(self.keys.all());
         self.index.bulk_load(records)
     }
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {

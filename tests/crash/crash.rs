@@ -45,6 +45,9 @@ struct Args {
     /// Also drop and move every flush and fence, one at a time: each mutant must be caught
     #[arg(long)]
     mutate: bool,
+    /// Instead, damage a word of the pool so many times, go on, and cut the power
+    #[arg(long)]
+    attacks: Option<u64>,
     /// Print the names of the structures
     #[arg(long)]
     list: bool,
@@ -89,10 +92,27 @@ fn main() -> ExitCode {
     let campaign = Campaign { states: args.states, seed: args.seed, mutate: args.mutate };
     let mut all_hold = true;
     for entry in entries {
+        if let Some(attacks) = args.attacks {
+            all_hold &= withstands(&entry, attacks, args.seed);
+            continue;
+        }
         let findings = (entry.run)(&campaign);
         let verdict = if findings.hold() { "holds" } else { "BROKEN" };
         println!("{findings}{}: {} states, {verdict}\n", entry.name, findings.states());
         all_hold &= findings.hold();
     }
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn withstands(entry: &Entry, attacks: u64, seed: u64) -> bool {
+    match (entry.attack)(attacks, seed) {
+        Ok(attacked) => {
+            println!("{}: {attacked}", entry.name);
+            attacked.broken.is_empty()
+        }
+        Err(fault) => {
+            println!("{}: broken without damage: {}", entry.name, fault.0);
+            false
+        }
+    }
 }

@@ -203,7 +203,7 @@ impl CrashSubject for List {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        let Some(entry) = pool.find_index("list")? else { return Ok(None) };
+        let Some(entry) = pool.open_index("list")? else { return Ok(None) };
         if pool.pm().load(&pool.get(entry.root::<Root>())?.seal) != SEAL {
             return Err(Fault::new("the root block was never initialized"));
         }

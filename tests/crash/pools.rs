@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pmindex::core::trace::Space;
-use pmindex::core::{Medium, OpenError, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex::core::{Medium, OpenError, PPtr, PmError, PmU64, Pool, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, open_pool};
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ impl<const FILE: bool> Pools<FILE> {
     /// What this opening finds was made by earlier ones: their generations were lower.
     fn check_generation(pool: &Pool<Traced>) -> Result<(), Fault> {
         for entry in pool.indexes()? {
-            let made_by = pool.pm().load(&pool.get(entry.root::<Block>())?[1]);
+            let made_by = pool.pm().load(&pool.get(PPtr::<Block>::new(entry.block()))?[1]);
             if made_by >= pool.generation() {
                 let now = pool.generation();
                 return Err(Fault::new(format!("generation {now} after generation {made_by}")));
@@ -167,7 +167,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
         self.with(|pool| {
             let mut indexes = BTreeMap::new();
             for entry in pool.indexes()? {
-                let value = pool.pm().load(&pool.get(entry.root::<Block>())?[0]);
+                let value = pool.pm().load(&pool.get(PPtr::<Block>::new(entry.block()))?[0]);
                 indexes.insert(entry.name, value);
             }
             let grown = (pool.len() - options().created_size()?) / ZONE;
@@ -177,7 +177,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
 
     fn audit(&self) -> Result<(), Fault> {
         self.with(|pool| {
-            pool.audit(pool.indexes()?.iter().map(|entry| entry.root))?;
+            pool.audit(pool.indexes()?.iter().map(|entry| entry.block()))?;
             Ok(())
         })
     }

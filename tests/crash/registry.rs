@@ -1,6 +1,7 @@
 //! The structures that `cargo xtask crash` knows. A new index adds a line here.
 
-use pmindex_testkit::crash::{Campaign, CrashSubject, Findings, Indexed};
+use pmindex_testkit::attack::{Attacked, attack};
+use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
 
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
@@ -25,10 +26,12 @@ use super::{
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Campaign) -> Findings,
+    /// So many attacks, from a seed.
+    pub(crate) attack: fn(u64, u64) -> Result<Attacked, Fault>,
 }
 
 fn entry<S: CrashSubject>() -> Entry {
-    Entry { name: S::NAME, run: |campaign| campaign.run::<S>() }
+    Entry { name: S::NAME, run: |campaign| campaign.run::<S>(), attack: attack::<S> }
 }
 
 /// All of them.

@@ -95,13 +95,13 @@ impl CrashSubject for SharedPool {
         let pool = &*self.0;
         let mut indexes = BTreeMap::new();
         for entry in pool.indexes()? {
-            indexes.insert(entry.name.parse()?, value_of(pool, entry.root)?);
+            indexes.insert(entry.name.parse()?, value_of(pool, entry.block())?);
         }
         Ok(Contents { indexes, grown: (pool.len() - options().created_size()?) / ZONE })
     }
 
     fn audit(&self) -> Result<(), Fault> {
-        self.0.audit(self.0.indexes()?.iter().map(|entry| entry.root))?;
+        self.0.audit(self.0.indexes()?.iter().map(|entry| entry.block()))?;
         Ok(())
     }
 

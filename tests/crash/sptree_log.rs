@@ -99,6 +99,9 @@ pub(crate) enum Op {
     Reopen,
 }
 
+/// How a log is opened.
+type How = fn(&Arc<Pool<Traced>>, &PmPtr<PmU64>) -> Result<Log<Traced>, PmError>;
+
 /// The value of a long entry.
 fn long(words: usize) -> u64 {
     10_000 + words as u64
@@ -308,12 +311,12 @@ impl Open {
         Ok(contents)
     }
 
-    fn on(pool: Arc<Pool<Traced>>, root: PPtr<Root>) -> Result<Self, PmError> {
+    fn on(pool: Arc<Pool<Traced>>, root: PPtr<Root>, how: How) -> Result<Self, PmError> {
         let cell = &pool.get(root)?.log;
         let log = if pool.pm().load(cell).is_null() {
             Log::create(&pool, cell)? // a crash in `create` left none
         } else {
-            let log = Log::open_serving(&pool, cell)?;
+            let log = how(&pool, cell)?;
             let chains = || (0..MAPS).map(|map| log.recovered(Self::id(map)));
             let alone: Vec<Chain> = chains().collect();
             while log.recover_step() {}
@@ -337,8 +340,8 @@ impl SpTreeLog {
 
     fn opened(space: &Space) -> Result<Option<Open>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        let Some(entry) = pool.find_index("log")? else { return Ok(None) };
-        Ok(Some(Open::on(pool, entry.root())?))
+        let Some(entry) = pool.open_index("log")? else { return Ok(None) };
+        Ok(Some(Open::on(pool, entry.root(), Log::open_serving)?))
     }
 }
 
@@ -359,7 +362,7 @@ impl CrashSubject for SpTreeLog {
             let words = pmindex_core::words_of(root);
             pool.pm().stream_words(words, &[0; size_of::<Root>() / 8])
         })?;
-        let open = Open::on(pool, entry.root())?;
+        let open = Open::on(pool, entry.root(), Log::open_serving)?;
         Ok(Self { space: space.clone(), open: parking_lot::RwLock::new(Some(open)) })
     }
 
@@ -412,7 +415,7 @@ impl CrashSubject for SpTreeLog {
         self.with(|open| {
             let contents = open.contents()?;
             // Who opens now finds the same, at once and restored.
-            let other = Open::on(Arc::clone(&open.pool), open.root)?;
+            let other = Open::on(Arc::clone(&open.pool), open.root, Log::look)?;
             let served = other.contents()?;
             other.restore_all()?;
             if served != contents || other.contents()? != contents {

@@ -9,7 +9,7 @@ use pmindex::core::{Pool, PoolOptions, forge_checksums};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, Value};
 
 /// Records of an image; a few more are removed.
-const RECORDS: u64 = 400;
+pub(crate) const RECORDS: u64 = 400;
 /// Records that a scan of a damaged index may give: far more than an image has room for.
 const ENDLESS: usize = 1 << 20;
 
@@ -18,10 +18,10 @@ pub struct Target {
     /// What it is, for messages.
     pub name: String,
     kind: Kind,
-    bytes_as_keys: bool,
-    image: Vec<u64>,
+    pub(crate) bytes_as_keys: bool,
+    pub(crate) image: Vec<u64>,
     /// Words that are not zero: where damage tells.
-    used: Vec<usize>,
+    pub(crate) used: Vec<usize>,
 }
 
 /// A damage.
@@ -48,7 +48,7 @@ pub enum How {
     Add(i8),
 }
 
-fn text(n: u64) -> Vec<u8> {
+pub(crate) fn text(n: u64) -> Vec<u8> {
     // A common prefix longer than a word, and lengths that differ.
     let mut key = b"a common prefix ".to_vec();
     key.extend_from_slice(&n.to_be_bytes());
@@ -56,7 +56,7 @@ fn text(n: u64) -> Vec<u8> {
     key
 }
 
-fn options() -> PoolOptions {
+pub(crate) fn options() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(32 << 10).slots(4).write_back(false)
 }
 
@@ -71,9 +71,9 @@ impl Target {
         let _ = std::fs::remove_file(&path);
         let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
         if bytes_as_keys {
-            build(&pool, kind, closed, text, |n| text(n * 7));
+            build(&pool, kind, closed, RECORDS, text, |n| text(n * 7));
         } else {
-            build(&pool, kind, closed, |n| n, |n| !n);
+            build(&pool, kind, closed, RECORDS, |n| n, |n| !n);
         }
         let pool = Arc::into_inner(pool).expect("the only one");
         if closed {
@@ -157,19 +157,21 @@ impl Target {
     }
 }
 
-fn build<K: Key, V: Value>(
+/// Fills an index with so many records, and some that are removed again.
+pub(crate) fn build<K: Key, V: Value>(
     pool: &Arc<Pool>,
     kind: Kind,
     closed: bool,
+    records: u64,
     key: impl Fn(u64) -> K,
     value: impl Fn(u64) -> V,
 ) {
     let index = AnyIndex::<K, V>::create(pool, "target", kind).expect("created");
-    for n in 0..RECORDS + 50 {
+    for n in 0..records + 50 {
         let n = n * 7919 % 8191;
         index.insert(key(n).borrowed(), value(n).borrowed()).expect("room");
     }
-    for n in RECORDS..RECORDS + 50 {
+    for n in records..records + 50 {
         index.remove(key(n * 7919 % 8191).borrowed()).expect("there");
     }
     if closed {

@@ -1,10 +1,16 @@
 //! Hostile and broken pool files: an error or some answer, for every kind of index.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod attack;
+mod blot;
 mod corpus;
+mod damage;
 #[cfg(test)]
 mod tests;
 
+pub use agree::agree;
 pub use attack::{Damage, How, Target};
+pub use blot::{Blot, Paper, Seen};
 pub use corpus::{carry_out, kept};
+pub use damage::Tally;

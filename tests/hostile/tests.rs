@@ -1,12 +1,13 @@
 //! Attacks by chance, the same every time, and those that once succeeded.
 
 use std::cell::Cell;
+use std::path::Path;
 
 use pmindex::Kind;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::{Damage, How, Target, carry_out, kept};
+use crate::{Damage, How, Paper, Seen, Target, carry_out, kept};
 
 /// Attacks of one target.
 const ATTACKS: u32 = 150;
@@ -100,4 +101,51 @@ fn what_the_fuzzer_keeps_is_an_error_or_an_answer() {
         tried += 1;
     }
     assert!(tried >= 100, "only {tried} inputs are kept");
+}
+
+/// Blots of one file; `PMINDEX_LONG=n` multiplies them.
+const BLOTS: usize = 60;
+
+/// Whether no page of an index can become zeros without notice: after a kill that of the first leaf of
+/// NV-Tree and of SPTree looks like an empty tree, a page of the log of a buffered SPTree like its end.
+fn tells(kind: Kind, closed: bool) -> bool {
+    closed || !matches!(kind, Kind::NvTree | Kind::SpTree | Kind::BufferedSpTree)
+}
+
+#[test]
+fn a_check_that_passes_means_that_all_answers_agree() {
+    let place = Path::new("/dev/shm");
+    let dir = if place.exists() { tempfile::tempdir_in(place) } else { tempfile::tempdir() };
+    let dir = dir.expect("a folder");
+    let times = std::env::var("PMINDEX_LONG").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let mut wrong = Vec::new();
+    for kind in Kind::ALL {
+        for (bytes_as_keys, closed) in [(false, true), (true, true), (false, false)] {
+            let paper = Paper::new(dir.path(), *kind, bytes_as_keys, closed);
+            let blots = paper.blots(BLOTS * times);
+            let (mut agreed, mut lossy, mut missed) = (0, 0, 0);
+            for blot in &blots {
+                match paper.with(blot) {
+                    Seen::Found => {}
+                    Seen::Agreed { lost } => {
+                        agreed += 1;
+                        lossy += usize::from(lost > 0);
+                        if lost > 0 && blot.is_lost_page() && tells(*kind, closed) {
+                            wrong.push(format!("{}, {blot:?}: {lost} lost", paper.name));
+                        }
+                    }
+                    Seen::Missed(what) => {
+                        missed += 1;
+                        wrong.push(format!("{}, {blot:?}: {what}", paper.name));
+                    }
+                }
+            }
+            eprintln!(
+                "{}: of {} blots {missed} missed, {agreed} passed, {lossy} of them with losses",
+                paper.name,
+                blots.len()
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{} missed:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::cross;
 use crate::dax_vm;
+use crate::sanitize;
 use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
 
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also the slow half: known vulnerabilities, ten million crash states an index, every mutant,
+    /// Also the slow half: known vulnerabilities, sanitizers, ten million crash states an index, every mutant,
     /// packages as they would be published, the main job in a release build
     #[arg(long)]
     long: bool,
@@ -62,6 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("real DAX", started.elapsed()));
     if args.long {
         times.push(("advisories", deny(&["advisories"])?));
+        times.push(("sanitize", sanitize::run()?));
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("packages", run_cargo(PACKAGES, &[])?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Also drop and move every flush and fence, one at a time: each mutant must be caught
     #[arg(long)]
     mutate: bool,
+    /// Instead, damage a word of the pool so many times, go on, and cut the power
+    #[arg(long)]
+    attacks: Option<u64>,
 }
 
 /// Fails if a state breaks the contract, a persistence step has no state, or a mutant survives.
@@ -33,6 +36,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     if args.mutate {
         command.push("--mutate");
+    }
+    let attacks = args.attacks.map(|attacks| attacks.to_string());
+    if let Some(attacks) = &attacks {
+        command.extend(["--attacks", attacks]);
     }
     run_cargo(&command, &[]).map(|_| ())
 }

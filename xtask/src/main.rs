@@ -11,6 +11,7 @@ mod evidence;
 mod format;
 mod fuzz;
 mod peers;
+mod sanitize;
 mod shell;
 mod tidy;
 mod torture;
@@ -50,6 +51,8 @@ enum Command {
     Paper(evidence::PaperArgs),
     /// Measures the allocator beside PMDK's, if that is installed
     Peers(peers::Args),
+    /// Runs pm-core's attacks under AddressSanitizer and Miri, as far as nightly Rust has them
+    Sanitize,
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
     /// Fills the measured table of docs/which-index.md from a report of `pmindex bench --json`
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Format => format::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Sanitize => sanitize::run().map(drop),
         Command::Torture(args) => torture::run(&args),
         Command::WhichIndex(args) => which_index::run(&args),
         Command::Tidy => tidy::run(),

@@ -1,12 +1,14 @@
 //! An image of all nodes, so that trees need not be built from their leaves: saved in parts, and
 //! restored in any order, on any threads, into [`Nodes`] of which none was used.
 //!
-//! Nodes name each other by index, so an image is their words as they are, but for the locks, which
-//! are void. An image may come from a file, and is believed only after this much of it is verified:
+//! Nodes name each other by index; an image has the nodes in use, numbered anew, and but for that and
+//! the locks, which are void, their words as they are. So it is as large as what is in use, and so are
+//! the nodes that are restored, however many there once were. An image may come from a file, and is believed only after this much of it is verified:
 //! counts and bytes of each node are in order, every child that is a node was restored, and no node
 //! is a child twice. So every way ends, and everything is where a search looks. Whether the leaves
 //! are those of the keys is left to the checksum of whoever keeps the image.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,58 +64,78 @@ impl Bitmap {
         Self((0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Sets a bit.
-    fn set(&self, bit: u32) {
-        self.set_word(bit / 64, 1 << (bit % 64));
-    }
-
     /// Sets the bits of word `at`; whether they were clear, and there is such a word.
     fn set_word(&self, at: u32, bits: u64) -> bool {
         let word = self.0.get(at as usize);
         word.is_some_and(|word| word.fetch_or(bits, Relaxed) & bits == 0)
     }
+}
 
-    fn has(&self, bit: u32) -> bool {
-        self.0[(bit / 64) as usize].load(Relaxed) >> (bit % 64) & 1 == 1
+/// Which nodes of one size are in use; each has the number of those before it in the image.
+#[derive(Debug)]
+struct Live {
+    bits: Box<[u64]>,
+    /// Nodes in use before each word.
+    before: Box<[u32]>,
+    count: u32,
+}
+
+impl Live {
+    fn new(used: u32, free: &[u32]) -> Self {
+        let mut bits = vec![u64::MAX; used.div_ceil(64) as usize].into_boxed_slice();
+        if let (Some(last), rest @ 1..) = (bits.last_mut(), used % 64) {
+            *last = (1 << rest) - 1;
+        }
+        for &index in free {
+            bits[index as usize / 64] &= !(1 << (index % 64));
+        }
+        let mut count = 0;
+        let mut word = |bits: &u64| {
+            count += bits.count_ones();
+            count - bits.count_ones()
+        };
+        let before = bits.iter().map(&mut word).collect();
+        Self { bits, before, count }
+    }
+
+    /// The number in the image of a node in use.
+    fn number(&self, index: u32) -> u32 {
+        let at = index as usize / 64;
+        self.before[at] + (self.bits[at] & ((1 << (index % 64)) - 1)).count_ones()
+    }
+
+    /// The nodes in use, from that with this number on.
+    fn from(&self, number: u32) -> impl Iterator<Item = u32> {
+        let start = self.before.partition_point(|&before| before <= number).saturating_sub(1);
+        let skipped = number - self.before.get(start).copied().unwrap_or(0);
+        let words = self.bits.iter().enumerate().skip(start);
+        let nodes = words.flat_map(|(at, &bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * at as u32 + bit)
+        });
+        nodes.skip(skipped as usize)
     }
 }
 
 impl Nodes {
-    /// Nodes of each size that were ever in use: what [`Restore::new`] wants to know.
-    #[must_use]
-    pub fn used(&self) -> [u32; 4] {
-        [self.n4.used(), self.n16.used(), self.n48.used(), self.n256.used()]
-    }
-
-    /// The parts of an image of all nodes, each of at most `words` words but at least 64 nodes;
-    /// nodes that nobody uses are left out where they fill a part. No writer is under way.
+    /// An image of the nodes in use, in parts of at most `words` words but at least 64 nodes. They
+    /// are numbered anew, so that it has nothing of those that are free. No writer is under way.
     #[must_use]
     pub fn save(&self, words: usize) -> Saved<'_> {
-        let free = [&self.n4.free_indices(), &self.n16.free_indices()];
-        let more = [&self.n48.free_indices(), &self.n256.free_indices()];
-        let mut saved = Saved { nodes: self, free: Vec::with_capacity(4), parts: Vec::new() };
-        for ((at, kind), free) in (0..).zip(KINDS).zip(free.into_iter().chain(more)) {
-            let used = self.used()[at as usize];
-            let bitmap = Bitmap::new(used);
-            for &index in free {
-                bitmap.set(index);
-            }
+        let live = [
+            Live::new(self.n4.used(), &self.n4.free_indices()),
+            Live::new(self.n16.used(), &self.n16.free_indices()),
+            Live::new(self.n48.used(), &self.n48.free_indices()),
+            Live::new(self.n256.used(), &self.n256.free_indices()),
+        ];
+        let mut parts = Vec::new();
+        for (at, kind) in (0..).zip(KINDS) {
+            let used = live[kind as usize].count;
             let step = ((words / node_words(kind)) as u32 / GROUP).max(1) * GROUP;
             for first in (0..used).step_by(step as usize) {
-                let count = step.min(used - first);
-                if (first..first + count).any(|index| !bitmap.has(index)) {
-                    saved.parts.push(Part { kind: at, first, count });
-                }
+                parts.push(Part { kind: at, first, count: step.min(used - first) });
             }
-            saved.free.push(bitmap);
         }
-        saved
-    }
-
-    /// What is to be kept of a tree: a word, 0 for an empty one.
-    #[must_use]
-    pub fn save_root(&self, root: &Root) -> u64 {
-        pmindex_core::Word::into_word(self.dram.load(&root.child))
+        Saved { nodes: self, live, parts }
     }
 }
 
@@ -121,7 +143,7 @@ impl Nodes {
 #[derive(Debug)]
 pub struct Saved<'n> {
     nodes: &'n Nodes,
-    free: Vec<Bitmap>,
+    live: [Live; 4],
     parts: Vec<Part>,
 }
 
@@ -132,26 +154,61 @@ impl Saved<'_> {
         &self.parts
     }
 
+    /// Its nodes of each size: what [`Restore::new`] wants to know.
+    #[must_use]
+    pub fn used(&self) -> [u32; 4] {
+        self.live.each_ref().map(|live| live.count)
+    }
+
+    /// What is to be kept of a tree: a word, 0 for an empty one.
+    #[must_use]
+    pub fn root(&self, root: &Root) -> u64 {
+        self.renumbered(pmindex_core::Word::into_word(self.nodes.dram.load(&root.child)))
+    }
+
     /// Appends the words of a part.
     pub fn words(&self, part: &Part, out: &mut Vec<u64>) {
         let nodes = self.nodes;
         match KINDS[part.kind as usize] {
-            Kind::N4 => self.copy(&nodes.n4, part, out),
-            Kind::N16 => self.copy(&nodes.n16, part, out),
-            Kind::N48 => self.copy(&nodes.n48, part, out),
-            Kind::N256 => self.copy(&nodes.n256, part, out),
+            Kind::N4 => self.copy(&nodes.n4, part, out, HEAD..HEAD + 4),
+            Kind::N16 => self.copy(&nodes.n16, part, out, HEAD + 2..HEAD + 18),
+            Kind::N48 => self.copy(&nodes.n48, part, out, HEAD + 32..HEAD + 80),
+            Kind::N256 => self.copy(&nodes.n256, part, out, HEAD..HEAD + 256),
         }
     }
 
-    fn copy<T: PmType>(&self, arena: &Arena<T>, part: &Part, out: &mut Vec<u64>) {
+    fn copy<T: PmType>(
+        &self,
+        arena: &Arena<T>,
+        part: &Part,
+        out: &mut Vec<u64>,
+        children: Range<usize>,
+    ) {
         let len = size_of::<T>() / 8;
-        for index in part.first..part.first + part.count {
+        let indices = self.live[part.kind as usize].from(part.first);
+        for index in indices.take(part.count as usize) {
             let start = out.len();
             out.resize(start + len, 0);
-            if !self.free[part.kind as usize].has(index) {
-                self.nodes.dram.read_words(words_of(arena.get(index)), &mut out[start..]);
-                out[start] = 0; // the lock
+            let words = &mut out[start..];
+            self.nodes.dram.read_words(words_of(arena.get(index)), words);
+            words[0] = 0; // the lock
+            let meta: Meta = pmindex_core::Word::from_word(words[1]);
+            let all = children.len() == 256;
+            for (at, word) in words[children.clone()].iter_mut().enumerate() {
+                // What is behind the count is nobody's.
+                *word = if all || at < meta.count() { self.renumbered(*word) } else { 0 };
             }
+        }
+    }
+
+    /// A child word as the image has it.
+    fn renumbered(&self, word: u64) -> u64 {
+        match <Child as pmindex_core::Word>::from_word(word).target() {
+            Target::Node(kind, index) => {
+                let number = self.live[kind as usize].number(index);
+                pmindex_core::Word::into_word(Child::node(kind, number))
+            }
+            _ => word,
         }
     }
 }
@@ -183,7 +240,7 @@ fn wrong(what: &'static str) -> PmError {
 }
 
 impl<'n> Restore<'n> {
-    /// Room for the nodes of an image that were [`used`](Nodes::used), in nodes of which none was.
+    /// Room for the nodes of an image, so many [of each size](Saved::used), where no node was used yet.
     ///
     /// # Errors
     /// [`PmError::Full`] if there cannot be so many.
@@ -372,7 +429,7 @@ impl Share<'_, '_> {
         nodes[..found as usize].iter().try_for_each(|&word| self.child(word))
     }
 
-    /// Restores an empty tree from the word that [`Nodes::save_root`] gave. Nobody uses it yet.
+    /// Restores an empty tree from the word that [`Saved::root`] gave. Nobody uses it yet.
     ///
     /// # Errors
     /// As [`part`](Self::part).
@@ -414,6 +471,11 @@ mod tests {
     }
 
     fn saved() -> Image {
+        saved_of(|_| true)
+    }
+
+    /// An image of a tree of which the keys that are not `kept` are removed again.
+    fn saved_of(kept: impl Fn(u64) -> bool) -> Image {
         let (pool, nodes) = (Pool::volatile(1 << 16).unwrap(), Nodes::new(KEYS).unwrap());
         let roots: Arena<Root> = Arena::new(1).unwrap();
         let root = roots.get(roots.alloc().unwrap());
@@ -422,6 +484,9 @@ mod tests {
         for n in 0..KEYS {
             leaves += u64::from(tree.insert(pool.pm(), &key(n), n).unwrap().is_none());
         }
+        for n in (0..KEYS).filter(|&n| !kept(n)) {
+            leaves -= u64::from(tree.remove(pool.pm(), &key(n)).unwrap().is_some());
+        }
         let saved = nodes.save(1000);
         let words = |part: &Part| {
             let mut words = Vec::new();
@@ -429,11 +494,15 @@ mod tests {
             (*part, words)
         };
         let parts = saved.parts().iter().map(words).collect();
-        Image { used: nodes.used(), parts, root: nodes.save_root(root), leaves }
+        Image { used: saved.used(), parts, root: saved.root(root), leaves }
     }
 
     /// Restores an image by two shares in turns; how many leaves the tree has then.
     fn restored(image: &Image) -> Result<u64, PmError> {
+        restored_of(image, |_| true)
+    }
+
+    fn restored_of(image: &Image, kept: impl Fn(u64) -> bool) -> Result<u64, PmError> {
         let (pool, nodes) = (Pool::volatile(1 << 16)?, Nodes::new(KEYS)?);
         let roots: Arena<Root> = Arena::new(1)?;
         let root = roots.get(roots.alloc()?);
@@ -447,7 +516,8 @@ mod tests {
         restore.finish(&named)?;
         let tree = Tree::new(&nodes, root, &keys);
         let there = |n: &u64| tree.get(pool.pm(), &key(*n)).is_ok_and(|leaf| leaf.is_some());
-        (0..KEYS).for_each(|n| assert!(there(&n), "{n}"));
+        (0..KEYS).filter(|&n| kept(n)).for_each(|n| assert!(there(&n), "{n}"));
+        assert_eq!(nodes.counts().map(|count| count as u32), image.used);
         assert_eq!(tree.check()?, image.leaves);
         Ok(image.leaves)
     }
@@ -458,6 +528,16 @@ mod tests {
         assert!(image.used.iter().all(|&used| used > 0), "nodes of all sizes: {:?}", image.used);
         assert!(image.parts.len() > 4);
         assert_eq!(restored(&image), Ok(image.leaves));
+    }
+
+    #[test]
+    fn an_image_has_only_the_nodes_in_use() {
+        // Keys of the same bytes stay or go together.
+        let kept = |n: u64| key(n)[0] == 1 || key(n)[2].is_multiple_of(9);
+        let (all, image) = (saved(), saved_of(kept));
+        let words = |image: &Image| image.parts.iter().map(|(_, words)| words.len()).sum::<usize>();
+        assert!(words(&image) < words(&all) / 2, "{} of {} words", words(&image), words(&all));
+        assert_eq!(restored_of(&image, kept), Ok(image.leaves));
     }
 
     #[test]

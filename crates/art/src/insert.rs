@@ -10,7 +10,7 @@ use crate::change::larger;
 use crate::child::{Child, Kind, LEAF_LIMIT, Target};
 use crate::leaves::{KeyBuf, Leaves};
 use crate::node::{Node, Nodes, PREFIX_MAX};
-use crate::tree::{At, Prefix, Tree, key_word};
+use crate::tree::{At, Prefix, Spot, Tree, key_word};
 
 /// What became of an attempt.
 enum Attempt {
@@ -27,7 +27,7 @@ enum Mode {
     Replace,
 }
 
-impl<L: Leaves> Tree<'_, L> {
+impl<'t, L: Leaves> Tree<'t, L> {
     /// Adds `leaf` under `key`; if the key is there, does nothing and returns its leaf.
     ///
     /// `key` is the key of `leaf` as [`Leaves::load_key`] tells it.
@@ -39,7 +39,25 @@ impl<L: Leaves> Tree<'_, L> {
     /// # Cost
     /// As a search; one or two nodes locked.
     pub fn insert(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<Option<u64>, PmError> {
-        self.put(pm, key, leaf, Mode::Keep)
+        self.put(pm, key, leaf, Mode::Keep, self.top(pm))
+    }
+
+    /// As [`insert`](Self::insert), from where a search for `key` [has ended](Tree::find_spot); from
+    /// the root if something has changed there.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    ///
+    /// # Cost
+    /// One node, and one or two locked.
+    pub fn insert_at(
+        &self,
+        pm: &impl Medium,
+        spot: Spot<'t>,
+        key: &[u8],
+        leaf: u64,
+    ) -> Result<Option<u64>, PmError> {
+        self.put(pm, key, leaf, Mode::Keep, spot)
     }
 
     /// Adds `leaf` under `key`, or puts it in the place of the leaf there is, which is returned.
@@ -47,7 +65,7 @@ impl<L: Leaves> Tree<'_, L> {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<Option<u64>, PmError> {
-        self.put(pm, key, leaf, Mode::Replace)
+        self.put(pm, key, leaf, Mode::Replace, self.top(pm))
     }
 
     fn put(
@@ -56,16 +74,18 @@ impl<L: Leaves> Tree<'_, L> {
         key: &[u8],
         leaf: u64,
         mode: Mode,
+        mut from: Spot<'t>,
     ) -> Result<Option<u64>, PmError> {
         if leaf >= LEAF_LIMIT {
             return Err(PmError::BadOption { what: "the number of a leaf", value: leaf });
         }
         loop {
-            match self.attempt(pm, key, Child::leaf(leaf), mode)? {
+            match self.attempt(pm, key, Child::leaf(leaf), mode, from)? {
                 Attempt::Inserted => return Ok(None),
                 Attempt::Exists(old) => return Ok(Some(old)),
                 Attempt::Again => pm.spin(),
             }
+            from = self.top(pm);
         }
     }
 
@@ -75,9 +95,8 @@ impl<L: Leaves> Tree<'_, L> {
         key: &[u8],
         leaf: Child,
         mode: Mode,
+        Spot { mut at, mut cell, mut child }: Spot<'t>,
     ) -> Result<Attempt, PmError> {
-        let (mut at, mut child) = self.start(pm);
-        let mut cell = &self.root.child;
         loop {
             let (kind, index) = match child.target() {
                 Target::Nothing => {

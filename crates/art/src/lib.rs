@@ -81,5 +81,5 @@ pub use leaves::{KeyBuf, Leaves};
 pub use node::Nodes;
 pub use remove::Way;
 pub use scratch::Scratch;
-pub use tree::{Place, Root, Tree};
+pub use tree::{Place, Root, Spot, Tree};
 pub use walk::Direction;

@@ -56,6 +56,15 @@ impl Place<'_> {
     }
 }
 
+/// Where a search ended, for an [insert](Tree::insert_at) to go on from: the last node it came to, and
+/// what led there.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'t> {
+    pub(crate) at: At<'t>,
+    pub(crate) cell: &'t PmCell<Child>,
+    pub(crate) child: Child,
+}
+
 /// Something changed meanwhile: begin again.
 pub(crate) struct Changed;
 
@@ -153,15 +162,39 @@ impl<'t, L: Leaves> Tree<'t, L> {
     #[inline]
     pub fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<Place<'t>> {
         loop {
-            if let Ok(found) = self.try_find(pm, key) {
+            if let Ok(found) = self.try_find(pm, key, |_| ()) {
                 return found;
             }
         }
     }
 
+    /// As [`find`](Self::find), and where the search ended.
+    #[inline]
+    pub fn find_spot(&self, pm: &impl Medium, key: &[u8]) -> (Option<Place<'t>>, Spot<'t>) {
+        let mut spot = self.top(pm);
+        loop {
+            if let Ok(found) = self.try_find(pm, key, |here| spot = here) {
+                return (found, spot);
+            }
+        }
+    }
+
+    /// Where every search begins.
     #[inline(always)]
-    fn try_find(&self, pm: &impl Medium, key: &[u8]) -> Result<Option<Place<'t>>, Changed> {
-        let (mut at, mut child) = self.start(pm);
+    pub(crate) fn top(&self, pm: &impl Medium) -> Spot<'t> {
+        let (at, child) = self.start(pm);
+        Spot { at, cell: &self.root.child, child }
+    }
+
+    /// `arriving` is told each node that the search comes to.
+    #[inline(always)]
+    fn try_find(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        mut arriving: impl FnMut(Spot<'t>),
+    ) -> Result<Option<Place<'t>>, Changed> {
+        let Spot { mut at, mut cell, mut child } = self.top(pm);
         self.nodes.prefetch_child(child, key, 0);
         loop {
             let (kind, index) = match child.target() {
@@ -171,6 +204,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 }
                 Target::Node(kind, index) => (kind, index),
             };
+            arriving(Spot { at, cell, child });
             let node = self.nodes.get(kind, index);
             let head = node.head();
             let version = head.lock.begin_read(pm);
@@ -184,12 +218,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 return if at.holds(pm) { Ok(None) } else { Err(Changed) };
             }
             at.depth += prefix.len;
-            let cell = match key.get(at.depth) {
+            let next = match key.get(at.depth) {
                 None => Some(&head.end),
                 Some(&byte) => self.nodes.find(node, meta, byte),
             };
             at.depth += 1;
-            child = cell.map_or(Child::NOTHING, |cell| self.nodes.dram.load(cell));
+            child = next.map_or(Child::NOTHING, |next| self.nodes.dram.load(next));
+            cell = next.unwrap_or(cell); // without one the search ends here
             // A large node's header and child lie on different lines: both at once.
             self.nodes.prefetch_child(child, key, at.depth);
         }

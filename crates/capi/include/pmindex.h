@@ -82,6 +82,8 @@ typedef enum {
   PMINDEX_STATUS_SYSTEM = -15,
   // A bug in this library: please report it with the message.
   PMINDEX_STATUS_INTERNAL = -16,
+  // The index is open in this process already: share its handle among the threads.
+  PMINDEX_STATUS_ALREADY_OPEN = -17,
 } pmindex_status;
 
 // A type of keys and values.
@@ -243,7 +245,8 @@ pmindex_status pmindex_index_create(const pmindex_pool *pool,
                                     pmindex_index **index);
 
 // Opens the index name, of whatever kind and types it was created with; recovery is part of it.
-// On failure *index is null. Open an index once and share the handle among the threads.
+// On failure *index is null. An index is open once: PMINDEX_STATUS_ALREADY_OPEN while there is a
+// handle of it, which the threads share.
 pmindex_status pmindex_index_open(const pmindex_pool *pool,
                                   const char *name,
                                   pmindex_index **index);

@@ -94,7 +94,8 @@ pub extern "C" fn pmindex_index_create(
 }
 
 /// Opens the index `name`, of whatever kind and types it was created with; recovery is part of it.
-/// On failure `*index` is null. Open an index once and share the handle among the threads.
+/// On failure `*index` is null. An index is open once: `PMINDEX_STATUS_ALREADY_OPEN` while there is a
+/// handle of it, which the threads share.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_open(
     pool: *const Pool,

@@ -56,10 +56,12 @@ pub enum Status {
     System = -15,
     /// A bug in this library: please report it with the message.
     Internal = -16,
+    /// The index is open in this process already: share its handle among the threads.
+    AlreadyOpen = -17,
 }
 
 impl Status {
-    const ALL: [(Self, &'static CStr); 21] = [
+    const ALL: [(Self, &'static CStr); 22] = [
         (Self::Ok, c"done"),
         (Self::NotFound, c"no such key"),
         (Self::Exists, c"the key exists"),
@@ -81,6 +83,7 @@ impl Status {
         (Self::WrongType, c"an index of another type"),
         (Self::System, c"the operating system refused"),
         (Self::Internal, c"internal error"),
+        (Self::AlreadyOpen, c"the index is already open"),
     ];
 }
 
@@ -157,11 +160,12 @@ fn of_pool(error: &PmError) -> Status {
             Status::Full
         }
         PmError::TooLarge { .. } | PmError::TooManyTickets { .. } => Status::TooLong,
-        PmError::Corrupt { .. } => Status::Corrupt,
+        PmError::Corrupt { .. } | PmError::Damaged { .. } => Status::Corrupt,
         PmError::DurabilityLost(_) => Status::DurabilityLost,
         PmError::ReadOnly => Status::ReadOnly,
         PmError::Busy { .. } => Status::Busy,
         PmError::NameTaken { .. } => Status::AlreadyExists,
+        PmError::AlreadyOpen { .. } => Status::AlreadyOpen,
         PmError::BadName { .. } | PmError::BadOption { .. } | PmError::NoInstruction { .. } => {
             Status::InvalidArgument
         }

@@ -218,7 +218,16 @@ static void every_kind(pmindex_pool *pool) {
         OK(pmindex_index_open(pool, kind, &index));
         OK(pmindex_u64_get(index, 7, &value));
         EXPECT(value == 49);
+        /* Open once. */
+        pmindex_index *second = index;
+        IS(pmindex_index_open(pool, kind, &second), ALREADY_OPEN);
+        SAYS("already open in this process");
+        SAYS(kind);
+        EXPECT(second == NULL);
+        IS(pmindex_index_create(pool, kind, kind, 0, 0, &second), ALREADY_EXISTS);
         OK(pmindex_index_close(index));
+        OK(pmindex_index_open(pool, kind, &second));
+        OK(pmindex_index_close(second));
     }
     EXPECT(strcmp(pmindex_kind_name(0), "fptree") == 0);
 }

@@ -2,7 +2,7 @@
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{LINE, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 
 use super::entry::{Entry, Sought};
 use super::inner::Hint;
@@ -141,6 +141,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.get_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let key = Sought::new::<K>(key)?;
         loop {
             let at = self.locate(&key)?;

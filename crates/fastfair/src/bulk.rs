@@ -13,7 +13,9 @@
 //! Discarding allocates nothing: inner nodes are freed from below, each by the word above it, then
 //! the leaves, the first one first. It may be interrupted and done again.
 
-use pmindex_core::sync::VersionGuard;
+use std::slice::from_ref;
+
+use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, Word};
 use pmindex_index::{IndexError, Key, Value};
 
@@ -29,8 +31,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
-    /// Leaves are filled to the last entry. Operations of other threads wait until it returns, and
-    /// so would operations of `records` on this index: for ever.
+    /// Leaves are filled to the last entry. Operations of other threads wait until it returns.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -68,7 +72,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             finished: false,
             _inner: self.inner.lock(pm),
         };
-        if let Err(error) = load.run(records) {
+        let lent = [self.lock_of(head.offset()), &self.inner]
+            .map(|lock| VersionLock::lend(from_ref(lock)));
+        let run = load.run(records);
+        drop(lent);
+        if let Err(error) = run {
             let discarded = load.discard();
             drop(load);
             if discarded.is_ok() {

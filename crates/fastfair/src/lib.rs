@@ -36,7 +36,6 @@ mod recover;
 mod repair;
 mod shift;
 mod split;
-mod traits;
 mod tree;
 mod unlink;
 mod write;

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, PmPtr, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
 use super::leaf::{Image, Leaf};
@@ -33,22 +33,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("fastfair<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(crate) fn listed() -> Listed<fn() -> String> {
+        Listed { kind: KIND, layout: Geometry::<K, V, LEAF, INNER>::id(), wanted: Self::wanted }
+    }
+
     /// Creates the index `name`.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = Geometry::<K, V, LEAF, INNER>::id();
-        let entry =
-            pool.create_index::<Root>(name, KIND, layout, |root| Self::clear(pool, root))?;
-        let root = entry.root::<Root>();
-        let created = Self::start(pool, entry);
-        // No room for the first leaf: no index either.
-        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
-            pool.drop_index(name)?;
+        let index = Self::listed().create(pool, name, |root: &Root| Self::clear(pool, root))?;
+        let created = Self::start(pool, index);
+        if created.is_err() {
+            // No room for the first leaf: no index either.
+            pool.undo_create_index(name, |index| {
+                let root = pool.get(index.root::<Root>())?;
+                Ok(pool.pm().load(&root.head).is_null())
+            })?;
         }
         created
     }
@@ -75,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The pool's. An index that there was no room for is not there.
     pub fn open_within(
         pool: &Arc<Pool<M>>,
-        owner: &IndexEntry,
+        owner: &OpenIndex,
         cell: &PmPtr<Root>,
     ) -> Result<Self, IndexError> {
         let _recovery = pool.recovery();
@@ -84,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pool.alloc_into(cell, |root| Self::clear(pool, root))?;
         }
         let root = pm.load(cell);
-        let opened = Self::start(pool, IndexEntry { root: root.offset(), ..owner.clone() });
+        let opened = Self::start(pool, owner.part(root)?);
         if opened.is_err() && pm.load(&pool.get(root)?.head).is_null() {
             pool.free_from(cell)?;
         }
@@ -98,21 +100,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
@@ -166,6 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !pm.load(&root.head).is_null() {
             return Ok(());
         }
+        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
         let offset = block.ptr().offset();

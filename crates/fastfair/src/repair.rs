@@ -41,7 +41,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let block = if Form::<K, V>::WORD_KEY { 0 } else { word };
             let separator = Separator { word: low.word, block };
             match self.make_known(&low, separator, next, leaf.words()) {
-                Err(PmError::Full { .. }) => return self.make_durable(leaf),
+                Err(error) if error.is_full() => return self.make_durable(leaf),
                 known => known?, // R2
             }
         }

@@ -24,7 +24,7 @@ use pmindex_record::{RecordBlock, separator_between};
 use super::entry::Sought;
 use super::inner::Separator;
 use super::layout::{Form, Geometry, LeafState, leaf_words};
-use super::leaf::{Image, Leaf};
+use super::leaf::{Image, Leaf, id_word};
 use super::tree::FastFair;
 use super::write::{Change, link};
 
@@ -62,7 +62,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for &i in moved {
             self.pm().store_word(left.id_cell(i), 0); // P3, made durable on the way to P4
         }
-        self.make_known(&linked.low, linked.separator, linked.leaf, left.words())?;
+        let dropped = &left.words()[id_word(moved[0])..=id_word(last)];
+        self.make_known(&linked.low, linked.separator, linked.leaf, dropped)?;
         change.done();
         Ok(())
     }

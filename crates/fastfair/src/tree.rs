@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use super::layout::{Geometry, Root};
@@ -45,7 +45,6 @@ use super::leaf::Leaf;
 /// ```
 pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNER: usize = 30> {
     pub(crate) pool: Arc<Pool<M>>,
-    pub(crate) entry: IndexEntry,
     /// Leaves of this era are whole.
     pub(crate) era: u64,
     /// Held while inner nodes change.
@@ -61,6 +60,8 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) unfinished: AtomicBool,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(crate) entry: OpenIndex,
 }
 
 /// Records gained since the index was opened (modulo 2^64), and how often that changed.
@@ -176,3 +177,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 }
+
+pmindex_index::impl_index!(FastFair<K, V, M, LEAF: usize, INNER: usize>, "fastfair");

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 
 use super::access::At;
 use super::entry::{Datum, Entry, Sought};
@@ -134,6 +134,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// bit's, and 1 fence besides. Sometimes a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
         while let Some(held) = self.hold(&key, |present| !present)? {
             if self.insert_held(held, &key, &datum)? {
@@ -249,6 +254,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// and two allocation bits, and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(false) };
         self.update_held(held, &key, &datum)?;
@@ -293,6 +303,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// That of the insert or update it turns out to be.
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
         loop {
             let Some(held) = self.hold(&key, |_| true)? else { continue };
@@ -313,6 +328,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// leaf that empties is given back.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let key = Sought::new::<K>(key)?;
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
         let Held { leaf, found, change } = held;

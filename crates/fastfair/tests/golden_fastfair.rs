@@ -75,5 +75,6 @@ fn golden_fastfair() {
     let mut rows = one_leaf();
     rows.extend(many());
     rows.push(opening());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("fastfair", &rows);
 }

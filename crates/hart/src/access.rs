@@ -1,8 +1,8 @@
 //! Finding the record of a key, and reading it.
 
-use pmindex_art::Place;
+use pmindex_art::{Place, Spot};
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use crate::layout::SlotRef;
@@ -19,14 +19,25 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         probe: &Probe<'_, K>,
         key: &KeyBytes<'_>,
     ) -> Result<Option<Place<'t>>, PmError> {
+        Ok(self.find_spot(probe, key)?.0)
+    }
+
+    /// As [`find`](Self::find), and where the search ended.
+    #[inline(always)]
+    pub(crate) fn find_spot<'t>(
+        &'t self,
+        probe: &Probe<'_, K>,
+        key: &KeyBytes<'_>,
+    ) -> Result<(Option<Place<'t>>, Spot<'t>), PmError> {
         let pm = self.pm();
         let home = Self::home(key.bytes());
         let tree = self.tree(home.entry);
         loop {
-            let Some(place) = tree.find(pm, home.rest) else { return Ok(None) };
+            let (place, spot) = tree.find_spot(pm, home.rest);
+            let Some(place) = place else { return Ok((None, spot)) };
             let same = self.records.key_is(SlotRef::from_number(place.leaf), probe);
             if place.validate(pm) {
-                return Ok(same?.then_some(place));
+                return Ok((same?.then_some(place), spot));
             }
         }
     }
@@ -59,6 +70,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// The value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.get_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.get_probe(&probe)
     }

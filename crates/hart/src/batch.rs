@@ -13,6 +13,8 @@
 //! is staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
+use std::ops::Range;
+
 use parking_lot::MutexGuard;
 use pmindex_art::{Place, Search};
 use pmindex_core::sync::VersionGuard;
@@ -24,7 +26,7 @@ use crate::epalloc::Hand;
 use crate::layout::SlotRef;
 use crate::record::KeyBytes;
 use crate::tree::Hart;
-use crate::write::{Incoming, Pending, both};
+use crate::write::{Incoming, Pending};
 
 /// How many keys go down together.
 const BATCH: usize = 64;
@@ -239,13 +241,15 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
                 break;
             }
         }
-        let mut flushed = None;
-        for staged in &self.records {
-            if let Some(now) = staged.pending.flush_objects(staged.record)? {
-                flushed = Some(both(flushed, now));
-            }
+        let lines = |staged: &Staged<'t, 'r, K, V, M, CHUNK, PREFIX>| {
+            staged.pending.lines_of_objects(staged.record)
+        };
+        let written = self.records.iter().flat_map(lines).filter(|lines| !lines.is_empty());
+        let mut written: Vec<Range<u64>> = written.collect();
+        if written.is_empty() {
+            return Ok(None);
         }
-        Ok(flushed)
+        self.tree.records.flush_lines(&mut written).map(Some)
     }
 
     /// Writes what is staged, makes it durable (end of P1, and P2), then visible. What `results` says
@@ -266,7 +270,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         for Staged { pending, record, at, guard, .. } in self.records {
             guards.push(guard);
             if failed.is_none()
-                && let Err(error) = pending.link(record)
+                && let Err(error) = pending.link(record, None)
             {
                 failed = Some((at, error));
             } // else dropped: taken back

@@ -11,7 +11,7 @@
 //! aside, so nobody sees any of it before P3.
 
 use pmindex_art::{Builder, Built};
-use pmindex_core::sync::VersionGuard;
+use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Flushed, Medium, PmError, Pool, Rmw};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe};
@@ -58,8 +58,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
-    /// Writers of other threads wait until it returns, and so would operations of `records` on this
-    /// index: for ever.
+    /// Writers of other threads wait until it returns.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -77,7 +79,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let root = self.root()?;
         mark(&self.pool, root, 1)?; // P1
         let mut load = Load::new(self, root);
+        let lent = VersionLock::lend(self.locks.all());
         load.run(records)?;
+        drop(lent);
         let loaded = load.finish()?;
         drop(guards);
         Ok(loaded)

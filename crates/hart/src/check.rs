@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use crate::directory::Directory;
@@ -27,6 +27,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Errors
     /// [`PmError::Corrupt`] names the first thing that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {
+        self.check_inner().noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn check_inner(&self) -> Result<u64, IndexError> {
         let (mut live, mut taken) = (Slots::new(), Slots::new());
         let mut records = 0;
         let mut next = self.directory.next(0, true);

@@ -80,7 +80,6 @@ mod shutdown;
 mod sorted;
 #[cfg(test)]
 mod tests;
-mod traits;
 mod tree;
 mod write;
 

@@ -4,6 +4,7 @@
 //! writer left, and the caller validates before it believes either.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pmindex_art::{KeyBuf, Leaves};
@@ -140,10 +141,27 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(())
     }
 
-    /// Flushes an object of so many bytes.
+    /// The lines of an object of so many bytes.
+    #[inline(always)]
+    pub(crate) fn lines_of(at: SlotRef, len: usize) -> Range<u64> {
+        let end = at.offset() + 8 * (1 + len.div_ceil(8)) as u64;
+        at.offset() & !(LINE as u64 - 1)..end.next_multiple_of(LINE as u64)
+    }
+
+    /// Flushes the lines of some objects; those that neighbours share, once.
     #[track_caller]
-    pub(crate) fn flush_object(&self, at: SlotRef, len: usize) -> Result<Flushed, PmError> {
-        Ok(self.pm().flush_words(self.pool.words(at.offset(), 1 + len.div_ceil(8))?))
+    pub(crate) fn flush_lines(&self, objects: &mut [Range<u64>]) -> Result<Flushed, PmError> {
+        objects.sort_unstable_by_key(|lines| lines.start);
+        let (mut flushed, mut done) = (Flushed::nothing(), 0);
+        for lines in objects {
+            let first = lines.start.max(done);
+            if first < lines.end {
+                let words = self.pool.words(first, (lines.end - first) as usize / 8)?;
+                flushed = flushed.and(self.pm().flush_words(words));
+                done = lines.end;
+            }
+        }
+        Ok(flushed)
     }
 
     /// Whether the record has the probe's key.

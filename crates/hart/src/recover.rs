@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
-use pmindex_core::{IndexEntry, LINE, Medium, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_core::{LINE, Medium, OpenIndex, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
 
 use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
@@ -47,16 +47,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         format!("hart<{}, {}, {CHUNK}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(crate) fn listed() -> Listed<fn() -> String> {
+        Listed { kind: KIND, layout: layout_id::<K, V, CHUNK>(), wanted: Self::wanted }
+    }
+
     /// Creates the index `name`.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = layout_id::<K, V, CHUNK>();
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+        let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.table, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -64,7 +65,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             root.reserved.iter().for_each(|word| pm.store(word, 0));
             pm.flush(root)
         })?;
-        Self::start(pool, entry)
+        Self::start(pool, index)
     }
 
     /// Opens the index `name`, and recovers it. Opening it with another `PREFIX` is fine: that
@@ -79,27 +80,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
-    /// The index in the directory, if it has these types.
-    pub(crate) fn entry(pool: &Pool<M>, name: &str) -> Result<IndexEntry, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != layout_id::<K, V, CHUNK>() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Ok(entry)
-    }
-
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
@@ -131,6 +115,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn recover(&mut self, root: &Root) -> Result<(), PmError> {
         let pm = self.pool.pm();
         let table = read_table(&self.pool, root)?;
+        if table.segments.is_empty() {
+            self.pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
+        }
         self.chunks.check_count(table.places.len())?;
         let chunks = self.read_heads(&table.places)?;
         let empty =

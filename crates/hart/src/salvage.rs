@@ -35,8 +35,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        let root = pool.get(entry.root::<Root>())?;
+        let index = Self::listed().open(pool, name)?;
+        let root = pool.get(index.root::<Root>())?;
         let records = Records::<K, V, M, PREFIX>::new(pool);
         let mut damage = Vec::new();
         let mut seen = HashSet::new();

@@ -10,12 +10,13 @@
 //!
 //! | piece | its words |
 //! |-------|-----------|
-//! | head, the first | `PREFIX`, records, nodes of each size that were ever in use |
+//! | head, the first | `PREFIX`, records, nodes of each size |
 //! | nodes | see [`pmindex_art::Restore`] |
 //! | trees | pairs: the entry of a tree that is not empty, and its root |
 //! | chunks | pairs: the number of a chunk, and its slots that are taken |
 //!
-//! The image takes about as much of the pool as the nodes do of DRAM, from closing to opening.
+//! The image takes about as much of the pool as the nodes in use do of DRAM, from closing to opening;
+//! nodes that were freed are in none, and an opening has no memory for them.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -168,7 +169,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let mut trees = Vec::new();
         let mut next = self.directory.next(0, true);
         while let Some(entry) = next {
-            let word = self.nodes.save_root(self.directory.root(entry));
+            let word = nodes.root(self.directory.root(entry));
             if word != 0 {
                 trees.push([entry as u64, word]);
             }
@@ -184,7 +185,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let pairs = |pairs: &[[u64; 2]]| pairs.len().div_ceil(WORDS / 2);
         let total = (1 + nodes.parts().len() + pairs(&trees) + pairs(&chunks)) as u64;
         let mut to = Writer { pool: &self.pool, cell: root.image.as_word(), position: 0, total };
-        let [n4, n16, n48, n256] = self.nodes.used().map(u64::from);
+        let [n4, n16, n48, n256] = nodes.used().map(u64::from);
         to.add(Title::of(HEAD), &[PREFIX as u64, records, n4, n16, n48, n256])?;
         let mut words = Vec::new();
         for part in nodes.parts() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_art::{Nodes, Tree};
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use crate::directory::{Directory, Home};
@@ -25,7 +25,6 @@ use crate::record::Records;
 /// back: insert 1 and 1, update 1 and 1 (8-byte values; else 2 fences), remove 1 and 1, reads none.
 pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
     pub(crate) pool: Arc<Pool<M>>,
-    pub(crate) entry: IndexEntry,
     pub(crate) records: Records<K, V, M, PREFIX>,
     pub(crate) directory: Directory<PREFIX>,
     pub(crate) nodes: Nodes,
@@ -35,6 +34,8 @@ pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX:
     /// Records per lock, changed under it, modulo 2^64.
     pub(crate) counts: Box<[AtomicU64]>,
     pub(crate) report: RecoveryReport,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(crate) entry: OpenIndex,
 }
 
 impl<K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> std::fmt::Debug
@@ -136,3 +137,5 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         2 + deepest.max().unwrap_or(0)
     }
 }
+
+pmindex_index::impl_index!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, "hart");

@@ -3,10 +3,12 @@
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
 
-use pmindex_art::Way;
+use std::ops::Range;
+
+use pmindex_art::{Spot, Way};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
@@ -17,6 +19,8 @@ use crate::tree::Hart;
 /// A key under its lock, and its record if there is one.
 pub(crate) struct Held<'t> {
     pub(crate) slot: Option<SlotRef>,
+    /// Where the search for it ended.
+    pub(crate) spot: Spot<'t>,
     pub(crate) guard: VersionGuard<'t>,
 }
 
@@ -43,15 +47,6 @@ pub(crate) struct Objects {
     pub(crate) value: Option<SlotRef>,
 }
 
-/// What was flushed before, if anything, and now.
-#[inline(always)]
-pub(crate) fn both(before: Option<Flushed>, now: Flushed) -> Flushed {
-    match before {
-        Some(before) => before.and(now),
-        None => now,
-    }
-}
-
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
@@ -69,13 +64,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let lock = self.lock_of(probe.hash());
         loop {
             let version = lock.begin_read(pm);
-            let slot = self.find(probe, key)?.map(|place| SlotRef::from_number(place.leaf));
+            let (place, spot) = self.find_spot(probe, key)?;
+            let slot = place.map(|place| SlotRef::from_number(place.leaf));
             if !wanted(slot.is_some()) {
                 return Ok(None);
             }
             // Whatever changes the key changes the version: what was found is still so.
             if let Some(guard) = lock.try_upgrade(pm, version) {
-                return Ok(Some(Held { slot, guard }));
+                return Ok(Some(Held { slot, spot, guard }));
             }
             pm.spin();
         }
@@ -88,10 +84,15 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// fences more.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
-        self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
+        self.insert_held(held, &Incoming { probe: &probe, key: &key, datum: &datum })?;
         Ok(true)
     }
 
@@ -102,6 +103,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 2 fences.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
@@ -115,6 +121,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Cost
     /// That of the insert or update it turns out to be.
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
@@ -122,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.update_held(slot, &datum)?;
             return Ok(false);
         }
-        self.insert_held(held.guard, &Incoming { probe: &probe, key: &key, datum: &datum })?;
+        self.insert_held(held, &Incoming { probe: &probe, key: &key, datum: &datum })?;
         Ok(true)
     }
 
@@ -136,6 +147,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.pool.check_writable()?;
         let (probe, pm) = (Probe::new(key)?, self.pm());
         let key = KeyBytes::of(&probe);
@@ -185,7 +201,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     fn insert_held(
         &self,
-        guard: VersionGuard<'_>,
+        Held { spot, guard, .. }: Held<'_>,
         record: &Incoming<'_, K, V>,
     ) -> Result<(), IndexError> {
         let pm = self.pm();
@@ -199,7 +215,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         // P2: behind the record, on its line.
         let committed = self.change_live(pending.slot, Rmw::Or(Self::bit_of(pending.slot)))?;
         pm.fence(committed)?; // DUR
-        pending.link(record)?; // LIN
+        pending.link(record, Some(spot))?; // LIN
         drop(guard);
         Ok(())
     }
@@ -290,7 +306,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         } else if let Some(bytes) = outgoing.bytes() {
             // P1: the object.
             let at = self.write_object(bytes)?;
-            let written = self.records.flush_object(at, bytes.len())?;
+            let lines = Records::<K, V, M, PREFIX>::lines_of(at, bytes.len());
+            let written = self.records.flush_lines(&mut [lines])?;
             pm.fence(written)?;
             word = ValueWord::Object(at).into_word();
         }
@@ -354,33 +371,47 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Flushes the objects that [`write`](Self::write) has written. Several records are written
-    /// before the first one is flushed: slots are handed out under locks, and a locked instruction
-    /// waits for every flush before it.
+    /// Flushes the objects that [`write`](Self::write) has written.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn flush_objects(
         &self,
         record: &Incoming<'_, K, V>,
     ) -> Result<Option<Flushed>, PmError> {
-        let records = &self.tree.records;
-        let mut flushed = None;
-        if let (Some(at), Some(key)) = (self.objects.key, record.long_key()) {
-            flushed = Some(records.flush_object(at, key.len())?);
+        if self.objects.key.is_none() && self.objects.value.is_none() {
+            return Ok(None);
         }
-        if let (Some(at), Some(bytes)) = (self.objects.value, Outgoing::of(record.datum).bytes()) {
-            flushed = Some(both(flushed, records.flush_object(at, bytes.len())?));
-        }
-        Ok(flushed)
+        self.tree.records.flush_lines(&mut self.lines_of_objects(record)).map(Some)
     }
 
-    /// Makes the durable record visible.
+    /// The lines of the objects that [`write`](Self::write) has written, of the key's and of the
+    /// value's. Several records are written before the first one is flushed: slots are handed out
+    /// under locks, and a locked instruction waits for every flush before it.
     #[inline(always)]
-    pub(crate) fn link(self, record: &Incoming<'_, K, V>) -> Result<(), PmError> {
+    pub(crate) fn lines_of_objects(&self, record: &Incoming<'_, K, V>) -> [Range<u64>; 2] {
+        let lines = |at: Option<SlotRef>, bytes: Option<&[u8]>| match (at, bytes) {
+            (Some(at), Some(bytes)) => Records::<K, V, M, PREFIX>::lines_of(at, bytes.len()),
+            _ => 0..0,
+        };
+        let value = Outgoing::of(record.datum);
+        [lines(self.objects.key, record.long_key()), lines(self.objects.value, value.bytes())]
+    }
+
+    /// Makes the durable record visible; `spot`: where the search for its key ended.
+    #[inline(always)]
+    pub(crate) fn link(
+        self,
+        record: &Incoming<'_, K, V>,
+        spot: Option<Spot<'_>>,
+    ) -> Result<(), PmError> {
         let tree = self.tree;
         let home = Hart::<K, V, M, CHUNK, PREFIX>::home(record.key.bytes());
         tree.directory.mark(home.entry);
-        tree.tree(home.entry).insert(tree.pm(), home.rest, self.slot.number())?; // LIN
+        let (pm, top, number) = (tree.pm(), tree.tree(home.entry), self.slot.number());
+        match spot {
+            Some(spot) => top.insert_at(pm, spot, home.rest, number)?, // LIN
+            None => top.insert(pm, home.rest, number)?,                // LIN
+        };
         tree.count(record.probe.hash(), 1);
         std::mem::forget(self);
         Ok(())

@@ -85,5 +85,6 @@ fn golden_hart() {
     let mut rows = one_chunk();
     rows.extend(objects());
     rows.extend(many());
+    rows.extend(golden::mixed::<Hart<u64, u64, Counting>, Hart<Vec<u8>, Vec<u8>, Counting>>());
     golden::check("hart", &rows);
 }

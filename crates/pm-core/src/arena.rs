@@ -28,9 +28,13 @@ pub struct Arena<T> {
 
 impl<T: PmType> Arena<T> {
     /// An empty arena for up to `capacity` elements.
+    ///
+    /// # Errors
+    /// [`PmError::Os`] if there are not so many addresses.
     pub fn new(capacity: u32) -> Result<Self, PmError> {
-        const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0) };
-        let region = Region::anonymous(capacity as usize * size_of::<T>())?;
+        const { assert!(size_of::<T>() > 0) };
+        // What is more than all addresses is refused as that is.
+        let region = Region::anonymous((capacity as usize).saturating_mul(size_of::<T>()))?;
         Ok(Self {
             region,
             used: AtomicU32::new(0),
@@ -52,7 +56,7 @@ impl<T: PmType> Arena<T> {
     pub fn alloc_fresh(&self, count: u32) -> Result<u32, PmError> {
         let more = |n: u32| n.checked_add(count).filter(|&n| n <= self.capacity);
         let first = self.used.fetch_update(AcqRel, Acquire, more).map_err(|_| PmError::Full {
-            wanted: u64::from(count) * size_of::<T>() as u64,
+            wanted: u64::from(count).saturating_mul(size_of::<T>() as u64),
             capacity: self.region.len() as u64,
         })?;
         self.region.reached((first + count) as usize * size_of::<T>());
@@ -95,15 +99,15 @@ impl<T: PmType> Arena<T> {
     #[must_use]
     pub fn get(&self, index: u32) -> &T {
         assert!(index < self.capacity, "arena index out of range");
-        // SAFETY: the index is below `capacity`, for which the region was sized; the region is
-        // aligned to a page, elements to their size; `T: PmType` is valid for any bytes.
+        // SAFETY: the index is below `capacity`, for as many elements the region was sized, so the
+        // product does not overflow; an element's size is a multiple of its alignment.
         unsafe { self.region.at::<T>(index as usize * size_of::<T>()) }
     }
 
     /// Fetches the first line of the element at `index`. A hint: any index is allowed.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
-        let offset = index as usize * size_of::<T>();
+        let offset = (index as usize).wrapping_mul(size_of::<T>());
         crate::arch::prefetch_read(self.region.base().as_ptr().wrapping_add(offset));
     }
 
@@ -112,7 +116,7 @@ impl<T: PmType> Arena<T> {
     pub fn len(&self) -> usize {
         // In this order: what is free was in use when it is counted, whatever others do meanwhile.
         let free = self.free.lock().len();
-        self.used.load(Acquire) as usize - free
+        (self.used.load(Acquire) as usize).saturating_sub(free)
     }
 
     /// Whether no element is in use.

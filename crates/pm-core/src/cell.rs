@@ -1,6 +1,6 @@
 //! Cells: the only things a pool contains.
 //!
-//! A pool has one access size, the aligned 8-byte word (architecture, section 3). A [`PmCell`] is
+//! A pool has one access size, the aligned 8-byte word. A [`PmCell`] is
 //! such a word with a typed meaning; every bit pattern is a valid word, so a shared reference to a
 //! cell is sound whatever the bytes are and whoever writes them. Cells are read and written only
 //! through a [`Medium`](crate::Medium), which is why they have no public load or store.
@@ -77,8 +77,9 @@ impl<W> fmt::Debug for PmCell<W> {
 ///
 /// # Safety
 ///
-/// `Self` must be composed of nothing but [`PmCell`]s (alignment padding at the end allowed), so
-/// that a shared reference to it is valid over any bytes, aligned to `align_of::<Self>()`.
+/// `Self` must be composed of nothing but words ([`PmCell`]s, or other atomic words of 8 bytes), of
+/// which there are `WORDS`, and alignment padding at the end, so that a shared reference to it is
+/// valid over any bytes, aligned to `align_of::<Self>()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not consist of words",
     label = "not words",
@@ -88,24 +89,33 @@ pub unsafe trait PmType: Sized + Send + Sync + 'static {
     /// Evaluating it checks the declared layout; whatever resolves a pointer to the type does.
     #[doc(hidden)]
     const CHECKED: () = ();
+    /// How many words there are. A type that is larger has padding, which is no word: outside a pool
+    /// it may never have been written.
+    #[doc(hidden)]
+    const WORDS: usize;
 }
 
 // SAFETY: a cell is one atomic word, valid for every bit pattern.
 #[diagnostic::do_not_recommend]
-unsafe impl<W: Word + 'static> PmType for PmCell<W> {}
+unsafe impl<W: Word + 'static> PmType for PmCell<W> {
+    const WORDS: usize = 1;
+}
 // SAFETY: an array of valid types is valid, and arrays have no padding.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: PmType, const N: usize> PmType for [T; N] {
     const CHECKED: () = T::CHECKED;
+    const WORDS: usize = T::WORDS * N;
 }
 
-/// The words a value consists of.
+/// The words a value consists of. A type with padding does not compile here: declare the padding as
+/// words.
 #[inline(always)]
 pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
     const { T::CHECKED };
-    // SAFETY: `T: PmType` consists of words (and trailing alignment padding, which in a pool is
-    // initialised memory like any other), so its memory is `size / 8` valid cells.
-    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), size_of::<T>() / 8) }
+    const { assert!(size_of::<T>() == 8 * T::WORDS, "padding: declare it as reserved words") };
+    // SAFETY: `T: PmType` consists of `T::WORDS` words and, as was just checked, of nothing else, so
+    // its memory is as many valid cells.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), T::WORDS) }
 }
 
 /// Up to 7 bytes as a little-endian number; of more, some number.

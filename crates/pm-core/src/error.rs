@@ -40,6 +40,17 @@ pub enum PmError {
         /// Where.
         offset: u64,
     },
+    /// The pool was found damaged since it was opened ([`Corrupt`](Self::Corrupt)): it takes no writes.
+    #[error(
+        "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
+         read, then repair it or restore a backup"
+    )]
+    Damaged {
+        /// Which invariant was found broken first.
+        what: &'static str,
+        /// Where.
+        offset: u64,
+    },
     /// See [`DurabilityLost`].
     #[error(transparent)]
     DurabilityLost(#[from] DurabilityLost),
@@ -73,6 +84,15 @@ pub enum PmError {
     NameTaken {
         /// The name.
         name: String,
+    },
+    /// Somebody in this process has the index, or other structure of the pool, open: two handles
+    /// would be two sets of locks over one structure. Share the handle among threads.
+    #[error(
+        "{what} is already open in this process; share the handle there is, or drop that one first"
+    )]
+    AlreadyOpen {
+        /// What.
+        what: String,
     },
     /// A name of an index is empty or too long.
     #[error("the name of an index has 1 to {max} bytes, not {len}")]
@@ -110,6 +130,15 @@ pub enum PmError {
         /// The system's error.
         source_text: String,
     },
+}
+
+impl PmError {
+    /// Whether there is no room: the pool may not grow ([`Full`](Self::Full)), or its device is full
+    /// ([`NoSpace`](Self::NoSpace)). What can do without room goes on then.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::NoSpace { .. })
+    }
 }
 
 /// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what

@@ -72,6 +72,7 @@ mod layout;
 mod line;
 mod media;
 mod mode;
+mod newfile;
 mod pool;
 mod ptr;
 mod region;
@@ -86,9 +87,10 @@ pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
+pub use newfile::NewFile;
 #[doc(hidden)]
 pub use pool::forge_checksums;
-pub use pool::{IndexEntry, IndexId, Pool, PoolOptions, RecoveryScope};
+pub use pool::{Claim, IndexEntry, IndexId, OpenIndex, Pool, PoolOptions, RecoveryScope};
 pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.

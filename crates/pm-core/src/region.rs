@@ -13,14 +13,16 @@
 //! disturb its parent, at no cost to anyone.
 
 mod ahead;
+mod huge;
 mod mapping;
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::cell::{PmType, PmU64};
@@ -29,6 +31,7 @@ use crate::media::TracedInner;
 use crate::sys;
 
 use ahead::Ahead;
+pub(crate) use huge::Found;
 pub(crate) use mapping::MapKind;
 
 /// Regions up to this size come from the heap: clearing them costs less than two system calls and
@@ -56,10 +59,11 @@ enum Backing {
     /// Nobody here: the memory of a traced space, which lives at least as long and shares its
     /// length word with this region.
     Lent(Arc<TracedInner>),
-    /// Start and length of the whole mapping, the prefix page included.
+    /// Start and length of the whole mapping, the prefix page included. Less only after a mapping
+    /// failed: beyond may be somebody else's.
     Map {
         start: NonNull<u8>,
-        len: usize,
+        len: AtomicUsize,
     },
 }
 
@@ -69,13 +73,20 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
+    /// As [`anonymous`](Self::anonymous); fewer than `len` bytes if the system refuses so many, but at
+    /// least `least`.
+    pub(crate) fn anonymous_up_to(len: usize, least: usize) -> Result<Self, PmError> {
+        most_of(len, least, Self::anonymous)
+    }
+
     /// Anonymous memory, zero, all of it usable; pages are used when touched.
     pub(crate) fn anonymous(len: usize) -> Result<Self, PmError> {
-        let len = len.max(PAGE).next_multiple_of(PAGE);
+        let total = len.max(PAGE).checked_next_multiple_of(PAGE).and_then(|n| n.checked_add(PAGE));
+        let total = total.ok_or_else(|| os("mapping anonymous memory", Errno::NOMEM))?;
+        let len = total - PAGE;
         if len <= HEAP_MAX {
             return Ok(Self::heap(len));
         }
-        let total = len + PAGE;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
@@ -88,13 +99,13 @@ impl Region {
         let start = mapped
             .map_err(|e| os("mapping anonymous memory", e))
             .map(|p| NonNull::new(p.cast::<u8>()))?
-            .ok_or_else(|| os("mapping anonymous memory", rustix::io::Errno::NOMEM))?;
+            .ok_or_else(|| os("mapping anonymous memory", Errno::NOMEM))?;
         // SAFETY: the mapping is `PAGE + len` bytes long.
         let base = unsafe { start.add(PAGE) };
         let region = Self {
             base,
             capacity: len,
-            backing: Backing::Map { start, len: total },
+            backing: Backing::Map { start, len: total.into() },
             ahead: Ahead::of_mapping(),
         };
         region.advise_huge();
@@ -239,6 +250,7 @@ impl Region {
     #[inline(always)]
     pub(crate) fn follow<T: PmType>(&self, offset: u64) -> Option<&T> {
         const { assert!(size_of::<T>() < 1 << 40) };
+        const { assert!(align_of::<T>() <= PAGE, "stronger alignment than a region's") };
         let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
         let before = offset.wrapping_sub(align);
         if before & (FAR | (align - 1)) != 0 {
@@ -253,8 +265,8 @@ impl Region {
         const { T::CHECKED };
         // SAFETY: in bounds, checked above.
         let target = unsafe { base.add(offset as usize) }.cast::<T>();
-        // SAFETY: in bounds and aligned, checked above; any bytes are a valid `PmType`; the memory
-        // lives as long as `self` and is never borrowed mutably.
+        // SAFETY: in bounds, checked above; aligned, as offset and base are; any bytes are a valid
+        // `PmType`; the memory lives as long as `self` and is never borrowed mutably.
         Some(unsafe { target.as_ref() })
     }
 
@@ -279,10 +291,11 @@ impl Region {
     ///
     /// # Safety
     /// `offset + size_of::<T>()` is within the usable bytes and `offset` is a multiple of `T`'s
-    /// alignment.
+    /// alignment. (That the base is one is checked here.)
     #[inline(always)]
     pub(crate) unsafe fn at<T: PmType>(&self, offset: usize) -> &T {
         const { T::CHECKED };
+        const { assert!(align_of::<T>() <= PAGE, "stronger alignment than a region's") };
         debug_assert!(
             offset + size_of::<T>() <= self.capacity && offset.is_multiple_of(align_of::<T>())
         );
@@ -306,14 +319,30 @@ impl Drop for Region {
             }
             Backing::Lent(_) => {}
             Backing::Map { start, len } => {
-                // SAFETY: this region owns the mapping, and nothing borrows it any more.
-                let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), *len) };
+                // SAFETY: this region owns so much of the mapping, and nothing borrows it any more.
+                let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len.load(Relaxed)) };
             }
         }
     }
 }
 
-pub(crate) fn os(what: &'static str, error: rustix::io::Errno) -> PmError {
+/// What `make` gives for as many bytes of addresses as the system has to give: `wanted`, or a half of
+/// it, and so on, but at least `least`.
+fn most_of<T, E>(
+    wanted: usize,
+    least: usize,
+    make: impl Fn(usize) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut bytes = wanted.max(least);
+    loop {
+        match make(bytes) {
+            Err(_) if bytes / 2 >= least.max(PAGE) => bytes /= 2,
+            other => return other,
+        }
+    }
+}
+
+pub(crate) fn os(what: &'static str, error: Errno) -> PmError {
     PmError::Os { what, source_text: std::io::Error::from(error).to_string() }
 }
 
@@ -326,7 +355,9 @@ mod tests {
     struct Line([PmU64; 8]);
     // SAFETY: nothing but words.
     #[diagnostic::do_not_recommend]
-    unsafe impl PmType for Line {}
+    unsafe impl PmType for Line {
+        const WORDS: usize = 8;
+    }
 
     /// Offsets that matter: small ones, ends, and those that overflow.
     fn offsets(len: u64) -> impl Iterator<Item = u64> {

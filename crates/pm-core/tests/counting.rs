@@ -50,6 +50,54 @@ fn lines_count_however_they_are_written_back() {
 }
 
 #[test]
+fn flushes_that_do_nothing_show() {
+    let pool = pool();
+    let (pm, words) = (pool.pm(), words(&pool));
+    pm.reset();
+    let useless = || {
+        let counts = pm.counts();
+        pm.reset();
+        (counts.clean, counts.repeated)
+    };
+    pm.write_words(&words[..16], &[1; 16]);
+    pm.fence(pm.flush_words(&words[..16])).expect("emulated");
+    assert_eq!(useless(), (0, 0), "two lines, each once");
+    pm.store(&words[3], 2);
+    pm.fence(pm.flush_words(&words[..24])).expect("emulated");
+    assert_eq!(useless(), (2, 0), "of three lines one was stored to");
+    pm.store(&words[0], 3);
+    let first = pm.flush(&words[0]);
+    pm.store(&words[1], 3);
+    pm.fence(first.and(pm.flush(&words[1]))).expect("emulated");
+    assert_eq!(useless(), (0, 1), "one flush would have done");
+    let first = pm.store_nt(&words[2], 4);
+    pm.fence(first.and(pm.flush(&words[2]))).expect("emulated");
+    assert_eq!(useless(), (1, 0), "a non-temporal store flushes");
+    pm.cas(&words[0], 9, 9).expect_err("it is 3");
+    pm.fence(pm.flush(&words[0])).expect("emulated");
+    assert_eq!(useless(), (1, 0), "a compare-and-exchange that fails stores nothing");
+}
+
+#[test]
+fn a_flush_of_what_another_thread_has_not_fenced_does_something() {
+    let pool = pool();
+    let (pm, words) = (pool.pm(), words(&pool));
+    pm.store(&words[0], 1);
+    let mine = pm.flush(&words[0]);
+    pm.reset();
+    let flush_on_another = || {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| pm.fence(pm.flush(&words[0])).is_ok());
+            assert!(other.join().expect("no panic"));
+        });
+        pm.counts().clean
+    };
+    assert_eq!(flush_on_another(), 0, "it is not durable yet");
+    pm.fence(mine).expect("emulated");
+    assert_eq!(flush_on_another(), 1, "it is durable");
+}
+
+#[test]
 fn media_bytes_follow_the_access_unit() {
     let pool = pool();
     let (pm, words) = (pool.pm(), words(&pool));

@@ -80,7 +80,7 @@ fn filled(space: &Space) -> Pool<Traced> {
 }
 
 fn root_of<M: Medium>(pool: &Pool<M>, name: &str) -> PPtr<Root> {
-    let entry = pool.find_index(name).expect("whole").expect("there");
+    let entry = pool.open_index(name).expect("whole").expect("there");
     assert_eq!((entry.kind, entry.layout), (KIND, LAYOUT));
     entry.root()
 }

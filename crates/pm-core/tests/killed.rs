@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use pmindex_core::{Durability, Medium, OpenError, PmU64, Pool, PoolOptions};
+use pmindex_core::{Durability, Medium, OpenError, PPtr, PmU64, Pool, PoolOptions};
 
 const CHILD: &str = "PMINDEX_TEST_KILLED_CHILD";
 
@@ -60,7 +60,9 @@ fn what_a_killed_process_acknowledged_is_there() {
         // In flight: the drop of `last + 1 - 50`, or the creation of `last + 1`.
         let (in_flight, oldest) = (last + 1, (last + 1).saturating_sub(50));
         for entry in pool.indexes().expect("whole") {
-            let value = pool.pm().load(&pool.get(entry.root::<[PmU64; 8]>()).expect("there")[0]);
+            let value = pool
+                .pm()
+                .load(&pool.get(PPtr::<[PmU64; 8]>::new(entry.block())).expect("there")[0]);
             assert!(
                 (oldest..=in_flight).contains(&value) && entry.name == (value % 50).to_string()
             );

@@ -1,4 +1,4 @@
-//! The contract of every index as traits (architecture, section 5).
+//! The contract of every index as traits.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -12,7 +12,9 @@ pub type Words = [u64; MAX_INLINE_WORDS];
 /// The longest byte-string key, in bytes of its encoding.
 pub const MAX_KEY_BYTES: usize = 4096;
 
-/// The longest byte-string value, in bytes of its encoding.
+/// The longest byte-string value, in bytes of its encoding, in a pool whose zones are larger. A record is
+/// also no longer than the pool's largest block less 8 bytes: 4,186,104 bytes in a default pool, whose
+/// zones are 4 MiB.
 pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// How values of a type are kept in a node.

@@ -23,17 +23,21 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod entry;
 mod error;
 mod float;
 mod foreign;
+mod implement;
 mod index;
 mod inline;
 mod key;
 mod moment;
+mod noted;
 #[doc(hidden)]
 pub mod parts;
 mod tuple;
 
+pub use entry::Listed;
 pub use error::IndexError;
 pub use float::Total;
 #[cfg(feature = "serde")]
@@ -42,3 +46,7 @@ pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,
 };
+pub use noted::Noted;
+// What `impl_index!` names where it is used.
+#[doc(hidden)]
+pub use pmindex_core::{Medium, Pool};

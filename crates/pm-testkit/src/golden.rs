@@ -22,15 +22,23 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use pmindex_core::{Counting, Counts, Medium};
+use pmindex_core::{Counting, Counts, Medium, Pool};
+use pmindex_index::{Index, PmIndex};
+
+use crate::conformance::{SampleKey, SampleValue};
+use crate::crash::Rng;
 
 /// The environment variable that makes [`check`] write instead of compare.
 pub const BLESS: &str = "PMINDEX_BLESS";
 
 const HEADER: &str = "\
 # Per operation: words stored, lines flushed (non-temporal ones included), of them non-temporal,
-# fences, bytes written to the medium in units of 256. `cargo xtask bless` rewrites this file.
+# fences, bytes written to the medium in units of 256. Then, of all operations of the row together:
+# lines flushed that hold nothing new, and lines flushed twice before one fence.
+# These flushes do nothing. `cargo xtask bless` rewrites this file.
 ";
 
 /// What some operations of one kind cost together.
@@ -66,9 +74,10 @@ impl Row {
         self.counts.fences as f64 / self.operations as f64
     }
 
-    fn columns(&self) -> [String; 6] {
+    fn columns(&self) -> [String; 8] {
         let per = |count| per_operation(count, self.operations);
-        let Counts { stores, lines, nt_lines, fences, media_written, .. } = self.counts;
+        let Counts { stores, lines, nt_lines, fences, media_written, clean, repeated, .. } =
+            self.counts;
         [
             self.operation.clone(),
             per(stores),
@@ -76,6 +85,8 @@ impl Row {
             per(nt_lines),
             per(fences),
             per(media_written),
+            clean.to_string(),
+            repeated.to_string(),
         ]
     }
 }
@@ -92,6 +103,58 @@ pub fn measure<M: Medium>(
     run();
     pm.drain();
     Row::new(operation, operations, pm.counts())
+}
+
+/// Counts 1,200 calls of all kinds that write, with integers and with byte strings: splits and merges
+/// included, in an order that is always the same. Rows of single operations leave much of that out.
+///
+/// # Panics
+/// If an index fails.
+#[must_use]
+pub fn mixed<N, B>() -> [Row; 2]
+where
+    N: PmIndex<u64, u64, Counting>,
+    B: PmIndex<Vec<u8>, Vec<u8>, Counting>,
+{
+    let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
+    let numbers = N::create(&pool, "numbers").expect("room");
+    let numbers = mixed_calls(pool.pm(), "mixed", &numbers);
+    let bytes = B::create(&pool, "bytes").expect("room");
+    [numbers, mixed_calls(pool.pm(), "mixed, byte strings", &bytes)]
+}
+
+fn mixed_calls<K: SampleKey, V: SampleValue>(
+    pm: &Counting,
+    name: &str,
+    index: &dyn Index<K, V>,
+) -> Row {
+    const CALLS: u64 = 1200;
+    let record = |n: u64, tag| (K::nth(n % 900), V::tagged(tag));
+    for n in 0..300 {
+        let (key, value) = record(3 * n, n);
+        index.insert(key.borrowed(), value.borrowed()).expect("room");
+    }
+    let mut rng = Rng::new(1);
+    measure(pm, name, CALLS, || {
+        for call in 0..CALLS {
+            let n = rng.next_u64();
+            let (key, value) = record(n, 1000 + call);
+            let (key, value) = (key.borrowed(), value.borrowed());
+            let _changed = match rng.below(16) {
+                0..6 => index.insert(key, value).expect("room"),
+                6..8 => index.update(key, value).expect("room"),
+                8 | 9 => index.upsert(key, value).expect("room"),
+                10 => {
+                    let records: Vec<_> = (n % 800..).take(16).map(|n| record(n, call)).collect();
+                    let done = index.insert_many(&records);
+                    assert!(done.stopped.is_none(), "{done:?}");
+                    done.inserted.contains(&true)
+                }
+                _ => index.remove(key).expect("sound").is_some(),
+            };
+        }
+        index.background(&AtomicBool::new(true)).expect("room");
+    })
 }
 
 /// Compares the rows with `tests/golden/NAME.txt` of the workspace.
@@ -133,11 +196,12 @@ fn check_file(path: &Path, found: &str, bless: bool) -> Result<(), String> {
 
 /// The rows as an aligned table.
 fn render(rows: &[Row]) -> String {
-    let title = ["operation", "stores", "lines", "nt lines", "fences", "media bytes"];
+    let title =
+        ["operation", "stores", "lines", "nt lines", "fences", "media bytes", "clean", "repeated"];
     let mut table = vec![title.map(String::from)];
     table.extend(rows.iter().map(Row::columns));
     let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     let mut text = String::from(HEADER);
     for row in &table {
         let cells: Vec<String> = (row.iter().zip(widths).enumerate())

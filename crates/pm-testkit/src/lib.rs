@@ -84,6 +84,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod attack;
 pub mod conformance;
 pub mod crash;
 pub mod golden;

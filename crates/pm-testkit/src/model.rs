@@ -13,13 +13,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, MutexGuard};
-use pmindex_core::{IndexEntry, Mapped, Medium, PmU64, Pool, pm_struct};
+use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, PmU64, Pool, pm_struct};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
+    Index, IndexError, InsertMany, Key, Listed, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
     RecoveryReport, Stats, Storable, Value,
 };
 
-use crate::adapter::{Listed, get_each, insert_each, layout_of, sorted};
+use crate::adapter::{get_each, insert_each, layout_of, sorted};
 
 const KIND: [u8; 8] = *b"model   ";
 
@@ -44,6 +44,8 @@ pub struct ModelIndex<K: Key, V: Value, M: Medium = Mapped> {
     pool: Arc<Pool<M>>,
     records: Records<K, V>,
     root: u64,
+    /// The right to use it.
+    _entry: Option<OpenIndex>,
 }
 
 /// Bytes of the encoding if it is a byte string, else 0.
@@ -72,12 +74,33 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         format!("{} -> {}", K::type_name(), V::type_name())
     }
 
-    fn listed(name: &str) -> Listed<'_> {
-        Listed { kind: KIND, layout: layout_of(name), layout_name: name }
+    fn listed() -> Listed<fn() -> String> {
+        let layout = layout_of(&Self::layout_name());
+        Listed { kind: KIND, layout, wanted: Self::layout_name }
     }
 
-    fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry, records: Records<K, V>) -> Self {
-        Self { pool: pool.clone(), records, root: entry.root }
+    /// A second handle on an index that may be open, which no index may give: for faulty ones.
+    ///
+    /// # Errors
+    /// As [`PmIndex::open`].
+    #[doc(hidden)]
+    pub fn open_unclaimed(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let missing = || IndexError::NoSuchIndex { name: name.into() };
+        let root = pool.find_index(name)?.ok_or_else(missing)?.block();
+        let records = Self::records_of(pool, name, root)?;
+        Ok(Self { pool: pool.clone(), records, root, _entry: None })
+    }
+
+    /// The records of the index with this root block.
+    fn records_of(pool: &Pool<M>, name: &str, root: u64) -> Result<Records<K, V>, IndexError> {
+        let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
+        let table = pool.pm().load(&pool.get(PPtr::<ModelRoot>::new(root))?.table);
+        let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
+        records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())
+    }
+
+    fn attach(pool: &Arc<Pool<M>>, entry: OpenIndex, records: Records<K, V>) -> Self {
+        Self { pool: pool.clone(), records, root: entry.block(), _entry: Some(entry) }
     }
 
     /// The pool's medium, for what wraps this index.
@@ -183,21 +206,18 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let table = NEXT_TABLE.fetch_add(1, Relaxed);
         let records = Records::<K, V>::default();
-        let entry = Self::listed(&Self::layout_name()).create(pool, name, |root: &ModelRoot| {
+        let entry = Self::listed().create(pool, name, |root: &ModelRoot| {
             pool.pm().store(&root.table, table);
             pool.pm().flush(root)
         })?;
         TABLES.lock().insert(table, records.clone());
-        Ok(Self::attach(pool, &entry, records))
+        Ok(Self::attach(pool, entry, records))
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::listed(&Self::layout_name()).find(pool, name)?;
-        let wrong = || IndexError::WrongLayout { name: name.into(), wanted: Self::layout_name() };
-        let table = pool.pm().load(&pool.get(entry.root::<ModelRoot>())?.table);
-        let records = TABLES.lock().get(&table).cloned().ok_or_else(wrong)?;
-        let records = records.downcast::<Mutex<BTreeMap<K, V>>>().map_err(|_| wrong())?;
-        Ok(Self::attach(pool, &entry, records))
+        let entry = Self::listed().open(pool, name)?;
+        let records = Self::records_of(pool, name, entry.block())?;
+        Ok(Self::attach(pool, entry, records))
     }
 
     fn close(self) -> Result<(), IndexError> {

@@ -7,7 +7,7 @@ const INDEXES: u64 = 60;
 
 fn pool() -> Pool<Counting<Mapped>> {
     let opts = PoolOptions::new().size(1 << 20).max_size(64 << 20).emulate_pm(true);
-    Pool::create_in_memory(&opts, Counting::new).expect("memory")
+    Pool::create_in_memory(&opts, |m| Counting::new(m).watch_lines()).expect("memory")
 }
 
 fn row(pool: &Pool<Counting<Mapped>>, name: &str, operations: u64, operation: impl Fn(u64)) -> Row {

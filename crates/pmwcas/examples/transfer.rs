@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => Mwcas::create(&pool, "mwcas", Config::default())?,
     };
     println!("{}: {:?}", path.display(), mwcas.recovery());
-    let entry = pool.find_index("accounts")?.ok_or("the accounts are gone")?;
+    let entry = pool.open_index("accounts")?.ok_or("the accounts are gone")?;
     let accounts = pool.get(entry.root::<Accounts>())?;
 
     std::thread::scope(|scope| {

@@ -1,5 +1,6 @@
 //! How large a descriptor pool is.
 
+use crate::layout::Table;
 use crate::word::{MAX_PARTITIONS, MAX_SLOTS, MAX_WORDS};
 
 /// How large a descriptor pool is; recorded in it when it is created.
@@ -29,6 +30,20 @@ impl Config {
             per_partition: self.per_partition.clamp(4, 256).min(MAX_SLOTS / partitions).max(4),
             words: self.words.clamp(2, MAX_WORDS),
         }
+    }
+
+    /// The same with fewer descriptors, if it takes more than a block of so many bytes otherwise.
+    #[must_use]
+    pub fn fitting(self, bytes: u64) -> Self {
+        let mut config = self.clamped();
+        while Table::bytes(config) > bytes && config.slots() > 4 {
+            if config.per_partition > 4 {
+                config.per_partition = (config.per_partition / 2).max(4);
+            } else {
+                config.partitions /= 2;
+            }
+        }
+        config
     }
 
     pub(crate) fn is_valid(self) -> bool {

@@ -358,6 +358,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
 
     fn op(&mut self) -> Result<&mut Op<'m, M>, PmError> {
         if self.prepared.op.is_none() {
+            self.session.free_a_slot()?;
             self.prepared.op = Some(self.session.mwcas().pool().op()?);
         }
         self.prepared.op.as_mut().ok_or(PmError::Busy { slots: 0 })

@@ -16,17 +16,21 @@
 //! entry 0's target; 0 in all of these bits means that nothing is carried.
 //!
 //! An operation on two words fits one line. The horizon is the stamp up to which every successful
-//! operation's new values are durable in their words.
+//! operation's new values are durable in their words: `| 63..52 check | 51..0 stamp |`. Recovery skips
+//! whatever is up to it, so a damaged one would lose operations, and nothing else tells. Tables of
+//! version 3 have no check: the bits are 0.
 
 use pmindex_core::{LINE, PmError};
 
 use crate::config::Config;
 use crate::entry::Entry;
 use crate::primitive::{Flushed, Medium, PmU64, Pool};
-use crate::status::{Status, low_of};
+use crate::status::{LAST_STAMP, STAMP_MASK, Status, low_of};
 use crate::word::SEQ_MASK;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x03\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x04\x00");
+/// Of tables whose horizon has no check.
+const MAGIC_3: u64 = u64::from_le_bytes(*b"pmwcas\x03\x00");
 const HEADER_WORDS: usize = 2 * LINE / 8;
 const HORIZON: usize = LINE / 8;
 const ENTRY_WORDS: usize = 3;
@@ -148,6 +152,8 @@ impl Heading {
 pub(crate) struct Table {
     base: u64,
     config: Config,
+    /// Whether the horizon has a check.
+    checked: bool,
 }
 
 /// One descriptor on the medium.
@@ -171,8 +177,13 @@ const fn mix(word: u64) -> u64 {
 }
 
 /// What a header of garbage does not have.
-const fn check_of(config: u64) -> u64 {
-    mix(config ^ MAGIC)
+const fn check_of(config: u64, magic: u64) -> u64 {
+    mix(config ^ magic)
+}
+
+/// The word of a horizon, with its check.
+const fn checked_horizon(stamp: u64) -> u64 {
+    stamp & STAMP_MASK | mix(stamp ^ MAGIC) & !STAMP_MASK
 }
 
 impl Table {
@@ -201,7 +212,8 @@ impl Table {
         }
         pool.pm().store(&words[0], MAGIC);
         pool.pm().store(&words[1], config.pack());
-        pool.pm().store(&words[2], check_of(config.pack()));
+        pool.pm().store(&words[2], check_of(config.pack(), MAGIC));
+        pool.pm().store(&words[HORIZON], checked_horizon(0));
         Ok(pool.pm().flush_words(words))
     }
 
@@ -210,19 +222,30 @@ impl Table {
         let corrupt = |what| PmError::Corrupt { what, offset: base };
         let header = pool.words(base, HEADER_WORDS)?;
         let packed = pool.pm().load(&header[1]);
-        let config = Config::unpack(packed);
-        if pool.pm().load(&header[0]) != MAGIC || pool.pm().load(&header[2]) != check_of(packed) {
+        let (config, magic) = (Config::unpack(packed), pool.pm().load(&header[0]));
+        let is_known = magic == MAGIC || magic == MAGIC_3;
+        if !is_known || pool.pm().load(&header[2]) != check_of(packed, magic) {
             return Err(corrupt("no descriptor pool"));
         }
         if !config.is_valid() {
             return Err(corrupt("a descriptor pool's configuration"));
         }
         pool.words(base, block_words(config))?;
-        Ok(Self { base, config })
+        Ok(Self { base, config, checked: magic == MAGIC })
     }
 
     pub(crate) const fn offset(&self) -> u64 {
         self.base
+    }
+
+    /// Makes the table whose horizon is at `horizon` one of version 3.
+    #[cfg(test)]
+    pub(crate) fn to_version_3<M: Medium>(pool: &Pool<M>, horizon: u64) -> Result<(), PmError> {
+        let header = pool.words(horizon - 8 * HORIZON as u64, HEADER_WORDS)?;
+        let config = pool.pm().load(&header[1]);
+        pool.pm().store(&header[0], MAGIC_3);
+        pool.pm().store(&header[2], check_of(config, MAGIC_3));
+        Ok(())
     }
 
     pub(crate) const fn config(&self) -> Config {
@@ -233,6 +256,22 @@ impl Table {
     #[inline]
     pub(crate) fn horizon<'p, M: Medium>(&self, pool: &'p Pool<M>) -> Result<&'p PmU64, PmError> {
         Ok(&pool.words(self.base, HEADER_WORDS)?[HORIZON])
+    }
+
+    /// The horizon that a file has.
+    pub(crate) fn read_horizon<M: Medium>(&self, pool: &Pool<M>) -> Result<u64, PmError> {
+        let word = pool.pm().load(self.horizon(pool)?);
+        let stamp = word & STAMP_MASK;
+        if stamp > LAST_STAMP || word != self.pack_horizon(stamp) {
+            let offset = self.base + 8 * HORIZON as u64;
+            return Err(PmError::Corrupt { what: "the horizon of a descriptor pool", offset });
+        }
+        Ok(stamp)
+    }
+
+    /// The word that says that the horizon is `stamp`.
+    pub(crate) const fn pack_horizon(&self, stamp: u64) -> u64 {
+        if self.checked { checked_horizon(stamp) } else { stamp }
     }
 
     /// Descriptor `slot`.
@@ -283,14 +322,23 @@ impl<'p> Slot<'p> {
     }
 
     /// Copies the entries of incarnation `heading.seq` out; in place of entries that an interrupted
-    /// reuse left from another incarnation stand empty ones.
-    pub(crate) fn copy_entries<M: Medium>(self, pm: &M, heading: Heading, out: &mut Vec<Entry>) {
+    /// reuse left from another incarnation stand empty ones. Returns whether there are all.
+    pub(crate) fn copy_entries<M: Medium>(
+        self,
+        pm: &M,
+        heading: Heading,
+        out: &mut Vec<Entry>,
+    ) -> bool {
         out.clear();
+        let mut own = 0;
         for words in self.words[FIXED_WORDS..].chunks_exact(ENTRY_WORDS).take(heading.count) {
             let (entry, low) =
                 Entry::unpack([pm.load(&words[0]), pm.load(&words[1]), pm.load(&words[2])]);
-            out.push(if low == low_of(heading.seq) { entry } else { Entry::EMPTY });
+            let is_own = low == low_of(heading.seq);
+            own += usize::from(is_own);
+            out.push(if is_own { entry } else { Entry::EMPTY });
         }
+        own == heading.count
     }
 
     /// What the operation carries, if its first entry is of this incarnation.
@@ -362,6 +410,18 @@ mod tests {
             Heading { carried: Places::of(64, 64 + 8 * DISTANCE_MASK, 72, 2), ..Heading::empty(1) },
         ] {
             assert_eq!(Heading::unpack(heading.pack()), heading);
+        }
+    }
+
+    #[test]
+    fn no_bit_of_a_horizon_flips_unnoticed() {
+        for stamp in (0..1 << 12).chain((12..52).map(|bit| 1 << bit)) {
+            let word = checked_horizon(stamp);
+            assert_eq!(word & STAMP_MASK, stamp);
+            for bit in 0..64 {
+                let flipped = word ^ 1 << bit;
+                assert_ne!(flipped, checked_horizon(flipped & STAMP_MASK), "{stamp}, bit {bit}");
+            }
         }
     }
 }

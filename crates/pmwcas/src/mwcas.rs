@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Medium, PmError, PmPtr, PmU64, Pool, pm_struct};
+use pmindex_core::{Claim, Mapped, Medium, OpenIndex, PmError, PmPtr, PmU64, Pool, pm_struct};
 
 use crate::claims::Claims;
 use crate::config::Config;
@@ -49,6 +49,10 @@ pub struct Mwcas<M: Medium = Mapped> {
     pub(crate) recyclers: Recyclers<M>,
     pub(crate) patience: u32,
     recovery: Recovery,
+    /// Last, so that the rest is gone when somebody else may open the descriptor pool.
+    _claim: Claim,
+    /// If it is an index of its own.
+    _entry: Option<OpenIndex>,
 }
 
 impl<M: Medium> Mwcas<M> {
@@ -61,25 +65,31 @@ impl<M: Medium> Mwcas<M> {
     /// Those of the pool: full, name taken.
     pub fn create(pool: &Arc<Pool<M>>, name: &str, config: Config) -> Result<Self, PmError> {
         let config = config.clamped();
-        pool.create_index::<Root>(name, Self::KIND, config.pack(), |root| {
+        let entry = pool.create_index::<Root>(name, Self::KIND, config.pack(), |root| {
             let pm = pool.pm();
             pm.store(&root.table, pmindex_core::PPtr::NULL);
             pm.store(&root.config, config.pack());
             pm.flush(root)
         })?;
-        Self::open(pool, name)
+        Self::start(pool, entry)
     }
 
     /// Opens the descriptor pool `name`: completes or takes back what the last process left
     /// undone.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there is none of that name, or its contents break an invariant.
+    /// [`PmError::Corrupt`] if there is none of that name, or its contents break an invariant;
+    /// [`PmError::AlreadyOpen`].
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PmError> {
         let entry = pool
-            .find_index(name)?
+            .open_index(name)?
             .filter(|entry| entry.kind == Self::KIND)
             .ok_or(PmError::Corrupt { what: "no descriptor pool of this name", offset: 0 })?;
+        Self::start(pool, entry)
+    }
+
+    /// Opens the descriptor pool of an entry.
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, PmError> {
         let root = pool.get(entry.root::<Root>())?;
         let pm = pool.pm();
         if pm.load(&root.table).is_null() {
@@ -91,7 +101,8 @@ impl<M: Medium> Mwcas<M> {
             }
             Self::allocate_table(pool, &root.table, config)?;
         }
-        Self::open_at(pool, pm.load(&root.table).offset(), Vec::new())
+        let opened = Self::open_at(pool, pm.load(&root.table).offset(), Vec::new())?;
+        Ok(Self { _entry: Some(entry), ..opened })
     }
 
     /// Allocates and formats a descriptor pool into a word that only this thread changes, such as a
@@ -118,16 +129,17 @@ impl<M: Medium> Mwcas<M> {
         Ok(())
     }
 
-    /// Opens the descriptor pool in the block at `offset` and recovers it. At most one object may
-    /// be open on a block at a time.
+    /// Opens the descriptor pool in the block at `offset` and recovers it.
     ///
     /// # Errors
+    /// [`PmError::AlreadyOpen`] if there is an object on the block;
     /// [`PmError::Corrupt`] if the block is no descriptor pool or its contents break an invariant.
     pub fn open_at(
         pool: &Arc<Pool<M>>,
         offset: u64,
         recyclers: Recyclers<M>,
     ) -> Result<Self, PmError> {
+        let claim = pool.claim_block(offset, "the descriptor pool")?;
         let table = Table::at(pool, offset)?;
         let mut all: Recyclers<M> = vec![Box::new(OneBlock)];
         all.extend(recyclers);
@@ -146,6 +158,8 @@ impl<M: Medium> Mwcas<M> {
             patience: 128,
             recovery,
             pool: Arc::clone(pool),
+            _claim: claim,
+            _entry: None,
         })
     }
 

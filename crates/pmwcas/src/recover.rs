@@ -6,7 +6,8 @@
 //!    the new value, any other by the old one.
 //! 2. The operations after the horizon are replayed in the order of their stamps, whatever stands
 //!    in their words: the horizon moves over all operations up to a stamp at once, so the replayed
-//!    ones are the last ones of every word they changed.
+//!    ones are the last ones of every word they changed. Each expected what the one before stored:
+//!    where that is not so, a stamp or a value is damaged.
 //! 3. All those words are made durable, then the horizon moves over everything.
 //! 4. Descriptors that own blocks give them up, one store each.
 //!
@@ -22,6 +23,8 @@
 //! horizon, the next recovery would replay the earlier one alone. Operations that did not take place
 //! are left as they are: no pointer to them is anywhere any more.
 
+use std::collections::HashMap;
+
 use pmindex_core::{Flushed, Medium, PmError, Pool};
 
 use crate::entry::Entry;
@@ -29,7 +32,7 @@ use crate::layout::{Carried, Heading, Slot, Table};
 use crate::mwcas::Recyclers;
 use crate::reclaim::give_up_after_crash;
 use crate::status::{State, Status};
-use crate::word::Content;
+use crate::word::{Content, MAX_VALUE};
 
 /// What opening a descriptor pool found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,9 +66,9 @@ impl Recovery {
         table: &Table,
         recyclers: &Recyclers<M>,
     ) -> Result<Self, PmError> {
-        let horizon = pool.pm().load(table.horizon(pool)?);
+        let horizon = table.read_horizon(pool)?;
         let mut report = Self { horizon, ..Self::default() };
-        let found = find(pool, table)?;
+        let found = find(pool, table, horizon)?;
         let over = |state| matches!(state, State::Committed | State::Failed);
         report.interrupted = found.iter().filter(|f| !over(f.status.state)).count() as u64;
         if let Some(words) = restore_words(pool, &found, &mut report)? {
@@ -73,7 +76,7 @@ impl Recovery {
         }
         if report.horizon != horizon {
             let cell = table.horizon(pool)?;
-            pool.pm().store(cell, report.horizon);
+            pool.pm().store(cell, table.pack_horizon(report.horizon));
             let closed = pool.pm().flush(cell);
             pool.pm().fence(closed)?; // V2
         }
@@ -86,20 +89,43 @@ impl Recovery {
 }
 
 /// All descriptors with an operation that counts.
-fn find<'p, M: Medium>(pool: &'p Pool<M>, table: &Table) -> Result<Vec<Found<'p>>, PmError> {
+///
+/// # Errors
+/// [`PmError::Corrupt`] where a descriptor says what none ever says. An operation after the horizon is
+/// whole: it was durable before its outcome, and nothing of it changes before the horizon is past it.
+fn find<'p, M: Medium>(
+    pool: &'p Pool<M>,
+    table: &Table,
+    horizon: u64,
+) -> Result<Vec<Found<'p>>, PmError> {
     let pm = pool.pm();
     let mut found = Vec::new();
     for number in 0..table.config().slots() {
         let slot = table.slot(pool, number)?;
-        let status = slot.load_status(pm);
-        let heading = slot.load_heading(pm);
+        let corrupt = |what| {
+            let offset = pool.pptr(slot.status()).offset();
+            Err(PmError::Corrupt { what, offset })
+        };
+        let word = pm.load(slot.status());
+        if !Status::is_possible(word, horizon) {
+            return corrupt("the status of a descriptor");
+        }
+        let (status, heading) = (Status::unpack(word), slot.load_heading(pm));
+        let counts = status.took_place() && status.stamp > horizon;
         // A heading of another incarnation than the status: the process died while it reused the
         // descriptor, before any pointer to the new incarnation and after the last to the old one.
         if status.state == State::Void || !status.is_of(heading.seq) {
+            if counts {
+                return corrupt("a descriptor reused before the horizon was past it");
+            }
             continue;
         }
         let mut entries = Vec::new();
-        slot.copy_entries(pm, heading, &mut entries);
+        let is_whole = slot.copy_entries(pm, heading, &mut entries);
+        let are_values = entries.iter().all(|e| e.target == 0 || e.new <= MAX_VALUE);
+        if counts && !(is_whole && are_values) {
+            return corrupt("the entries of a descriptor");
+        }
         let carried = slot.load_carried(pm, heading, &entries);
         found.push(Found { slot, number, status, heading, entries, carried });
     }
@@ -131,15 +157,31 @@ fn restore_words<M: Medium>(
     let mut replay: Vec<_> =
         found.iter().filter(|f| f.status.took_place() && f.status.stamp > horizon).collect();
     replay.sort_unstable_by_key(|f| f.status.stamp);
+    if let Some(pair) = replay.windows(2).find(|pair| pair[0].status.stamp == pair[1].status.stamp)
+    {
+        let offset = pool.pptr(pair[0].slot.status()).offset();
+        return Err(PmError::Corrupt { what: "two operations of one stamp", offset });
+    }
+    // What each word holds when the operations so far are replayed: the next one on it found that.
+    let mut last = HashMap::new();
     for descriptor in replay {
         report.rolled_forward += 1;
         report.horizon = descriptor.status.stamp;
-        let words = descriptor.entries.iter().filter(|e| e.target != 0).map(|e| (e.target, e.new));
-        values.extend(words.chain(descriptor.carried.iter().flat_map(Carried::values)));
+        for entry in descriptor.entries.iter().filter(|e| e.target != 0) {
+            if last.insert(entry.target, entry.new).is_some_and(|before| before != entry.old) {
+                let (what, offset) = ("an operation that does not follow", entry.target);
+                return Err(PmError::Corrupt { what, offset });
+            }
+            values.push((entry.target, entry.new));
+        }
+        let carried = descriptor.carried.iter().flat_map(Carried::values);
+        values.extend(carried.inspect(|&(at, value)| _ = last.insert(at, value)));
     }
+    // All of them are words of the pool, or none is stored.
+    let word_at = |(at, value)| Ok((&pool.words(at, 1)?[0], value));
+    let values = values.into_iter().map(word_at).collect::<Result<Vec<_>, PmError>>()?;
     let mut flushed = None;
-    for (at, value) in values {
-        let word = &pool.words(at, 1)?[0];
+    for (word, value) in values {
         pm.store(word, value);
         flushed = Some(flushed.unwrap_or(Flushed::nothing()).and(pm.flush(word)));
     }
@@ -205,6 +247,97 @@ mod tests {
         assert_eq!(report.freed, 0);
         let owned = [pool.pptr(root).offset(), block.offset(), table.offset()];
         pool.audit(owned.into_iter()).expect("the block is still its owner's");
+    }
+
+    /// A word that was set to 1, 2, .. and so on, by operations that are all after the horizon; and the
+    /// words of the table: the horizon, and the status of each descriptor.
+    fn counted_to(last: u64) -> (Arc<Pool>, u64, u64, Vec<u64>) {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let entry = pool.create_index::<Root>("root", *b"root    ", 0, |root| {
+            root.words.iter().for_each(|word| pool.pm().store(word, 0));
+            pool.pm().flush(root)
+        });
+        let root = entry.expect("room").root::<Root>();
+        let config = Config { partitions: 1, per_partition: 32, words: 4 };
+        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
+        let word = &pool.get(root).expect("there").words[0];
+        for value in 0..last {
+            let mut session = mwcas.session().expect("free");
+            let mut op = session.descriptor();
+            op.add_word(word, value, value + 1).expect("room");
+            assert!(op.execute().expect("emulated"));
+        }
+        let (table, at) = (mwcas.table, |cell| pool.pptr(cell).offset());
+        let horizon = at(table.horizon(&pool).expect("there"));
+        let slot = |number| table.slot(&pool, number).expect("there").status();
+        // The first ones are taken first.
+        let statuses = (0..last as u32).map(|number| at(slot(number))).collect();
+        let word = at(word);
+        drop(mwcas);
+        (Arc::clone(&pool), word, horizon, statuses)
+    }
+
+    fn cell(pool: &Pool, offset: u64) -> &PmU64 {
+        &pool.words(offset, 1).expect("there")[0]
+    }
+
+    /// A horizon that is too high skips operations, one that is too low replays what is long over, and
+    /// none of that shows in any structure: nothing that no pool wrote is believed.
+    #[test]
+    fn a_damaged_horizon_is_noticed() {
+        let (pool, word, horizon, _) = counted_to(7);
+        let (pm, cell) = (pool.pm(), cell(&pool, horizon));
+        let sound = pm.load(cell);
+        let flipped = (0..64).map(|bit| sound ^ 1 << bit);
+        for damaged in flipped.chain([u64::MAX, sound + 1, sound ^ 0xff]) {
+            pm.store(cell, damaged);
+            let opened = Mwcas::open(&pool, "mwcas").map(|mwcas| mwcas.recovery().rolled_forward);
+            assert!(matches!(opened, Err(PmError::Corrupt { .. })), "{damaged:#x}: {opened:?}");
+        }
+        pm.store(cell, sound);
+        let mwcas = Mwcas::open(&pool, "mwcas").expect("sound");
+        assert_eq!(mwcas.read(super::tests::cell(&pool, word)), Ok(7));
+    }
+
+    /// In a table of version 3, whose horizon has no check, what no pool comes to is noticed.
+    #[test]
+    fn a_horizon_beyond_all_stamps_is_noticed_without_a_check() {
+        let (pool, _, horizon, _) = counted_to(7);
+        let (pm, cell) = (pool.pm(), cell(&pool, horizon));
+        Table::to_version_3(&pool, horizon).expect("there");
+        for bit in 52..64 {
+            pm.store(cell, 1 << bit);
+            assert!(matches!(Mwcas::open(&pool, "mwcas"), Err(PmError::Corrupt { .. })), "{bit}");
+        }
+        pm.store(cell, 0);
+        assert_eq!(Mwcas::open(&pool, "mwcas").expect("sound").recovery().rolled_forward, 7);
+    }
+
+    /// Any bit of the status of an operation that others follow: it is noticed, or does not matter.
+    #[test]
+    fn a_damaged_status_is_noticed() {
+        let (pool, word, horizon, statuses) = counted_to(7);
+        let (pm, value) = (pool.pm(), cell(&pool, word));
+        let before = [horizon, word].map(|at| pm.load(cell(&pool, at)));
+        let mut refused = 0;
+        for &status in &statuses[..statuses.len() - 1] {
+            for bit in 0..64 {
+                let (cell, sound) = (cell(&pool, status), pm.load(cell(&pool, status)));
+                pm.store(value, 0); // as if its line had not been written back
+                pm.store(cell, sound ^ 1 << bit);
+                match Mwcas::open(&pool, "mwcas") {
+                    Ok(mwcas) => {
+                        assert_eq!(mwcas.read(value), Ok(7), "{:#x}, bit {bit}", status);
+                    }
+                    Err(_) => refused += 1,
+                }
+                pm.store(cell, sound);
+                for (at, word) in [horizon, word].into_iter().zip(before) {
+                    pm.store(super::tests::cell(&pool, at), word);
+                }
+            }
+        }
+        assert!(refused > 6 * 40, "only {refused} damages were refused");
     }
 
     #[test]

@@ -241,9 +241,18 @@ impl<'m, M: Medium> Session<'m, M> {
     /// A descriptor that may be used.
     fn take_slot(&mut self) -> Result<u32, PmError> {
         loop {
+            self.free_a_slot()?;
             if let Some(slot) = self.local.free.pop() {
                 return Ok(slot);
             }
+        }
+    }
+
+    /// Sees to it that there is a descriptor that may be used. What descriptors own is given up by an
+    /// operation of the allocator: whoever starts one of its own calls this before, since a thread that
+    /// waits for a second one of a pool's few, as others do, waits for ever.
+    pub(crate) fn free_a_slot(&mut self) -> Result<(), PmError> {
+        while self.local.free.is_empty() {
             self.move_horizon()?;
             self.reclaim()?;
             if self.local.free.is_empty() {
@@ -251,6 +260,7 @@ impl<'m, M: Medium> Session<'m, M> {
                 self.mwcas.pool.pm().spin();
             }
         }
+        Ok(())
     }
 }
 
@@ -264,10 +274,10 @@ mod tests {
     use std::sync::Arc;
 
     use pmindex_core::trace::Space;
-    use pmindex_core::{Flushed, Medium, PmU64, Pool, PoolOptions};
+    use pmindex_core::{Flushed, Medium, PPtr, PmPtr, PmU64, Pool, PoolOptions};
 
     use crate::settle::LookAt;
-    use crate::{Config, Mwcas};
+    use crate::{Config, Mwcas, Policy};
 
     /// Partitions for two, and a word, which is 0.
     fn for_two<M: Medium>(pool: &Arc<Pool<M>>) -> (Mwcas<M>, &PmU64) {
@@ -294,6 +304,35 @@ mod tests {
             assert!(op.execute().expect("emulated"));
             other.move_horizon().expect("emulated");
             assert!(one.local.changed.len() <= 8, "{} lines", one.local.changed.len());
+        }
+    }
+
+    /// An operation that has the pool's only slot needs a descriptor, and all of them own blocks that are
+    /// to be given up, which takes a slot.
+    #[test]
+    fn one_slot_is_enough_for_an_operation_whose_partition_is_used_up() {
+        let options = PoolOptions::new().size(4 << 20).slots(1).grow(false).emulate_pm(true);
+        let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+        let links =
+            pool.create_index::<[PmPtr<[PmU64; 4]>; 2]>("links", *b"links   ", 0, |links| {
+                links.iter().for_each(|link| pool.pm().store(link, PPtr::NULL));
+                pool.pm().flush(links)
+            });
+        let links = links.expect("room").root::<[PmPtr<[PmU64; 4]>; 2]>();
+        let [link, _] = pool.get(links).expect("there");
+        let config = Config { partitions: 1, per_partition: 4, words: 4 };
+        let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
+        let mut session = mwcas.session().expect("free");
+        for round in 0..20 {
+            let old = mwcas.read(link).expect("intact");
+            let mut op = session.descriptor();
+            op.reserve_entry(link, old, Policy::FreeOne).expect("room");
+            let made = op.allocate(link, |_| ());
+            made.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            let done = op.execute();
+            assert!(done.unwrap_or_else(|error| panic!("round {round}: {error}")));
+            // As when the horizon waits for a thread that is delayed.
+            session.local.free.clear();
         }
     }
 

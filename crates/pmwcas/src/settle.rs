@@ -44,7 +44,7 @@ use crate::layout::Carried;
 use crate::mwcas::Mwcas;
 use crate::primitive::{Flushed, Medium};
 use crate::session::Session;
-use crate::status::{State, Status};
+use crate::status::{STAMP_MASK, State, Status};
 
 /// Whose operations an S1 settles besides the partition's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,8 +189,8 @@ impl<M: Medium> Mwcas<M> {
         let pm = self.pool.pm();
         let cell = self.table.horizon(&self.pool)?;
         let mut found = pm.load(cell);
-        while found < upto {
-            match pm.cas(cell, found, upto) {
+        while found & STAMP_MASK < upto {
+            match pm.cas(cell, found, self.table.pack_horizon(upto)) {
                 Ok(_) => break,
                 Err(now) => found = now,
             }

@@ -44,6 +44,15 @@ const LOW_SHIFT: u32 = 4;
 const LOW_MASK: u64 = 0xff;
 const STAMP_SHIFT: u32 = 12;
 
+/// The bits of a stamp.
+pub(crate) const STAMP_MASK: u64 = u64::MAX >> STAMP_SHIFT;
+/// The last stamp that a pool is opened with: seven years of ten million operations a second lead to it,
+/// and as many again to the end of the stamps.
+pub(crate) const LAST_STAMP: u64 = 1 << 51;
+/// How far a stamp can be ahead of the horizon, and more: no descriptor is used twice in between, and a
+/// descriptor takes no more than some stamps for each thread.
+pub(crate) const MOST_AHEAD: u64 = 1 << 32;
+
 /// The low bits of an incarnation, as the status and the entries hold them.
 pub(crate) const fn low_of(seq: u64) -> u64 {
     seq & LOW_MASK
@@ -86,6 +95,19 @@ impl Status {
             low: word >> LOW_SHIFT & LOW_MASK,
             stamp: word >> STAMP_SHIFT,
         }
+    }
+
+    /// Whether some operation can have left this word on the medium, where the horizon is this one.
+    pub(crate) const fn is_possible(word: u64, horizon: u64) -> bool {
+        let status = Self::unpack(word);
+        let is_state = word & STATE_MASK <= State::Failed as u64;
+        is_state
+            && status.stamp <= horizon + MOST_AHEAD
+            && match status.state {
+                State::Void => status.stamp == 0 && !status.owns,
+                State::Failed => status.stamp == 0,
+                State::Undecided | State::Succeeded | State::Committed => true,
+            }
     }
 
     pub(crate) const fn pack(self) -> u64 {

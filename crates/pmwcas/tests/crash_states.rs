@@ -3,6 +3,7 @@
 #[path = "subjects/mod.rs"]
 mod subjects;
 
+use pmindex_testkit::attack::attack;
 use pmindex_testkit::crash::{Config, CrashSubject, Persistency, explore};
 use subjects::blocks::Blocks;
 use subjects::list::Linked;
@@ -83,4 +84,22 @@ fn the_list_of_the_examples() {
 #[test]
 fn blocks_in_descriptors_that_are_used_again() {
     passes::<Blocks>(&Config::new().states(120_000));
+}
+
+/// A word of the pool is damaged, operations go on, and the power fails.
+#[track_caller]
+fn withstands<S: CrashSubject>() {
+    let attacked = attack::<S>(1500, 1).expect("nothing is wrong without damage");
+    assert!(attacked.broken.is_empty(), "{attacked}");
+    assert!(attacked.noticed > attacked.tried / 20, "{attacked}");
+}
+
+#[test]
+fn words_withstand_attacks() {
+    withstands::<Words>();
+}
+
+#[test]
+fn blocks_withstand_attacks() {
+    withstands::<Blocks>();
 }

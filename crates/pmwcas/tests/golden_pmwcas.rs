@@ -24,7 +24,7 @@ impl Bed {
             .create_index::<[PmU64; AREA]>("area", *b"area    ", 0, |area| pool.pm().flush(area))
             .expect("room");
         let mwcas = Mwcas::create(&pool, "mwcas", Config::default()).expect("room");
-        let bed = Self { mwcas, base: area.root };
+        let bed = Self { mwcas, base: area.block() };
         for cell in bed.cells() {
             bed.mwcas.pool().pm().store(cell, 0);
         }

@@ -27,7 +27,7 @@ impl Bed {
             })
             .expect("room");
         let mwcas = Mwcas::create(&pool, "mwcas", config).expect("room");
-        Self { mwcas, base: words.root }
+        Self { mwcas, base: words.block() }
     }
 
     fn new() -> Self {
@@ -58,7 +58,7 @@ impl Bed {
         self.mwcas.quiesce().expect("emulated");
         let pool = self.mwcas.pool();
         let mut owned: Vec<u64> =
-            pool.indexes().expect("intact").iter().map(|entry| entry.root).collect();
+            pool.indexes().expect("intact").iter().map(|entry| entry.block()).collect();
         owned.push(self.mwcas.table_offset());
         owned.extend(Some(self.read(0)).filter(|&block| block != 0));
         pool.audit(owned.into_iter()).expect("each block is owned once");

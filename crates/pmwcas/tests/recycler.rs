@@ -48,11 +48,11 @@ impl Bed {
                 pool.pm().flush(words)
             })
             .expect("room");
-        let at = PPtr::<PmPtr<u64>>::new(entry.root + 16);
+        let at = PPtr::<PmPtr<u64>>::new(entry.block() + 16);
         let dest = pool.get(at).expect("in bounds");
         Mwcas::allocate_table(&pool, dest, CONFIG).expect("room");
         let table = pool.pm().load(dest).offset();
-        Self { pool, base: entry.root, table }
+        Self { pool, base: entry.block(), table }
     }
 
     /// The two words that operations change.
@@ -103,7 +103,7 @@ impl Bed {
     /// The pool has the roots, the descriptors, and `more`.
     fn audit(&self, more: &[u64]) {
         let roots = self.pool.indexes().expect("intact");
-        let owned = roots.iter().map(|entry| entry.root).chain([self.table]);
+        let owned = roots.iter().map(|entry| entry.block()).chain([self.table]);
         self.pool.audit(owned.chain(more.iter().copied())).expect("each block is owned once");
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, Route, Slot};
 
 use crate::layout::{BnodePtr, Geometry, Taken, bits, tag_of};
@@ -113,6 +113,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// part of the rebuilding.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.get_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.look_up(&Probe::new(key)?, Slot::<K, V>::value, |value| value)
     }
 

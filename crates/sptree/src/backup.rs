@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, PmPtr, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, PmPtr, Pool};
 use pmindex_fastfair::{FastFair, Root};
 use pmindex_index::{IndexError, Key, Shape};
 use pmindex_record::Route;
@@ -65,7 +65,7 @@ impl<M: Medium> Backup<M> {
     /// index does without until it is opened again.
     pub(crate) fn open<K: Key>(
         pool: &Arc<Pool<M>>,
-        owner: &IndexEntry,
+        owner: &OpenIndex,
         cell: &PmPtr<Root>,
     ) -> Result<Self, IndexError> {
         let opened = if K::SHAPE == Shape::Inline(1) {

@@ -11,6 +11,9 @@
 //! radix tree knows no other until P3, so nobody sees any of it. The backup is filled after P3; if a
 //! crash comes first, recovery fills it.
 
+use std::slice::from_ref;
+
+use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
@@ -30,8 +33,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
-    /// Bnodes are filled to the last slot. Operations of other threads wait until it returns, and
-    /// so would operations of `records` on this index: for ever.
+    /// Bnodes are filled to the last slot. Operations of other threads wait until it returns.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -60,7 +65,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut load = Load::new(self, root, bnode);
         pm.store(&root.bulk_load, 1); // P1
         load.marked = pm.flush(&root.bulk_load);
+        let lent = VersionLock::lend(from_ref(&head.lock));
         load.run(records)?;
+        drop(lent);
         let loaded = load.finish()?;
         drop(guard);
         Ok(loaded)

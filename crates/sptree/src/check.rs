@@ -1,7 +1,7 @@
 //! Verification of the whole structure, independent of the code that recovers it.
 
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, RecordBlock, Route, Slot};
 
 use crate::layout::{Root, bits, tag_of};
@@ -22,6 +22,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Errors
     /// [`PmError::Corrupt`] names the first Bnode that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {
+        self.check_inner().noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn check_inner(&self) -> Result<u64, IndexError> {
         let counted = self.len()?;
         let pm = self.pm();
         let mut records = 0;

@@ -217,8 +217,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         for i in bits(slots) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+            if i >= LEAF {
+                continue;
+            }
+            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
+            }
+            // What is pending may have another tag, or be there in part.
+            if self.pending_slot(pool.pm()) != Some(i) {
+                Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
             }
         }
         Ok(None)

@@ -88,7 +88,6 @@ mod salvage;
 mod serve;
 mod split;
 mod top;
-mod traits;
 mod tree;
 mod unfinished;
 mod worker;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
-use pmindex_core::{IndexEntry, LINE, Medium, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_core::{LINE, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
@@ -61,16 +61,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         format!("sptree<{}, {}, {LEAF}, {BUFFER}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(crate) fn listed() -> Listed<fn() -> String> {
+        Listed {
+            kind: Self::kind(),
+            layout: Geometry::<K, V, LEAF>::id(BUFFER),
+            wanted: Self::wanted,
+        }
+    }
+
     /// Creates the index `name`.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = Geometry::<K, V, LEAF>::id(BUFFER);
-        let entry = pool.create_index::<Root>(name, Self::kind(), layout, |root| {
+        let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -81,15 +86,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             pm.flush(root)
         })?;
-        let root = entry.root::<Root>();
-        let created = Self::start(pool, entry).and_then(|tree| {
+        let created = Self::start(pool, index).and_then(|tree| {
             tree.make_ready()?;
             Ok(tree)
         });
-        // No room for the first Bnode: no index either.
-        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
-            pool.free_from(&pool.get(root)?.log)?;
-            pool.drop_index(name)?;
+        if created.is_err() {
+            // No room for the first Bnode: no index either.
+            pool.undo_create_index(name, |index| {
+                let root = pool.get(index.root::<Root>())?;
+                if !pool.pm().load(&root.head).is_null() {
+                    return Ok(false);
+                }
+                pool.free_from(&root.log)?;
+                Ok(true)
+            })?;
         }
         created
     }
@@ -118,27 +128,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// Whatever the size: some lines, one fence.
     pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
-    /// The index in the directory, if it has these types.
-    pub(crate) fn entry(pool: &Pool<M>, name: &str) -> Result<IndexEntry, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != Self::kind() {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != Geometry::<K, V, LEAF>::id(BUFFER) {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Ok(entry)
-    }
-
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
@@ -175,6 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !head.is_null() {
             return Ok(head.offset());
         }
+        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         // P1: an empty Bnode.

@@ -41,8 +41,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        let root = pool.get(entry.root::<Root>())?;
+        let index = Self::listed().open(pool, name)?;
+        let root = pool.get(index.root::<Root>())?;
         let head = pool.pm().load(&root.head).offset();
         let mut damage = Vec::new();
         let logged = !pool.pm().load(&root.log).is_null();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use crate::backup::Backup;
@@ -51,7 +51,6 @@ use crate::top::Top;
 /// ```
 pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> {
     pub(crate) pool: Arc<Pool<M>>,
-    pub(crate) entry: IndexEntry,
     pub(crate) middle: Middle<K>,
     pub(crate) top: Top,
     pub(crate) guide: Guide,
@@ -68,6 +67,8 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
     pub(crate) ready: AtomicBool,
     pub(crate) rebuild: Mutex<Rebuild>,
     pub(crate) value: std::marker::PhantomData<fn() -> V>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(crate) entry: OpenIndex,
 }
 
 /// An SPTree with a write buffer of 14 records for each leaf that is written, over a structured log.
@@ -109,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     pub(crate) fn new(
         pool: &Arc<Pool<M>>,
-        entry: IndexEntry,
+        entry: OpenIndex,
         backup: Backup<M>,
         buffering: Option<Box<Buffering<M>>>,
         rebuild: Rebuild,
@@ -242,3 +243,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.tend_step()? || more)
     }
 }
+
+pmindex_index::impl_index!(SpTree<K, V, M, LEAF: usize, BUFFER: usize>, if BUFFER == 0 { "sptree" } else { "sptree-buffered" }, {
+    fn has_background(&self) -> bool {
+        Self::BUFFERED
+    }
+
+    fn background(&self, stop: &std::sync::atomic::AtomicBool) -> Result<(), IndexError> {
+        self.worker().run(stop)
+    }
+});

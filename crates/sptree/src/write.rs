@@ -2,7 +2,7 @@
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{LINE, Medium};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
@@ -138,6 +138,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// lines besides. Sometimes a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, Writes::Record, |present| !present)? {
@@ -180,6 +185,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 3 lines or those of the new block and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let writes = if Slot::<K, V>::ONE_WORD_UPDATE { Writes::Value } else { Writes::Record };
@@ -227,6 +237,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// That of the insert or update it turns out to be.
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
@@ -250,6 +265,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// empty merge.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let held = loop {
             let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {

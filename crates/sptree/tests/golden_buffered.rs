@@ -93,6 +93,7 @@ fn golden_costs_of_buffered_operations() {
         assert!(row.lines() <= lines && row.fences() <= 1.25, "over the target: {row:?}");
     }
     rows.extend(splits);
+    rows.extend(golden::mixed::<Tree, BufferedSpTree<Vec<u8>, Vec<u8>, Counting<Mapped>>>());
     golden::check("sptree-buffered", &rows);
     tree.check().expect("sound");
 }

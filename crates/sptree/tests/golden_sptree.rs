@@ -50,5 +50,6 @@ fn many() -> Row {
 fn golden_sptree() {
     let mut rows = one_bnode();
     rows.push(many());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("sptree", &rows);
 }

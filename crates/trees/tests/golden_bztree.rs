@@ -57,5 +57,6 @@ fn many() -> Vec<Row> {
 fn golden_bztree() {
     let mut rows = one_leaf();
     rows.extend(many());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("bztree", &rows);
 }

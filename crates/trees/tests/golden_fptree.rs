@@ -51,5 +51,6 @@ fn many() -> Row {
 fn golden_fptree() {
     let mut rows = one_leaf();
     rows.push(many());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("fptree", &rows);
 }

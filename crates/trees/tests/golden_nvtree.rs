@@ -86,5 +86,6 @@ fn golden_nvtree() {
     let mut rows = one_leaf();
     rows.push(full_leaves());
     rows.extend(many());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("nvtree", &rows);
 }

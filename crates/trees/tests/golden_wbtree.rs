@@ -91,5 +91,6 @@ fn golden_wbtree() {
     let mut rows = one_leaf();
     rows.extend(wide());
     rows.extend(many());
+    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
     golden::check("wbtree", &rows);
 }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Pool, PoolOptions};
-use pmindex_trees::FpTree;
+use pmindex_core::{PmError, Pool, PoolOptions};
+use pmindex_index::{IndexError, MAX_VALUE_BYTES};
+use pmindex_trees::{BzTree, FpTree};
 
 /// Far more records than the pool has room for when the index is made, in its leaves as in the room
 /// reserved for inner nodes.
@@ -22,4 +23,42 @@ fn fptree_made_in_one_mebibyte_grows_with_its_pool() {
     }
     assert!(pool.len() > 2 * before);
     assert_eq!(tree.check().expect("whole"), RECORDS);
+}
+
+/// Blocks are no larger in a pool that has grown: the descriptors of a tree that is made then are as many
+/// as there is room for in one.
+#[test]
+fn bztree_made_in_a_grown_pool_fits_its_blocks() {
+    for size in [1 << 20, 2 << 20] {
+        let options = PoolOptions::new().size(size).max_size(64 << 20);
+        let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+        pool.grow(32 << 20).expect("addresses");
+        let tree = BzTree::<u64, u64>::create(&pool, "numbers").expect("room");
+        for number in 0..20_000u64 {
+            let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert!(tree.insert(&key, &number).expect("room"));
+        }
+        assert_eq!(tree.check().expect("whole"), 20_000);
+    }
+}
+
+/// A value has what a block has room for, and 4 MiB where zones are larger than that.
+#[test]
+fn the_longest_value_is_a_block() {
+    let tree_in = |options: PoolOptions| {
+        let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+        let tree = FpTree::<u64, Vec<u8>>::create(&pool, "values").expect("room");
+        (pool, tree)
+    };
+    let (pool, tree) = tree_in(PoolOptions::new());
+    let longest = pool.largest_block() as usize - 8;
+    assert_eq!(longest, (4 << 20) - (8 << 10) - 8, "as the guide says");
+    assert!(tree.insert(&1, &vec![1; longest]).expect("room"));
+    assert_eq!(tree.get(&1).expect("whole").map(|value| value.len()), Some(longest));
+    let error = tree.insert(&2, &vec![1; longest + 1]).expect_err("no such block");
+    assert!(matches!(error, IndexError::Pool(PmError::TooLarge { .. })), "{error:?}");
+    let (_pool, tree) = tree_in(PoolOptions::new().zone_bytes(8 << 20));
+    assert!(tree.insert(&1, &vec![1; MAX_VALUE_BYTES]).expect("room"));
+    let error = tree.insert(&2, &vec![1; MAX_VALUE_BYTES + 1]).expect_err("too long");
+    assert!(matches!(error, IndexError::ValueTooLong { .. }), "{error:?}");
 }

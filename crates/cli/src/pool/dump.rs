@@ -17,10 +17,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use pmindex::Kind;
+use pmindex::core::NewFile;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -120,32 +120,27 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
         Some(path) if path.exists() && !args.replace => {
             Err(CliError::Exists { path: path.clone() })
         }
-        Some(path) => to_file(path, |out| write_all(&indexes, out)),
+        Some(path) => to_file(path, args.replace, |out| write_all(&indexes, out)),
     }
 }
 
 /// Writes a file that has its name only when it is complete and durable.
 fn to_file(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), CliError>,
+    replace: bool,
+    write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let failed = |error: io::Error| CliError::File { path: path.into(), error };
-    let mut options = File::options();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => CliError::Exists { path: path.into() },
+        _ => CliError::File { path: path.into(), error },
+    };
     // As private as the pool.
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
-    let mut out = BufWriter::new(file.map_err(failed)?);
-    let written = write(&mut out).and_then(|()| {
-        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
-        std::fs::rename(&partial, path).map_err(failed)
-    });
-    if written.is_err() {
-        // It is overwritten next time.
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
+    let file = NewFile::create(path, 0o600).map_err(failed)?;
+    let mut out = BufWriter::new(file.file());
+    write(&mut out)?;
+    out.flush().map_err(failed)?;
+    drop(out);
+    file.finish(replace).map_err(failed)
 }
 
 fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Result<(), CliError> {

@@ -22,7 +22,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// A pool under another name.
 pub(crate) struct FreshPool {
     pool: Option<Arc<Pool>>,
-    partial: PathBuf,
+    /// The name it has until it is finished.
+    partial: Option<PathBuf>,
     target: PathBuf,
 }
 
@@ -36,16 +37,11 @@ impl FreshPool {
         let mut partial = target.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        match std::fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(CliError::File { path: partial, error });
-            }
-            _ => {} // what an interrupted attempt left
-        }
         // A zone of twice the default, so that the largest values find room.
         let options = PoolOptions::new().zone_bytes(8 << 20).write_back(false);
+        // A file of that name is somebody's, or what an interrupted attempt left: an error says so.
         let pool = Some(Arc::new(Pool::create(&partial, &options)?));
-        Ok(Self { pool, partial, target: target.into() })
+        Ok(Self { pool, partial: Some(partial), target: target.into() })
     }
 
     /// Creates an index to be filled.
@@ -57,20 +53,23 @@ impl FreshPool {
 
     /// Makes it durable and gives it its name.
     pub(crate) fn finish(mut self) -> Result<(), CliError> {
-        let file = |error: io::Error| CliError::File { path: self.target.clone(), error };
+        let target = self.target.clone();
+        let file = |error: io::Error| CliError::File { path: target.clone(), error };
+        let Some(partial) = &self.partial else { return Ok(()) };
         match self.pool.take().map(Arc::into_inner) {
             Some(Some(pool)) => pool.close()?,
-            _ => return Err(CliError::StillOpen { path: self.partial.clone() }),
+            _ => return Err(CliError::StillOpen { path: partial.clone() }),
         }
         // durable before: the name
-        File::open(&self.partial).and_then(|pool| pool.sync_all()).map_err(file)?;
-        renameat_with(CWD, &self.partial, CWD, &self.target, RenameFlags::NOREPLACE).map_err(
-            |error| match error {
-                rustix::io::Errno::EXIST => CliError::Exists { path: self.target.clone() },
+        File::open(partial).and_then(|pool| pool.sync_all()).map_err(file)?;
+        renameat_with(CWD, partial, CWD, &target, RenameFlags::NOREPLACE).map_err(|error| {
+            match error {
+                rustix::io::Errno::EXIST => CliError::Exists { path: target.clone() },
                 error => file(error.into()),
-            },
-        )?;
-        let folder = match self.target.parent() {
+            }
+        })?;
+        self.partial = None;
+        let folder = match target.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
@@ -81,8 +80,9 @@ impl FreshPool {
 impl Drop for FreshPool {
     fn drop(&mut self) {
         drop(self.pool.take());
-        // Gone already if it was finished; what stays is removed by the next attempt.
-        let _ = std::fs::remove_file(&self.partial);
+        if let Some(partial) = &self.partial {
+            let _ = std::fs::remove_file(partial); // never finished; nothing more can be done
+        }
     }
 }
 

@@ -48,7 +48,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// split) is made durable first where records have blocks, else with the change.
     ///
     /// # Errors
-    /// [`PmError::Full`]; the leaf is then still reached through its neighbour.
+    /// [`PmError::Full`], [`PmError::NoSpace`]; the leaf is then still reached through its neighbour.
     pub(crate) fn make_known(
         &self,
         low: &Sought<'_>,
@@ -108,7 +108,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// way to it go to its left neighbour from now on. The locks of both are held.
     ///
     /// # Errors
-    /// [`PmError::Full`]; nothing is changed then.
+    /// [`PmError::Full`], [`PmError::NoSpace`]; nothing is changed then.
     pub(crate) fn make_unknown(&self, low: &Sought<'_>, leaf: u64) -> Result<(), PmError> {
         let _writer = self.pm().lock(&self.writer);
         let (mut path, found) = self.path(&low.successor::<K>())?;

@@ -44,6 +44,8 @@ pub(crate) struct Heap {
     pub(super) limbo: Limbo,
     /// Reservations that still succeed; `u64::MAX`: no end. For tests.
     reservations_left: AtomicU64,
+    /// Whether the next refusal is that of a full device. For tests.
+    device_refuses: AtomicBool,
 }
 
 /// What the heap's lock guards.
@@ -105,6 +107,7 @@ impl Heap {
             slots_used: AtomicUsize::new(0),
             limbo: Limbo::new(),
             reservations_left: AtomicU64::new(u64::MAX),
+            device_refuses: AtomicBool::new(false),
         }
     }
 
@@ -119,13 +122,14 @@ impl Heap {
 
     /// Lets so many more reservations succeed.
     pub(crate) fn limit_reservations(&self, left: Option<u64>) {
+        self.device_refuses.store(left.is_some_and(|left| left % 2 == 1), Relaxed);
         self.reservations_left.store(left.unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Whether a reservation is to fail although there is room.
+    /// The error of a reservation of `wanted` bytes that is to fail although there is room.
     #[inline(always)]
-    pub(super) fn refuses_reservation(&self) -> bool {
-        self.limits_reservations() && self.count_reservation()
+    pub(super) fn refuses_reservation(&self, wanted: u64) -> Option<PmError> {
+        if self.limits_reservations() { self.count_reservation(wanted) } else { None }
     }
 
     /// Whether reservations are counted.
@@ -135,9 +139,16 @@ impl Heap {
     }
 
     #[cold]
-    fn count_reservation(&self) -> bool {
+    fn count_reservation(&self, wanted: u64) -> Option<PmError> {
         let one_less = |left: u64| if left == u64::MAX { None } else { left.checked_sub(1) };
-        self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) == Err(0)
+        if self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) != Err(0) {
+            return None;
+        }
+        Some(if self.device_refuses.fetch_xor(true, Relaxed) {
+            PmError::NoSpace { wanted }
+        } else {
+            PmError::Full { wanted, capacity: self.end() }
+        })
     }
 
     #[inline]

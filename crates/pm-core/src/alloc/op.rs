@@ -80,8 +80,8 @@ impl<M: Medium> Pool<M> {
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
     }
 
-    /// Lets `left` more reservations succeed and makes every later one fail as in a full pool;
-    /// `None` ends that. For tests.
+    /// Lets `left` more reservations succeed and makes every later one fail, in turn as in a full pool
+    /// (first, if `left` is even) and as on a full device; `None` ends that. For tests.
     #[doc(hidden)]
     pub fn fail_allocation_after(&self, left: Option<u64>) {
         self.heap.limit_reservations(left);
@@ -146,12 +146,30 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
+    /// Bytes of the largest block that there can be: a zone's, whose size is that of the creation,
+    /// however far the pool grows.
+    pub fn largest_block(&self) -> u64 {
+        self.heap.usable_pages() * PAGE
+    }
+
     /// The usable bytes of a block, at least what was asked for.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if `ptr` points to no block.
     pub fn block_size<T>(&self, ptr: PPtr<T>) -> Result<u64, PmError> {
         Ok(self.heap.bytes_of(self.locate(ptr.offset())?))
+    }
+
+    /// Verifies that the allocator knows `target` as the start of a block. For who finds zeros there:
+    /// in a page that was lost they are what nobody wrote.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn check_block<T: PmType>(&self, target: &T) -> Result<(), PmError> {
+        if !self.pm().is_volatile() {
+            self.block_size(self.pptr(target))?;
+        }
+        Ok(())
     }
 }
 
@@ -194,8 +212,8 @@ impl<'p, M: Medium> Op<'p, M> {
         size: u64,
     ) -> Result<Reserved<PmU64>, PmError> {
         let heap = &self.pool.heap;
-        if heap.refuses_reservation() {
-            return Err(PmError::Full { wanted: size, capacity: self.pool.len() });
+        if let Some(error) = heap.refuses_reservation(size) {
+            return Err(error);
         }
         let (block, offset) = match class {
             Some(class) if heap.shapes[class].pages > 0 => self.take_block(class)?,

@@ -1,5 +1,5 @@
 //! The medium: every access to a pool goes through one, so that one place can execute it, count
-//! it, or record it (architecture, section 4).
+//! it, or record it.
 //!
 //! * [`Mapped`]: the real thing.
 //! * [`Counting`]: the same, and exact counts of lines flushed, fences and media bytes.

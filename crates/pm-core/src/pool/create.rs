@@ -39,6 +39,8 @@ use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
 
+use super::claim::Claims;
+use super::damage::Damage;
 use super::describe::Origin;
 use super::directory::Directory;
 use super::layout::DIRECTORY_ENTRIES;
@@ -121,10 +123,11 @@ impl Pool<Mapped> {
 }
 
 impl Pool<Counting<Mapped>> {
-    /// As [`Pool::emulated`], and every store, flush and fence is counted.
+    /// As [`Pool::emulated`], and every store, flush and fence is counted, flushes that do nothing
+    /// apart.
     pub fn counting(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
-        Self::create_in_memory(&opts, Counting::new)
+        Self::create_in_memory(&opts, |mapped| Counting::new(mapped).watch_lines())
     }
 }
 
@@ -142,7 +145,7 @@ impl Pool<Traced> {
 
 impl<M: Medium> Pool<M> {
     /// A pool in anonymous memory, on the medium that `wrap` makes of a plain mapping. It grows up
-    /// to [`PoolOptions::max_size`], and executes flushes and fences if
+    /// to [`PoolOptions::max_size`], as far as there are addresses, and executes flushes and fences if
     /// [`PoolOptions::emulate_pm`] is set.
     pub fn create_in_memory(
         opts: &PoolOptions,
@@ -150,7 +153,8 @@ impl<M: Medium> Pool<M> {
     ) -> Result<Self, PmError> {
         let size = opts.created_size()?;
         let room = if opts.grow { opts.max_size.unwrap_or(size).max(size) } else { size };
-        let region = Region::anonymous(usize::try_from(room).unwrap_or(usize::MAX))?;
+        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let region = Region::anonymous_up_to(bytes(room), bytes(size))?;
         let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
         let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
         if flushes && !arch::has_flush(instruction) {
@@ -292,6 +296,8 @@ impl<M: Medium> Pool<M> {
             medium,
             heap: Heap::new(geometry),
             directory: Directory::default(),
+            claims: Claims::default(),
+            damage: Damage::default(),
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,

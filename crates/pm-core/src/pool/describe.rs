@@ -1,5 +1,7 @@
 //! What survives what, in plain words: what was detected and what the caller asserted, apart.
 
+use std::path::Path;
+
 use crate::media::Medium;
 use crate::mode::Durability;
 
@@ -14,6 +16,11 @@ pub(super) enum Origin {
 }
 
 impl<M: Medium> Pool<M> {
+    /// Whether `path` leads to the pool's own file, by whatever name: a hard link, a symbolic link.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.is_at(path))
+    }
+
     /// What survives a crash of the process, a crash of the operating system, and a power failure;
     /// what of it was detected, and what the caller asserted.
     pub fn describe(&self) -> String {

@@ -130,7 +130,7 @@ pub(super) fn device_size(device: Dev) -> Option<u64> {
 }
 
 /// 128 random bits.
-pub(super) fn random_u128() -> u128 {
+pub(crate) fn random_u128() -> u128 {
     let mut bytes = [0u8; 16];
     if sys::random(&mut bytes) {
         return u128::from_le_bytes(bytes);

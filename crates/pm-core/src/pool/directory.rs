@@ -28,6 +28,7 @@ use crate::media::{Flushed, Medium};
 use crate::ptr::PPtr;
 
 use super::Pool;
+use super::claim::OpenIndex;
 use super::layout::{
     DIRECTORY_ENTRIES, DIRECTORY_OFFSET, DirectoryEntry, DirectoryPages, NAME_MAX,
 };
@@ -51,15 +52,15 @@ pub struct IndexEntry {
     pub kind: [u8; 8],
     /// A hash of its layout: key and value shapes, node capacities.
     pub layout: u64,
-    /// The offset of its root block.
-    pub root: u64,
+    root: u64,
 }
 
 impl IndexEntry {
-    /// The root block.
+    /// The offset of its root block, for the allocator's audit. To use the block, open the index:
+    /// [`Pool::open_index`].
     #[must_use]
-    pub fn root<T: PmType>(&self) -> PPtr<T> {
-        PPtr::new(self.root)
+    pub fn block(&self) -> u64 {
+        self.root
     }
 
     /// The entry's words before `commit`.
@@ -133,6 +134,9 @@ impl<M: Medium> Pool<M> {
                 _ => Place::Damaged,
             });
         }
+        if let Err(damage) = refuse_damage(&places) {
+            self.note_damage(&damage);
+        }
         *self.pm().lock(&self.directory.0) = places;
         Ok(())
     }
@@ -146,12 +150,23 @@ impl<M: Medium> Pool<M> {
         entry.ok_or(PmError::Corrupt { what: "a place in the directory", offset: u64::from(id.0) })
     }
 
-    /// The index of this name, if there is one: durably. No access to the pool, O(indexes).
+    /// What the directory says of the index of this name, if there is one: durably. No access to
+    /// the pool, O(indexes).
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if no whole entry has the name and an entry is damaged.
     pub fn find_index(&self, name: &str) -> Result<Option<IndexEntry>, PmError> {
         lookup(&self.pm().lock(&self.directory.0), name)
+    }
+
+    /// Opens the index of this name, if there is one: the right to use it until the result is
+    /// dropped. No access to the pool, O(indexes).
+    ///
+    /// # Errors
+    /// [`PmError::AlreadyOpen`] if somebody has it open; those of [`find_index`](Self::find_index).
+    pub fn open_index(&self, name: &str) -> Result<Option<OpenIndex>, PmError> {
+        let places = self.pm().lock(&self.directory.0);
+        lookup(&places, name)?.map(|entry| self.claims.take_index(entry)).transpose()
     }
 
     /// All indexes, by place.
@@ -164,7 +179,8 @@ impl<M: Medium> Pool<M> {
         Ok(places.iter().filter_map(Place::entry).cloned().collect())
     }
 
-    /// Adds an index: allocates its root block, lets `init` fill it, and publishes the entry.
+    /// Adds an index: allocates its root block, lets `init` fill it, and publishes the entry. It is
+    /// open, as if by [`open_index`](Self::open_index).
     ///
     /// A crash leaves the index wholly there or not at all. `init` flushes what it stores.
     ///
@@ -183,7 +199,7 @@ impl<M: Medium> Pool<M> {
         kind: [u8; 8],
         layout: u64,
         init: impl FnOnce(&T) -> Flushed,
-    ) -> Result<IndexEntry, PmError> {
+    ) -> Result<OpenIndex, PmError> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(PmError::BadName { len: name.len(), max: NAME_MAX });
         }
@@ -203,6 +219,8 @@ impl<M: Medium> Pool<M> {
         let filled = init(self.get(block.ptr())?);
         let found = IndexEntry { id, name: name.into(), kind, layout, root: block.ptr().offset() };
         let body = found.body();
+        // The block is this operation's, and free otherwise: nobody can have claimed it.
+        let open = self.claims.take_index(found.clone())?;
         pm.write_words(&words_of(entry)[..BODY], &body);
         let written = pm.flush_words(&words_of(entry)[..BODY]);
         let commit = commit_of(id, &body);
@@ -213,15 +231,16 @@ impl<M: Medium> Pool<M> {
         let flushed = op.seal().and(pm.flush(&entry.commit));
         let durable = pm.fence(flushed)?; // DUR(create_index)
         op.finish(durable);
-        places[at] = Place::Taken(found.clone());
-        Ok(found)
+        places[at] = Place::Taken(found);
+        Ok(open)
     }
 
     /// Removes the entry of an index and frees its root block; `false` if there is none. The
     /// index's other blocks are its own to free first.
     ///
     /// # Errors
-    /// Those of [`find_index`](Self::find_index) and [`op`](Self::op).
+    /// [`PmError::AlreadyOpen`] if somebody has it open; those of
+    /// [`find_index`](Self::find_index) and [`op`](Self::op).
     ///
     /// # Cost
     /// 2 fences, 3 lines.
@@ -232,6 +251,39 @@ impl<M: Medium> Pool<M> {
         let pm = self.pm();
         let mut places = pm.lock(&self.directory.0);
         let Some(found) = lookup(&places, name)? else { return Ok(false) };
+        let found = self.claims.take_index(found)?;
+        self.remove(&mut places, &found)?;
+        Ok(true)
+    }
+
+    /// Removes the index of a creation that failed, if `vacate` finds that it holds nothing (and
+    /// frees what hangs off its root); whether it is gone. One that somebody else has opened
+    /// meanwhile is theirs.
+    ///
+    /// # Errors
+    /// Those of `vacate` and [`drop_index`](Self::drop_index).
+    pub fn undo_create_index(
+        &self,
+        name: &str,
+        vacate: impl FnOnce(&OpenIndex) -> Result<bool, PmError>,
+    ) -> Result<bool, PmError> {
+        let found = match self.open_index(name) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(PmError::AlreadyOpen { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if !vacate(&found)? {
+            return Ok(false);
+        }
+        let mut places = self.pm().lock(&self.directory.0);
+        self.remove(&mut places, &found)?;
+        drop(found); // before the next creation may get the block
+        Ok(true)
+    }
+
+    /// Removes an index that the caller has open, so that its place is its own.
+    fn remove(&self, places: &mut [Place], found: &OpenIndex) -> Result<(), PmError> {
+        let pm = self.pm();
         let entry = self.directory_entry(found.id)?;
         let commit = commit_of(found.id, &found.body());
         let mut op = self.op()?;
@@ -243,7 +295,7 @@ impl<M: Medium> Pool<M> {
         let durable = pm.fence(flushed)?; // DUR(drop_index)
         op.finish(durable);
         places[usize::from(found.id.0)] = Place::Free;
-        Ok(true)
+        Ok(())
     }
 }
 

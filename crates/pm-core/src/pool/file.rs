@@ -14,7 +14,6 @@
 //!   file: a second opener in the same process is refused too, and a forked child keeps it until it
 //!   ends or executes another program.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +22,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::media::traced;
+use crate::newfile::{folder_of, hidden_name};
 use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
 
@@ -104,10 +104,11 @@ impl PoolFile {
         }
         let mode = sys::mode(mode);
         let access = OFlags::RDWR | OFlags::CLOEXEC;
-        let (fd, temporary) = match sys::create_unnamed(parent(path), access, mode) {
+        let (fd, temporary) = match sys::create_unnamed(folder_of(path), access, mode) {
             Ok(fd) => (fd, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let name = hidden_name(path)?;
+                let directory = |_| OpenError::NotAFile { path: path.into(), found: "a directory" };
+                let name = hidden_name(path).map_err(directory)?;
                 let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode);
                 (fd.map_err(|e| io_error(path, "creating the file", e))?, Some(name))
             }
@@ -160,8 +161,17 @@ impl PoolFile {
             return Ok(());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(parent(&self.path), flags, Mode::empty())?;
+        let directory = rustix::fs::open(folder_of(&self.path), flags, Mode::empty())?;
         retry(|| sys::sync(directory.as_fd()))
+    }
+
+    /// Whether `path` leads to this file, by whatever name.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let Handle::Os(fd) = &self.handle else { return false };
+        match (rustix::fs::fstat(fd), rustix::fs::stat(path)) {
+            (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
+            _ => false,
+        }
     }
 
     /// Bytes of the file or device.
@@ -314,14 +324,6 @@ fn kind_of(stat: &rustix::fs::Stat) -> Result<FileKind, &'static str> {
     }
 }
 
-/// The directory of `path`.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
 /// Allocates by writing, where the file system has no better way.
 fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
     let zeros = vec![0u8; 64 << 10];
@@ -331,17 +333,6 @@ fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
         at += retry(|| rustix::io::pwrite(fd, &zeros[..count], at))? as u64;
     }
     Ok(())
-}
-
-/// A name beside `path` that nobody else has.
-fn hidden_name(path: &Path) -> Result<PathBuf, OpenError> {
-    let Some(name) = path.file_name() else {
-        return Err(OpenError::NotAFile { path: path.into(), found: "a directory" });
-    };
-    let mut hidden = OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{:032x}", super::detect::random_u128()));
-    Ok(path.with_file_name(hidden))
 }
 
 /// The error for a failed system call on `path`.

@@ -74,7 +74,7 @@ impl<M: Medium> Pool<M> {
     /// for those that allocate); two loads.
     ///
     /// # Errors
-    /// [`PmError::ReadOnly`], [`PmError::Forked`].
+    /// [`PmError::ReadOnly`], [`PmError::Forked`], [`PmError::Damaged`].
     #[inline]
     pub fn check_writable(&self) -> Result<(), PmError> {
         if self.facts.read_only && self.recovering.load(Acquire) == 0 {
@@ -83,7 +83,8 @@ impl<M: Medium> Pool<M> {
         if self.is_forked() {
             return Err(PmError::Forked);
         }
-        Ok(())
+        // The private copy of a pool that is open for reading only may be written.
+        if self.facts.read_only { Ok(()) } else { self.check_undamaged() }
     }
 
     /// Declares that an index recovers, until the scope is dropped: meanwhile a pool that is open
@@ -98,7 +99,8 @@ impl<M: Medium> Pool<M> {
     /// same and cannot report an error.
     ///
     /// # Errors
-    /// [`PmError::DurabilityLost`], [`PmError::Forked`]. The pool then opens with recovery.
+    /// [`PmError::DurabilityLost`], [`PmError::Forked`], [`PmError::Damaged`]. The pool then opens with
+    /// recovery.
     ///
     /// # Cost
     /// 2 fences, 4 lines, and what the allocator has to put in order.
@@ -121,6 +123,7 @@ impl<M: Medium> Pool<M> {
         if self.is_forked() {
             return Err(PmError::Forked);
         }
+        self.check_undamaged()?; // the file stays as it is
         self.close_heap()?;
         if self.medium.is_poisoned() {
             return Err(DurabilityLost.into()); // not even the flag may be stored

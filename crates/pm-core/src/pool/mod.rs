@@ -11,6 +11,8 @@
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
 //! | `directory` | named indexes |
+//! | `claim` | each of them open once |
+//! | `damage` | what was found damaged takes no writes |
 //! | `life` | facts about a pool, closing it |
 //!
 //! # What a pool promises, and what it cannot
@@ -33,7 +35,9 @@
 //! * A device-DAX device holds one pool, which does not grow.
 
 mod access;
+mod claim;
 mod create;
+mod damage;
 mod describe;
 mod detect;
 mod directory;
@@ -57,6 +61,8 @@ use crate::media::{Mapped, Medium};
 use crate::mode::Durability;
 use crate::region::Region;
 
+pub use claim::{Claim, OpenIndex};
+pub(crate) use detect::random_u128;
 pub use directory::{IndexEntry, IndexId};
 #[doc(hidden)]
 pub use forge::forge_checksums;
@@ -76,6 +82,8 @@ pub struct Pool<M: Medium = Mapped> {
     region: Region,
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
+    claims: claim::Claims,
+    damage: damage::Damage,
     superblock: Mutex<superblock::Found>,
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,

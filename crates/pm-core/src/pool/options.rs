@@ -114,8 +114,8 @@ impl PoolOptions {
 
     // --- for each opening ---------------------------------------------------------------------
 
-    /// How large the pool may grow, in bytes; so many addresses are reserved (default: 16 times
-    /// the present size, 64 GiB at least).
+    /// How large the pool may grow, in bytes; so many addresses are reserved, or as many as the system
+    /// gives, if it has fewer (default: 16 times the present size, 64 GiB at least).
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.max_size = Some(bytes);
         self
@@ -164,9 +164,11 @@ impl PoolOptions {
         self
     }
 
-    /// Whether to ask the kernel for huge pages (default yes): for DRAM nodes, and for a pool in a file
-    /// on tmpfs, as its memory is handed out, even where the mount does not give them by itself
-    /// (`MADV_COLLAPSE`, Linux 6.1). The file then grows by up to 6 MiB ahead of its use.
+    /// Whether to ask the kernel for huge pages for a pool in a file (default yes); no call is made if
+    /// not. On DAX and on tmpfs that is advice (`MADV_HUGEPAGE`). On a tmpfs that gives huge pages to
+    /// nobody who does not ask for each, they are asked for as memory is handed out (`MADV_COLLAPSE`,
+    /// Linux 6.7), up to 6 MiB ahead of its use, after a trial on a scratch file of the same mount.
+    /// Never in a file on a disk: there each fence would write 2 MiB.
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self

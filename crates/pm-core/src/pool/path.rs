@@ -34,6 +34,11 @@ pub(super) struct Backing {
 }
 
 impl Backing {
+    /// Whether `path` leads to the pool's file, by whatever name.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        self.file.is_at(path)
+    }
+
     /// S0: makes durable what a dead process stored and left in the caches.
     pub(super) fn write_back<M: Medium>(&self, pm: &M, region: &Region) -> Result<(), PmError> {
         match self.file.kind {

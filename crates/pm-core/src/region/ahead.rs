@@ -14,23 +14,24 @@
 //! It runs wherever the thread that made the mapping might: the writer that happens to need it may be
 //! bound to one processor, which it would have to share with it while others idle.
 //!
-//! In a file it is the thread, too, that asks for huge pages: a kernel gives those of a tmpfs to nobody
-//! who does not ask for each (`MADV_COLLAPSE`, Linux 6.1). Without them every leaf that a search comes
+//! In a file on tmpfs it is the thread, too, that asks for huge pages: most mounts give them to nobody
+//! who does not ask for each (`MADV_COLLAPSE`; `huge` says when that is safe). Without them every leaf that a search comes
 //! to is a walk through the page tables, nested ones in a virtual machine, before the leaf is even asked
 //! for: a quarter of a lookup. Persistent memory has huge pages of its own (DAX).
-//! (The kernel copies the small pages that `fallocate` gave the file, which takes it a millisecond. To ask
-//! for huge pages before there are small ones takes a tenth of that, but whoever grows the pool would
-//! wait for it: for 4 milliseconds a page where a hypervisor has to find the memory.)
+//! (The kernel copies the small pages that were touched, which takes it a millisecond. To ask for huge
+//! pages before there are small ones takes a tenth of that, and loses what is stored in them.)
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
 use crate::sys::{self, Processors};
+
+use super::huge::{HUGE, Mount};
 
 /// How much is touched at once.
 const STEP: usize = 4 << 20;
@@ -38,16 +39,14 @@ const STEP: usize = 4 << 20;
 const LEAST: usize = 16 << 20;
 /// Between two looks at whether to stop.
 const PIECE: usize = 64 << 10;
-/// A huge page.
-const HUGE: usize = 2 << 20;
 
 /// What of a region was touched ahead of its use.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// The end of what was touched, or is being.
     end: AtomicUsize,
-    /// Whether to ask for each huge page.
-    huge: AtomicBool,
+    /// Where the file is, if each huge page is to be asked for.
+    huge: OnceLock<Arc<Mount>>,
     /// Where the thread runs.
     processors: Option<Processors>,
     /// The last thread.
@@ -79,7 +78,8 @@ impl Toucher {
 struct Pages {
     start: NonNull<u8>,
     len: usize,
-    huge: bool,
+    /// Where their file is, if huge pages are to be asked for.
+    huge: Option<Arc<Mount>>,
     /// Where they are touched.
     processors: Option<Processors>,
 }
@@ -93,9 +93,13 @@ impl Ahead {
         Self { processors: Processors::of_this_thread(), ..Self::default() }
     }
 
-    /// From here on asks for each huge page of what it touches.
-    pub(super) fn ask_for_huge(&self) {
-        self.huge.store(true, Relaxed);
+    /// From here on asks for each huge page of what it touches, if the file's mount has any.
+    pub(super) fn ask_for_huge(&self, mount: impl FnOnce() -> Option<Mount>) {
+        if self.huge.get().is_none()
+            && let Some(mount) = mount()
+        {
+            let _ = self.huge.set(Arc::new(mount)); // whoever was faster found the same
+        }
     }
 
     /// Says that memory up to `used` is handed out; touches what comes next, up to `len`, the usable
@@ -117,10 +121,10 @@ impl Ahead {
     unsafe fn touch(&self, used: usize, base: NonNull<u8>, len: usize) {
         // Somebody else is at it, or was when the process forked.
         let Some(mut toucher) = self.toucher.try_lock() else { return };
-        let huge = self.huge.load(Relaxed);
+        let huge = self.huge.get().filter(|mount| mount.is_promising()).cloned();
         let page = sys::page();
         let (mut start, mut end) = (used.max(self.end.load(Relaxed)), used + STEP);
-        if huge {
+        if huge.is_some() {
             (start, end) = (start & !(HUGE - 1), end.next_multiple_of(HUGE));
         }
         let (start, end) = (start & !(page - 1), end.min(len) & !(page - 1));
@@ -156,10 +160,16 @@ impl Ahead {
 
     /// Waits until what was begun is touched.
     #[cfg(test)]
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         if let Some(last) = self.toucher.lock().take() {
             last.thread.join().unwrap();
         }
+    }
+
+    /// The mount whose huge pages are asked for.
+    #[cfg(test)]
+    pub(super) fn mount(&self) -> Option<&Mount> {
+        self.huge.get().map(|mount| &**mount)
     }
 }
 
@@ -173,18 +183,22 @@ impl Pages {
             processors.take();
         }
         for at in (0..self.len).step_by(PIECE) {
-            if self.huge && at.is_multiple_of(HUGE) && at + HUGE <= self.len {
-                // SAFETY: `at` is less than the length.
-                let start = unsafe { self.start.add(at) };
-                // SAFETY: mapped by the caller's promise.
-                self.huge = unsafe { sys::collapse(start, HUGE) };
-            }
             // SAFETY: `at` is less than the length.
             let start = unsafe { self.start.add(at) };
+            let piece = PIECE.min(self.len - at);
             // SAFETY: mapped by the caller's promise.
-            let touched = unsafe { sys::populate(start, PIECE.min(self.len - at)) };
+            let touched = unsafe { sys::populate(start, piece) };
             if stop.load(Relaxed) || touched.is_err() {
                 return;
+            }
+            let end = at + piece;
+            if let Some(mount) = self.huge.as_deref().filter(|_| end.is_multiple_of(HUGE)) {
+                // SAFETY: `end` is a multiple of a huge page, so there is one before it.
+                let page = unsafe { self.start.add(end - HUGE) };
+                // SAFETY: mapped by the caller's promise.
+                if !unsafe { mount.collapse(page) } {
+                    self.huge = None;
+                }
             }
         }
     }
@@ -193,13 +207,12 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
     use rustix::io::Errno;
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-    use super::super::{MapKind, PAGE, Region};
+    use super::super::{PAGE, Region};
     use super::*;
 
     /// How many pages from `from` to `to` of a region are present.
@@ -244,48 +257,6 @@ mod tests {
         drop(region);
     }
 
-    /// How much of the mapping at an address is in huge pages, in KiB.
-    fn in_huge_pages(address: usize) -> u64 {
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut here = false;
-        for line in maps.lines() {
-            if let Some((from, to)) = line.split(' ').next().and_then(|range| range.split_once('-'))
-            {
-                let bound = |s| usize::from_str_radix(s, 16).unwrap();
-                here = (bound(from)..bound(to)).contains(&address);
-            } else if let Some(size) = line.strip_prefix("ShmemPmdMapped:").filter(|_| here) {
-                return size.trim_end_matches("kB").trim().parse().unwrap();
-            }
-        }
-        0
-    }
-
-    #[test]
-    fn a_file_gets_huge_pages_if_it_may() {
-        let len = 64 << 20;
-        for huge in [true, false] {
-            let file = rustix::fs::memfd_create(c"pages", rustix::fs::MemfdFlags::empty()).unwrap();
-            // A kernel makes no huge page where there is no page at all.
-            let none = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&file, none, 0, len as u64).unwrap();
-            let region = Region::reserve(len, len).unwrap();
-            region.map_file(file.as_fd(), len, MapKind::Shared, huge).unwrap();
-            // SAFETY: within the region, which is mapped.
-            if huge && !unsafe { sys::collapse(region.base(), HUGE) } {
-                eprintln!("skipped: this kernel gives files no huge pages on request");
-                return;
-            }
-            let before = in_huge_pages(region.base().addr().get());
-            region.reached(LEAST + 5);
-            region.ahead.wait();
-            let now = in_huge_pages(region.base().addr().get());
-            let end = if huge { LEAST + STEP + HUGE } else { LEAST + STEP };
-            assert_eq!(region.ahead.end.load(Relaxed), end);
-            let touched = if huge { (STEP + HUGE) as u64 >> 10 } else { 0 };
-            assert_eq!(now - before, touched);
-        }
-    }
-
     #[test]
     fn pages_are_touched_wherever_the_maker_of_the_region_might_run() {
         let all = sched_getaffinity(None).unwrap();
@@ -295,7 +266,7 @@ mod tests {
         let touch = || {
             sched_setaffinity(None, &one).unwrap();
             let processors = region.ahead.processors;
-            let pages = Pages { start: region.base(), len: PAGE, huge: false, processors };
+            let pages = Pages { start: region.base(), len: PAGE, huge: None, processors };
             // SAFETY: within the region, which is mapped.
             unsafe { pages.populate(&AtomicBool::new(false)) }
             sched_getaffinity(None).unwrap()

@@ -1,6 +1,7 @@
 //! Reserving addresses and mapping files into them.
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -8,10 +9,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::sys;
 
-use super::{Ahead, Backing, PAGE, Region};
-
-/// Alignment of a mapped file: huge pages fit.
-const HUGE: usize = 2 << 20;
+use super::huge::{self, HUGE, Mount};
+use super::{Ahead, Backing, PAGE, Region, most_of};
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +45,14 @@ impl Region {
     }
 
     /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
-    /// none of them usable yet, at a multiple of 2 MiB. In a forked child the region has length 0.
+    /// none of them usable yet, at a multiple of 2 MiB, so that huge pages fit. In a forked child the region has length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
-        let page = sys::page().max(PAGE);
-        let mut capacity = capacity.next_multiple_of(page);
-        loop {
-            match Self::reserve_exactly(capacity, page) {
-                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(page),
-                other => return other,
-            }
-        }
+        most_of(capacity, least, Self::reserve_exactly)
     }
 
-    fn reserve_exactly(capacity: usize, page: usize) -> Result<Self, Errno> {
+    fn reserve_exactly(capacity: usize) -> Result<Self, Errno> {
+        let page = sys::page().max(PAGE);
+        let capacity = capacity.checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
         let len = capacity.checked_add(page + HUGE).ok_or(Errno::NOMEM)?;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses.
         let start = unsafe {
@@ -73,7 +67,7 @@ impl Region {
         let lead = (start.addr().get() + page).next_multiple_of(HUGE) - start.addr().get();
         // SAFETY: `lead` is at most `page + HUGE`, within the mapping.
         let base = unsafe { start.add(lead) };
-        let backing = Backing::Map { start, len };
+        let backing = Backing::Map { start, len: len.into() };
         let region = Self { base, capacity, backing, ahead: Ahead::of_mapping() };
         // SAFETY: `lead` is at least a page.
         let prefix = unsafe { base.sub(page) };
@@ -101,6 +95,39 @@ impl Region {
         unsafe { rustix::mm::munmap(mapped, len) }
     }
 
+    /// Whether the addresses up to `end` are surely this region's.
+    fn owns(&self, end: usize) -> bool {
+        match &self.backing {
+            Backing::Map { start, len } => {
+                end <= start.addr().get() + len.load(Relaxed) - self.base.addr().get()
+            }
+            Backing::Heap | Backing::Lent(_) => false,
+        }
+    }
+
+    /// After a mapping of `len` bytes from `from` on failed: the kernel may have taken the reservation
+    /// away first, and the addresses may be anybody's by now. Takes them back, or lets go of them and
+    /// of all behind them for good.
+    fn reserve_again(&self, from: usize, len: usize) {
+        // SAFETY: `from` is within the region.
+        let target = unsafe { self.base.add(from) };
+        let kept = sys::NO_REPLACE.is_some_and(|no_replace| {
+            let flags = MapFlags::PRIVATE | sys::NO_RESERVE | no_replace;
+            let protection = ProtFlags::empty();
+            // SAFETY: replaces no mapping.
+            let mapped = unsafe {
+                rustix::mm::mmap_anonymous(target.as_ptr().cast(), len, protection, flags)
+            };
+            // A kernel that does not know the flag takes the address for a hint.
+            mapped.is_ok_and(|mapped| mapped == target.as_ptr().cast())
+        });
+        if let Backing::Map { start, len } = &self.backing
+            && !kept
+        {
+            len.store(target.addr().get() - start.addr().get(), Relaxed);
+        }
+    }
+
     /// Maps bytes `len()..end` of a file to the same offsets of the region and makes them usable.
     /// `end` is a multiple of the page size, within the file and the region.
     ///
@@ -123,26 +150,117 @@ impl Region {
         }
         // SAFETY: `from` is within the region.
         let target = unsafe { self.base.add(from) };
+        let flags = kind.flags()? | MapFlags::FIXED;
+        if !self.owns(end) {
+            return Err(Errno::NOMEM);
+        }
         // SAFETY: the target is a part of this region's own reservation that is not usable yet, so
         // nothing is borrowed from it and replacing it disturbs nobody.
-        unsafe {
+        let mapped = unsafe {
             rustix::mm::mmap(
                 target.as_ptr().cast(),
                 end - from,
                 ProtFlags::READ | ProtFlags::WRITE,
-                kind.flags()? | MapFlags::FIXED,
+                flags,
                 fd,
                 from as u64,
             )
-        }?;
-        if huge {
+        };
+        if let Err(refused) = mapped {
+            self.reserve_again(from, end - from);
+            return Err(refused);
+        }
+        if huge && huge::suit(fd, kind) {
             // SAFETY: the range was just mapped.
             unsafe { sys::advise_huge(target, end - from) }
-            if kind != MapKind::Private {
-                self.ahead.ask_for_huge();
-            }
+            self.ahead.ask_for_huge(|| Mount::of(fd, kind));
         }
         self.set_len(end);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    const LEN: usize = 8 << 20;
+
+    /// The bytes of `len` from `start` that something is mapped at.
+    fn mapped(start: usize, len: usize) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let bound = |s: &str| usize::from_str_radix(s, 16).unwrap();
+        maps.lines()
+            .filter_map(|line| line.split(' ').next()?.split_once('-'))
+            .map(|(from, to)| (bound(from).max(start), bound(to).min(start + len)))
+            .map(|(from, to)| to.saturating_sub(from))
+            .sum()
+    }
+
+    /// A mapping of somebody else in the middle of a hole, if it is free.
+    fn stranger(at: NonNull<u8>, len: usize) -> Result<*mut u8, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: it replaces no mapping.
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, ProtFlags::READ, flags) }?;
+        Ok(mapped.cast())
+    }
+
+    /// A file that the kernel refuses to map only after it has made room.
+    fn unmappable() -> std::os::unix::net::UnixDatagram {
+        std::os::unix::net::UnixDatagram::unbound().unwrap()
+    }
+
+    fn file() -> rustix::fd::OwnedFd {
+        let file = rustix::fs::memfd_create(c"pages", rustix::fs::MemfdFlags::empty()).unwrap();
+        rustix::fs::ftruncate(&file, LEN as u64).unwrap();
+        file
+    }
+
+    fn region() -> (Region, usize) {
+        let region = Region::reserve(LEN, LEN).unwrap();
+        let base = region.base().addr().get();
+        (region, base)
+    }
+
+    #[test]
+    fn a_mapping_that_fails_leaves_no_hole_in_the_reservation() {
+        let (region, base) = region();
+        let refused = region.map_file(unmappable().as_fd(), LEN / 2, MapKind::Shared, false);
+        assert!(refused.is_err() && region.len() == 0);
+        assert_eq!(mapped(base, LEN), LEN, "the reservation is whole");
+        assert_eq!(stranger(region.base(), LEN / 2), Err(Errno::EXIST));
+        // It can still be used.
+        region.map_file(file().as_fd(), LEN, MapKind::Shared, false).unwrap();
+        assert_eq!(region.words(0, LEN / 8).map(<[_]>::len), Some(LEN / 8));
+        drop(region);
+        assert_eq!(mapped(base, LEN), 0);
+    }
+
+    #[test]
+    fn a_region_leaves_alone_what_somebody_else_mapped_into_its_hole() {
+        let (region, base) = region();
+        region.map_file(file().as_fd(), LEN / 4, MapKind::Shared, false).unwrap();
+        // What happens if another thread is faster than the region after a mapping that failed.
+        // SAFETY: within the region.
+        let hole = unsafe { region.base().add(LEN / 4) };
+        // SAFETY: a part of the reservation that is not usable.
+        unsafe { rustix::mm::munmap(hole.as_ptr().cast(), LEN / 4) }.unwrap();
+        // SAFETY: within the region.
+        let middle = unsafe { hole.add(LEN / 8) };
+        let theirs = stranger(middle, sys::page()).unwrap();
+        region.reserve_again(LEN / 4, LEN / 4);
+        let mapped_now = region.map_file(file().as_fd(), LEN / 2, MapKind::Shared, false);
+        assert_eq!(mapped_now, Err(Errno::NOMEM), "these addresses are lost");
+        // SAFETY: theirs, readable.
+        assert_eq!(unsafe { theirs.read_volatile() }, 0);
+        assert!(region.words(0, LEN / 32).is_some() && region.len() == LEN / 4);
+        drop(region);
+        assert_eq!(mapped(base, LEN / 4), 0, "what the region had");
+        assert_eq!(mapped(middle.addr().get(), sys::page()), sys::page(), "what it had not");
+        // SAFETY: theirs, and behind it the rest of the reservation, which nobody has any more.
+        unsafe { rustix::mm::munmap(hole.as_ptr().cast(), LEN - LEN / 4) }.unwrap();
     }
 }

@@ -54,6 +54,6 @@ impl VersionWord {
     /// W3: unlocks a word that holds `locked`, to a value it never had.
     #[inline(always)]
     pub(crate) fn unlock(&self, locked: u64) {
-        self.0.store(locked + 1, Release);
+        self.0.store(locked.wrapping_add(1), Release);
     }
 }

@@ -25,7 +25,9 @@ pub struct VersionLock(VersionWord);
 
 // SAFETY: `repr(transparent)` over one atomic word, valid for every bit pattern.
 #[diagnostic::do_not_recommend]
-unsafe impl crate::cell::PmType for VersionLock {}
+unsafe impl crate::cell::PmType for VersionLock {
+    const WORDS: usize = 1;
+}
 
 /// Exclusive ownership of a [`VersionLock`]; unlocks to the next version when dropped.
 #[derive(Debug)]
@@ -50,6 +52,7 @@ impl VersionLock {
             if let Some(version) = self.0.version() {
                 return version;
             }
+            self.refuse_own_wait();
             pm.spin();
         }
     }
@@ -86,7 +89,7 @@ impl VersionGuard<'_> {
     /// The version that readers will see after this guard is dropped.
     #[must_use]
     pub fn next_version(&self) -> u64 {
-        self.locked + 1
+        self.locked.wrapping_add(1)
     }
 
     /// Whether this guard holds `lock`.

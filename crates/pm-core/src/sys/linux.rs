@@ -7,9 +7,12 @@ use std::path::Path;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags};
 use rustix::rand::GetRandomFlags;
 use rustix::thread::CpuSet;
+
+use crate::region::Found;
 
 use super::{InMemory, TMPFS};
 
@@ -23,6 +26,9 @@ pub(crate) const MAP_SYNC: Option<MapFlags> = Some(MapFlags::SHARED_VALIDATE.uni
 
 /// Addresses alone: no swap space is set aside for the mapping.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
+
+/// Maps at an address, or fails where something is mapped there.
+pub(crate) const NO_REPLACE: Option<MapFlags> = Some(MapFlags::FIXED_NOREPLACE);
 
 /// Asks for huge pages. A hint: systems without them refuse it.
 ///
@@ -80,6 +86,69 @@ const COLLAPSE: core::ffi::c_int = 25;
 pub(crate) unsafe fn collapse(start: NonNull<u8>, len: usize) -> bool {
     // SAFETY: mapped by the caller's promise; the advice changes no contents.
     unsafe { madvise(start.as_ptr().cast(), len, COLLAPSE) == 0 }
+}
+
+/// Lets go of the pages of a shared mapping: whoever touches them next finds what the file holds.
+///
+/// # Safety
+/// The range is mapped from a file and shared.
+pub(crate) unsafe fn let_go(start: NonNull<u8>, len: usize) {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents of a file.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
+}
+
+/// `struct pm_scan_arg` of the kernel's `fs.h`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    report: u64,
+}
+
+/// `PAGEMAP_SCAN`.
+const SCAN: Opcode = opcode::read_write::<Scan>(b'f', 16);
+const IS_PRESENT: u64 = 1 << 3;
+const IS_HUGE: u64 = 1 << 6;
+
+/// What the pages of a range are (Linux 6.7); `None` if the kernel does not tell.
+pub(crate) fn look_at(start: NonNull<u8>, len: usize) -> Option<Found> {
+    let pages = std::fs::File::open("/proc/self/pagemap").ok()?;
+    let start = start.addr().get() as u64;
+    let end = start + len as u64;
+    // `struct page_region`: start, end, what they are. Neighbours that are alike are one.
+    let mut region = [0u64; 3];
+    let mut scan = Scan {
+        size: size_of::<Scan>() as u64,
+        flags: 0,
+        start,
+        end,
+        walk_end: 0,
+        regions: (&raw mut region).expose_provenance() as u64,
+        regions_len: 1,
+        max_pages: 0,
+        inverted: 0,
+        all_of: IS_PRESENT,
+        any_of: 0,
+        report: IS_PRESENT | IS_HUGE,
+    };
+    // SAFETY: the call has this number and takes this structure.
+    let call = unsafe { Updater::<SCAN, Scan>::new(&mut scan) };
+    // SAFETY: it reads page tables, and writes the structure and the one region that it names.
+    unsafe { ioctl(&pages, call) }.ok()?;
+    Some(match region {
+        [from, to, is] if (from, to) != (start, end) || is & IS_PRESENT == 0 => Found::Other,
+        [.., is] if is & IS_HUGE == 0 => Found::Small,
+        _ => Found::Huge,
+    })
 }
 
 /// Processors that a thread may run on.

@@ -9,6 +9,8 @@ use rustix::fs::{Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
+use crate::region::Found;
+
 use super::{InMemory, TMPFS};
 
 /// Nobody vouches that a flushed line is durable.
@@ -16,6 +18,9 @@ pub(crate) const MAP_SYNC: Option<MapFlags> = None;
 
 /// Addresses are had without swap space as it is.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::empty();
+
+/// There is no such flag on every system.
+pub(crate) const NO_REPLACE: Option<MapFlags> = None;
 
 /// Huge pages are the system's own affair.
 ///
@@ -35,6 +40,17 @@ pub(crate) unsafe fn wipe_on_fork(_: NonNull<u8>, _: usize) {}
 /// None is needed.
 pub(crate) unsafe fn collapse(_: NonNull<u8>, _: usize) -> bool {
     false
+}
+
+/// Pages go when the system wants them.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn let_go(_: NonNull<u8>, _: usize) {}
+
+/// Nobody tells.
+pub(crate) fn look_at(_: NonNull<u8>, _: usize) -> Option<Found> {
+    None
 }
 
 /// Pages come when they are used.

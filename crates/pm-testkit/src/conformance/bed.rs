@@ -17,6 +17,13 @@ pub trait Bed: Sized + Sync + 'static {
     /// A bed with a fresh pool of `bytes`.
     fn new(bytes: u64) -> Verdict<Self>;
 
+    /// As [`new`](Self::new), with room for so many operations of the allocator at once, where the bed
+    /// can have that.
+    fn with_slots(bytes: u64, slots: u64) -> Verdict<Self> {
+        let _ = slots;
+        Self::new(bytes)
+    }
+
     /// The pool.
     fn pool(&self) -> &Arc<Pool<Self::Medium>>;
 
@@ -41,6 +48,11 @@ impl Bed for Emulated {
     fn new(bytes: u64) -> Verdict<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         Ok(Self(Arc::new(Pool::emulated(bytes)?)))
+    }
+
+    fn with_slots(bytes: u64, slots: u64) -> Verdict<Self> {
+        let options = PoolOptions::new().size(bytes).slots(slots).grow(false).emulate_pm(true);
+        Ok(Self(Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?)))
     }
 
     fn pool(&self) -> &Arc<Pool<Mapped>> {

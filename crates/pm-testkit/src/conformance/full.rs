@@ -1,6 +1,5 @@
 //! A full pool: each allocation fails in turn, and really full pools.
 
-use pmindex_core::PmError;
 use pmindex_index::{IndexError, Storable};
 
 use super::bed::Bed;
@@ -32,11 +31,11 @@ fn script<S: Types>() -> Vec<OperationOf<S>> {
 }
 
 fn is_full(error: &IndexError) -> bool {
-    matches!(error, IndexError::Pool(PmError::Full { .. }))
+    matches!(error, IndexError::Pool(error) if error.is_full())
 }
 
-/// Runs an operation that may find the pool full; `true` if it did, and the model is what the
-/// index must then contain.
+/// Runs an operation that may find the pool full, if it is no removal; `true` if it did, and the
+/// model is what the index must then contain.
 fn attempt<S: Types>(
     rig: &mut Rig<S>,
     model: &mut ModelOf<S>,
@@ -47,7 +46,10 @@ fn attempt<S: Types>(
         Operation::Insert(key, value) => index.insert(key.borrowed(), value.borrowed()).err(),
         Operation::Update(key, value) => index.update(key.borrowed(), value.borrowed()).err(),
         Operation::Upsert(key, value) => index.upsert(key.borrowed(), value.borrowed()).err(),
-        Operation::Remove(key) => index.remove(key.borrowed()).err(),
+        Operation::Remove(key) => {
+            index.remove(key.borrowed()).within("a removal, which needs no room")?;
+            None
+        }
         Operation::InsertMany(records) => {
             let done = index.insert_many(records);
             ensure!(done.inserted.len() <= records.len(), "insert_many: too many results");
@@ -199,4 +201,59 @@ pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
     let enough = least.zip(most).is_some_and(|(least, most)| least * 10 >= most * 8);
     ensure!(enough, "records until the pool was full, round by round: {counts:?}");
     Ok(())
+}
+
+/// From allocation `n` of the script on nothing can be allocated, for some of the `n`, and every
+/// removal succeeds all the same: at once, and after a kill and an opening.
+pub fn removals_need_no_room<S: Types>(of: Maker<S>) -> Verdict {
+    let script = script::<S>();
+    let mut first = 0;
+    let mut refused = true;
+    while refused {
+        for killed in [false, true] {
+            let place = format!("no room from allocation {first} on, killed: {killed}");
+            refused = emptied_without_room(of, &script, first, killed).within(place)?;
+        }
+        first += 1 + first / 8;
+    }
+    Ok(())
+}
+
+/// Whether allocation number `first` was reached.
+fn emptied_without_room<S: Types>(
+    of: Maker<S>,
+    script: &[OperationOf<S>],
+    first: u64,
+    killed: bool,
+) -> Verdict<bool> {
+    let mut rig = Rig::with_pool(of, ROOM)?;
+    let mut model = Model::new();
+    rig.bed.pool().fail_allocation_after(Some(first));
+    let mut refused = false;
+    for (at, operation) in script.iter().enumerate() {
+        let place = || format!("operation {at} ({operation:.0?})");
+        refused |= attempt(&mut rig, &mut model, operation).within(place())?;
+    }
+    if killed {
+        rig.drop_and_open()?;
+        rig.bed.pool().fail_allocation_after(Some(0));
+    }
+    let mut keys: Vec<_> = model.keys().cloned().collect();
+    if first % 3 == 1 {
+        keys.reverse();
+    }
+    for (at, key) in keys.iter().enumerate() {
+        let place = format!("removal {at} of {}", keys.len());
+        let removed = rig.index().remove(key.borrowed()).within(place)?;
+        ensure_eq!(removed, model.remove(key), "removal {at}");
+    }
+    same_contents(rig.index(), &model).within("emptied")?;
+    rig.audit().within("emptied")?;
+    rig.bed.pool().fail_allocation_after(None);
+    for operation in script {
+        apply(&mut rig, &mut model, operation).within("with room again")?;
+    }
+    same_contents(rig.index(), &model).within("with room again")?;
+    rig.audit().within("with room again")?;
+    Ok(refused)
 }

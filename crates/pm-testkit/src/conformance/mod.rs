@@ -8,13 +8,13 @@
 //! | `model` | random sequences of every operation against `BTreeMap`, shrunk on failure | |
 //! | `checked` | random sequences on few keys, everything verified after each operation | |
 //! | `edges` | sizes around node boundaries, extreme keys and values, limits, ranges, batches | |
-//! | `naming` | names, types, layouts, neighbours in a pool, opening often | |
+//! | `naming` | names, types, layouts, neighbours in a pool, opening often, and not twice | |
 //! | `space` | what deletes give back, churn | memory in the pool |
 //! | `full` | pool full at every allocation, and really full | memory in the pool |
 //! | `counts` | reads change nothing, refused writes flush nothing, no write returns without a fence | [`Counted`] |
 //! | `conversions` | conversions of keys and values that panic | keys and values [`Fuse`] |
 //! | `threads` | real threads, histories checked for linearizability | |
-//! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation | [`Simulated`] |
+//! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation and while opening | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
 //!
@@ -33,6 +33,7 @@ mod crashes;
 mod edges;
 mod full;
 mod fuse;
+mod handles;
 mod naming;
 mod operation;
 mod panics;
@@ -51,8 +52,11 @@ pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
-pub use full::{filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation};
+pub use full::{
+    filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
+};
 pub use fuse::Fuse;
+pub use handles::{one_handle, panics_while_opening};
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
 pub use panics::{panics_at_any_access, panics_in_conversions};
@@ -62,7 +66,7 @@ pub use schedules::{replay_schedule, schedules};
 pub use sequences::{checked_sequences, random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
 pub use subject::{IndexOf, Maker, MediumOf, Opened, Subject, Types, TypesOf, maker};
-pub use threads::{hot_keys, structure_changes, untouched_records};
+pub use threads::{few_slots, hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
 /// Random sequences that each instance of the suite runs; see [`scaled`].
@@ -128,7 +132,7 @@ macro_rules! conformance {
         });
     };
     (@group naming) => {
-        $crate::conformance!(@tests { refused_names(); neighbours(); opened_often(); });
+        $crate::conformance!(@tests { refused_names(); neighbours(); opened_often(); one_handle(); });
     };
     (@group space) => {
         $crate::conformance!(@tests { deletes_give_back(); churn_reaches_a_plateau(); });
@@ -137,6 +141,7 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
+            removals_need_no_room();
         });
     };
     (@group counts) => {
@@ -152,6 +157,7 @@ macro_rules! conformance {
             hot_keys($crate::conformance::scaled(8000).into());
             structure_changes($crate::conformance::scaled(12_000).into());
             untouched_records($crate::conformance::scaled(40).into());
+            few_slots($crate::conformance::scaled(1500).into());
         });
     };
 
@@ -159,6 +165,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests {
             schedules($crate::conformance::scaled(400));
             panics_at_any_access(1);
+            panics_while_opening();
         });
     };
     (@group crashes) => {

@@ -253,7 +253,16 @@ impl<S: Types> Rig<S> {
 
     /// An empty index in a fresh pool of so many bytes.
     pub(crate) fn with_pool(maker: Maker<S>, bytes: u64) -> Verdict<Self> {
-        let bed = S::Bed::new(bytes)?;
+        Self::on(maker, S::Bed::new(bytes)?)
+    }
+
+    /// An empty index in a fresh pool for so many operations of the allocator at once, if the bed can
+    /// have one.
+    pub(crate) fn with_slots(maker: Maker<S>, slots: u64) -> Verdict<Self> {
+        Self::on(maker, S::Bed::with_slots(SMALL_POOL, slots)?)
+    }
+
+    fn on(maker: Maker<S>, bed: S::Bed) -> Verdict<Self> {
         let index = maker.create(bed.pool(), NAME).within("create")?;
         Ok(Self { maker, index: Some(index), bed })
     }
@@ -272,10 +281,19 @@ impl<S: Types> Rig<S> {
 
     /// Closes the index and the pool, and opens both.
     pub(crate) fn close_and_open(&mut self) -> Verdict {
-        if let Some(index) = self.index.take() {
-            index.close().within("close")?;
-        }
+        self.close_index()?;
         self.reopen(true)
+    }
+
+    /// Closes the index; the pool stays open.
+    pub(crate) fn close_index(&mut self) -> Verdict {
+        self.index.take().map_or(Ok(()), |index| index.close().within("close"))
+    }
+
+    /// Opens the index that [`close_index`](Self::close_index) closed.
+    pub(crate) fn open_index(&mut self) -> Verdict {
+        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
+        Ok(())
     }
 
     /// Drops the index and the pool without closing them, and opens both.
@@ -286,7 +304,6 @@ impl<S: Types> Rig<S> {
 
     fn reopen(&mut self, clean: bool) -> Verdict {
         self.bed.cycle(clean)?;
-        self.index = Some(self.maker.open(self.bed.pool(), NAME).within("open")?);
-        Ok(())
+        self.open_index()
     }
 }

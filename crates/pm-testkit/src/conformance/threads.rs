@@ -63,6 +63,8 @@ struct Mix {
     /// One call in so many is a scan, and another a batch.
     wide: usize,
     limit: usize,
+    /// How many operations of the allocator the pool has room for at once; `None`: enough.
+    slots: Option<u64>,
 }
 
 /// A thread's random calls.
@@ -101,7 +103,10 @@ fn random_calls<S: Types>(index: &IndexOf<S>, log: &mut Log<'_>, thread: u32, mi
 
 fn stress<S: Types>(of: Maker<S>, what: &'static str, mix: Mix) -> Verdict {
     let _watchdog = Watchdog::new(what);
-    let mut rig = Rig::new(of)?;
+    let mut rig = match mix.slots {
+        None => Rig::new(of)?,
+        Some(slots) => Rig::with_slots(of, slots)?,
+    };
     let mut initial = BTreeMap::new();
     for key in (0..mix.keys).step_by(2) {
         let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
@@ -130,12 +135,25 @@ fn stress<S: Types>(of: Maker<S>, what: &'static str, mix: Mix) -> Verdict {
 
 /// A few keys that four threads fight for, every call checked for linearizability.
 pub fn hot_keys<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
-    stress(of, "hot_keys", Mix { threads: 4, calls, keys: 24, wide: 24, limit: 24 })
+    let mix = Mix { threads: 4, calls, keys: 24, wide: 24, limit: 24, slots: None };
+    stress(of, "hot_keys", mix)
 }
 
 /// Keys enough for leaves to split and merge all the time under three threads, scans across them.
 pub fn structure_changes<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
-    stress(of, "structure_changes", Mix { threads: 3, calls, keys: 1200, wide: 40, limit: 100 })
+    let mix = Mix { threads: 3, calls, keys: 1200, wide: 40, limit: 100, slots: None };
+    stress(of, "structure_changes", mix)
+}
+
+/// Six threads in pools for one and for two operations of the allocator at once: they wait for each
+/// other, and nobody is told that the pool is busy.
+pub fn few_slots<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
+    for slots in [1, 2] {
+        let slots = Some(slots);
+        let mix = Mix { threads: 6, calls, keys: 300, wide: 40, limit: 40, slots };
+        stress(of, "few_slots", mix)?;
+    }
+    Ok(())
 }
 
 /// Keys of the family in [`untouched_records`].

@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{
-    Flushed, IndexEntry, Mapped, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool, pm_struct,
+    Flushed, Mapped, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, PmU64, Pool, pm_struct,
 };
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value,
+    Index, IndexError, InsertMany, Key, Listed, PmIndex, RangeIter, RecoveryReport, Stats,
+    Storable, Value,
 };
 
-use pmindex_testkit::adapter::{Listed, get_each, insert_each, layout_of, sorted};
+use pmindex_testkit::adapter::{get_each, insert_each, layout_of, sorted};
 
 use crate::{Flaw, flaw};
 
@@ -50,7 +51,7 @@ struct State {
 /// Room for `N` records with keys and values of one word.
 pub(crate) struct SlotIndex<K, V, const N: usize, M: Medium = Mapped> {
     pool: Arc<Pool<M>>,
-    root: PPtr<Root<N>>,
+    entry: OpenIndex,
     state: Mutex<State>,
     flaw: Flaw,
     types: std::marker::PhantomData<fn() -> (K, V)>,
@@ -63,14 +64,15 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         format!("{N} of {} -> {}", K::type_name(), V::type_name())
     }
 
-    fn listed(name: &str) -> Listed<'_> {
-        Listed { kind: KIND, layout: layout_of(name), layout_name: name }
+    fn listed() -> Listed<fn() -> String> {
+        let layout = layout_of(&Self::layout_name());
+        Listed { kind: KIND, layout, wanted: Self::layout_name }
     }
 
-    fn attach(pool: &Arc<Pool<M>>, entry: &IndexEntry) -> Result<Self, IndexError> {
+    fn attach(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let state = Mutex::new(State { doubtful: true, ..State::default() });
-        let (pool, root) = (pool.clone(), entry.root());
-        let index = Self { pool, root, state, flaw: flaw(), types: std::marker::PhantomData };
+        let types = std::marker::PhantomData;
+        let index = Self { pool: pool.clone(), entry, state, flaw: flaw(), types };
         if index.pool.pm().load(index.loading()?) != 0 {
             index.discard()?;
         }
@@ -79,7 +81,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
     }
 
     fn loading(&self) -> Result<&PmU64, PmError> {
-        Ok(&self.pool.get(self.root)?.loading)
+        Ok(&self.pool.get(self.entry.root::<Root<N>>())?.loading)
     }
 
     /// Takes back a load that did not end.
@@ -99,7 +101,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
     }
 
     fn slot(&self, slot: usize) -> Result<&PmPtr<Record>, PmError> {
-        Ok(&self.pool.get(self.root)?.slots[slot])
+        Ok(&self.pool.get(self.entry.root::<Root<N>>())?.slots[slot])
     }
 
     fn record(&self, slot: usize) -> Result<Option<(u64, u64)>, PmError> {
@@ -329,18 +331,18 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     const NAME: &'static str = "slots";
 
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::listed(&Self::layout_name()).create(pool, name, |root: &Root<N>| {
+        let entry = Self::listed().create(pool, name, |root: &Root<N>| {
             pool.pm().store(&root.loading, 0);
             for slot in &root.slots {
                 pool.pm().store(slot, PPtr::NULL);
             }
             pool.pm().flush(root)
         })?;
-        Self::attach(pool, &entry)
+        Self::attach(pool, entry)
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::attach(pool, &Self::listed(&Self::layout_name()).find(pool, name)?)
+        Self::attach(pool, Self::listed().open(pool, name)?)
     }
 
     fn close(self) -> Result<(), IndexError> {
@@ -348,7 +350,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     }
 
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
-        let mut blocks = vec![self.root.offset()];
+        let mut blocks = vec![self.entry.block()];
         for slot in 0..N {
             let ptr = self.pool.pm().load(self.slot(slot)?);
             blocks.extend(Some(ptr.offset()).filter(|&offset| offset != 0));

@@ -339,10 +339,10 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
         let has = |wanted| fault() == wanted;
         match ModelIndex::create(pool, name) {
             Err(IndexError::IndexExists { .. }) if has(Fault::CreateOpens) => {
-                Self::open(pool, name)
+                ModelIndex::open_unclaimed(pool, "subject").map(Self::wrap)
             }
             Ok(_) if has(Fault::NeighboursShareRecords) && name != "subject" => {
-                Self::open(pool, "subject")
+                ModelIndex::open_unclaimed(pool, "subject").map(Self::wrap)
             }
             created => created.map(Self::wrap),
         }
@@ -352,10 +352,13 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
         let has = |wanted| fault() == wanted;
         let opened = match ModelIndex::open(pool, name) {
             Err(IndexError::WrongType { .. }) if has(Fault::AnyTypeOpens) => {
-                ModelIndex::open(pool, "subject")
+                ModelIndex::open_unclaimed(pool, "subject")
             }
             Err(IndexError::WrongLayout { .. }) if has(Fault::AnyLayoutOpens) => {
-                ModelIndex::open(pool, "subject")
+                ModelIndex::open_unclaimed(pool, "subject")
+            }
+            Err(IndexError::Pool(PmError::AlreadyOpen { .. })) if has(Fault::OpensTwice) => {
+                ModelIndex::open_unclaimed(pool, name)
             }
             Err(IndexError::NoSuchIndex { .. }) if has(Fault::OpenCreates) => {
                 ModelIndex::create(pool, name)

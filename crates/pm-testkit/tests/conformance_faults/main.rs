@@ -50,6 +50,7 @@ pub(crate) enum Fault {
     StatsOverstateMemory,
     BlockOwnedTwice,
     CreateOpens,
+    OpensTwice,
     NeighboursShareRecords,
     AnyTypeOpens,
     AnyLayoutOpens,
@@ -194,6 +195,7 @@ found! {
     names_find_another_type: AnyTypeOpens, refused_names() says "open of another type";
     names_find_another_layout: AnyLayoutOpens, refused_names() says "open of another layout";
     neighbours_find_shared_records: NeighboursShareRecords, neighbours() says "wanted";
+    a_second_opening_finds_two_handles: OpensTwice, one_handle() says "there are two handles";
     opening_often_finds_a_loss_at_close: CloseLosesARecord, opened_often() says "opened";
 }
 

@@ -101,7 +101,7 @@ fn options() -> PoolOptions {
 
 impl Process {
     fn at(pool: Arc<Pool<Traced>>) -> Result<Option<Self>, Fault> {
-        let Some(entry) = pool.find_index("blocks")? else { return Ok(None) };
+        let Some(entry) = pool.open_index("blocks")? else { return Ok(None) };
         Ok(Some(Self { root: entry.root(), pool }))
     }
 

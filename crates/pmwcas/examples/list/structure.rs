@@ -75,7 +75,7 @@ impl<M: Medium> List<M> {
         name: &str,
         config: Config,
     ) -> Result<Option<Self>, PmError> {
-        let Some(entry) = pool.find_index(name)? else { return Ok(None) };
+        let Some(entry) = pool.open_index(name)? else { return Ok(None) };
         let root = entry.root::<Root>();
         let table = &pool.get(root)?.table;
         if pool.pm().load(table).is_null() {

@@ -13,7 +13,7 @@ use pmindex_core::LINE;
 
 use crate::entry::Entry;
 use crate::layout::Heading;
-use crate::status::{State, Status};
+use crate::status::{STAMP_MASK, State, Status};
 use crate::word::{Content, Pointer};
 
 const LINE_WORDS: usize = LINE / 8;
@@ -261,7 +261,7 @@ impl Watch {
     /// What recovery makes of a word: its value on the medium, or that of the last durable operation
     /// on it after the horizon.
     fn recovered(&self, at: usize) -> u64 {
-        let horizon = self.durable[self.map.first - LINE_WORDS];
+        let horizon = self.durable[self.map.first - LINE_WORDS] & STAMP_MASK;
         let on_medium = match Content::of(self.durable[at]) {
             Content::Value(value) => value,
             Content::Pointer(pointer) => {

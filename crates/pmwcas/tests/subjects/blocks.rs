@@ -83,7 +83,8 @@ fn options() -> PoolOptions {
 }
 
 fn ret(content: Content) -> u64 {
-    content.map_or(0, |(value, child)| value * 1_000_000 + child.unwrap_or(0))
+    content
+        .map_or(0, |(value, child)| value.wrapping_mul(1_000_000).wrapping_add(child.unwrap_or(0)))
 }
 
 impl Blocks {
@@ -248,7 +249,7 @@ impl CrashSubject for Blocks {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        let Some(entry) = pool.find_index("blocks")? else { return Ok(None) };
+        let Some(entry) = pool.open_index("blocks")? else { return Ok(None) };
         Self::with_table(&pool, entry.root::<Root>()).map(Some)
     }
 

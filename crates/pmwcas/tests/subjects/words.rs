@@ -109,7 +109,7 @@ impl Words {
 
 /// The blocks that the directory leads to.
 pub(crate) fn owned_by_pool(pool: &Pool<Traced>) -> Result<Vec<u64>, Fault> {
-    Ok(pool.indexes()?.iter().map(|entry| entry.root).collect())
+    Ok(pool.indexes()?.iter().map(|entry| entry.block()).collect())
 }
 
 /// Old values as one number.
@@ -143,7 +143,7 @@ impl CrashSubject for Words {
             pm.flush(words)
         })?;
         let mwcas = Mwcas::create(&pool, "pmwcas", CONFIG)?.with_patience(0);
-        Ok(Self { mwcas, base: words.root })
+        Ok(Self { mwcas, base: words.block() })
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
@@ -153,7 +153,7 @@ impl CrashSubject for Words {
             return Ok(None);
         }
         let mwcas = Mwcas::open(&pool, "pmwcas")?.with_patience(0);
-        Ok(Some(Self { mwcas, base: words.root }))
+        Ok(Some(Self { mwcas, base: words.block() }))
     }
 
     fn apply(&self, op: &Op) -> Result<u64, Fault> {

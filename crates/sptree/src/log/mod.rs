@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool};
+use pmindex_core::{Claim, Mapped, Medium, PPtr, PmError, Pool};
 
 pub use chain::{Chain, IdHasher};
 pub use checkpoint::Heads;
@@ -92,6 +92,8 @@ pub struct Log<M: Medium = Mapped> {
     appended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
+    /// Last, so that the rest is gone when somebody else may open the log.
+    _claim: Option<Claim>,
 }
 
 impl<M: Medium> Log<M> {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
-use pmindex_core::{LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool};
+use pmindex_core::{Claim, LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
@@ -37,7 +37,7 @@ impl<M: Medium> Log<M> {
     /// Makes a log that `cell` points to; there is none.
     ///
     /// # Errors
-    /// [`PmError::Full`]; nothing is changed then.
+    /// [`PmError::Full`]; nothing is changed then. [`PmError::AlreadyOpen`].
     ///
     /// # Cost
     /// 2 fences.
@@ -64,7 +64,7 @@ impl<M: Medium> Log<M> {
     /// Opens the log that `cell` points to, and finds the newest entries of all chains.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`].
+    /// [`PmError::Corrupt`], [`PmError::AlreadyOpen`].
     ///
     /// # Cost
     /// No flush, no fence. Time: the table of segments, the checkpoint, and what was appended since.
@@ -79,13 +79,31 @@ impl<M: Medium> Log<M> {
     /// for each one that it is asked for. Nothing is appended before.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`].
+    /// [`PmError::Corrupt`], [`PmError::AlreadyOpen`].
     ///
     /// # Cost
     /// No flush, no fence. Time: the table of segments and the checkpoint.
     pub fn open_serving<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let root = PPtr::<LogRoot>::new(pool.pm().load(cell.as_word()));
+        Self::start(pool, root, Some(pool.claim_block(root.offset(), "the log")?))
+    }
+
+    /// What who opens the log of this root now would find. To be read only, and while nobody
+    /// appends: for tests.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    #[doc(hidden)]
+    pub fn look<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
+        Self::start(pool, PPtr::new(pool.pm().load(cell.as_word())), None)
+    }
+
+    fn start(
+        pool: &Arc<Pool<M>>,
+        root: PPtr<LogRoot>,
+        claim: Option<Claim>,
+    ) -> Result<Self, PmError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let segments = Segments::read(pool, root)?;
         let mut log = Self {
             pool: Arc::clone(pool),
@@ -102,6 +120,7 @@ impl<M: Medium> Log<M> {
             wanting: AtomicBool::new(true),
             appended: AtomicU64::new(0),
             checkpoint_lines: AtomicU64::new(0),
+            _claim: claim,
         };
         let source = log.find_source()?;
         log.source = Mutex::new(Some(Arc::new(source)));

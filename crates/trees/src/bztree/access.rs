@@ -6,7 +6,7 @@
 //! read during which it did not has read nothing but nodes; the others read again, pinned.
 
 use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use super::inner::Target;
@@ -157,6 +157,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The value of `key`. No flush, no fence, no lock.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.get_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.optimistic(|| self.look(&probe, |record| record.value(&self.mwcas)))
     }

@@ -179,7 +179,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             {
                 let record = Self::incoming(probe, &data[next]);
                 let put = self.put_with(&mut session, &record, Want::Insert);
-                if matches!(put, Err(IndexError::Pool(PmError::Full { .. }))) {
+                if matches!(&put, Err(IndexError::Pool(error)) if error.is_full()) {
                     drop(session);
                     let put =
                         self.with_session(|session| self.put_with(session, &record, Want::Insert))?;
@@ -209,7 +209,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if status.used() == most {
                 let target = Target::Key(RawRef::of(probe));
                 match self.restructure_at(session, &target, *way) {
-                    Err(IndexError::Pool(PmError::Full { .. })) => {}
+                    Err(IndexError::Pool(error)) if error.is_full() => {}
                     result => result?,
                 }
                 *way = self.leaf_of(&target)?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{RecordBlock, hash_bytes, hash_words};
 
 use super::inner::Inner;
@@ -114,10 +114,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`PmError::Corrupt`] names the first node that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {
+        self.check_inner().noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn check_inner(&self) -> Result<u64, IndexError> {
         let root = Ptr::of(self.mwcas.read(self.anchor()?)?);
         if root.level() > MAX_LEVEL {
             return Err(corrupt("the root's level", root.offset()).into());
         }
+        self.table_bytes()?; // a block of the allocator
         let mut checker = Checker { records: 0, greatest: None, budget: self.node_limit() };
         self.check_below(root, None, None, &mut checker)?;
         if let Some(known) = self.count.known()

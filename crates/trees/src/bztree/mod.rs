@@ -92,7 +92,6 @@ mod record;
 mod recover;
 mod shutdown;
 mod split;
-mod traits;
 mod tree;
 mod write;
 

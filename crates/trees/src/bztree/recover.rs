@@ -19,8 +19,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
 use pmindex_pmwcas::{Config, Mwcas};
 
 use super::count::Count;
@@ -38,16 +38,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("bztree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(super) fn listed() -> Listed<fn() -> String> {
+        Listed { kind: KIND, layout: Geometry::<K, V, LEAF, INNER>::id(), wanted: Self::wanted }
+    }
+
     /// Creates the index `name`.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = Geometry::<K, V, LEAF, INNER>::id();
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+        let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.root, 0);
             pm.store(&root.loading, 0);
@@ -59,13 +60,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             pm.flush(root)
         })?;
-        let root = entry.root::<Root>();
-        let created = Self::start(pool, entry);
-        let root = pool.get(root)?;
-        // No room for the first leaf: no index either.
-        if created.is_err() && pool.pm().load(&root.root) == 0 {
-            free_table(pool, root)?;
-            pool.drop_index(name)?;
+        let created = Self::start(pool, index);
+        if created.is_err() {
+            // No room for the first leaf: no index either.
+            pool.undo_create_index(name, |index| {
+                let root = pool.get(index.root::<Root>())?;
+                if pool.pm().load(&root.root) != 0 {
+                    return Ok(false);
+                }
+                free_table(pool, root)?;
+                Ok(true)
+            })?;
         }
         created
     }
@@ -76,32 +81,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
     /// How large the descriptor pool of an index in such a pool is.
     fn config(pool: &Pool<M>) -> Config {
         let partitions = (pool.len() >> 17).clamp(4, 32) as u32;
         let per_partition = if pool.len() < 1 << 20 { 4 } else { 16 };
-        Config { partitions, per_partition, words: 32 }
+        Config { partitions, per_partition, words: 32 }.fitting(pool.largest_block())
     }
 
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let (root, pm) = (pool.get(entry.root::<Root>())?, pool.pm());
         if pm.load(&root.table).is_null() {
+            pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
             Mwcas::allocate_table(pool, &root.table, Self::config(pool))?;
         }
         let mwcas = Mwcas::open_at(pool, pm.load(&root.table).offset(), Vec::new())?; // O1

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, PmU64, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 use pmindex_pmwcas::{Mwcas, MwcasError};
 
@@ -29,7 +29,6 @@ use super::leaf::{Leaf, Reservation};
 /// that other operations flush later included), reads none. No DRAM but for a few counters.
 pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
     pub(super) pool: Arc<Pool<M>>,
-    pub(super) entry: IndexEntry,
     pub(super) mwcas: Mwcas<M>,
     /// The index epoch of this opening.
     pub(super) epoch: u64,
@@ -40,6 +39,8 @@ pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER:
     pub(super) loader: Mutex<()>,
     pub(super) report: RecoveryReport,
     pub(super) types: PhantomData<fn() -> (K, V)>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(super) entry: OpenIndex,
 }
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -137,7 +138,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 
-    fn table_bytes(&self) -> Result<u64, PmError> {
+    /// Bytes of the table of descriptors.
+    pub(super) fn table_bytes(&self) -> Result<u64, PmError> {
         let table = self.pm().load(&self.root()?.table);
         if self.pm().is_volatile() { Ok(0) } else { self.pool.block_size(table) }
     }
@@ -153,3 +155,5 @@ pub(super) fn pool_error(error: MwcasError) -> PmError {
         _ => PmError::Corrupt { what: "a word of a node", offset: 0 },
     }
 }
+
+pmindex_index::impl_index!(BzTree<K, V, M, LEAF: usize, INNER: usize>, "bztree");

@@ -17,7 +17,7 @@
 //! status that does not come back, so its own operation does not take place.
 
 use pmindex_core::{Medium, PPtr, PmError, Word};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_pmwcas::{Descriptor, Session};
 use pmindex_record::{Datum, Probe, Slot};
 
@@ -60,6 +60,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// besides. Sometimes a consolidation or a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         Ok(!self.put(key, value, Want::Insert)?)
     }
 
@@ -70,6 +75,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE); else as [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.put(key, value, Want::Update)
     }
 
@@ -79,6 +89,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// As [`insert`](Self::insert).
     #[inline]
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         Ok(!self.put(key, value, Want::Upsert)?)
     }
 
@@ -108,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         mut write: impl FnMut(&mut Session<'_, M>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         match write(&mut self.mwcas.session()?) {
-            Err(IndexError::Pool(PmError::Full { .. })) => {}
+            Err(IndexError::Pool(error)) if error.is_full() => {}
             result => return result,
         }
         self.mwcas.quiesce()?;
@@ -265,6 +280,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// 3 lines, 1 fence. A leaf with few records left may be merged with a neighbour.
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.pool.check_writable()?;
         let _busy = self.count.begin();
@@ -301,7 +321,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 };
                 let merged = merge(&mut session);
                 drop(session);
-                if matches!(merged, Err(PmError::Full { .. })) {
+                if merged.is_err_and(|error| error.is_full()) {
                     let _ = self.with_session(|session| Ok(merge(session)?));
                 }
             }

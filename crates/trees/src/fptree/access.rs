@@ -2,7 +2,7 @@
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{LINE, Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, RecordBlock};
 
 use super::inner::Route;
@@ -72,6 +72,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The value of `key`. No flush, no fence; two cache misses, overlapped.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.get_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         loop {
             let at = self.locate_probe(&probe);

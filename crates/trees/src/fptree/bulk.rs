@@ -10,6 +10,9 @@
 //! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
 //! is the only one that the inner nodes know until P3, so nobody sees any of it.
 
+use std::slice::from_ref;
+
+use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value, Words};
 use pmindex_record::{Datum, Probe, separator_between};
@@ -29,8 +32,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
-    /// Leaves are filled to the last slot. Operations of other threads wait until it returns, and
-    /// so would operations of `records` on this index: for ever.
+    /// Leaves are filled to the last slot. Operations of other threads wait until it returns.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -50,7 +55,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         pm.store(&root.bulk_load, 1); // P1
         let marked = pm.flush(&root.bulk_load);
         let mut load = Load::new(self, root, head, marked);
+        let lent = VersionLock::lend(from_ref(self.lock_of(head.offset())));
         load.run(records)?;
+        drop(lent);
         let loaded = load.finish()?;
         drop(guard);
         Ok(loaded)

@@ -166,9 +166,16 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         for i in bits(self.matches(pool.pm(), state, probe)) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+            if i >= LEAF {
+                continue;
+            }
+            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }
+            Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
+        }
+        if !state.is_valid(LEAF) {
+            return Err(PmError::Corrupt { what: "a leaf's state", offset: self.offset() });
         }
         Ok(None)
     }

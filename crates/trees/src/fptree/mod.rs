@@ -55,7 +55,6 @@ mod salvage;
 mod segments;
 mod shutdown;
 mod split;
-mod traits;
 mod tree;
 mod unlink;
 mod write;

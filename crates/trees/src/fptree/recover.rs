@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
-use pmindex_core::{Flushed, IndexEntry, Medium, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Shape, Value};
+use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Shape, Value};
 
 use super::bulk::discard_unfinished;
 use super::image::LeafImage;
@@ -39,16 +39,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("fptree<{}, {}, {LEAF}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(super) fn listed() -> Listed<fn() -> String> {
+        Listed { kind: KIND, layout: Geometry::<K, V, LEAF>::id(), wanted: Self::wanted }
+    }
+
     /// Creates the index `name`.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = Geometry::<K, V, LEAF>::id();
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+        let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -58,11 +59,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             pm.flush(root)
         })?;
-        let root = entry.root::<Root>();
-        let created = Self::start(pool, entry);
-        // No room for the first leaf: no index either.
-        if created.is_err() && pool.pm().load(&pool.get(root)?.head).is_null() {
-            pool.drop_index(name)?;
+        let created = Self::start(pool, index);
+        if created.is_err() {
+            // No room for the first leaf: no index either.
+            pool.undo_create_index(name, |index| {
+                let root = pool.get(index.root::<Root>())?;
+                Ok(pool.pm().load(&root.head).is_null())
+            })?;
         }
         created
     }
@@ -73,27 +76,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
-    /// The index in the directory, if it has these types.
-    pub(super) fn entry(pool: &Pool<M>, name: &str) -> Result<IndexEntry, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != Geometry::<K, V, LEAF>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Ok(entry)
-    }
-
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
@@ -142,6 +128,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !head.is_null() {
             return Ok(head.offset());
         }
+        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         // P1: an empty leaf.

@@ -34,8 +34,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let entry = Self::entry(pool, name)?;
-        let head = pool.pm().load(&pool.get(entry.root::<Root>())?.head).offset();
+        let index = Self::listed().open(pool, name)?;
+        let head = pool.pm().load(&pool.get(index.root::<Root>())?.head).offset();
         let mut damage = Vec::new();
         let mut seen = HashSet::new();
         let mut next = head;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use super::inner::InnerTree;
@@ -23,7 +23,6 @@ use super::leaf::Leaf;
 /// 2 and 1 (2 where a slot has not 2, 4 or 8 words), update 1 and 1 (8-byte values; else 2 and 2), remove 1 and 1, reads none.
 pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER: usize = 14> {
     pub(super) pool: Arc<Pool<M>>,
-    pub(super) entry: IndexEntry,
     pub(super) inner: InnerTree<K, INNER>,
     pub(super) locks: VersionTable,
     /// Records per leaf lock, changed under it, modulo 2^64.
@@ -32,6 +31,8 @@ pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER:
     /// Whether a write was cut short by a panic: what stands in a free slot may not be durable.
     pub(super) doubt: AtomicBool,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(super) entry: OpenIndex,
 }
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -114,3 +115,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 }
+
+pmindex_index::impl_index!(FpTree<K, V, M, LEAF: usize, INNER: usize>, "fptree");

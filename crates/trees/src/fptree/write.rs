@@ -2,7 +2,7 @@
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
 use super::access::At;
@@ -79,6 +79,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// block's lines besides. Sometimes a split.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| !present)? {
@@ -115,6 +120,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 2 lines or those of the new block and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| present)? {
@@ -148,6 +158,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// That of the insert or update it turns out to be.
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
@@ -171,6 +186,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// is given back.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
         let Held { leaf, state, slot, guard } = held;

@@ -10,6 +10,9 @@
 //! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
 //! is the only one that the inner nodes know until P3, so nobody sees any of it.
 
+use std::slice::from_ref;
+
+use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value, Words};
 use pmindex_record::{Datum, Probe, Slot, separator_between};
@@ -29,14 +32,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Fills an empty index from strictly ascending records; returns how many.
     ///
-    /// Leaves are filled to the last slot. Operations of other threads wait until it returns, and
-    /// so would operations of `records` on this index: for ever.
+    /// Leaves are filled to the last slot. Operations of other threads wait until it returns.
     ///
     /// # Cost
     /// Every leaf is written once, past the caches; two fences for each group of leaves.
     ///
     /// # Durability
     /// All or nothing, decided by one word at the end.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -58,7 +63,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         mark(&self.pool, root, 1)?; // P1
         discard_records(&self.pool, &head)?; // what was removed is still there
         let mut load = Load::new(self, root, head);
+        let lent = VersionLock::lend(from_ref(self.lock_of(head.offset())));
         load.run(records)?;
+        drop(lent);
         let loaded = load.finish()?;
         drop(guard);
         Ok(loaded)

@@ -1,7 +1,7 @@
 //! Verification of the whole structure, independent of the code that recovers it.
 
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_index::{IndexError, Key, Noted, Shape, Value};
 use pmindex_record::{Probe, RecordBlock, Slot};
 
 use super::inner::Route;
@@ -24,6 +24,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`PmError::Corrupt`] names the first leaf that is wrong.
     pub fn check(&self) -> Result<u64, IndexError> {
+        self.check_inner().noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn check_inner(&self) -> Result<u64, IndexError> {
         let mut records = 0;
         let mut greatest: Option<K> = None;
         let mut leaves = Vec::new();

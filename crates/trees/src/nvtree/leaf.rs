@@ -165,9 +165,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         for i in bits(self.matches(pool.pm(), hint, probe)) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+            if i >= LEAF {
+                continue;
+            }
+            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }
+            Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
         }
         Ok(None)
     }

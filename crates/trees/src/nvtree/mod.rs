@@ -46,7 +46,6 @@ mod recover;
 mod salvage;
 mod shutdown;
 mod split;
-mod traits;
 mod tree;
 mod unlink;
 mod waypoints;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use super::inner::InnerTree;
@@ -53,7 +53,6 @@ use super::leaf::Leaf;
 /// ```
 pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER: usize = 29> {
     pub(super) pool: Arc<Pool<M>>,
-    pub(super) entry: IndexEntry,
     pub(super) inner: InnerTree<K, INNER>,
     pub(super) locks: VersionTable,
     /// Held while the root's link changes; taken before the locks of leaves.
@@ -64,6 +63,8 @@ pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER:
     pub(super) spread: AtomicU64,
     pub(super) report: RecoveryReport,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(super) entry: OpenIndex,
 }
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -158,3 +159,5 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 }
+
+pmindex_index::impl_index!(NvTree<K, V, M, LEAF: usize, INNER: usize>, "nvtree");

@@ -2,7 +2,7 @@
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
@@ -112,6 +112,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// leaf is full, its split or compaction.
     #[inline]
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.insert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| !present)? {
@@ -128,6 +133,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// As [`insert`](Self::insert).
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.update_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| present)? {
@@ -143,6 +153,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.upsert_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
@@ -161,6 +176,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// sometimes 1 line and 1 fence more. A leaf that empties is given back.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
         let Held { leaf, hint, slot, entry, guard } = held;

@@ -14,6 +14,9 @@ use super::separator::{Route, Separator};
 use super::tree::{UNKNOWN, WbTree};
 use super::walk::Node;
 
+/// More fingerprints than this are not all 0 by chance.
+const UNLIKELY: usize = 4;
+
 /// A verification under way.
 struct Check<K> {
     steps: u64,
@@ -28,8 +31,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// Every inner node: valid state and order, separators ascending and within those above, children
     /// one level below. Every leaf: valid state, each live slot once in the order, keys ascending and
-    /// within the separators, fingerprints match, the way down leads each key here. No structural
-    /// change or load under way; records as many as counted, if anybody has.
+    /// within the separators, fingerprints match, the way down leads each key here; one without
+    /// records had some, unless it is the only one. No structural change or load under way; records
+    /// as many as counted, if anybody has.
     ///
     /// # Cost
     /// Reads every node, and every record's block. No flush, no fence.
@@ -64,7 +68,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         check.steps -= 1;
         if node.level() == 0 {
-            return self.check_leaf(&self.leaf(node.offset())?, bounds, check);
+            let leaf = self.leaf(node.offset())?;
+            if node != self.top()? {
+                self.check_written(&leaf)?;
+            }
+            return self.check_leaf(&leaf, bounds, check);
         }
         let inner = self.inner(node.offset())?;
         if !inner.state(self.pm()).is_ordered() {
@@ -100,6 +108,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.check_node(child, (left, right), check)?;
         }
         Ok(())
+    }
+
+    /// A leaf below an inner node was made with records: zeros in its first line are what it became,
+    /// and not a line that was lost, only if it is empty now and the fingerprints of the records
+    /// that its order still names are 0.
+    fn check_written(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+        let pm = self.pm();
+        if leaf.line().iter().any(|word| pm.load_word(word) != 0) {
+            return Ok(());
+        }
+        let order = Order::before(pm, leaf);
+        let gone = order.slots().iter().map(|&i| usize::from(i)).filter(|&i| i < LEAF);
+        let mut lost = order.slots().is_empty();
+        if Slot::<K, V>::HAS_BLOCK {
+            lost |= gone.count() > UNLIKELY; // whose keys are gone, too
+        } else {
+            for i in gone {
+                let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
+                lost |= Probe::<K>::of_stored(&key).fingerprint() != 0;
+            }
+        }
+        if lost { Err(leaf.corrupt("a leaf whose first line is lost")) } else { Ok(()) }
     }
 
     fn check_leaf(

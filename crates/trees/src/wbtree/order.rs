@@ -58,11 +58,22 @@ impl Order {
         if !tail.is_of(state) || tail.count() > LEAF {
             return None;
         }
+        Some(Self::before(pm, leaf))
+    }
+
+    /// The slots that the order on the medium names, of whatever state it is; whatever the bytes are.
+    #[inline(always)]
+    pub(super) fn before<K: Key, V: Value, const LEAF: usize>(
+        pm: &impl Medium,
+        leaf: &Leaf<'_, K, V, LEAF>,
+    ) -> Self {
+        let line = leaf.order_line();
+        let tail = Tail::from_word(pm.load_word(&line[ORDER_WORDS]));
         let mut slots = [0; ORDER_BYTES];
         for (bytes, cell) in slots.as_chunks_mut::<8>().0.iter_mut().zip(line) {
             *bytes = pm.load_word(cell).to_le_bytes();
         }
-        Some(Self { slots, len: tail.count() })
+        Self { slots, len: tail.count().min(ORDER_BYTES) }
     }
 
     /// The live slots in order: from the medium, or sorted if the order there is not valid.

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use pmindex_core::{IndexEntry, Medium, Owner, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Value};
+use pmindex_core::{Medium, OpenIndex, Owner, PmError, Pool};
+use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
 
 use super::image::LeafImage;
 use super::layout::{Child, Geometry, KIND, Root};
@@ -25,27 +25,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("wbtree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
+    /// As what it stands in the directory.
+    pub(super) fn listed() -> Listed<fn() -> String> {
+        Listed { kind: KIND, layout: Geometry::<K, V, LEAF, INNER>::id(), wanted: Self::wanted }
+    }
+
     /// Creates the index `name`. Durable, and empty, when this returns; a crash before leaves none.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
-        }
-        let layout = Geometry::<K, V, LEAF, INNER>::id();
-        let entry = pool.create_index::<Root>(name, KIND, layout, |root| {
+        let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             for word in pmindex_core::words_of(root) {
                 pm.store_word(word, 0);
             }
             pm.flush(root)
         })?;
-        let root = entry.root::<Root>();
-        let created = Self::start(pool, entry);
-        // No room for the first leaf: no index either.
-        if created.is_err() && pool.pm().load(&pool.get(root)?.top) == 0 {
-            pool.drop_index(name)?;
+        let created = Self::start(pool, index);
+        if created.is_err() {
+            // No room for the first leaf: no index either.
+            pool.undo_create_index(name, |index| {
+                let root = pool.get(index.root::<Root>())?;
+                Ok(pool.pm().load(&root.top) == 0)
+            })?;
         }
         created
     }
@@ -60,21 +63,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let Some(entry) = pool.find_index(name)? else {
-            return Err(IndexError::NoSuchIndex { name: name.into() });
-        };
-        if entry.kind != KIND {
-            let found = String::from_utf8_lossy(&entry.kind);
-            let found = found.trim_end_matches(['\0', ' ']).to_owned();
-            return Err(IndexError::WrongType { name: name.into(), found, wanted: Self::wanted() });
-        }
-        if entry.layout != Geometry::<K, V, LEAF, INNER>::id() {
-            return Err(IndexError::WrongLayout { name: name.into(), wanted: Self::wanted() });
-        }
-        Self::start(pool, entry)
+        Self::start(pool, Self::listed().open(pool, name)?)
     }
 
-    fn start(pool: &Arc<Pool<M>>, entry: IndexEntry) -> Result<Self, IndexError> {
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let mut tree = Self {
@@ -93,6 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let root = tree.root()?;
         let new = pool.pm().load(&root.top) == 0;
         if new {
+            pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
             tree.make_first_leaf(root)?;
         }
         let (number, redone) = Self::redo(pool, root)?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
 use pmindex_record::{Datum, Probe};
 
@@ -90,7 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             let found = read(&self.tree);
             if self.lock.validate(pm, version) {
-                return found;
+                return found.noted(&self.tree.pool);
             }
             pm.spin();
         }
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let found = seek(tree);
             // What was read is still so, and stays so: the version becomes the lock.
             if let Some(_guard) = self.lock.try_upgrade(pm, version) {
-                return apply(tree, &found?);
+                return found.map_err(IndexError::from).and_then(|found| apply(tree, &found));
             }
             pm.spin();
         }
@@ -147,6 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             read(tree)
         })
+        .noted(&self.tree.pool)
     }
 }
 
@@ -164,34 +165,42 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
-        let done = self.find_and_write(
-            |tree| tree.seek_to_insert(&probe),
-            |tree, found| tree.insert_found(found, record),
-        )?;
+        let done = self
+            .find_and_write(
+                |tree| tree.seek_to_insert(&probe),
+                |tree, found| tree.insert_found(found, record),
+            )
+            .noted(&self.tree.pool)?;
         done.map_or_else(|| self.write(|tree| tree.do_insert(key, value)), Ok)
+            .noted(&self.tree.pool)
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
-        let done = self.find_and_write(
-            |tree| tree.seek_to_change(&probe),
-            |tree, found| tree.update_found(found, record).map(Some),
-        )?;
+        let done = self
+            .find_and_write(
+                |tree| tree.seek_to_change(&probe),
+                |tree, found| tree.update_found(found, record).map(Some),
+            )
+            .noted(&self.tree.pool)?;
         done.map_or_else(|| self.write(|tree| tree.do_update(key, value)), Ok)
+            .noted(&self.tree.pool)
     }
 
     fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.write(|tree| tree.do_upsert(key, value))
+        self.write(|tree| tree.do_upsert(key, value)).noted(&self.tree.pool)
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
-        let done = self.find_and_write(
-            |tree| tree.seek_to_change(&probe),
-            |tree, found| tree.remove_found(found, &probe).map(Some),
-        )?;
-        done.map_or_else(|| self.write(|tree| tree.do_remove(key)), Ok)
+        let done = self
+            .find_and_write(
+                |tree| tree.seek_to_change(&probe),
+                |tree, found| tree.remove_found(found, &probe).map(Some),
+            )
+            .noted(&self.tree.pool)?;
+        done.map_or_else(|| self.write(|tree| tree.do_remove(key)), Ok).noted(&self.tree.pool)
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
@@ -223,7 +232,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-        self.write(|tree| tree.do_bulk_load(records))
+        let loaded = self.write(|tree| {
+            let _lent = VersionLock::lend(std::slice::from_ref(&self.lock));
+            tree.do_bulk_load(records)
+        });
+        loaded.noted(&self.tree.pool)
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
@@ -231,7 +244,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        self.write(|tree| tree.do_insert_many(records))
+        self.write(|tree| tree.do_insert_many(records)).noted(&self.tree.pool)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
@@ -257,7 +270,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        WbTree::open(pool, name).map(Self::new)
+        WbTree::open(pool, name).map(Self::new).noted(pool)
     }
 
     fn close(self) -> Result<(), IndexError> {

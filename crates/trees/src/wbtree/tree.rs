@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, Word};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool, Word};
 use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
 
 use super::inner::Inner;
@@ -43,7 +43,6 @@ use super::redo::Redo;
 /// ```
 pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
     pub(super) pool: Arc<Pool<M>>,
-    pub(super) entry: IndexEntry,
     /// How many records there are, or [`UNKNOWN`].
     pub(super) count: AtomicU64,
     /// What a write that panicked left in doubt: 0, [`STRUCTURE`], or a leaf.
@@ -51,6 +50,8 @@ pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER:
     pub(super) redo: Redo,
     pub(super) report: RecoveryReport,
     pub(super) types: std::marker::PhantomData<fn() -> (K, V)>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(super) entry: OpenIndex,
 }
 
 /// Nobody has counted.

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::leaf::{Found, Incoming};
@@ -25,7 +25,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// lines and tickets besides. Sometimes a split.
     #[inline]
     pub fn insert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_insert(key, value)
+        self.do_insert(key, value).noted(&self.pool)
     }
 
     /// Replaces a value; `false` (and no change) if the key is missing.
@@ -35,7 +35,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// tickets. Others: 1 fence, 1 line and those of the value of the update before, mostly 1.
     #[inline]
     pub fn update(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_update(key, value)
+        self.do_update(key, value).noted(&self.pool)
     }
 
     /// Adds or replaces; `true` if the key is new.
@@ -44,7 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// That of the insert or update it turns out to be.
     #[inline]
     pub fn upsert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_upsert(key, value)
+        self.do_upsert(key, value).noted(&self.pool)
     }
 
     /// Removes a record and returns its value.
@@ -54,7 +54,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// given back.
     #[inline]
     pub fn remove(&mut self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.do_remove(key)
+        self.do_remove(key).noted(&self.pool)
     }
 
     /// Starts a write: refuses if the pool does, and settles what a panic left in doubt.

@@ -17,6 +17,12 @@ pub struct Counts {
     pub lines: u64,
     /// Lines written with non-temporal stores.
     pub nt_lines: u64,
+    /// Lines flushed that hold nothing stored since they were flushed before: these flushes do nothing.
+    /// Counted by a medium that [watches lines](super::Counting::watch_lines).
+    pub clean: u64,
+    /// Lines flushed again by the same thread, without a fence in between, because a word was stored
+    /// after the first flush: one flush would have done. Counted where `clean` is.
+    pub repeated: u64,
     /// Fences.
     pub fences: u64,
     /// Bytes the medium wrote, in its own access units.
@@ -31,6 +37,8 @@ impl Counts {
             stores: f(self.stores, other.stores),
             lines: f(self.lines, other.lines),
             nt_lines: f(self.nt_lines, other.nt_lines),
+            clean: f(self.clean, other.clean),
+            repeated: f(self.repeated, other.repeated),
             fences: f(self.fences, other.fences),
             media_written: f(self.media_written, other.media_written),
             media_read: f(self.media_read, other.media_read),
@@ -58,6 +66,8 @@ pub(super) struct ThreadCounts {
     stores: AtomicU64,
     lines: AtomicU64,
     nt_lines: AtomicU64,
+    clean: AtomicU64,
+    repeated: AtomicU64,
     fences: AtomicU64,
     media_written: AtomicU64,
     media_read: AtomicU64,
@@ -68,6 +78,8 @@ impl ThreadCounts {
         self.stores.fetch_add(counts.stores, Relaxed);
         self.lines.fetch_add(counts.lines, Relaxed);
         self.nt_lines.fetch_add(counts.nt_lines, Relaxed);
+        self.clean.fetch_add(counts.clean, Relaxed);
+        self.repeated.fetch_add(counts.repeated, Relaxed);
         self.fences.fetch_add(counts.fences, Relaxed);
         self.media_written.fetch_add(counts.media_written, Relaxed);
         self.media_read.fetch_add(counts.media_read, Relaxed);
@@ -77,11 +89,17 @@ impl ThreadCounts {
         self.stores.fetch_add(stores, Relaxed);
     }
 
+    pub(super) fn fences(&self) -> u64 {
+        self.fences.load(Relaxed)
+    }
+
     pub(super) fn snapshot(&self) -> Counts {
         Counts {
             stores: self.stores.load(Relaxed),
             lines: self.lines.load(Relaxed),
             nt_lines: self.nt_lines.load(Relaxed),
+            clean: self.clean.load(Relaxed),
+            repeated: self.repeated.load(Relaxed),
             fences: self.fences.load(Relaxed),
             media_written: self.media_written.load(Relaxed),
             media_read: self.media_read.load(Relaxed),
@@ -108,7 +126,7 @@ impl Registry {
     }
 
     /// Lets `f` at the calling thread's counts.
-    pub(super) fn mine<R>(&self, f: impl FnOnce(&ThreadCounts) -> R) -> R {
+    pub(super) fn mine<R>(&self, f: impl FnOnce(&Arc<ThreadCounts>) -> R) -> R {
         MINE.with_borrow_mut(|mine| {
             if let Some((_, counts)) = mine.iter().find(|(id, _)| *id == self.id) {
                 return f(counts);

@@ -1,6 +1,7 @@
 //! The medium that executes on another one and counts.
 
 use core::cmp::Ordering;
+use core::slice::from_ref;
 use core::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use crate::media::{Durable, Flushed, Mapped, Medium, Rmw};
 
 use super::counts::{Counts, Registry};
 use super::delay::Delay;
+use super::lines::Lines;
 use super::xpline::Buffer;
 
 /// Executes every access on `M` and counts, per thread: words stored, lines flushed, those of them
@@ -36,6 +38,7 @@ pub struct Counting<M = Mapped> {
     registry: Registry,
     buffer: Mutex<Buffer>,
     delay: Option<Delay>,
+    lines: Option<Lines>,
     /// What [`reset`](Self::reset) subtracts.
     zero: Mutex<Counts>,
 }
@@ -49,6 +52,7 @@ impl<M: Medium> Counting<M> {
             registry: Registry::new(),
             buffer: Mutex::default(),
             delay: None,
+            lines: None,
             zero: Mutex::default(),
         }
     }
@@ -57,6 +61,14 @@ impl<M: Medium> Counting<M> {
     #[must_use]
     pub fn with_delay(mut self, per_line: Duration) -> Self {
         self.delay = (!per_line.is_zero()).then(|| Delay::new(per_line));
+        self
+    }
+
+    /// Counts the flushes that do nothing, too: every store then takes a lock. To be called before
+    /// anything is stored.
+    #[must_use]
+    pub fn watch_lines(mut self) -> Self {
+        self.lines = Some(Lines::default());
         self
     }
 
@@ -73,7 +85,7 @@ impl<M: Medium> Counting<M> {
 
     /// What the calling thread did since the medium was made.
     pub fn thread_counts(&self) -> Counts {
-        self.registry.mine(super::counts::ThreadCounts::snapshot)
+        self.registry.mine(|mine| mine.snapshot())
     }
 
     /// Empties the medium's buffer and starts counting anew.
@@ -88,8 +100,11 @@ impl<M: Medium> Counting<M> {
         self.registry.mine(|mine| mine.add(cost));
     }
 
-    fn stored(&self, words: usize) {
-        self.registry.mine(|mine| mine.add_stores(words as u64));
+    fn stored(&self, words: &[PmU64]) {
+        self.registry.mine(|mine| mine.add_stores(words.len() as u64));
+        if let Some(lines) = &self.lines {
+            lines.note_store(words);
+        }
     }
 
     fn flushed(&self, words: &[PmU64], non_temporal: bool) {
@@ -103,7 +118,14 @@ impl<M: Medium> Counting<M> {
         if non_temporal {
             counts.nt_lines = counts.lines;
         }
-        self.registry.mine(|mine| mine.add(counts));
+        self.registry.mine(|mine| {
+            if let Some(watched) = &self.lines {
+                for line in lines_of(words.as_ptr().addr(), size_of_val(words)) {
+                    counts = counts + watched.note_flush(mine, line);
+                }
+            }
+            mine.add(counts);
+        });
         if let Some(delay) = self.delay {
             delay.spin(counts.lines);
         }
@@ -119,20 +141,20 @@ impl<M: Medium> Medium for Counting<M> {
 
     #[track_caller]
     fn store_word(&self, cell: &PmU64, value: u64) {
-        self.stored(1);
+        self.stored(from_ref(cell));
         self.inner.store_word(cell, value);
     }
 
     #[track_caller]
     fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64> {
         let result = self.inner.cas_word(cell, current, new);
-        self.stored(usize::from(result.is_ok()));
+        self.stored(&from_ref(cell)[..usize::from(result.is_ok())]);
         result
     }
 
     #[track_caller]
     fn rmw_word(&self, cell: &PmU64, op: Rmw) -> u64 {
-        self.stored(1);
+        self.stored(from_ref(cell));
         self.inner.rmw_word(cell, op)
     }
 
@@ -183,22 +205,22 @@ impl<M: Medium> Medium for Counting<M> {
 
     #[track_caller]
     fn write_words(&self, dst: &[PmU64], src: &[u64]) {
-        self.stored(dst.len().min(src.len()));
+        self.stored(&dst[..dst.len().min(src.len())]);
         self.inner.write_words(dst, src);
     }
 
     #[track_caller]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
         let count = dst.len().min(src.len());
-        self.stored(count);
+        self.stored(&dst[..count]);
         self.flushed(&dst[..count], true);
         self.inner.stream_words(dst, src)
     }
 
     #[track_caller]
     fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
-        self.stored(1);
-        self.flushed(core::slice::from_ref(cell), true);
+        self.stored(from_ref(cell));
+        self.flushed(from_ref(cell), true);
         self.inner.store_nt_word(cell, value)
     }
 

@@ -3,6 +3,7 @@
 
 mod counts;
 mod delay;
+mod lines;
 mod medium;
 mod xpline;
 

@@ -113,7 +113,7 @@ fn a_file_grows_in_place() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &tiny()).unwrap();
     let entry = add(&pool, "a", 1).unwrap();
-    let block = pool.get(entry.root::<Block>()).unwrap();
+    let block = pool.get(PPtr::<Block>::new(entry.block())).unwrap();
     let old = pool.len();
     let new = pool.grow(1 << 20).unwrap();
     assert_eq!((pool.len(), fs::metadata(place.path()).unwrap().len()), (new, new));
@@ -253,7 +253,7 @@ fn the_allocator_grows_the_file_from_many_threads() {
     pool.kill();
     let pool = Pool::open(place.path(), &opts).unwrap();
     assert_eq!(pool.len(), grown);
-    let root = pool.find_index("cells").unwrap().unwrap().root::<Cells>();
+    let root = pool.open_index("cells").unwrap().unwrap().root::<Cells>();
     for cell in pool.get(root).unwrap() {
         let block = pool.get(pool.pm().load(cell)).unwrap();
         assert_eq!(pool.pm().load(&block[511]), pool.pptr(cell).offset());

@@ -17,7 +17,7 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &tiny()).unwrap();
     let entry = add(&pool, "a", 1).unwrap();
-    let root: PPtr<Block> = entry.root();
+    let root = PPtr::<Block>::new(entry.block());
     let child = fork();
     if child == 0 {
         // Only what needs no lock of the test harness.

@@ -5,6 +5,7 @@ use crate::error::{OpenError, OpenFault, PmError};
 use crate::media::{Medium, Traced};
 use crate::pool::create::Ground;
 use crate::pool::{Pool, PoolOptions};
+use crate::ptr::PPtr;
 use crate::trace::Space;
 
 use super::{Block, add, space, tiny};
@@ -48,7 +49,7 @@ fn indexes_are_found_again_by_name() {
     pool.close().unwrap();
     let pool = open(&space);
     assert_eq!(pool.indexes().unwrap(), [a.clone(), b.clone()]);
-    let block = pool.get(b.root::<Block>()).unwrap();
+    let block = pool.get(PPtr::<Block>::new(b.block())).unwrap();
     assert_eq!(pool.pm().load(&block[0]), 2);
     assert_eq!(pool.find_index("c").unwrap(), None);
     assert!(pool.drop_index("a").unwrap());
@@ -153,11 +154,11 @@ fn growth_keeps_addresses_and_contents_and_survives_reopening() {
     let space = space();
     let pool = create(&space);
     let entry = add(&pool, "a", 5).unwrap();
-    let block = pool.get(entry.root::<Block>()).unwrap();
+    let block = pool.get(PPtr::<Block>::new(entry.block())).unwrap();
     let (old, address) = (pool.len(), words_of(block).as_ptr());
     let new = pool.grow(old + 1).unwrap();
     assert_eq!((new, pool.len()), (old + (32 << 10), new));
-    assert_eq!(words_of(pool.get(entry.root::<Block>()).unwrap()).as_ptr(), address);
+    assert_eq!(words_of(pool.get(PPtr::<Block>::new(entry.block())).unwrap()).as_ptr(), address);
     assert!(pool.words(old, (new - old) as usize / 8).is_ok());
     assert!(pool.words(old, (new - old) as usize / 8 + 1).is_err());
     assert_eq!(pool.grow(old).unwrap(), new, "never shrinks");
@@ -209,4 +210,40 @@ fn a_dirty_shutdown_of_a_pool_in_use_is_refused_unless_accepted() {
     assert!(matches!(refused, Err(OpenFault::DirtyShutdown { recorded: 4, found: 5 })));
     counted(5, &tiny().accept_dirty_shutdown(true)).unwrap().kill();
     counted(5, &tiny()).unwrap().kill();
+}
+
+#[test]
+fn an_index_is_open_once() {
+    let pool = create(&space());
+    let entry = add(&pool, "a", 1).unwrap();
+    add(&pool, "b", 2).unwrap();
+    let open = pool.open_index("a").unwrap().unwrap();
+    assert_eq!((open.root::<Block>().offset(), open.id), (entry.block(), entry.id));
+    let refused = PmError::AlreadyOpen { what: "index \"a\"".into() };
+    assert_eq!(pool.open_index("a").map(drop), Err(refused.clone()));
+    assert_eq!(pool.drop_index("a"), Err(refused.clone()));
+    let undone = pool.undo_create_index("a", |_| panic!("it is somebody else's"));
+    assert_eq!(undone, Ok(false));
+    assert!(pool.open_index("c").unwrap().is_none() && pool.open_index("b").unwrap().is_some());
+
+    // A part has a root of its own, and is open once as well.
+    let part = PPtr::<Block>::new(entry.block() + 64);
+    let claimed = open.part(part).unwrap();
+    assert_eq!(claimed.root::<Block>(), part);
+    let again = PmError::AlreadyOpen { what: "a part of index \"a\"".into() };
+    assert_eq!(open.part(part).map(drop), Err(again));
+    let what = "a log at offset 0x4000".into();
+    let claim = pool.claim_block(0x4000, "a log").unwrap();
+    assert_eq!(pool.claim_block(0x4000, "a log").map(drop), Err(PmError::AlreadyOpen { what }));
+    drop((claimed, claim));
+    drop(pool.claim_block(part.offset(), "a part").unwrap());
+
+    drop(open);
+    assert_eq!(pool.undo_create_index("a", |_| Ok(false)), Ok(false));
+    assert_eq!(pool.undo_create_index("a", |_| Ok(true)), Ok(true));
+    assert!(pool.drop_index("b").unwrap() && pool.indexes().unwrap().is_empty());
+    let created = pool.create_index::<Block>("a", *b"blocks  ", 7, |block| pool.pm().flush(block));
+    assert_eq!(pool.open_index("a").map(drop), Err(refused), "open from its creation on");
+    drop(created.unwrap());
+    assert!(pool.open_index("a").unwrap().is_some());
 }

@@ -30,15 +30,16 @@ fn space() -> Space {
 
 /// Adds an index whose root block holds `value`.
 fn add<M: Medium>(pool: &Pool<M>, name: &str, value: u64) -> Result<IndexEntry, PmError> {
-    pool.create_index::<Block>(name, *b"blocks  ", 7, |block| {
+    let open = pool.create_index::<Block>(name, *b"blocks  ", 7, |block| {
         pool.pm().store(&block[0], value);
         pool.pm().flush(block)
-    })
+    })?;
+    Ok(open.clone())
 }
 
 /// The value [`add`] stored.
 fn value_of<M: Medium>(pool: &Pool<M>, name: &str) -> Option<u64> {
-    let entry = pool.find_index(name).unwrap()?;
+    let entry = pool.open_index(name).unwrap()?;
     Some(pool.pm().load(&pool.get(entry.root::<Block>()).unwrap()[0]))
 }
 

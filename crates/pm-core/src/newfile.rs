@@ -1,0 +1,107 @@
+//! A file that has its name only when it is complete and durable.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::pool::random_u128;
+use crate::sys;
+
+/// A file in the making. Until it is [finished](Self::finish) it has no name (`O_TMPFILE`), so that
+/// neither a crash leaves it behind nor anybody else's file is in its way; where the file system
+/// cannot do that, it has a hidden name that is made of a random number and was never taken before.
+/// Dropping it is the end of it.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    target: PathBuf,
+    /// The name it has until it is finished, if it has one.
+    temporary: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// Starts a file that will be `target`, with these permission bits. `target` may exist.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(target: &Path, mode: u32) -> io::Result<Self> {
+        let (access, mode) = (OFlags::RDWR | OFlags::CLOEXEC, sys::mode(mode));
+        let (fd, temporary) = match sys::create_unnamed(folder_of(target), access, mode) {
+            Ok(fd) => (fd, None),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let name = hidden_name(target)?;
+                // Exclusive: no file is opened that was there, and no link is followed.
+                let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode)?;
+                (fd, Some(name))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { file: fd.into(), target: target.into(), temporary })
+    }
+
+    /// The file, to be written.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes it durable and gives it its name, durably; with `replace`, a file of that name is
+    /// replaced at once.
+    ///
+    /// # Errors
+    /// The system's; without `replace`, `AlreadyExists` if the name is taken.
+    pub fn finish(mut self, replace: bool) -> io::Result<()> {
+        self.file.sync_all()?; // durable before: the name
+        if self.temporary.is_none() {
+            let fd = self.file.try_clone()?.into();
+            match sys::name_unnamed(&fd, &self.target) {
+                Err(Errno::EXIST) if replace => {
+                    let name = hidden_name(&self.target)?;
+                    sys::name_unnamed(&fd, &name)?;
+                    self.temporary = Some(name);
+                }
+                named => named?,
+            }
+        }
+        if let Some(name) = &self.temporary {
+            if replace {
+                rustix::fs::rename(name, &self.target)?;
+            } else {
+                sys::rename_new(name, &self.target)?;
+            }
+            self.temporary = None;
+        }
+        File::open(folder_of(&self.target))?.sync_all()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            let _ = rustix::fs::unlink(name); // never finished; nothing more can be done
+        }
+    }
+}
+
+/// The folder of `path`.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody else has.
+pub(crate) fn hidden_name(path: &Path) -> io::Result<PathBuf> {
+    let Some(name) = path.file_name() else {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "a directory"));
+    };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{:032x}", random_u128()));
+    Ok(path.with_file_name(hidden))
+}

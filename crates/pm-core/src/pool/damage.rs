@@ -1,0 +1,48 @@
+//! Damage: what was found in the pool that no operation of this library leaves there.
+//!
+//! A pool that is found damaged takes no more writes, of whatever index: a write goes by what it
+//! reads, and would make the damage worse. Reads go on. It is noted in DRAM, by whoever returns
+//! [`PmError::Corrupt`] to a user (a racing reader, which has yet to validate what it read, notes
+//! nothing): the next opening has to find it again.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::OnceLock;
+
+use crate::error::PmError;
+use crate::media::Medium;
+
+use super::Pool;
+
+/// What was found, first of all.
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    is_found: AtomicBool,
+    first: OnceLock<(&'static str, u64)>,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Notes damage: from now on a pool that is open for writing takes no writes. Other errors than
+    /// [`PmError::Corrupt`] are none.
+    #[cold]
+    #[inline(never)]
+    pub fn note_damage(&self, error: &PmError) {
+        if let PmError::Corrupt { what, offset } = error {
+            let _ = self.damage.first.set((what, *offset)); // the first one stays
+            self.damage.is_found.store(true, Relaxed);
+        }
+    }
+
+    /// The damage that was found first, as writes report it; `None`: none was found.
+    pub fn damage(&self) -> Option<PmError> {
+        let &(what, offset) = self.damage.first.get()?;
+        Some(PmError::Damaged { what, offset })
+    }
+
+    /// # Errors
+    /// [`PmError::Damaged`], if the pool was found damaged.
+    #[inline(always)]
+    pub(super) fn check_undamaged(&self) -> Result<(), PmError> {
+        if self.damage.is_found.load(Relaxed) { self.damage().map_or(Ok(()), Err) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,83 @@
+//! Locks that are held while a caller's code runs.
+//!
+//! A load holds the locks of an index while it takes records from an iterator, and the iterator may use
+//! the same index: it would wait for its own thread, for ever. So the thread says which locks it
+//! holds, and a wait for one of them is a panic, which ends the load as any panic in the iterator
+//! does. Whoever finds a lock free, and whoever waits for another thread, pays nothing.
+
+use core::cell::RefCell;
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use super::version::VersionLock;
+
+thread_local! {
+    /// Addresses of locks that this thread holds while a caller's code runs.
+    static LENT: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread holds locks while a caller's code runs, until this is dropped: see
+/// [`VersionLock::lend`].
+#[derive(Debug)]
+#[must_use]
+pub struct Lent<'l> {
+    _locks: PhantomData<&'l [VersionLock]>,
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl VersionLock {
+    /// Says that this thread, which holds these locks, runs code of its caller's: until the result is
+    /// dropped, a wait of this thread for one of them is a panic. (The last one to be lent is the first
+    /// to be dropped.)
+    pub fn lend(locks: &[Self]) -> Lent<'_> {
+        let range = locks.as_ptr_range();
+        LENT.with_borrow_mut(|lent| lent.push(range.start.addr()..range.end.addr()));
+        Lent { _locks: PhantomData, _this_thread: PhantomData }
+    }
+
+    /// Before this thread waits.
+    ///
+    /// # Panics
+    /// If it would wait for itself.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_own_wait(&self) {
+        let at = core::ptr::from_ref(self).addr();
+        let own = LENT.with_borrow(|lent| lent.iter().any(|locks| locks.contains(&at)));
+        assert!(!own, "an iterator of records uses the index that they are loaded into");
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        LENT.with_borrow_mut(Vec::pop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::pool::Pool;
+
+    #[test]
+    fn who_would_wait_for_itself_panics() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let pm = pool.pm();
+        let locks = [const { VersionLock::new() }; 3];
+        let guard = locks[1].lock(pm);
+        let lent = VersionLock::lend(&locks[..2]);
+        let waits =
+            |lock: &VersionLock| catch_unwind(AssertUnwindSafe(|| lock.begin_read(pm))).is_err();
+        assert!(waits(&locks[1]) && waits(&locks[1]), "held and lent");
+        assert!(!waits(&locks[0]) && !waits(&locks[2]), "free");
+        std::thread::scope(|scope| {
+            // Another thread waits as ever.
+            let other = scope.spawn(|| locks[1].lock(pm));
+            drop((lent, guard));
+            drop(other.join().unwrap());
+        });
+        assert!(!waits(&locks[1]));
+    }
+}

@@ -1,0 +1,167 @@
+//! [`impl_index!`](crate::impl_index): the traits of an index, from its own methods.
+
+/// Implements [`Index`](crate::Index) and [`PmIndex`](crate::PmIndex) for an index whose own methods
+/// have the names and the signatures of the traits' methods.
+///
+/// A program calls the methods of `FpTree` without importing a trait, and generic code calls them
+/// through [`Index`](crate::Index): the macro writes the second half. It takes the type with its
+/// parameters, each number with its type, and the index's name for tools. Methods that differ from the
+/// traits' defaults follow in braces. The pool of the index, its field `pool`, is told of damage that a
+/// call through the traits ends with ([`Noted`](crate::Noted)).
+///
+/// ```ignore
+/// impl_index!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, "hart");
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_index {
+    (
+        $index:ident<$key:ident, $value:ident, $medium:ident $(, $number:ident: $type:ty)*>,
+        $name:expr $(, { $($more:item)* })?
+    ) => {
+        impl<$key, $value, $medium $(, const $number: $type)*> $crate::Index<$key, $value>
+            for $index<$key, $value, $medium $(, $number)*>
+        where
+            $key: $crate::Key,
+            $value: $crate::Value,
+            $medium: $crate::Medium,
+        {
+            fn get(&self, key: &$key::Ref) -> Result<Option<$value>, $crate::IndexError> {
+                $index::get(self, key)
+            }
+
+            fn contains_key(&self, key: &$key::Ref) -> Result<bool, $crate::IndexError> {
+                $crate::Noted::noted($index::contains_key(self, key), &self.pool)
+            }
+
+            fn insert(
+                &self,
+                key: &$key::Ref,
+                value: &$value::Ref,
+            ) -> Result<bool, $crate::IndexError> {
+                $index::insert(self, key, value)
+            }
+
+            fn update(
+                &self,
+                key: &$key::Ref,
+                value: &$value::Ref,
+            ) -> Result<bool, $crate::IndexError> {
+                $index::update(self, key, value)
+            }
+
+            fn upsert(
+                &self,
+                key: &$key::Ref,
+                value: &$value::Ref,
+            ) -> Result<bool, $crate::IndexError> {
+                $index::upsert(self, key, value)
+            }
+
+            fn remove(&self, key: &$key::Ref) -> Result<Option<$value>, $crate::IndexError> {
+                $index::remove(self, key)
+            }
+
+            fn range_bounds(
+                &self,
+                lower: std::ops::Bound<&$key::Ref>,
+                upper: std::ops::Bound<&$key::Ref>,
+            ) -> $crate::RangeIter<'_, $key, $value> {
+                let owned = <$key as $crate::Storable>::owned;
+                let items = $index::range(self, (lower.map(owned), upper.map(owned)));
+                Box::new(items.map(|item| $crate::Noted::noted(item, &self.pool)))
+            }
+
+            fn scan(
+                &self,
+                from: &$key::Ref,
+                limit: usize,
+                out: &mut Vec<($key, $value)>,
+            ) -> Result<(), $crate::IndexError> {
+                $crate::Noted::noted($index::scan(self, from, limit, out), &self.pool)
+            }
+
+            fn first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $crate::Noted::noted($index::first(self), &self.pool)
+            }
+
+            fn last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $crate::Noted::noted($index::last(self), &self.pool)
+            }
+
+            fn len(&self) -> Result<u64, $crate::IndexError> {
+                $crate::Noted::noted($index::len(self), &self.pool)
+            }
+
+            fn is_empty(&self) -> Result<bool, $crate::IndexError> {
+                $crate::Noted::noted($index::is_empty(self), &self.pool)
+            }
+
+            fn bulk_load(
+                &self,
+                records: &mut dyn Iterator<Item = ($key, $value)>,
+            ) -> Result<u64, $crate::IndexError> {
+                $crate::Noted::noted($index::bulk_load(self, records), &self.pool)
+            }
+
+            fn get_many(
+                &self,
+                keys: &[$key],
+                out: &mut [Option<$value>],
+            ) -> Result<(), $crate::IndexError> {
+                $crate::Noted::noted($index::get_many(self, keys, out), &self.pool)
+            }
+
+            fn insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
+                $crate::Noted::noted($index::insert_many(self, records), &self.pool)
+            }
+
+            fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
+                $crate::Noted::noted($index::stats(self), &self.pool)
+            }
+
+            fn check(&self) -> Result<u64, $crate::IndexError> {
+                $index::check(self)
+            }
+
+            fn recovery_report(&self) -> $crate::RecoveryReport {
+                $index::recovery_report(self)
+            }
+
+            $($($more)*)?
+        }
+
+        impl<$key, $value, $medium $(, const $number: $type)*>
+            $crate::PmIndex<$key, $value, $medium>
+            for $index<$key, $value, $medium $(, $number)*>
+        where
+            $key: $crate::Key,
+            $value: $crate::Value,
+            $medium: $crate::Medium,
+        {
+            const NAME: &'static str = $name;
+
+            fn create(
+                pool: &std::sync::Arc<$crate::Pool<$medium>>,
+                name: &str,
+            ) -> Result<Self, $crate::IndexError> {
+                $index::create(pool, name)
+            }
+
+            fn open(
+                pool: &std::sync::Arc<$crate::Pool<$medium>>,
+                name: &str,
+            ) -> Result<Self, $crate::IndexError> {
+                $crate::Noted::noted($index::open(pool, name), pool)
+            }
+
+            fn close(self) -> Result<(), $crate::IndexError> {
+                $index::close(self)
+            }
+
+            fn blocks(&self) -> Result<Vec<u64>, $crate::IndexError> {
+                $index::blocks(self)
+            }
+        }
+    };
+}

@@ -1,0 +1,230 @@
+//! Damaged pools on a medium that can lose power.
+//!
+//! A word of a pool is damaged; the pool is opened, and if that and a check notice nothing, written to.
+//! Then the power fails: what was not fenced is gone. What was acknowledged after the opening must be
+//! there when the pool is opened again, or opening, checking or writing has answered an error. A medium
+//! that loses nothing, or one without recovery, shows none of it: a number of the file that recovery goes
+//! by (a horizon, a stamp, a generation) does its harm a crash later.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pmindex_core::LINE;
+use pmindex_core::trace::{Event, EventKind, Space};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::crash::{CrashSubject, Fault, Rng};
+
+/// Operations before the damage, and after it.
+const BEFORE: usize = 60;
+const AFTER: usize = 24;
+/// Accesses of an attack; what takes more does not end.
+const STEPS: u64 = 4_000_000;
+
+/// What became of the attacks on a structure.
+#[derive(Clone, Debug, Default)]
+pub struct Attacked {
+    /// Attacks.
+    pub tried: u64,
+    /// Opening, checking, writing or opening again said that something is damaged.
+    pub noticed: u64,
+    /// Something else is in it than without the damage, and nothing noticed: data has no checksum.
+    pub changed: u64,
+    /// Attacks after which acknowledged writes were gone or wrong, panics, and what did not end.
+    pub broken: Vec<String>,
+}
+
+impl fmt::Display for Attacked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tried, noticed, changed, broken } = self;
+        writeln!(f, "{tried} damages: {noticed} noticed, {changed} change what is there")?;
+        broken.iter().try_for_each(|case| writeln!(f, "  BROKEN: {case}"))
+    }
+}
+
+/// How an attack ended.
+enum End {
+    Noticed,
+    Harmless,
+    Changed,
+}
+
+/// Attacks a structure so many times.
+///
+/// # Errors
+/// Whatever goes wrong without any damage.
+pub fn attack<S: CrashSubject>(attacks: u64, seed: u64) -> Result<Attacked, Fault> {
+    let geometry = S::geometry();
+    let space = Space::new(geometry.len, geometry.capacity);
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut ops = |count: usize| -> Vec<S::Op> {
+        let op = S::ops();
+        (0..count)
+            .filter_map(|_| op.new_tree(&mut runner).ok())
+            .map(|tree| tree.current())
+            .collect()
+    };
+    let image = Power::with(&space, || {
+        let subject = S::create(&space)?;
+        ops(BEFORE).iter().try_for_each(|op| subject.apply(op).map(drop))
+    })?;
+    image.restore(&space);
+    let sound = observed::<S>(&space)?.map(|(_, model)| model);
+    let used: Vec<usize> = (0..image.words.len()).filter(|&at| image.words[at] != 0).collect();
+    let mut rng = Rng::new(seed);
+    let mut attacked = Attacked::default();
+    for _ in 0..attacks {
+        let at = used[rng.below(used.len())];
+        let mut damaged = image.clone();
+        let how = damage(&mut damaged.words[at], &mut rng);
+        let ops = ops(AFTER);
+        attacked.tried += 1;
+        let end = catch_unwind(AssertUnwindSafe(|| {
+            attack_once::<S>(&space, &damaged, sound.as_ref(), &ops)
+        }));
+        space.limit_steps(u64::MAX);
+        space.record(false);
+        drop(space.take_trace());
+        let case = |why: &str| format!("word {at} of the image, {how}: {why}");
+        match end {
+            Ok(Ok(End::Noticed)) => attacked.noticed += 1,
+            Ok(Ok(End::Changed)) => attacked.changed += 1,
+            Ok(Ok(End::Harmless)) => {}
+            Ok(Err(Fault(lost))) => attacked.broken.push(case(&lost)),
+            Err(_) => attacked.broken.push(case("a panic, or no end")),
+        }
+    }
+    Ok(attacked)
+}
+
+fn damage(word: &mut u64, rng: &mut Rng) -> String {
+    let before = *word;
+    *word = match rng.below(8) {
+        0 => u64::MAX,
+        1 => 0,
+        2 => before.wrapping_add(1),
+        3 => before.wrapping_sub(1),
+        4 => before ^ 1 << (48 + rng.below(16)), // where numbers do not come to
+        _ => before ^ 1 << rng.below(64),
+    };
+    format!("{before:#x} is {:#x}", *word)
+}
+
+/// `Err`: acknowledged writes are lost.
+fn attack_once<S: CrashSubject>(
+    space: &Space,
+    damaged: &Image,
+    sound: Option<&S::Model>,
+    ops: &[S::Op],
+) -> Result<End, Fault> {
+    damaged.restore(space);
+    space.limit_steps(STEPS);
+    let mut opened = None;
+    let mut model = S::Model::default();
+    let mut is_whole = true;
+    let after = Power::with(space, || {
+        opened = observed::<S>(space).ok().flatten();
+        let Some((subject, found)) = &opened else { return Ok(()) };
+        model = found.clone();
+        for op in ops {
+            let expected = S::model(&mut model, op);
+            // An error, or another answer than what was found there allows: noticed, or at odds with
+            // itself. What this call did is not known.
+            if subject.apply(op).ok() != Some(expected) {
+                is_whole = false;
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    let Some((subject, found)) = opened else { return Ok(End::Noticed) };
+    drop(subject);
+    if !is_whole {
+        return Ok(End::Noticed);
+    }
+    after.restore(space);
+    match observed::<S>(space) {
+        Err(_) | Ok(None) => Ok(End::Noticed),
+        Ok(Some((_, left))) if left != model => Err(Fault::new(format!(
+            "acknowledged {model:?}, but after the power failed there is {left:?}"
+        ))),
+        Ok(Some(_)) if Some(&found) == sound => Ok(End::Harmless),
+        Ok(Some(_)) => Ok(End::Changed),
+    }
+}
+
+/// Opens the structure and looks at all of it.
+fn observed<S: CrashSubject>(space: &Space) -> Result<Option<(S, S::Model)>, Fault> {
+    let Some(subject) = S::open(space)? else { return Ok(None) };
+    let model = subject.observe()?;
+    Ok(Some((subject, model)))
+}
+
+/// What a medium has.
+#[derive(Clone)]
+struct Image {
+    words: Vec<u64>,
+    file_len: u64,
+}
+
+impl Image {
+    fn restore(&self, space: &Space) {
+        space.set_file_len(self.file_len);
+        space.restore(&self.words);
+    }
+}
+
+/// A medium that keeps what was fenced, and nothing else.
+struct Power {
+    kept: Image,
+    /// With what is in the caches.
+    seen: Vec<u64>,
+    /// Flushed by a thread since its last fence.
+    flushed: HashMap<u16, Vec<(usize, u64)>>,
+}
+
+impl Power {
+    /// Runs `body`, then cuts the power: what is left.
+    fn with(space: &Space, body: impl FnOnce() -> Result<(), Fault>) -> Result<Image, Fault> {
+        let words = space.snapshot();
+        let kept = Image { words: words.clone(), file_len: space.file_len() };
+        space.record(true);
+        let done = body();
+        space.record(false);
+        let mut power = Self { kept, seen: words, flushed: HashMap::new() };
+        for event in space.take_trace() {
+            power.follow(&event);
+        }
+        done.map(|()| power.kept)
+    }
+
+    fn follow(&mut self, event: &Event) {
+        let at = event.word as usize;
+        let flushed = self.flushed.entry(event.thread).or_default();
+        if event.kind.writes() {
+            self.seen[at] = event.value;
+        }
+        match event.kind {
+            EventKind::Stream => flushed.push((at, event.value)),
+            EventKind::Flush => {
+                let line = at..(at + LINE / 8).min(self.seen.len());
+                flushed.extend(line.map(|at| (at, self.seen[at])));
+            }
+            EventKind::Fence => {
+                for (at, value) in flushed.drain(..) {
+                    self.kept.words[at] = value;
+                }
+            }
+            EventKind::WriteBack => {
+                let end = usize::try_from(event.value).unwrap_or(usize::MAX).min(self.seen.len());
+                self.kept.words[at..end].copy_from_slice(&self.seen[at..end]);
+            }
+            EventKind::Grow => self.kept.file_len = event.value,
+            EventKind::Store | EventKind::Rmw | EventKind::Bulk | EventKind::Note => {}
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A stretch of a pool becomes random bytes, as when a device fails: what is read then is what was
+//! written, or an error that says so; and a pool that was found damaged takes no writes.
+
+use std::sync::Arc;
+
+use pmindex::core::{PmError, Pool};
+use pmindex::{AnyIndex, Index, IndexError, Key, Value};
+
+use crate::attack::{RECORDS, Target, options, text};
+
+/// What came of lookups of the records of a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Found, with their values.
+    pub found: u32,
+    /// Said to be damaged.
+    pub damaged: u32,
+    /// Said not to be there, or found with another value (values have no checksums).
+    pub wrong: u32,
+}
+
+/// The numbers of a generator that is the same everywhere (splitmix64).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut word = *state;
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Target {
+    /// Makes `words` words from a place in use on random, and looks every record up; then tries to write.
+    /// `None`: the pool or the index did not open.
+    ///
+    /// # Panics
+    /// If a pool that was found damaged takes a write, or a refused write changes what is read.
+    pub fn lose(&self, seed: u64, words: usize) -> Option<Tally> {
+        let (mut image, mut state) = (self.image.clone(), seed);
+        // Beyond the header and the directory, whose checksums others test.
+        let places = &self.used[self.used.partition_point(|at| *at < DIRECTORY_END / 8)..];
+        let from = places[random(&mut state) as usize % places.len()];
+        for word in image.iter_mut().skip(from).take(words) {
+            *word = random(&mut state);
+        }
+        let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let pool = Arc::new(Pool::open_copy(&bytes, &options().grow(false)).ok()?);
+        if self.bytes_as_keys {
+            lookups(&pool, text, |n| text(n * 7))
+        } else {
+            lookups(&pool, |n| n, |n| !n)
+        }
+    }
+}
+
+/// Where the directory ends: 64 entries of 128 bytes behind two pages.
+const DIRECTORY_END: usize = 8192 + 64 * 128;
+
+fn lookups<K: Key, V: Value>(
+    pool: &Arc<Pool>,
+    key: impl Fn(u64) -> K,
+    value: impl Fn(u64) -> V,
+) -> Option<Tally> {
+    let opened = AnyIndex::<K, V>::open(pool, "target");
+    let index = match opened {
+        Ok(index) => index,
+        Err(error) => {
+            let known = !matches!(error, IndexError::Pool(PmError::Corrupt { .. }));
+            assert!(known || pool.damage().is_some(), "{error}, and the pool does not know");
+            return None;
+        }
+    };
+    let keys: Vec<u64> = (0..RECORDS).map(|n| n * 7919 % 8191).collect();
+    let look = || keys.iter().map(|&n| index.get(key(n).borrowed())).collect::<Vec<_>>();
+    let seen = look();
+    let mut tally = Tally::default();
+    for (&n, seen) in keys.iter().zip(&seen) {
+        match seen {
+            Ok(Some(found)) if *found == value(n) => tally.found += 1,
+            Err(_) => tally.damaged += 1,
+            Ok(_) => tally.wrong += 1,
+        }
+    }
+    let checked = index.check();
+    let is_damaged = tally.damaged > 0 || checked.is_err();
+    assert_eq!(pool.damage().is_some(), is_damaged, "{tally:?}, {checked:?}");
+    if is_damaged {
+        refuse(pool, &index, &key, &value);
+        assert!(look() == seen, "a refused write changes what is read");
+    }
+    Some(tally)
+}
+
+fn refuse<K: Key, V: Value>(
+    pool: &Arc<Pool>,
+    index: &AnyIndex<K, V>,
+    key: &impl Fn(u64) -> K,
+    value: &impl Fn(u64) -> V,
+) {
+    let used = pool.used_bytes();
+    let is_refused = |done: Result<bool, IndexError>, what: &str| {
+        let refused = matches!(
+            done,
+            Err(IndexError::Pool(PmError::Damaged { .. } | PmError::Corrupt { .. })) | Ok(false)
+        );
+        assert!(refused, "{what}: {done:?}");
+    };
+    for n in [0, 7919, 20_000] {
+        let (key, value) = (key(n), value(n));
+        is_refused(index.insert(key.borrowed(), value.borrowed()), "insert");
+        is_refused(index.update(key.borrowed(), value.borrowed()), "update");
+        is_refused(index.upsert(key.borrowed(), value.borrowed()), "upsert");
+        is_refused(index.remove(key.borrowed()).map(|removed| removed.is_some()), "remove");
+        let many = index.insert_many(&[(key, value)]);
+        is_refused(many.stopped.map_or(Ok(many.inserted == [true]), Err), "insert_many");
+    }
+    let other = AnyIndex::<u64, u64>::create(pool, "another", index.kind());
+    is_refused(other.map(|_| true), "create");
+    is_refused(pool.drop_index("nothing").map_err(IndexError::from), "drop_index");
+    assert_eq!(pool.used_bytes(), used);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Losses of one target.
+    const LOSSES: u64 = 24;
+
+    #[test]
+    fn what_is_damaged_is_said_to_be_and_takes_no_writes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut opened = 0;
+        for target in Target::all(dir.path()) {
+            let mut sum = Tally::default();
+            for seed in 0..LOSSES {
+                // From a line to a page.
+                let words = 8 << (seed % 7);
+                if let Some(tally) = target.lose(seed, words) {
+                    opened += 1;
+                    sum.found += tally.found;
+                    sum.damaged += tally.damaged;
+                    sum.wrong += tally.wrong;
+                }
+            }
+            println!("{}: {sum:?}", target.name);
+        }
+        assert!(opened > 100, "only {opened} opened");
+    }
+}
