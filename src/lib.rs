@@ -59,6 +59,8 @@ pub use pmindex_core as core;
 pub use pmindex_core::{
     Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
 };
+#[cfg(feature = "derive")]
+pub use pmindex_derive::{Key, Storable};
 #[cfg(feature = "fastfair")]
 pub use pmindex_fastfair::FastFair;
 #[cfg(feature = "hart")]

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use pmindex::{AnyIndex, Batched, Exchange, FpTree, Index, IndexError, Kind, Pool, PoolOptions};
+use pmindex::{
+    AnyIndex, Batched, Exchange, FpTree, Index, IndexError, Kind, Pool, PoolOptions, Storable,
+};
 
 fn pool() -> Arc<Pool> {
     Arc::new(Pool::emulated(16 << 20).expect("memory"))
@@ -112,23 +114,20 @@ fn a_file_is_open_once_whatever_it_is_called() {
 }
 
 /// A value that denies to be itself, as a float that is no number does.
-mod moody {
-    pmindex::storable! {
-        /// Equal to nothing.
-        #[derive(Clone, Copy, Debug)]
-        pub struct Moody { pub number: u64 }
-    }
-    impl PartialEq for Moody {
-        fn eq(&self, _: &Self) -> bool {
-            false
-        }
+#[derive(Clone, Copy, Debug, Storable)]
+struct Moody {
+    number: u64,
+}
+
+impl PartialEq for Moody {
+    fn eq(&self, _: &Self) -> bool {
+        false
     }
 }
 
 /// Values are compared by what is kept of them.
 #[test]
 fn a_value_that_is_not_equal_to_itself_can_be_exchanged() {
-    use moody::Moody;
     let pool = pool();
     let index = FpTree::<u64, Moody>::create(&pool, "numbers").expect("room");
     let batched = Batched::new(&pool, "numbers", index).expect("room");

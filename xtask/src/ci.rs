@@ -33,6 +33,9 @@ const CRASH_LONG: &[&str] =
 /// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a
 /// package alone has other features, so it would all be built again.
 const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
+/// Types of other crates, which are features.
+const TYPES: &[&str] =
+    &["test", "--package", "pmindex-index", "--all-features", "--test", "foreign"];
 /// Persisting through libpmem, where it is installed; the test says so if it is not.
 const LIBPMEM: &[&str] =
     &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
@@ -53,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("tests", run_cargo(TEST, &[])?));
     times.push(("crashes", run_cargo(CRASH, &[])?));
     times.push(("benches", run_cargo(BENCHES, &[])?));
+    times.push(("types", run_cargo(TYPES, &[])?));
     times.push(("libpmem", run_cargo(LIBPMEM, &[])?));
     let started = Instant::now();
     dax_vm::run(&dax_vm::Args::short())?;
@@ -71,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Each index alone: what a program with few features builds.
+/// Each index alone, what a program with few features builds; and what is off by default.
 fn features() -> Result<Duration, String> {
     let started = Instant::now();
     for index in
@@ -81,6 +85,8 @@ fn features() -> Result<Duration, String> {
         let arguments = [&facade[..], &["--features", index, "--", "-D", "warnings"]].concat();
         run_cargo(&arguments, &[])?;
     }
+    let types = ["clippy", "--package", "pmindex-index", "--all-features", "--all-targets"];
+    run_cargo(&[&types[..], &["--", "-D", "warnings"]].concat(), &[])?;
     Ok(started.elapsed())
 }
 

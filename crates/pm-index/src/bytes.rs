@@ -1,64 +1,57 @@
 //! Byte strings: vectors, text, arrays.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::key::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
 
-impl Storable for Vec<u8> {
-    type Ref = [u8];
-    const SHAPE: Shape = Shape::Bytes;
-    fn type_name() -> String {
-        "bytes".into()
-    }
-    fn borrowed(&self) -> &[u8] {
-        self
-    }
-    fn to_words(_: &[u8]) -> Words {
-        unreachable!("a byte string")
-    }
-    fn from_words(_: &[u64]) -> Self {
-        unreachable!("a byte string")
-    }
-    fn to_bytes(value: &[u8]) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value)
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Some(bytes.to_vec())
-    }
-    #[inline]
-    fn from_vec(bytes: Vec<u8>) -> Option<Self> {
-        Some(bytes)
-    }
+/// Implements [`Storable`] for owners of a byte string or text: the borrowed form, the name, its
+/// bytes, the owner of a vector of them.
+macro_rules! byte_string {
+    ($($t:ty, $borrowed:ty, $name:literal, |$v:ident| $to:expr, |$bytes:ident| $from:expr;)*) => { $(
+        impl $crate::key::Storable for $t {
+            type Ref = $borrowed;
+            const SHAPE: $crate::key::Shape = $crate::key::Shape::Bytes;
+            fn type_name() -> String {
+                $name.into()
+            }
+            fn borrowed(&self) -> &$borrowed {
+                self
+            }
+            fn to_words(_: &$borrowed) -> $crate::key::Words {
+                unreachable!("a byte string")
+            }
+            fn from_words(_: &[u64]) -> Self {
+                unreachable!("a byte string")
+            }
+            fn to_bytes($v: &$borrowed) -> std::borrow::Cow<'_, [u8]> {
+                std::borrow::Cow::Borrowed($to)
+            }
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                Self::from_vec(bytes.to_vec())
+            }
+            #[inline]
+            fn from_vec($bytes: Vec<u8>) -> Option<Self> {
+                $from
+            }
+        }
+        impl $crate::key::Key for $t {}
+    )* };
 }
-impl Key for Vec<u8> {}
+#[cfg(feature = "bytes")]
+pub(crate) use byte_string;
 
-impl Storable for String {
-    type Ref = str;
-    const SHAPE: Shape = Shape::Bytes;
-    fn type_name() -> String {
-        "str".into()
-    }
-    fn borrowed(&self) -> &str {
-        self
-    }
-    fn to_words(_: &str) -> Words {
-        unreachable!("a byte string")
-    }
-    fn from_words(_: &[u64]) -> Self {
-        unreachable!("a byte string")
-    }
-    fn to_bytes(value: &str) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value.as_bytes())
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        String::from_utf8(bytes.to_vec()).ok()
-    }
-    #[inline]
-    fn from_vec(bytes: Vec<u8>) -> Option<Self> {
-        String::from_utf8(bytes).ok()
-    }
+byte_string! {
+    Vec<u8>, [u8], "bytes", |v| v, |bytes| Some(bytes);
+    Box<[u8]>, [u8], "bytes", |v| v, |bytes| Some(bytes.into());
+    Arc<[u8]>, [u8], "bytes", |v| v, |bytes| Some(bytes.into());
+    Cow<'static, [u8]>, [u8], "bytes", |v| v, |bytes| Some(bytes.into());
+    String, str, "str", |v| v.as_bytes(), |bytes| String::from_utf8(bytes).ok();
+    Box<str>, str, "str", |v| v.as_bytes(), |bytes| Some(String::from_utf8(bytes).ok()?.into());
+    Arc<str>, str, "str", |v| v.as_bytes(), |bytes| Some(String::from_utf8(bytes).ok()?.into());
+    Cow<'static, str>, str, "str", |v| v.as_bytes(),
+        |bytes| Some(String::from_utf8(bytes).ok()?.into());
 }
-impl Key for String {}
 
 /// In the node up to 32 bytes, a byte string beyond.
 impl<const N: usize> Storable for [u8; N] {

@@ -1,119 +1,102 @@
 //! Numbers, `bool`, `char` and `()`: one or two words.
 
-use std::borrow::Cow;
+use std::num::NonZero;
 
-use crate::key::{Key, Shape, Storable, Words};
+use crate::key::Key;
 
-macro_rules! inline_int {
-    ($($t:ty => |$v:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
-        impl Storable for $t {
+/// Implements [`Storable`] for types that are their own borrowed form: name, count of words, to the
+/// words, and back from them (a slice).
+macro_rules! in_words {
+    ($($t:ty, $name:expr, $count:literal, |$v:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
+        impl $crate::key::Storable for $t {
             type Ref = Self;
-            const SHAPE: Shape = Shape::Inline(1);
+            const SHAPE: $crate::key::Shape = $crate::key::Shape::Inline($count);
             fn type_name() -> String {
-                stringify!($t).into()
+                $name.into()
             }
             #[inline(always)]
             fn borrowed(&self) -> &Self {
                 self
             }
             #[inline(always)]
-            fn to_words(value: &Self) -> Words {
+            fn to_words(value: &Self) -> $crate::key::Words {
                 let $v = *value;
-                [$to, 0, 0, 0]
+                let mut words = $crate::key::Words::default();
+                words[..$count].copy_from_slice(&$to);
+                words
             }
             #[inline(always)]
-            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap,
-                    reason = "the inverse of `to_words`")]
             fn from_words(words: &[u64]) -> Self {
-                let $w = words[0];
+                let $w = words;
                 $from
             }
-            fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
+            fn to_bytes(_: &Self) -> std::borrow::Cow<'_, [u8]> {
                 unreachable!("an inline type")
             }
             fn from_bytes(_: &[u8]) -> Option<Self> {
                 unreachable!("an inline type")
             }
         }
-        impl Key for $t {}
     )* };
 }
+pub(crate) use in_words;
 
-inline_int! {
-    u64 => |v| v, |w| w;
-    u32 => |v| u64::from(v), |w| w as u32;
-    u16 => |v| u64::from(v), |w| w as u16;
-    u8 => |v| u64::from(v), |w| w as u8;
-    bool => |v| u64::from(v), |w| w != 0;
-    char => |v| u64::from(u32::from(v)), |w| {
-        u32::try_from(w).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
-    };
-    i64 => |v| v.cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed();
-    i16 => |v| i64::from(v).cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed() as i16;
-    i8 => |v| i64::from(v).cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed() as i8;
-    i32 => |v| i64::from(v).cast_unsigned() ^ (1 << 63), |w| (w ^ (1 << 63)).cast_signed() as i32;
+/// A signed number so that words order it: the sign bit flipped.
+#[inline(always)]
+pub(crate) const fn signed(number: i64) -> u64 {
+    number.cast_unsigned() ^ (1 << 63)
 }
 
-macro_rules! inline_wide {
-    ($($t:ty, flip $flip:expr;)*) => { $(
-        impl Storable for $t {
-            type Ref = Self;
-            const SHAPE: Shape = Shape::Inline(2);
-            fn type_name() -> String {
-                stringify!($t).into()
-            }
-            #[inline(always)]
-            fn borrowed(&self) -> &Self {
-                self
-            }
-            #[inline(always)]
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss,
-                    reason = "one half, and then the other")]
-            fn to_words(value: &Self) -> Words {
-                let bits = *value as u128 ^ $flip;
-                [(bits >> 64) as u64, bits as u64, 0, 0]
-            }
-            #[inline(always)]
-            #[allow(clippy::cast_possible_wrap, reason = "the inverse of `to_words`")]
-            fn from_words(words: &[u64]) -> Self {
-                let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
-                (bits ^ $flip) as Self
-            }
-            fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
-                unreachable!("an inline type")
-            }
-            fn from_bytes(_: &[u8]) -> Option<Self> {
-                unreachable!("an inline type")
-            }
+/// The number of [`signed`].
+#[inline(always)]
+pub(crate) const fn unsigned(word: u64) -> i64 {
+    (word ^ (1 << 63)).cast_signed()
+}
+
+#[inline(always)]
+const fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
+}
+
+#[inline(always)]
+fn joined(words: &[u64]) -> u128 {
+    u128::from(words[0]) << 64 | u128::from(words[1])
+}
+
+in_words! {
+    u64, "u64", 1, |v| [v], |w| w[0];
+    u32, "u32", 1, |v| [v.into()], |w| w[0] as u32;
+    u16, "u16", 1, |v| [v.into()], |w| w[0] as u16;
+    u8, "u8", 1, |v| [v.into()], |w| w[0] as u8;
+    u128, "u128", 2, |v| halves(v), |w| joined(w);
+    i64, "i64", 1, |v| [signed(v)], |w| unsigned(w[0]);
+    i32, "i32", 1, |v| [signed(v.into())], |w| unsigned(w[0]) as i32;
+    i16, "i16", 1, |v| [signed(v.into())], |w| unsigned(w[0]) as i16;
+    i8, "i8", 1, |v| [signed(v.into())], |w| unsigned(w[0]) as i8;
+    i128, "i128", 2, |v| halves(v.cast_unsigned() ^ (1 << 127)),
+        |w| (joined(w) ^ (1 << 127)).cast_signed();
+    bool, "bool", 1, |v| [v.into()], |w| w[0] != 0;
+    char, "char", 1, |v| [u32::from(v).into()],
+        |w| u32::try_from(w[0]).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+    (), "()", 1, |_v| [0], |_w| ();
+}
+
+macro_rules! keys {
+    ($($t:ty),*) => { $(impl Key for $t {})* };
+}
+
+keys!(u64, u32, u16, u8, u128, i64, i32, i16, i8, i128, bool, char, ());
+
+macro_rules! non_zero {
+    ($count:literal: $($t:ty),*) => { $(
+        in_words! {
+            NonZero<$t>, concat!("NonZero<", stringify!($t), ">"), $count,
+                |v| <$t>::to_words(&v.get())[..$count],
+                |w| NonZero::new(<$t>::from_words(w)).unwrap_or(NonZero::<$t>::MIN);
         }
-        impl Key for $t {}
+        impl Key for NonZero<$t> {}
     )* };
 }
 
-inline_wide! {
-    u128, flip 0;
-    i128, flip 1 << 127;
-}
-
-/// For sets. A node keeps a word all the same.
-impl Storable for () {
-    type Ref = Self;
-    const SHAPE: Shape = Shape::Inline(1);
-    fn type_name() -> String {
-        "()".into()
-    }
-    fn borrowed(&self) -> &Self {
-        self
-    }
-    fn to_words((): &Self) -> Words {
-        Words::default()
-    }
-    fn from_words(_: &[u64]) -> Self {}
-    fn to_bytes((): &Self) -> Cow<'_, [u8]> {
-        unreachable!("an inline type")
-    }
-    fn from_bytes(_: &[u8]) -> Option<Self> {
-        unreachable!("an inline type")
-    }
-}
-impl Key for () {}
+non_zero!(1: u64, u32, u16, u8, i64, i32, i16, i8);
+non_zero!(2: u128, i128);

@@ -25,10 +25,13 @@
 mod bytes;
 mod entry;
 mod error;
+mod float;
+mod foreign;
 mod implement;
 mod index;
 mod inline;
 mod key;
+mod moment;
 mod noted;
 #[doc(hidden)]
 pub mod parts;
@@ -36,6 +39,9 @@ mod tuple;
 
 pub use entry::Listed;
 pub use error::IndexError;
+pub use float::Total;
+#[cfg(feature = "serde")]
+pub use foreign::Postcard;
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,

@@ -1,9 +1,5 @@
-//! What has parts: tuples, and the structs of [`storable!`](crate::storable).
-//!
-//! Parts that are all inline and have at most four words together are kept inline: their words one
-//! after the other. Otherwise the whole is a byte string, each part after the other so that the
-//! bytes compare as the parts do: a word is its 8 bytes, the highest first; a byte string is itself
-//! with each `00` written as `00 FF`, and ends with `00 00`, so that a prefix comes first.
+//! What has parts: tuples, structs and enums. The code that is derived calls this; the encodings are
+//! documented at [`Storable`].
 
 use std::borrow::Cow;
 
@@ -15,19 +11,96 @@ const ZERO: u8 = 0xff;
 /// The shape of parts in a row.
 #[must_use]
 pub const fn shape(parts: &[Shape]) -> Shape {
+    match words(parts) {
+        Some(0) => Shape::Inline(1),
+        Some(words @ 1..=MAX_INLINE_WORDS) => Shape::Inline(words),
+        _ => Shape::Bytes,
+    }
+}
+
+/// The shape of one row of parts out of several, with the number that says which; or
+/// [`Shape::Bytes`] in any case.
+#[must_use]
+pub const fn choice(as_bytes: bool, variants: &[&[Shape]]) -> Shape {
+    let (mut most, mut at) = (0, 0);
+    while at < variants.len() {
+        match words(variants[at]) {
+            Some(words) if words > most => most = words,
+            Some(_) => {}
+            None => return Shape::Bytes,
+        }
+        at += 1;
+    }
+    if as_bytes || 1 + most > MAX_INLINE_WORDS { Shape::Bytes } else { Shape::Inline(1 + most) }
+}
+
+/// The words of parts in a row; `None` if one of them is a byte string.
+const fn words(parts: &[Shape]) -> Option<usize> {
     let (mut words, mut at) = (0, 0);
     while at < parts.len() {
         match parts[at] {
             Shape::Inline(more) => words += more,
-            Shape::Bytes => return Shape::Bytes,
+            Shape::Bytes => return None,
         }
         at += 1;
     }
-    match words {
-        0 => Shape::Inline(1),
-        1..=MAX_INLINE_WORDS => Shape::Inline(words),
-        _ => Shape::Bytes,
-    }
+    Some(words)
+}
+
+/// The name of a struct, which is that of the tuple of its fields.
+#[must_use]
+pub fn struct_name(parts: &[String]) -> String {
+    format!("({})", parts.join(", "))
+}
+
+/// The name of an enum: of its shape, and of the variants with their numbers.
+#[must_use]
+pub fn enum_name(shape: Shape, variants: &[(u16, &str, &[String])]) -> String {
+    let shape = match shape {
+        Shape::Inline(words) => words.to_string(),
+        Shape::Bytes => "bytes".into(),
+    };
+    let variants: Vec<String> = variants
+        .iter()
+        .map(|(number, name, parts)| match parts {
+            [] => format!("{number} {name}"),
+            _ => format!("{number} {name}{}", struct_name(parts)),
+        })
+        .collect();
+    format!("enum[{shape}]{{{}}}", variants.join(", "))
+}
+
+/// Adds the number of a variant.
+#[inline]
+pub fn put_number(number: u16, words: &mut Words, at: &mut usize) {
+    words[*at] = number.into();
+    *at += 1;
+}
+
+/// Takes the number of a variant off the front.
+#[inline]
+#[must_use]
+pub fn take_number(words: &[u64]) -> (u64, &[u64]) {
+    let (first, rest) = words.split_at(1);
+    (first[0], rest)
+}
+
+/// Adds the number of a variant to bytes.
+pub fn put_number_bytes(number: u16, bytes: &mut Vec<u8>) {
+    bytes.extend(number.to_be_bytes());
+}
+
+/// Takes the number of a variant off the front; `None` if there is none.
+#[must_use]
+pub fn take_number_bytes(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u16::from_be_bytes(*number), rest))
+}
+
+/// The value, if all bytes are taken.
+#[inline]
+pub fn whole<T>(rest: &[u8], value: T) -> Option<T> {
+    rest.is_empty().then_some(value)
 }
 
 /// Adds the words of an inline part.
@@ -55,9 +128,9 @@ pub fn put_bytes<T: Storable>(part: &T, bytes: &mut Vec<u8>) {
             }
         }
         Shape::Bytes => {
-            for byte in T::to_bytes(part.borrowed()).iter() {
-                bytes.push(*byte);
-                if *byte == 0 {
+            for piece in T::to_bytes(part.borrowed()).split_inclusive(|byte| *byte == 0) {
+                bytes.extend_from_slice(piece);
+                if piece.ends_with(&[0]) {
                     bytes.push(ZERO);
                 }
             }
@@ -106,85 +179,4 @@ pub fn bytes(fill: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, [u8]> {
     let mut bytes = Vec::with_capacity(64);
     fill(&mut bytes);
     Cow::Owned(bytes)
-}
-
-/// Makes a struct storable: it is kept as the tuple of its fields is, and can be opened as that.
-///
-/// The struct's own derives must have `Clone` and `Debug`; with `PartialEq` it is a
-/// [`Value`](crate::Value). For a key derive `Ord` (which compares field by field, in order, as the
-/// encoding does) and say `impl Key for` it. Fields are any storable types; their order, number and
-/// types are the layout of the index: a struct with another field is another layout.
-///
-/// ```
-/// # use pmindex_index as pmindex;
-/// use pmindex::{Key, Shape, Storable, storable};
-///
-/// storable! {
-///     /// Who ordered when.
-///     #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-///     pub struct Order {
-///         /// A name.
-///         pub customer: String,
-///         /// Seconds since 1970.
-///         pub time: u64,
-///     }
-/// }
-/// impl Key for Order {}
-///
-/// storable! {
-///     #[derive(Clone, Copy, Debug, PartialEq)]
-///     struct Point { x: i32, y: i32 }
-/// }
-///
-/// assert_eq!(Order::SHAPE, Shape::Bytes);
-/// assert_eq!(Point::SHAPE, Shape::Inline(2));
-/// let order = Order { customer: "Ada".into(), time: 7 };
-/// assert_eq!(Order::from_bytes(&Order::to_bytes(&order)), Some(order));
-/// ```
-#[macro_export]
-macro_rules! storable {
-    (
-        $(#[$attribute:meta])*
-        $visibility:vis struct $name:ident {
-            $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $type:ty),+ $(,)?
-        }
-    ) => {
-        $(#[$attribute])*
-        $visibility struct $name {
-            $($(#[$field_attribute])* $field_visibility $field: $type,)+
-        }
-
-        impl $crate::Storable for $name {
-            type Ref = Self;
-            const SHAPE: $crate::Shape =
-                $crate::parts::shape(&[$(<$type as $crate::Storable>::SHAPE),+]);
-            fn type_name() -> ::std::string::String {
-                let parts = [$(<$type as $crate::Storable>::type_name()),+];
-                ::std::format!("({})", parts.join(", "))
-            }
-            fn borrowed(&self) -> &Self {
-                self
-            }
-            fn to_words(value: &Self) -> $crate::Words {
-                let (mut words, mut at) = ($crate::Words::default(), 0);
-                $($crate::parts::put_words(&value.$field, &mut words, &mut at);)+
-                words
-            }
-            fn from_words(words: &[u64]) -> Self {
-                let mut rest = words;
-                // Fields are evaluated in the order in which they are written.
-                Self { $($field: $crate::parts::take_words(&mut rest)),+ }
-            }
-            fn to_bytes(value: &Self) -> ::std::borrow::Cow<'_, [u8]> {
-                $crate::parts::bytes(|bytes| {
-                    $($crate::parts::put_bytes(&value.$field, bytes);)+
-                })
-            }
-            fn from_bytes(bytes: &[u8]) -> ::std::option::Option<Self> {
-                let mut rest = bytes;
-                let value = Self { $($field: $crate::parts::take_bytes(&mut rest)?),+ };
-                rest.is_empty().then_some(value)
-            }
-        }
-    };
 }

@@ -1,66 +1,9 @@
-//! Encodings keep the order of their types, and come back as they were.
+//! Integers, byte strings, tuples.
 
-use std::cmp::Ordering;
-
-use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Storable, Words, storable};
+use pmindex::{Shape, Storable};
 use proptest::prelude::*;
 
-/// How an index compares.
-fn encoded_cmp<K: Key>(a: &K, b: &K) -> Ordering {
-    match K::SHAPE {
-        Shape::Inline(words) => {
-            K::to_words(a.borrowed())[..words].cmp(&K::to_words(b.borrowed())[..words])
-        }
-        Shape::Bytes => K::to_bytes(a.borrowed()).cmp(&K::to_bytes(b.borrowed())),
-    }
-}
-
-fn holds<K: Key>(a: &K, b: &K) -> Result<(), TestCaseError> {
-    prop_assert_eq!(encoded_cmp(a, b), a.cmp(b), "{:?} against {:?}", a, b);
-    prop_assert_eq!(encoded_cmp(a, a), Ordering::Equal);
-    for value in [a, b] {
-        prop_assert_eq!(&K::owned(value.borrowed()), value);
-        if let Shape::Inline(words) = K::SHAPE {
-            prop_assert!((1..=MAX_INLINE_WORDS).contains(&words));
-            let unused = &K::to_words(value.borrowed())[words..];
-            prop_assert!(unused.iter().all(|&word| word == 0), "{:?} uses more words", value);
-        } else {
-            let bytes = K::to_bytes(value.borrowed()).into_owned();
-            prop_assert_eq!(K::from_vec(bytes), Some(value.clone()));
-        }
-    }
-    Ok(())
-}
-
-/// Every pattern of words gives a value, and that value is stable.
-fn total<K: Key>(words: &Words) -> Result<(), TestCaseError> {
-    let value = K::from_words(&words[..K::SHAPE.words()]);
-    prop_assert_eq!(K::owned(value.borrowed()), value);
-    Ok(())
-}
-
-macro_rules! encodings {
-    ($($name:ident: $t:ty = $values:expr, least $least:expr, greatest $greatest:expr;)*) => {
-        proptest! {
-            #![proptest_config(ProptestConfig {
-                cases: 500, failure_persistence: None, ..ProptestConfig::default()
-            })]
-            $(
-                #[test]
-                fn $name(a in $values, b in $values, words in any::<Words>()) {
-                    let (least, greatest): ($t, $t) = ($least, $greatest);
-                    for (a, b) in [(&a, &b), (&least, &a), (&a, &greatest), (&least, &greatest)] {
-                        holds::<$t>(a, b)?;
-                        holds::<$t>(b, a)?;
-                    }
-                    if !<$t as Storable>::SHAPE.is_bytes() {
-                        total::<$t>(&words)?;
-                    }
-                }
-            )*
-        }
-    };
-}
+use crate::kit::{encodings, holds};
 
 /// Neighbours and far numbers alike.
 macro_rules! number {
@@ -73,28 +16,6 @@ macro_rules! number {
 fn zeros() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(0xff), any::<u8>()], 0..5)
 }
-
-storable! {
-    /// A struct with a byte string in it.
-    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    struct Visit {
-        day: i16,
-        page: String,
-        count: u64,
-    }
-}
-impl Key for Visit {}
-
-fn visits() -> impl Strategy<Value = Visit> {
-    (-1..2i16, "[\\x00a]{0,3}", 0..3u64).prop_map(|(day, page, count)| Visit { day, page, count })
-}
-
-storable! {
-    /// A struct of words.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    struct Place { row: i32, column: i32 }
-}
-impl Key for Place {}
 
 encodings! {
     orders_u8: u8 = number!(u8), least u8::MIN, greatest u8::MAX;
@@ -138,11 +59,6 @@ encodings! {
         greatest ((char::MAX.to_string(), char::MAX.to_string()), 255);
     orders_wide_tuples: (u128, i128, u8) = (0..3u128, -1..2i128, any::<u8>()),
         least (0, i128::MIN, 0), greatest (u128::MAX, i128::MAX, u8::MAX);
-    orders_structs: Visit = visits(), least Visit { day: i16::MIN, page: String::new(), count: 0 },
-        greatest Visit { day: i16::MAX, page: char::MAX.to_string(), count: u64::MAX };
-    orders_inline_structs: Place = (-2..3i32, -2..3i32).prop_map(|(row, column)| Place {
-        row, column }), least Place { row: i32::MIN, column: i32::MIN },
-        greatest Place { row: i32::MAX, column: i32::MAX };
     orders_bytes: Vec<u8> = proptest::collection::vec(prop_oneof![0..2u8, any::<u8>()], 0..12),
         least vec![], greatest vec![0xff; 4096];
     orders_text: String = "\\PC{0,6}", least String::new(), greatest char::MAX.to_string();
@@ -200,17 +116,6 @@ fn names_tell_encodings_apart() {
     ];
     let distinct: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len(), "{names:?}");
-}
-
-#[test]
-fn structs_are_kept_as_tuples() {
-    assert_eq!(Place::SHAPE, Shape::Inline(2));
-    assert_eq!(Place::type_name(), <(i32, i32)>::type_name());
-    let place = Place { row: -1, column: 7 };
-    assert_eq!(Place::to_words(&place), <(i32, i32)>::to_words(&(-1, 7)));
-    let visit = Visit { day: 3, page: "a\0b".into(), count: 9 };
-    let tuple = (3, "a\0b".to_owned(), 9);
-    assert_eq!(Visit::to_bytes(&visit), <(i16, String, u64)>::to_bytes(&tuple));
 }
 
 #[test]
