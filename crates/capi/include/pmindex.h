@@ -288,7 +288,9 @@ pmindex_status pmindex_upsert(const pmindex_index *index,
 // Removes a record, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
 // value (may be null) gets the value that was removed. If it does not fit, the record stays, len of
 // the buffer says how much there is, and the function returns PMINDEX_STATUS_TOO_SMALL.
-pmindex_status pmindex_remove(const pmindex_index *index, pmindex_bytes key, pmindex_buffer *value);
+pmindex_status pmindex_remove(const pmindex_index *index,
+                              pmindex_bytes key,
+                              pmindex_buffer *value);
 
 // Hands the records of a range (null: all) to visit, in order. Each was present and durable at
 // some moment of the scan. visited (may be null) becomes how many there were.
