@@ -93,6 +93,9 @@ pub unsafe trait PmType: Sized + Send + Sync + 'static {
     /// it may never have been written.
     #[doc(hidden)]
     const WORDS: usize;
+    /// Whether they are its first bytes: no padding lies between them.
+    #[doc(hidden)]
+    const TOGETHER: bool = true;
 }
 
 // SAFETY: a cell is one atomic word, valid for every bit pattern.
@@ -105,16 +108,17 @@ unsafe impl<W: Word + 'static> PmType for PmCell<W> {
 unsafe impl<T: PmType, const N: usize> PmType for [T; N] {
     const CHECKED: () = T::CHECKED;
     const WORDS: usize = T::WORDS * N;
+    const TOGETHER: bool = size_of::<T>() == 8 * T::WORDS;
 }
 
-/// The words a value consists of. A type with padding does not compile here: declare the padding as
-/// words.
+/// The words a value consists of, without padding at its end. A type with padding between its words
+/// does not compile here: declare it as words.
 #[inline(always)]
 pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
     const { T::CHECKED };
-    const { assert!(size_of::<T>() == 8 * T::WORDS, "padding: declare it as reserved words") };
-    // SAFETY: `T: PmType` consists of `T::WORDS` words and, as was just checked, of nothing else, so
-    // its memory is as many valid cells.
+    const { assert!(T::TOGETHER, "padding between words: declare it as reserved words") };
+    // SAFETY: the first bytes of `T: PmType` are its `T::WORDS` words, as was just checked, so they are
+    // as many valid cells.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), T::WORDS) }
 }
 

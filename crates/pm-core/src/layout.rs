@@ -53,8 +53,9 @@
 ///
 /// * `#[align(A)]` is the alignment, `size S` (optional, not for generic structs) the size. A struct
 ///   with a declared size has no padding, not even at its end: reserved words are fields.
-///   Without one it may have some at its end; then its words are reached by their fields alone, for it
-///   does not compile to flush it whole, or to ask for its words.
+///   Without one it may have some at its end, which is no word of it. A struct that contains such a
+///   struct, or an array of them, has padding between its words: to flush it whole, or to ask for its
+///   words, does not compile.
 /// * The alignment of what is found by a pointer is 4096 at most: that of a pool's first byte.
 /// * `@ O` (optional) behind a field's name is its offset. Without it the field still follows the
 ///   one before it directly: padding between fields does not compile.
@@ -165,6 +166,9 @@ macro_rules! pm_struct {
                 let _ = end;
             };
             const WORDS: usize = 0 $(+ <$fty as $crate::PmType>::WORDS)*;
+            const TOGETHER: bool = true $(
+                && $crate::private::size_of::<$fty>() == 8 * <$fty as $crate::PmType>::WORDS
+            )*;
         }
     };
 }

@@ -316,6 +316,28 @@ fn a_lock_may_be_written_as_the_word_it_is() {
     }
 }
 
+pm_struct! {
+    /// Seven eighths of it are padding.
+    #[align(64)]
+    struct Padded { lock: VersionLock }
+
+    /// More padding than a line.
+    #[align(256)]
+    struct Sparse { lock: VersionLock, other: VersionLock }
+}
+
+#[test]
+fn padding_of_what_was_built_on_the_stack_is_no_word() {
+    let padded = Padded { lock: VersionLock::new() };
+    let sparse = Sparse { lock: VersionLock::new(), other: VersionLock::new() };
+    assert_eq!((words_of(&padded).len(), words_of(&sparse).len()), (1, 2));
+    let pool = Pool::emulated(1 << 20).expect("memory");
+    let flushed = pool.pm().flush(&padded).and(pool.pm().flush(&sparse));
+    pool.pm().fence(flushed).expect("no disk");
+    let words = words_of(&padded).iter().chain(words_of(&sparse));
+    assert!(words.map(|cell| pool.pm().load(cell)).all(|word| word == 0));
+}
+
 /// Bytes that are no pool, and a pool's bytes cut anywhere.
 #[test]
 fn copies_of_anything_open_or_are_refused() {

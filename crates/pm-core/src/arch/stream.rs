@@ -53,7 +53,7 @@ fn flush_lines(instruction: FlushInstruction, words: &[PmU64]) {
 pub(crate) fn flush<T: PmType>(instruction: FlushInstruction, target: &T) {
     let words = words_of(target);
     if size_of::<T>() <= 2 * LINE && align_of::<T>().is_multiple_of(LINE) {
-        for offset in (0..size_of::<T>()).step_by(LINE) {
+        for offset in (0..size_of_val(words)).step_by(LINE) {
             flush_line(instruction, words, words.as_ptr().addr() + offset);
         }
     } else {

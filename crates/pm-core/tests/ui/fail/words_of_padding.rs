@@ -14,9 +14,9 @@ pm_struct! {
 }
 
 fn main() {
-    let padded = Padded { lock: VersionLock::new() };
-    let _ = words_of(&padded.lock); // has none
-    let _ = Mapped::dram().load(&words_of(&padded)[1]);
-    let outer = Outer { inner: [padded, Padded { lock: VersionLock::new() }] };
+    let padded = || Padded { lock: VersionLock::new() };
+    let _ = words_of(&padded()); // its lock
+    let _ = words_of(&[padded(), padded()]);
+    let outer = Outer { inner: [padded(), padded()] };
     let _ = Mapped::dram().flush(&outer);
 }
