@@ -28,7 +28,7 @@
 //! | indexes for any number of threads | [`FpTree`], [`SpTree`], [`BufferedSpTree`], [`Hart`], [`NvTree`], [`FastFair`], [`BzTree`], [`SharedWbTree`] |
 //! | one whose writers take turns by `&mut` | [`WbTree`] |
 //! | what each of them can do; code for any of them | [`Index`], [`PmIndex`], [`AnyIndex`], [`Kind`] |
-//! | keys and values of your own | [`Storable`], [`Key`], [`Value`], [`storable!`] |
+//! | keys and values of your own | [`Storable`], [`Key`], [`Value`], `#[derive(Storable)]` (feature `derive`) |
 //! | several records at once, compare-and-swap | [`Batched`], [`WriteBatch`], [`Exchange`] |
 //! | a copy of a pool in use | [`Backup`] |
 //! | a look at a pool that another process has | [`Pool::peek`] |

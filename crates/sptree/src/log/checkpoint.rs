@@ -299,7 +299,7 @@ impl<M: Medium> Log<M> {
     #[inline]
     #[must_use]
     pub fn is_checkpoint_due(&self) -> bool {
-        let ended = self.ended.load(Relaxed) / u64::from(usual_lines(self.pool.len()));
+        let ended = self.ended.load(Relaxed) / u64::from(usual_lines(&self.pool));
         let made = self.segments.made().saturating_add(ended as u32);
         made >= INTERVAL && self.due(made)
     }
