@@ -134,10 +134,9 @@ struct Open<K, V> {
     keys: Option<KeyLocks>,
 }
 
-impl<K: FromC, V: FromC> Open<K, V> {
-    fn new(index: AnyIndex<K, V>) -> Box<Self> {
-        Box::new(Self { index, keys: V::SHAPE.is_bytes().then(KeyLocks::default) })
-    }
+/// Forgets the types of an index.
+fn erase<K: FromC, V: FromC>(index: AnyIndex<K, V>) -> Box<dyn Erased> {
+    Box::new(Open { index, keys: V::SHAPE.is_bytes().then(KeyLocks::default) })
 }
 
 impl<K: FromC, V: FromC> Erased for Open<K, V> {
@@ -270,11 +269,11 @@ pub(crate) fn create(
     types: (Type, Type),
 ) -> Result<Box<dyn Erased>, Fault> {
     Ok(match types {
-        (Type::U64, Type::U64) => Open::new(AnyIndex::<u64, u64>::create(pool, name, kind)?),
-        (Type::U64, Type::Bytes) => Open::new(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
-        (Type::Bytes, Type::U64) => Open::new(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
+        (Type::U64, Type::U64) => erase(AnyIndex::<u64, u64>::create(pool, name, kind)?),
+        (Type::U64, Type::Bytes) => erase(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
+        (Type::Bytes, Type::U64) => erase(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
         (Type::Bytes, Type::Bytes) => {
-            Open::new(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
+            erase(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
         }
     })
 }
@@ -285,7 +284,7 @@ pub(crate) fn open(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Erased>, Faul
         pool: &Arc<Pool>,
         name: &str,
     ) -> Result<Box<dyn Erased>, IndexError> {
-        Ok(Open::new(AnyIndex::<K, V>::open(pool, name)?))
+        Ok(erase(AnyIndex::<K, V>::open(pool, name)?))
     }
     let openers = [
         as_types::<u64, u64>,

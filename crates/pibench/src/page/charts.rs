@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn no_label_is_cut_off() {
-        // 7 pixels a letter: as wide as letters of 11 pixels are.
-        let wide = |text: &str| 7.0 * text.len() as f64 * 0.95;
+        // Letters of 11 pixels are narrower than this.
+        let wide = |text: &str| f64::from(text.len() as u32) * 6.6;
         for label in ["a", "sptree-buffered", "sptree-buffered x2+1"] {
             let bar = Bar {
                 index: label.into(),
