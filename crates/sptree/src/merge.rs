@@ -116,7 +116,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn merge_bnodes(
         &self,
         pair: &Pair<'_, K, V, LEAF>,
-        over: ChainOver,
+        _over: ChainOver,
         went: &mut Went,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
@@ -125,7 +125,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         // P1: the records and the tickets.
         let (taken, copied) = self.copy_records(pair, went)?;
         let owner = left.owner_of_next(right.offset());
-        let ChainOver { .. } = over;
         op.free(BnodePtr::new(right.offset()), owner)?;
         if K::SHAPE.is_bytes() {
             op.free(BnodePtr::new(pm.load_word(&right.low_cells()[0])), owner)?;

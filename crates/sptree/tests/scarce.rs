@@ -159,10 +159,10 @@ fn fill(tree: &Large) -> Vec<u64> {
 
 #[test]
 fn on_a_full_device_removing_works_also_after_a_kill() {
-    let options = PoolOptions::new().size(2 << 20).zone_bytes(64 << 10).max_size(64 << 20);
+    let options = PoolOptions::new().size(2 << 20).zone_bytes(256 << 10).max_size(8 << 20);
     let bytes = options.created_size().expect("a size") as usize;
     // The file could grow, but the device has no room for it.
-    let space = Space::new(bytes, 64 << 20);
+    let space = Space::new(bytes, 8 << 20);
     space.set_device_full(true);
     let mut pool = Arc::new(Pool::create_traced(&space, &options).expect("room"));
     let mut tree = Large::create(&pool, "t").expect("room");
@@ -175,7 +175,8 @@ fn on_a_full_device_removing_works_also_after_a_kill() {
             tree = Large::open(&pool, "t").expect("intact");
         }
         let (mut refused, mut first) = (0, None);
-        for key in &keys {
+        for key in keys.iter().rev() {
+            // The newest first: those are in the buffers, and their removal is an entry of the log.
             match tree.remove(key) {
                 Ok(value) => assert_eq!(value, Some(*key)),
                 Err(error) => {

@@ -115,7 +115,7 @@ fn threads_share_one_slot_and_who_waits_for_it_lets_the_others_run() {
     let work = |_| {
         for _ in 0..3 {
             let mut op = pool.op().unwrap();
-            drop(op.reserve_bytes(64, 8).unwrap());
+            let _block = op.reserve_bytes(64, 8).unwrap();
         }
     };
     for seed in 0..40 {

@@ -24,6 +24,7 @@ pub(crate) enum Written {
 
 /// That a Bnode's chain is over: a new Bnode at its offset begins behind it. What frees a Bnode takes
 /// this, since the block can be another's as soon as the operation that freed it has ended.
+#[derive(Clone, Copy)]
 #[must_use]
 pub(crate) struct ChainOver(());
 

@@ -259,8 +259,8 @@ impl Segments {
             let mut lines: Vec<u16> = freed.iter().map(|known| known.index / PER_LINE).collect();
             lines.sort_unstable();
             lines.dedup();
-            let line = |line: &u16| &table[usize::from(line * PER_LINE)][BLOCK];
-            let flushed = lines.iter().fold(sealed, |all, at| all.and(pm.flush(line(at))));
+            let first_of = |at: &u16| &table[usize::from(at * PER_LINE)][BLOCK];
+            let flushed = lines.iter().fold(sealed, |all, at| all.and(pm.flush(first_of(at))));
             let durable = pm.fence(flushed)?; // DUR
             op.finish(durable);
             for known in dead {
