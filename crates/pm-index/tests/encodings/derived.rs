@@ -72,7 +72,7 @@ pub(crate) enum Contact {
     Mail(String) = 7,
     Phone { country: u16, number: NonZero<u64> } = 2,
     Post(String, Option<Vec<u8>>, i8),
-    None = 500,
+    None = 256,
 }
 
 /// Bytes although it would fit into words.
