@@ -47,11 +47,15 @@ impl Campaign {
     fn configs<S: CrashSubject>(&self) -> Vec<Config> {
         let share =
             |percent: u64| Config::new().seed(self.seed).states(self.states * percent / 100);
+        let barriers = if S::marks_order() { 10 } else { 0 };
         let mut configs = vec![
-            share(if S::concurrent() { 40 } else { 75 }),
+            share(if S::concurrent() { 40 } else { 75 } - barriers),
             share(12).persistency(Persistency::Eadr),
             share(13).persistency(Persistency::Pages),
         ];
+        if barriers > 0 {
+            configs.push(share(barriers).persistency(Persistency::Barriers));
+        }
         if S::concurrent() {
             configs.push(share(25).threads(2));
             configs.push(share(10).threads(3));

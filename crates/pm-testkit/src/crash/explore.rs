@@ -383,6 +383,7 @@ impl<S: CrashSubject> Explorer<S> {
         }
         match event.map(|e| e.kind) {
             None | Some(EventKind::Note | EventKind::Grow | EventKind::WriteBack) => true,
+            Some(EventKind::InOrder) => false,
             Some(EventKind::Fence | EventKind::Flush) => {
                 let thin = if in_creation { 3 } else { walk.thin };
                 thin == 1 || self.rng.one_in(thin)
