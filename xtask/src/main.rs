@@ -51,7 +51,7 @@ enum Command {
     Paper(evidence::PaperArgs),
     /// Measures the allocator beside PMDK's, if that is installed
     Peers(peers::Args),
-    /// Runs pm-core's attacks under AddressSanitizer and Miri, as far as nightly Rust has them
+    /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
     Sanitize,
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),

@@ -1,6 +1,6 @@
 //! `cargo xtask sanitize`: pm-core's tests where the compiler or an interpreter watches every access.
 //!
-//! * **AddressSanitizer**, with a nightly compiler: the attacks on the public surface, and the tests of
+//! * **`AddressSanitizer`**, with a nightly compiler: the attacks on the public surface, and the tests of
 //!   what maps and resolves memory.
 //! * **Miri**, where the nightly toolchain has it: the parts that need neither a mapping nor an
 //!   instruction of one CPU, interpreted for a CPU of which nothing is known but Rust's own words.

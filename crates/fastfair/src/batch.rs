@@ -314,9 +314,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 while let Some(&(word, value)) = staged.stores.get(*at)
                     && word / LINE_WORDS == line
                 {
-                    if cfg!(not(target_arch = "x86_64")) {
-                        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-                    }
+                    pm.in_order();
                     pm.store_word(&staged.leaf.words()[word], value);
                     *at += 1;
                 }

@@ -135,12 +135,12 @@ impl<'p, M: Medium> InOrder<'p, M> {
     pub(crate) fn store(&mut self, at: usize, word: u64) {
         let line = at / LINE_WORDS;
         if let Some(last) = self.line {
-            if last != line {
+            if last == line {
+                self.pm.in_order();
+            } else {
                 // durable before: a store to another line
                 let flushed = self.pm.flush_words(line_of(self.words, last));
                 self.lost = self.pm.fence(flushed).err().or(self.lost.take());
-            } else if cfg!(not(target_arch = "x86_64")) {
-                std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
             }
         }
         self.line = Some(line);

@@ -264,10 +264,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[track_caller]
     pub(crate) fn change_bits(&self, slot: SlotRef, change: Rmw) -> Result<(), PmError> {
         let cell = self.line_cell(slot)?;
-        if cfg!(not(target_arch = "x86_64")) {
-            // Elsewhere it takes a barrier for the records before it to persist before it.
-            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        }
+        self.pm().in_order(); // the records on the line persist before it
         self.pm().rmw_word(cell, change);
         Ok(())
     }

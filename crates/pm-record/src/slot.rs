@@ -127,6 +127,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         let words = &mut words[..Self::WORDS];
         Self::encode(words, probe, datum);
         for (cell, &word) in slot.iter().zip(&*words).rev() {
+            pm.in_order();
             pm.store_word(cell, word);
         }
         pm.flush_words(slot)

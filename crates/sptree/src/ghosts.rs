@@ -12,7 +12,7 @@ use pmindex_index::{Key, Value};
 use pmindex_record::{Probe, Route, Slot};
 
 use crate::layout::{Next, Taken, bits};
-use crate::leaf::{Bnode, in_order};
+use crate::leaf::Bnode;
 use crate::low::Low;
 use crate::tree::SpTree;
 
@@ -43,7 +43,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         bnode.put_taken(pm, kept);
-        in_order();
+        pm.in_order();
         bnode.put_next(pm, Next::to(next.offset()));
         let cleared = bnode.flush_header(pm);
         pm.fence(cleared)?;

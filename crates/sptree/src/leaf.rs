@@ -283,7 +283,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     pub(crate) fn put_taken(&self, pm: &impl Medium, taken: Taken) {
         if pm.load_word(self.pending_cell()) != 0 {
             pm.store_word(self.pending_cell(), Pending::NONE.into_word(0));
-            in_order();
+            pm.in_order();
         }
         pm.store_word(self.bitmap_cell(), taken.into_word());
     }
@@ -315,9 +315,9 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     #[track_caller]
     pub(crate) fn relink(&self, pm: &impl Medium, via: Next, taken: Taken, next: Next) {
         self.put_next(pm, via.with_ghosts());
-        in_order();
+        pm.in_order();
         self.put_taken(pm, taken);
-        in_order();
+        pm.in_order();
         self.put_next(pm, next);
     }
 
@@ -369,7 +369,7 @@ impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
             let written = Slot::<K, V>::write_key_last(pm, slot, record.probe, record.datum);
             let tagged = self.write_tag(pm, i, tag_of(record.probe));
             pm.store_word(self.pending_cell(), pending.into_word(0));
-            in_order();
+            pm.in_order();
             pm.store_word(self.bitmap_cell(), taken.with(i).into_word());
             let committed = self.flush_header(pm);
             pm.fence(written.and(tagged).and(committed))?; // DUR
@@ -492,14 +492,6 @@ impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
         // P2: the bit.
         self.put_taken(pm, taken.without(i));
         finish(pool, op, || self.flush_header(pm)) // DUR
-    }
-}
-
-/// Between two stores to one line: elsewhere than on x86-64, that they persist in order takes this.
-#[inline(always)]
-pub(crate) fn in_order() {
-    if cfg!(not(target_arch = "x86_64")) {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
     }
 }
 

@@ -23,7 +23,7 @@ use pmindex_record::{OwnedRoute, Route, Slot};
 
 use crate::buffer::ChainOver;
 use crate::layout::{BnodePtr, Next, Taken, bits};
-use crate::leaf::{Bnode, finish, in_order};
+use crate::leaf::{Bnode, finish};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
@@ -234,7 +234,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if next.offset() == right.offset() {
             // Copies of its records may be here already, which are ghosts.
             left.put_taken(pm, *kept);
-            in_order();
+            pm.in_order();
             left.put_next(pm, Next::to(next.offset()));
             self.tree.backup.note::<K>(pm, &self.low.route::<K>(), right.offset());
         } else {

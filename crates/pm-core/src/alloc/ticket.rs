@@ -104,10 +104,12 @@ impl Condition {
 
 /// Writes a ticket.
 pub(super) fn write<M: Medium>(pm: &M, cells: &[PmU64], subject: Subject, condition: Condition) {
+    pm.in_order(); // durable before: that the ticket which stood here is void, on the same line
     pm.store(&cells[1], condition.word);
     pm.store(&cells[2], condition.mask);
     pm.store(&cells[3], condition.expect);
-    pm.store(&cells[0], subject.encode()); // durable after the words before it: same line
+    pm.in_order(); // durable before: the word that makes the ticket count, on the same line
+    pm.store(&cells[0], subject.encode());
 }
 
 /// Reads a ticket; `Ok(None)` if there is none.

@@ -79,6 +79,20 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost>;
 
+    /// Between two stores of this thread to one line: the first persists before the second. Between
+    /// stores to different lines it means nothing, a fence does. An x86-64 keeps the order of stores by
+    /// itself, so there it is nothing; elsewhere it is a barrier, though most of them keep it, too.
+    ///
+    /// The simulator checks that it is there (`Persistency::Barriers` of the test kit): to it a store
+    /// without one may persist before those that the thread made to the line before.
+    #[inline(always)]
+    #[track_caller]
+    fn in_order(&self) {
+        if cfg!(not(target_arch = "x86_64")) {
+            core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
+        }
+    }
+
     /// Copies words out, as a sequence of relaxed 8-byte loads, then an acquire fence. The copy is
     /// private but not a snapshot: validate a version after it.
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]);

@@ -52,11 +52,15 @@ impl Campaign {
             let config = Config::new().seed(self.seed).states(self.states * percent / 100);
             config.slots(self.slots.or(slots))
         };
+        let barriers = if S::marks_order() { 10 } else { 0 };
         let mut configs = vec![
-            share(if S::concurrent() { 40 } else { 75 }, None),
+            share(if S::concurrent() { 40 } else { 75 } - barriers, None),
             share(12, Some(2)).persistency(Persistency::Eadr),
             share(13, Some(1)).persistency(Persistency::Pages),
         ];
+        if barriers > 0 {
+            configs.push(share(barriers, None).persistency(Persistency::Barriers));
+        }
         if S::concurrent() {
             configs.push(share(12, None).threads(2));
             configs.push(share(9, Some(1)).threads(2));

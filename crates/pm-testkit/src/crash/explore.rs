@@ -407,6 +407,7 @@ impl<S: CrashSubject> Explorer<S> {
         }
         match event.map(|e| e.kind) {
             None | Some(EventKind::Note | EventKind::Grow | EventKind::WriteBack) => true,
+            Some(EventKind::InOrder) => false,
             Some(_) if walk.brief => false,
             Some(EventKind::Fence | EventKind::Flush) => {
                 let thin = if in_creation { 3 } else { walk.thin };

@@ -236,28 +236,27 @@ fn subsets(m: usize, rng: &mut Rng) -> (Vec<Vec<bool>>, bool) {
 fn derive_choices(memory: &Memory, space: &Space, g: u32, rng: &mut Rng) -> Choices {
     let pending = &memory.granule(g).pending;
     let loose = pending.iter().filter(|p| p.loose).count();
-    let ordered = pending.len() - loose;
-    let prefixes = some_of(ordered, MAX_PREFIXES);
-    let (subsets, mut partial) = subsets(loose, rng);
-    partial |= prefixes.len() <= ordered;
-    let product = prefixes.len() * subsets.len() <= 4 * MAX_PREFIXES;
+    let (parts, mut partial) = parts(memory, g, rng);
+    let (subsets, some) = subsets(loose, rng);
+    partial |= some;
+    let product = parts.len() * subsets.len() <= 4 * MAX_PREFIXES;
     partial |= !product;
     let mut choices = Choices { list: Vec::new(), full: 0, partial };
     let mut seen: Vec<u64> = Vec::new();
-    for &prefix in &prefixes {
+    for (p, part) in parts.iter().enumerate() {
         for (s, subset) in subsets.iter().enumerate() {
             let extreme = s == 0 || s + 1 == subsets.len();
-            if !product && !extreme && prefix != 0 && prefix != ordered {
+            if !product && !extreme && p != 0 && p + 1 != parts.len() {
                 continue;
             }
-            let choice = derive_choice(memory, space, g, prefix, subset);
+            let choice = derive_choice(memory, space, g, part, subset);
             let at = seen.iter().position(|&d| d == choice.delta);
             let at = at.unwrap_or_else(|| {
                 seen.push(choice.delta);
                 choices.list.push(choice);
                 seen.len() - 1
             });
-            if prefix == ordered && s + 1 == subsets.len() {
+            if p + 1 == parts.len() && s + 1 == subsets.len() {
                 choices.full = at as u16;
             }
         }
@@ -265,7 +264,43 @@ fn derive_choices(memory: &Memory, space: &Space, g: u32, rng: &mut Rng) -> Choi
     choices
 }
 
-fn derive_choice(memory: &Memory, space: &Space, g: u32, prefix: usize, subset: &[bool]) -> Choice {
+/// Which of a granule's ordered stores persisted: those before, and some of the next.
+struct Part {
+    before: usize,
+    then: Vec<bool>,
+}
+
+impl Part {
+    fn has(&self, store: usize) -> bool {
+        match store.checked_sub(self.before) {
+            None => true,
+            Some(next) => self.then.get(next).copied().unwrap_or(false),
+        }
+    }
+}
+
+/// What of a granule's ordered stores may have persisted, and whether some of it is left out. The first
+/// is nothing, the last is all.
+fn parts(memory: &Memory, g: u32, rng: &mut Rng) -> (Vec<Part>, bool) {
+    let ordered: Vec<_> = memory.granule(g).pending.iter().filter(|p| !p.loose).collect();
+    if memory.keeps_order() {
+        let prefixes = some_of(ordered.len(), MAX_PREFIXES);
+        let partial = prefixes.len() <= ordered.len();
+        let prefix = |before| Part { before, then: Vec::new() };
+        return (prefixes.into_iter().map(prefix).collect(), partial);
+    }
+    let mut parts = vec![Part { before: 0, then: Vec::new() }];
+    let (mut before, mut partial) = (0, false);
+    for together in ordered.chunk_by(|earlier, later| !earlier.is_ordered_before(later)) {
+        let (subsets, some) = subsets(together.len(), rng);
+        partial |= some;
+        parts.extend(subsets.into_iter().skip(1).map(|then| Part { before, then }));
+        before += together.len();
+    }
+    (parts, partial)
+}
+
+fn derive_choice(memory: &Memory, space: &Space, g: u32, part: &Part, subset: &[bool]) -> Choice {
     let mut changes: Vec<(u32, u64)> = Vec::new();
     let (mut ordered, mut loose) = (0, 0);
     for store in &memory.granule(g).pending {
@@ -274,7 +309,7 @@ fn derive_choice(memory: &Memory, space: &Space, g: u32, prefix: usize, subset: 
             subset[loose - 1]
         } else {
             ordered += 1;
-            ordered <= prefix
+            part.has(ordered - 1)
         };
         if !persisted {
             continue;

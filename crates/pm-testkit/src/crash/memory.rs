@@ -5,12 +5,15 @@
 //! | model | granule | a flush covers | a fence makes durable |
 //! | --- | --- | --- | --- |
 //! | [`Persistency::Lines`] | a 64-byte line | its line | what the thread flushed before |
+//! | [`Persistency::Barriers`] | a 64-byte line | its line | what the thread flushed before |
 //! | [`Persistency::Eadr`] | the whole pool | its line (a reader's wait) | all that the thread stored, and what is before it in the global order |
 //! | [`Persistency::Pages`] | a 4 KiB page | its page | what the thread flushed before |
 //!
 //! Within a granule ordinary stores (read-modify-writes are such) become durable in program order:
 //! any prefix may be durable at any time, since a line may be evicted and a page written back
-//! without a flush. Granules are independent. The words of a bulk or non-temporal copy are *loose*:
+//! without a flush. (With [`Persistency::Barriers`]: all before a barrier of the thread, and any subset of
+//! what follows up to the next one. What other threads do to the line comes before or after, as locks
+//! make it.) Granules are independent. The words of a bulk or non-temporal copy are *loose*:
 //! any subset, in any order, until the fence; non-temporal ones need no flush. The atom is a word.
 //!
 //! An ordinary store to a line with non-temporal data pending is an error of the program.
@@ -29,6 +32,9 @@ pub enum Persistency {
     Eadr,
     /// A page cache: the fence is an `msync` of the pages flushed.
     Pages,
+    /// As [`Lines`](Self::Lines), on a CPU that keeps no order of a thread's stores to a line but
+    /// that of its barriers, [`Medium::in_order`](pmindex_core::Medium::in_order) and fences.
+    Barriers,
 }
 
 /// A store that may not be durable yet.
@@ -39,12 +45,21 @@ pub(crate) struct Pending {
     /// Its place in the global order.
     seq: u64,
     thread: u16,
+    /// How many barriers the thread had passed.
+    barriers: u32,
     /// Part of a bulk or non-temporal copy.
     pub(crate) loose: bool,
     /// Part of a non-temporal copy.
     stream: bool,
     /// A mutant: the next fence does not cover it, though it should.
     late: bool,
+}
+
+impl Pending {
+    /// Whether a barrier, or another thread's order, lies between this store and a later one.
+    pub(crate) fn is_ordered_before(&self, later: &Self) -> bool {
+        (self.thread, self.barriers) != (later.thread, later.barriers)
+    }
 }
 
 /// Stores to one granule that may not be durable yet, in order.
@@ -66,6 +81,8 @@ pub(crate) struct Memory {
     pub(crate) dirty: Vec<u32>,
     /// Per thread: (granule, sequence number) of each flush since its last fence.
     flushed: Vec<Vec<(u32, u64)>>,
+    /// Per thread: barriers between its stores to one line.
+    barriers: Vec<u32>,
     /// Flushes and fences that a mutation holds back.
     delayed: Vec<Delayed>,
     /// Per line, how many non-temporal words are pending.
@@ -94,6 +111,7 @@ impl Memory {
             granules: Vec::new(),
             dirty: Vec::new(),
             flushed: Vec::new(),
+            barriers: Vec::new(),
             delayed: Vec::new(),
             streaming: Vec::new(),
             streams: 0,
@@ -182,6 +200,11 @@ impl Memory {
         space.set_file_len(self.file_len);
     }
 
+    /// Whether a thread's stores to a granule persist in the order in which they were made.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.kind != Persistency::Barriers
+    }
+
     pub(crate) fn granule(&self, g: u32) -> &Granule {
         &self.granules[g as usize]
     }
@@ -193,7 +216,7 @@ impl Memory {
     /// What to call a granule in a report.
     pub(crate) fn granule_name(&self, g: u32) -> String {
         match self.kind {
-            Persistency::Lines => format!("line {:#x}", g * 64),
+            Persistency::Lines | Persistency::Barriers => format!("line {:#x}", g * 64),
             Persistency::Eadr => "the store buffers".into(),
             Persistency::Pages => format!("page {:#x}", g * 4096),
         }
@@ -201,7 +224,7 @@ impl Memory {
 
     fn granule_of(&self, word: u32) -> u32 {
         match self.kind {
-            Persistency::Lines => word / LINE_WORDS,
+            Persistency::Lines | Persistency::Barriers => word / LINE_WORDS,
             Persistency::Eadr => 0,
             Persistency::Pages => word / 512,
         }
@@ -215,6 +238,7 @@ impl Memory {
         let thread = event.thread as usize;
         if self.flushed.len() <= thread {
             self.flushed.resize_with(thread + 1, Vec::new);
+            self.barriers.resize(thread + 1, 0);
         }
         if !event.kind.writes() && !self.delayed.is_empty() {
             self.complete_delayed_fences(space);
@@ -229,7 +253,11 @@ impl Memory {
                 result = self.store(event, true, !dropped);
             }
             EventKind::Flush => self.flush(event),
-            EventKind::Fence => self.fence(space, event),
+            EventKind::Fence => {
+                self.barriers[thread] += 1;
+                self.fence(space, event);
+            }
+            EventKind::InOrder => self.barriers[thread] += 1,
             EventKind::WriteBack => {
                 if !self.mutation.is_some_and(|m| m.drops(event)) {
                     self.write_back(space, event.word, event.value);
@@ -267,6 +295,7 @@ impl Memory {
             value: event.value,
             seq: self.seq,
             thread: event.thread,
+            barriers: self.barriers[event.thread as usize],
             loose,
             stream,
             late: stream && self.mutation.is_some_and(|m| m.delays(event)),

@@ -89,6 +89,28 @@ fn stores_to_a_line_persist_as_a_prefix() {
 }
 
 #[test]
+fn stores_to_a_line_persist_in_any_order_but_for_barriers() {
+    let program = |barrier: bool| {
+        let bench = Bench::new();
+        bench.store(0, 1);
+        if barrier {
+            bench.pm.in_order();
+        }
+        bench.store(1, 2);
+        bench.store(2, 3);
+        bench
+    };
+    let line = [[0, 0], [1, 0], [1, 2]];
+    let with = |line: [u64; 2]| [[line[0], line[1], 0, 0], [line[0], line[1], 3, 0]];
+    let ordered: BTreeSet<_> = line.into_iter().flat_map(with).collect();
+    let any: BTreeSet<_> = ordered.iter().copied().chain(with([0, 2])).collect();
+    assert_eq!(program(true).images(Persistency::Lines), ordered);
+    assert_eq!(program(false).images(Persistency::Lines), ordered);
+    assert_eq!(program(true).images(Persistency::Barriers), ordered);
+    assert_eq!(program(false).images(Persistency::Barriers), any);
+}
+
+#[test]
 fn lines_are_independent_and_pages_and_store_buffers_are_not() {
     let program = || {
         let bench = Bench::new();

@@ -8,7 +8,7 @@ use super::Buffers;
 use super::cells::ENTRIES;
 use super::write::payload;
 use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits, tag_of};
-use crate::leaf::{Bnode, in_order};
+use crate::leaf::Bnode;
 use crate::middle::{Mnode, exact};
 use crate::tree::SpTree;
 use crate::write::Held;
@@ -145,7 +145,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut committed = Flushed::nothing();
         for Absorption { bnode, change, rejoin, .. } in &*all {
             bnode.put_taken(pm, change.taken);
-            in_order();
+            pm.in_order();
             pm.store_word(bnode.applied_cell(), buffering.buffers.chain(rejoin.buffer).seq);
             committed = committed.and(bnode.flush_header(pm));
         }

@@ -19,7 +19,6 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool};
 use super::layout::{
     LANES, LINE_BYTES, LINE_WORDS, LogRoot, MAX_LINES, Segment, place_word, segment_checksum,
 };
-use crate::leaf::in_order;
 
 /// Segments that one operation gives back: few tickets, so that any pool has enough.
 const FREED_AT_ONCE: usize = 4;
@@ -297,7 +296,7 @@ impl<M: Medium> Making<'_, M> {
         pm.store(&self.place[SEQUENCE], sequence);
         pm.store(&self.place[PLACE], place);
         pm.store(&self.place[CHECKSUM], sum);
-        in_order();
+        pm.in_order();
         pm.store(cell, offset); // LIN
         let flushed = op.seal().and(pm.flush(cell));
         let durable = pm.fence(flushed)?; // DUR: durable before any entry

@@ -204,6 +204,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         if settled != state {
             leaf.put_state(pm, settled);
+            pm.in_order();
             leaf.forget_pending(pm); // after the state, on its line
             let flushed = leaf.flush_state(pm);
             pm.fence(flushed)?;

@@ -171,6 +171,11 @@ impl<M: Medium> Medium for Counting<M> {
     }
 
     #[track_caller]
+    fn in_order(&self) {
+        self.inner.in_order();
+    }
+
+    #[track_caller]
     fn written_back(&self) {
         self.inner.written_back();
     }

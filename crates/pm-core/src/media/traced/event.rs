@@ -17,6 +17,9 @@ pub enum EventKind {
     Flush,
     /// A fence completed.
     Fence,
+    /// A barrier between stores of the thread to one line: see
+    /// [`Medium::in_order`](crate::Medium::in_order).
+    InOrder,
     /// What was stored so far, by whichever process, to the words from `word` to `value` was written
     /// back from outside: see [`Medium::written_back`](crate::Medium::written_back).
     WriteBack,

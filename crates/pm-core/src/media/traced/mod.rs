@@ -141,6 +141,11 @@ impl Medium for Traced {
     }
 
     #[track_caller]
+    fn in_order(&self) {
+        self.inner.record(EventKind::InOrder, 0, 0, 0, Location::caller());
+    }
+
+    #[track_caller]
     fn written_back(&self) {
         self.step();
         self.inner.record(EventKind::WriteBack, 0, u64::MAX, 0, Location::caller());
