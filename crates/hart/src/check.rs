@@ -54,11 +54,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if found != records {
             return Err(corrupt("trees with other leaves than a scan finds", found).into());
         }
-        // Of a pool that lost its disk, slots may be left that nobody will take any more.
-        if !self.pm().is_poisoned() {
-            self.check_chunks(&live, &mut taken)?;
-            self.chunks.check_shelves(self.pm())?;
-        }
+        self.check_chunks(&live, &mut taken)?;
+        self.chunks.check_shelves(self.pm())?;
         let counted = self.len()?;
         if counted != records {
             return Err(corrupt("the number of records differs from the count", counted).into());
@@ -78,9 +75,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         note(taken, chunk, at)?;
         let objects = self.objects_of(at)?;
         for object in [objects.key, objects.value].into_iter().flatten() {
-            let words = self.records.object_slot_words(object)?;
-            self.chunks.number_of(&self.pool, object, words)?;
-            note(taken, object.object_chunk(words), object)?;
+            self.chunks.number_of(&self.pool, object.at, object.words)?;
+            note(taken, object.at.object_chunk(object.words), object.at)?;
         }
         Ok(())
     }

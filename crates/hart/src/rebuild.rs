@@ -232,8 +232,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn mark_objects(&self, at: SlotRef) -> Result<(), PmError> {
         let objects = self.objects_of(at)?;
         for object in [objects.key, objects.value].into_iter().flatten() {
-            let words = self.records.object_slot_words(object)?;
-            self.chunks.mark(&self.pool, object, words)?;
+            self.chunks.mark(&self.pool, object.at, object.words)?;
         }
         Ok(())
     }

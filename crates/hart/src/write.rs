@@ -40,11 +40,19 @@ impl<K: Key, V: Value> Incoming<'_, K, V> {
     }
 }
 
+/// The slot of an object. Its words are known apart from what is stored there, which the medium takes
+/// back if the fence behind it fails.
+#[derive(Clone, Copy)]
+pub(crate) struct ObjectSlot {
+    pub(crate) at: SlotRef,
+    pub(crate) words: usize,
+}
+
 /// The objects of a record.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Objects {
-    pub(crate) key: Option<SlotRef>,
-    pub(crate) value: Option<SlotRef>,
+    pub(crate) key: Option<ObjectSlot>,
+    pub(crate) value: Option<ObjectSlot>,
 }
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
@@ -225,28 +233,34 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Takes a slot for an object, and fills it.
     #[track_caller]
-    fn write_object(&self, bytes: &[u8]) -> Result<SlotRef, PmError> {
+    fn write_object(&self, bytes: &[u8]) -> Result<ObjectSlot, PmError> {
         let words = object_words(bytes.len());
         let at = self.chunks.take_object(&self.pool, self.root()?, words)?;
         self.records.write_object(at, bytes)?;
-        Ok(at)
+        Ok(ObjectSlot { at, words })
     }
 
     /// The objects of a record.
     pub(crate) fn objects_of(&self, slot: SlotRef) -> Result<Objects, PmError> {
         let word = self.pm().load_word(self.records.value_cell(slot)?);
         Ok(Objects {
-            key: self.records.key_out_of_line(slot)?,
-            value: Records::<K, V, M, PREFIX>::value_out_of_line(word),
+            key: self.object_slot(self.records.key_out_of_line(slot)?)?,
+            value: self.object_slot(Records::<K, V, M, PREFIX>::value_out_of_line(word))?,
         })
+    }
+
+    /// The slot of an object that is durable.
+    #[inline(always)]
+    fn object_slot(&self, at: Option<SlotRef>) -> Result<Option<ObjectSlot>, PmError> {
+        let Some(at) = at else { return Ok(None) };
+        Ok(Some(ObjectSlot { at, words: self.records.object_slot_words(at)? }))
     }
 
     /// Takes the slots of objects back.
     #[inline(always)]
     pub(crate) fn release_objects(&self, objects: Objects) -> Result<(), PmError> {
-        for at in [objects.key, objects.value].into_iter().flatten() {
-            let words = self.records.object_slot_words(at)?;
-            self.chunks.release_object(&self.pool, at, words)?;
+        for object in [objects.key, objects.value].into_iter().flatten() {
+            self.chunks.release_object(&self.pool, object.at, object.words)?;
         }
         Ok(())
     }
@@ -297,6 +311,36 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Replaces the value of a record whose key's lock is held.
     #[inline(always)]
     fn update_held(&self, slot: SlotRef, datum: &Datum<'_, V>) -> Result<(), PmError> {
+        let mut object = None;
+        match self.replace_value(slot, datum, &mut object) {
+            Ok(old) => {
+                let value = Records::<K, V, M, PREFIX>::value_out_of_line(old);
+                let released = self
+                    .object_slot(value)
+                    .and_then(|value| self.release_objects(Objects { key: None, value }));
+                DurabilityLost::after_the_write(released)
+            }
+            Err(error) => self.give_up_object(object, error),
+        }
+    }
+
+    /// Takes back the slot of an object to which nothing leads: the fence that was to make it, or the
+    /// pointer to it, durable failed, and the medium put the old value word back.
+    #[cold]
+    #[inline(never)]
+    fn give_up_object(&self, value: Option<ObjectSlot>, error: PmError) -> Result<(), PmError> {
+        self.release_objects(Objects { key: None, value })?;
+        Err(error)
+    }
+
+    /// Replaces the word of a value, which is returned, and notes the new value's object.
+    #[inline(always)]
+    fn replace_value(
+        &self,
+        slot: SlotRef,
+        datum: &Datum<'_, V>,
+        object: &mut Option<ObjectSlot>,
+    ) -> Result<u64, PmError> {
         let pm = self.pm();
         let cell = self.records.value_cell(slot)?;
         let outgoing = Outgoing::of(datum);
@@ -305,7 +349,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             word = whole;
         } else if let Some(bytes) = outgoing.bytes() {
             // P1: the object.
-            let at = self.write_object(bytes)?;
+            let written = self.write_object(bytes)?;
+            *object = Some(written);
+            let at = written.at;
             let lines = Records::<K, V, M, PREFIX>::lines_of(at, bytes.len());
             let written = self.records.flush_lines(&mut [lines])?;
             pm.fence(written)?;
@@ -315,8 +361,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         pm.store_word(cell, word); // P2, LIN
         let stored = pm.flush_words(words_of(cell));
         pm.fence(stored)?; // DUR
-        let value = Records::<K, V, M, PREFIX>::value_out_of_line(old);
-        DurabilityLost::after_the_write(self.release_objects(Objects { key: None, value }))
+        Ok(old)
     }
 }
 
@@ -358,13 +403,14 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let value = if let Outgoing::Word(word) = &outgoing {
             *word
         } else {
-            let at = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
-            self.objects.value = Some(at);
-            ValueWord::Object(at).into_word()
+            let object = tree.write_object(outgoing.bytes().unwrap_or(&[]))?;
+            self.objects.value = Some(object);
+            ValueWord::Object(object.at).into_word()
         };
         let cells = tree.records.words(self.slot)?;
         let mut words = [0; 5];
-        Records::<K, V, M, PREFIX>::encode(&mut words, record.probe, self.objects.key, value);
+        let long = self.objects.key.map(|object| object.at);
+        Records::<K, V, M, PREFIX>::encode(&mut words, record.probe, long, value);
         for (cell, &word) in cells.iter().zip(&words) {
             tree.pm().store_word(cell, word);
         }
@@ -389,8 +435,10 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// under locks, and a locked instruction waits for every flush before it.
     #[inline(always)]
     pub(crate) fn lines_of_objects(&self, record: &Incoming<'_, K, V>) -> [Range<u64>; 2] {
-        let lines = |at: Option<SlotRef>, bytes: Option<&[u8]>| match (at, bytes) {
-            (Some(at), Some(bytes)) => Records::<K, V, M, PREFIX>::lines_of(at, bytes.len()),
+        let lines = |object: Option<ObjectSlot>, bytes: Option<&[u8]>| match (object, bytes) {
+            (Some(object), Some(bytes)) => {
+                Records::<K, V, M, PREFIX>::lines_of(object.at, bytes.len())
+            }
             _ => 0..0,
         };
         let value = Outgoing::of(record.datum);

@@ -390,7 +390,10 @@ impl Chunks {
             pool.pm().lock(&self.table).free.push(number);
         } else if let Some(rack) = self.room_for(shape) {
             pool.pm().lock(rack).put(&self.states, number);
-        } // else a large one: the next opening gives it back
+        } else {
+            // A large one: the next opening gives it back.
+            self.states.set_taken(number, 0);
+        }
     }
 }
 
