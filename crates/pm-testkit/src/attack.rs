@@ -224,7 +224,11 @@ impl Power {
                 self.kept.words[at..end].copy_from_slice(&self.seen[at..end]);
             }
             EventKind::Grow => self.kept.file_len = event.value,
-            EventKind::Store | EventKind::Rmw | EventKind::Bulk | EventKind::Note => {}
+            EventKind::Store
+            | EventKind::Rmw
+            | EventKind::Bulk
+            | EventKind::InOrder
+            | EventKind::Note => {}
         }
     }
 }
