@@ -1,8 +1,9 @@
 //! Batches crashed in the simulator, in the right order of steps and in wrong ones; limits.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use pmindex_core::{PmError, Pool};
+use pmindex_core::{PmError, Pool, PoolOptions};
 use pmindex_index::{Index, IndexError};
 use pmindex_testkit::crash::{Config, explore};
 use pmindex_trees::FpTree;
@@ -157,4 +158,35 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
     assert_eq!(index.get(&1001), Ok(Some(vec![2; 9_000])));
     assert_eq!(index.log.records().unwrap().len(), 0);
     assert_eq!(index.check(), Ok(filled - 2 + 3));
+}
+
+/// Who may only read sees what a batch changes, whole, also if a crash interrupted it, and writes nothing.
+#[test]
+fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("batches.pool");
+    let options = PoolOptions::new().size(1 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&path, &options).unwrap());
+    let index = FpTree::<u64, u64>::create(&pool, INDEX).unwrap();
+    let index = Batched::new(&pool, INDEX, index).unwrap();
+    index.write(WriteBatch::new().upsert(&1, &10).upsert(&2, &20)).unwrap();
+    // Durable in the log, and interrupted before its changes were made.
+    index.log.put(&to_record(&[(2, None), (3, Some(30))]).unwrap()).unwrap();
+    drop(index);
+    Arc::into_inner(pool).unwrap().kill();
+    let file = std::fs::read(&path).unwrap();
+
+    let pool = Arc::new(Pool::open(&path, &options.read_only(true)).unwrap());
+    let index = FpTree::<u64, u64>::open(&pool, INDEX).unwrap();
+    let index = Batched::new(&pool, INDEX, index).unwrap();
+    let records: Result<Vec<_>, _> =
+        index.range_bounds(Bound::Unbounded, Bound::Unbounded).collect();
+    assert_eq!(records, Ok(vec![(1, 10), (3, 30)]));
+    let refused = Err(IndexError::Pool(PmError::ReadOnly));
+    assert_eq!(index.insert(&4, &40), refused);
+    assert_eq!(index.write(WriteBatch::new().upsert(&4, &40)), refused.clone().map(drop));
+    assert_eq!(index.compare_exchange(&1, Some(&10), None).map(drop), refused.map(drop));
+    assert_eq!(index.get(&4), Ok(None));
+    drop((index, pool));
+    assert!(std::fs::read(&path).unwrap() == file, "the file was written");
 }
