@@ -122,7 +122,14 @@ fn opens_with(pool: &Path, model: &Model, refused: (u64, Option<[u8; 16]>)) {
         (key, None) => other.remove(&key),
     };
     let found = contents(&index);
-    assert!(found == *model || found == other, "{}", index.kind());
+    let differing: Vec<_> = model
+        .keys()
+        .chain(found.keys())
+        .filter(|key| found.get(key) != model.get(key))
+        .map(|key| (key, found.get(key), model.get(key)))
+        .collect();
+    let kind = index.kind();
+    assert!(found == *model || found == other, "{kind}, {refused:?} refused: {differing:?}");
     assert_eq!(index.check().expect("whole"), found.len() as u64);
     index.close().expect("a disk that works");
     Arc::into_inner(pool).expect("the last").close().expect("a disk that works");

@@ -14,11 +14,11 @@
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use pmindex_core::{Flushed, Medium, Op, PmError};
+use pmindex_core::{Flushed, Medium, Op, PmError, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
 
 use super::access::At;
-use super::entry::{Datum, Sought};
+use super::entry::{Datum, Entry, Sought};
 use super::inner::{Cursor, Hint};
 use super::layout::{Form, LINE_WORDS};
 use super::leaf::{Image, Leaf};
@@ -176,6 +176,8 @@ struct Stage<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: us
     op: Option<Op<'t, M>>,
     flushed: Flushed,
     leaves: Vec<Staged<'t, K, V, M, LEAF>>,
+    /// Staged records: the place of the leaf among `leaves`, the first word of the entry.
+    added: Vec<(usize, u64)>,
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -183,7 +185,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     fn new(tree: &'t FastFair<K, V, M, LEAF, INNER>) -> Self {
         let leaves = Vec::with_capacity(BATCH);
-        Self { tree, op: None, flushed: Flushed::nothing(), leaves }
+        let added = Vec::with_capacity(BATCH);
+        Self { tree, op: None, flushed: Flushed::nothing(), leaves, added }
     }
 
     /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
@@ -205,14 +208,16 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if named || image.free(LEAF) == 0 {
             return None;
         }
-        if Form::<K, V>::HAS_BLOCK {
-            self.add_block(index, gap, key, &datum)?;
+        let entry = if Form::<K, V>::HAS_BLOCK {
+            self.add_block(index, gap, key, &datum)?
         } else {
             let entry = Form::<K, V>::entry(key, &datum, 0);
             let Staged { image, stores, .. } = &mut self.leaves[index];
             place(image, LEAF, gap, entry, |at, word| stores.push((at, word)))?;
-        }
+            entry
+        };
         self.leaves[index].records += 1;
+        self.added.push((index, entry[0]));
         Some(true)
     }
 
@@ -223,7 +228,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         gap: Gap,
         key: &Sought<'_>,
         datum: &Datum<'_>,
-    ) -> Option<()> {
+    ) -> Option<Entry> {
         let tree = self.tree;
         if self.op.is_none() {
             self.op = Some(tree.pool.op().ok()?);
@@ -240,7 +245,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         staged.image = drafted;
         staged.stores.append(&mut stores);
-        Some(())
+        Some(entry)
     }
 
     /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
@@ -275,7 +280,24 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Makes what is staged durable and visible (end of P1, and P2).
     fn commit(mut self) -> Result<(), PmError> {
-        let (tree, pm) = (self.tree, self.tree.pm());
+        if let Err(error) = self.persist() {
+            self.take_back();
+            return Err(error);
+        }
+        for staged in self.leaves {
+            if staged.records > 0 {
+                self.tree.count(staged.leaf.offset(), staged.records);
+            }
+            if let Some(change) = staged.change {
+                change.done();
+            }
+        }
+        Ok(())
+    }
+
+    /// All but the end of [`commit`](Self::commit).
+    fn persist(&mut self) -> Result<(), PmError> {
+        let pm = self.tree.pm();
         match self.op.take() {
             Some(mut op) => {
                 op.prepare(std::mem::replace(&mut self.flushed, Flushed::nothing()))?;
@@ -290,15 +312,33 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 pm.fence(last)?; // DUR
             }
         }
-        for staged in self.leaves {
-            if staged.records > 0 {
-                tree.count(staged.leaf.offset(), staged.records);
+        Ok(())
+    }
+
+    /// The disk failed at a later line of some shift: records whose own line was fenced before leave
+    /// their leaves again, as do those of other leaves. In memory alone, from which no more reaches the
+    /// file; there they may stay, as refused writes may.
+    #[cold]
+    fn take_back(&self) {
+        let pm = self.tree.pm();
+        if !pm.is_poisoned() {
+            return; // nothing was stored to a leaf
+        }
+        for &(index, id) in &self.added {
+            let leaf = &self.leaves[index].leaf;
+            let state = leaf.state(pm).in_era(0); // it may have copies from a shift
+            if id == 0 {
+                pm.store_word(leaf.state_cell(), state.with_zero(false).into_word());
+                continue;
             }
-            if let Some(change) = staged.change {
-                change.done();
+            pm.store_word(leaf.state_cell(), state.into_word());
+            for i in 0..LEAF {
+                if pm.load_word(leaf.id_cell(i)) == id {
+                    pm.store_word(leaf.id_cell(i), 0);
+                }
             }
         }
-        Ok(())
+        pm.keep_stores();
     }
 
     /// Step P2, as often as there are lines in the longest shift; the last fence is the caller's.

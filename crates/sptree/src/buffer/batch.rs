@@ -60,6 +60,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     let _ = self.split(held, Some(probe));
                 }
             }
+        } else {
+            drop(full); // unlocked before anybody waits for them, who may be this thread
         }
         self.locate_changed(probes, ways, 0);
     }
