@@ -1,7 +1,7 @@
 //! Single writes: insert, update, upsert, remove.
 
-use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
@@ -40,6 +40,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
+    /// What a reader sees of the key's leaf, not validated: the leaf, its state, the key's slot.
+    #[inline(always)]
+    fn seen_at<'t>(
+        &'t self,
+        at: &At<'t>,
+        probe: &Probe<'_, K>,
+    ) -> Result<(Leaf<'t, K, V, LEAF>, LeafState, Option<usize>), PmError> {
+        let leaf = self.leaf(at.leaf)?;
+        let state = leaf.state(self.pm());
+        Ok((leaf, state, leaf.find(&self.pool, state, probe)?))
+    }
+
     /// As [`hold`](Self::hold); `None` if the leaf has changed since it was located.
     #[inline(always)]
     fn hold_at<'t>(
@@ -49,11 +61,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         wanted: &impl Fn(bool) -> bool,
     ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
         let pm = self.pm();
-        let found = self.leaf(at.leaf).and_then(|leaf| {
-            let state = leaf.state(pm);
-            Ok((leaf, state, leaf.find(&self.pool, state, probe)?))
-        });
-        let (leaf, state, slot) = match found {
+        let (leaf, state, slot) = match self.seen_at(at, probe) {
             Ok(found) => found,
             Err(error) => return at.validate(pm).then_some(Err(error.into())),
         };
