@@ -171,7 +171,7 @@ fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
     let index = Batched::new(&pool, INDEX, index).unwrap();
     index.write(WriteBatch::new().upsert(&1, &10).upsert(&2, &20)).unwrap();
     // Durable in the log, and interrupted before its changes were made.
-    index.log.put(&to_record(&[(2, None), (3, Some(30))]).unwrap()).unwrap();
+    index.log.put(&to_record::<u64, u64>(&[(2, None), (3, Some(30))]).unwrap()).unwrap();
     drop(index);
     Arc::into_inner(pool).unwrap().kill();
     let file = std::fs::read(&path).unwrap();
