@@ -240,7 +240,9 @@ impl Memory {
             self.flushed.resize_with(thread + 1, Vec::new);
             self.barriers.resize(thread + 1, 0);
         }
-        if !event.kind.writes() && !self.delayed.is_empty() {
+        // A barrier is no step that a crash could come before: the stores around it are one row.
+        let ends_stores = !event.kind.writes() && event.kind != EventKind::InOrder;
+        if ends_stores && !self.delayed.is_empty() {
             self.complete_delayed_fences(space);
         }
         self.seq += 1;
