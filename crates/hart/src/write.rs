@@ -72,14 +72,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let lock = self.lock_of(probe.hash());
         loop {
             let version = lock.begin_read(pm);
-            let (place, spot) = self.find_spot(probe, key)?;
-            let slot = place.map(|place| SlotRef::from_number(place.leaf));
+            let (there, way) = self.find_spot(probe, key)?;
+            let slot = there.map(|there| SlotRef::from_number(there.leaf));
             if !wanted(slot.is_some()) {
                 return Ok(None);
             }
             // Whatever changes the key changes the version: what was found is still so.
             if let Some(guard) = lock.try_upgrade(pm, version) {
-                return Ok(Some(Held { slot, spot, guard }));
+                return Ok(Some(Held { slot, spot: way, guard }));
             }
             pm.spin();
         }

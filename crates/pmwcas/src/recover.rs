@@ -327,7 +327,7 @@ mod tests {
                 pm.store(cell, sound ^ 1 << bit);
                 match Mwcas::open(&pool, "mwcas") {
                     Ok(mwcas) => {
-                        assert_eq!(mwcas.read(value), Ok(7), "{:#x}, bit {bit}", status);
+                        assert_eq!(mwcas.read(value), Ok(7), "{status:#x}, bit {bit}");
                     }
                     Err(_) => refused += 1,
                 }

@@ -344,7 +344,9 @@ mod tests {
         let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
         let links =
             pool.create_index::<[PmPtr<[PmU64; 4]>; 2]>("links", *b"links   ", 0, |links| {
-                links.iter().for_each(|link| pool.pm().store(link, PPtr::NULL));
+                for link in links {
+                    pool.pm().store(link, PPtr::NULL);
+                }
                 pool.pm().flush(links)
             });
         let links = links.expect("room").root::<[PmPtr<[PmU64; 4]>; 2]>();

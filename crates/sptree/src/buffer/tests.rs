@@ -249,6 +249,7 @@ fn the_leaves_that_are_written_most_have_the_buffers() {
         assert!(leaves(&now) >= 9, "{hot:?}: {now:?}");
     }
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+    drop(tree);
     let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
 }
@@ -325,7 +326,8 @@ fn updates_of_a_word_and_removals_past_the_buffer_leave_no_entry_and_are_not_und
     assert_eq!(tree.remove(&100).expect("intact"), Some(101));
     assert!(tree.insert(&101, &5).expect("room"));
     let want = [(0, 0), (1, 11), (3, 3), (4, 4), (5, 5), (6, 6), (101, 5)];
-    for tree in [tree, Buffered::<Counting>::open(&pool, "t").expect("intact")] {
+    let reopened = std::iter::once_with(|| Buffered::<Counting>::open(&pool, "t").expect("intact"));
+    for tree in std::iter::once(tree).chain(reopened) {
         let records: Vec<_> = tree.iter().map(|record| record.expect("intact")).collect();
         assert_eq!(records, want);
         assert_eq!(tree.check().expect("sound"), 7);
@@ -347,6 +349,7 @@ fn the_record_that_fills_a_buffer_takes_no_entry() {
     assert!(tree.insert(&3, &3).expect("room"));
     let counts = pool.pm().counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2 + 2 + 1, 2, 2 + 2));
+    drop(tree);
     let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 4);
 }
@@ -380,6 +383,7 @@ fn the_log_is_as_long_as_a_round_of_the_sweep() {
     }
     assert!(most <= least + least / 2, "{least} to {most} blocks");
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
+    drop(tree);
     let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
 }
@@ -417,6 +421,7 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
     assert_eq!(pool.pm().counts().fences, 2);
     assert_eq!(settled(), 8);
     assert!(!tree.sweep(buffering).expect("room"), "not due");
+    drop(tree);
     let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 72);
 }
@@ -437,6 +442,7 @@ fn pieces_are_taken_with_the_entries_and_given_back_with_the_buffer() {
         assert_eq!(pieces(&tree), 1 + key as usize / 4, "four to a piece");
         assert!(key > 2 || !tree.upsert(&key, &0).expect("room"), "its entry is there");
     }
+    drop(tree);
     let tree = Wide::open(&pool, "t").expect("intact");
     tree.check().expect("sound");
     assert!(tree.insert(&99, &99).expect("room"));
@@ -491,7 +497,8 @@ fn without_pieces_writes_go_past_the_buffers() {
         assert_eq!(tree.insert_many(&many).inserted, vec![true; 300]);
         assert!(some > 0 || there() == 0, "no entry without a piece");
         assert_eq!(tree.check().expect("sound"), 900, "{some} pieces");
-        for tree in [tree, Tree::open(&pool, "t").expect("intact")] {
+        let reopened = std::iter::once_with(|| Tree::open(&pool, "t").expect("intact"));
+        for tree in std::iter::once(tree).chain(reopened) {
             for key in 0..900u64 {
                 let want = if key < 200 { key + 1 } else { key };
                 assert_eq!(tree.get(&key).expect("intact"), Some(want), "{key}, {some} pieces");

@@ -10,6 +10,13 @@ use super::*;
 
 type Cells = [PmU64; 8];
 
+/// What the next process would have of the log, whoever has it open here.
+fn reopened<T>(pool: &Arc<Pool<Mapped>>, cell: &PmPtr<T>) -> Result<Log<Mapped>, PmError> {
+    let log = Log::look(pool, cell)?;
+    while log.recover_step() {}
+    Ok(log)
+}
+
 /// A pool with a cell for a log.
 fn pool(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>) {
     let pool = Arc::new(Pool::emulated(bytes).expect("memory"));
@@ -61,7 +68,7 @@ fn chain_is_found_without_a_checkpoint_and_with_one() {
         let n = value as usize % 3;
         put(&log, 64 * (n as u64 + 1), &mut chains[n], value).expect("room");
     }
-    let reopen = || Log::open(&pool, cell(&pool, root)).expect("a log");
+    let reopen = || reopened(&pool, cell(&pool, root)).expect("a log");
     let want = vec![28, 25, 22, 19, 16, 13, 10, 7, 4, 1];
     assert_eq!(values(&reopen(), 128), want, "scanned");
     let all = |heads: &mut Heads| {
@@ -146,7 +153,7 @@ fn heads_before_tails_lose_an_entry_and_tails_before_heads_do_not() {
             put(&log, 64, &mut chain, 2).expect("room");
             log.put_checkpoint(&tails, &heads(chain)).expect("room");
         }
-        let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+        let log = reopened(&pool, cell(&pool, root)).expect("a log");
         let want = if faulty { vec![1] } else { vec![2, 1] };
         assert_eq!(values(&log, 64), want, "faulty order: {faulty}");
     }
@@ -167,7 +174,7 @@ fn entries_of_a_chain_are_ordered_by_number_whatever_lane_they_are_in() {
     });
     let lanes: Vec<usize> = log.segments.iter().map(|known| known.lane).collect();
     assert_eq!(lanes.len(), 2, "two lanes: {lanes:?}");
-    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [2, 1]);
+    assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [2, 1]);
 }
 
 #[test]
@@ -177,13 +184,13 @@ fn an_end_record_hides_what_is_before_it() {
     put(&log, 64, &mut chain, 1).expect("room");
     let end = Record { id: 64, seq: 2, next: Location::NONE, kind: Kind::End, payload: &[] };
     log.append(&end).expect("room");
-    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    let log = reopened(&pool, cell(&pool, root)).expect("a log");
     assert_eq!(log.recovered(64), Chain { head: Location::NONE, seq: 2 });
     assert_eq!(log.all_recovered().count(), 0);
     // Numbers go on: a later entry counts.
     let mut chain = log.recovered(64);
     put(&log, 64, &mut chain, 3).expect("room");
-    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [3]);
+    assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [3]);
 }
 
 #[test]
@@ -210,7 +217,7 @@ fn space_is_bounded_by_the_oldest_chain_and_comes_back() {
     }
     assert!(most < 100 << 10, "{most} bytes for 200,000 entries");
     pool.audit(log.blocks().expect("sound").into_iter().chain([root.offset()])).expect("no leak");
-    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    let log = reopened(&pool, cell(&pool, root)).expect("a log");
     assert_eq!(values(&log, 64), [199_500], "the old entry kept its segment alive");
     assert_eq!(values(&log, 128), [199_999]);
 }
@@ -266,7 +273,7 @@ fn an_old_segment_with_an_entry_of_a_young_chain_is_kept() {
     checkpoint_of(&log, Some((chain, first.min(second))));
     assert!(log.segments.used() < used, "what is before goes");
     for _ in 0..3 {
-        let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+        let log = reopened(&pool, cell(&pool, root)).expect("a log");
         assert_eq!(values(&log, 64), [2, 1]);
         // Nor does it go once nothing is known but where the entries are.
         let (mut birth, recovered) = (u64::MAX, log.recovered(64));
@@ -279,7 +286,7 @@ fn an_old_segment_with_an_entry_of_a_young_chain_is_kept() {
         pass_time(&log, 0, 20);
         checkpoint_of(&log, Some((recovered, birth)));
     }
-    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    let log = reopened(&pool, cell(&pool, root)).expect("a log");
     log.set_restored();
     checkpoint_of(&log, None);
     assert_eq!(log.segments.used(), 0, "no chain, and no lane is in any");
@@ -302,7 +309,7 @@ fn a_lane_that_stands_still_does_not_keep_the_log() {
         pass_time(&log, 0, 1);
         // Those since its birth, the two that were left about then, and its own.
         assert!(u64::from(log.segments.used()) <= since + 4, "{} segments", log.segments.used());
-        assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [value]);
+        assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [value]);
     }
 }
 
@@ -334,7 +341,7 @@ fn a_full_log_refuses_and_stays_usable() {
     chain.head = Location::NONE;
     assert!(log.checkpoint(|_| Ok::<(), PmError>(())).expect("room"));
     put(&log, 64, &mut chain, 2).expect("room again");
-    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("a log"), 64), [2]);
+    assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [2]);
 }
 
 #[test]
@@ -347,7 +354,7 @@ fn what_an_earlier_segment_left_is_no_entry() {
             chain.head = Location::NONE;
             log.checkpoint(|_| Ok::<(), PmError>(())).expect("room");
             // Whoever opens now finds nothing: entries of dead segments are in reused memory.
-            let opened = Log::open(&pool, cell(&pool, root)).expect("a log");
+            let opened = reopened(&pool, cell(&pool, root)).expect("a log");
             assert_eq!(opened.all_recovered().count(), 0, "round {round}");
         }
     }
@@ -370,7 +377,7 @@ fn writers_append_at_once() {
             });
         }
     });
-    let log = Log::open(&pool, cell(&pool, root)).expect("a log");
+    let log = reopened(&pool, cell(&pool, root)).expect("a log");
     for id in 1..=4 {
         assert_eq!(values(&log, 64 * id), (2990..3000).rev().collect::<Vec<_>>());
     }
@@ -405,7 +412,7 @@ fn opening_reads_what_was_appended_since_the_checkpoint_and_no_more() {
     // An entry before the tail is damaged: opening does not look at it, following its chain does.
     let damaged = log.entry(chains[5].head).expect("an entry");
     pool.pm().store(&damaged.payload[0], 1);
-    let log = Log::open(&pool, cell(&pool, root)).expect("not read");
+    let log = reopened(&pool, cell(&pool, root)).expect("not read");
     assert_eq!(values(&log, 64).len(), 21);
     let chain = log.recovered(64 * 6);
     assert!(log.follow(64 * 6, chain, 100, |_, _| true).is_err(), "found when it is read");
@@ -432,7 +439,7 @@ fn damaged_files_are_errors() {
     }
     let pm = pool.pm();
     let look = |what: &str| {
-        let Ok(log) = Log::open(&pool, cell(&pool, root)) else { return };
+        let Ok(log) = reopened(&pool, cell(&pool, root)) else { return };
         for (id, chain) in log.all_recovered() {
             let mut entries = 0;
             let _ = log.follow(id, chain, 28, |_, _| {
@@ -453,7 +460,7 @@ fn damaged_files_are_errors() {
             pm.store(word, sound);
         }
     }
-    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("sound again"), 64).len(), 10);
+    assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("sound again"), 64).len(), 10);
 }
 
 /// What the table says of a segment is believed with its checksum only: another sequence, and the
@@ -469,12 +476,12 @@ fn damage_of_the_table_is_an_error() {
         let sound = pool.pm().load(word);
         for bit in 0..64 {
             pool.pm().store(word, sound ^ 1 << bit);
-            let opened = Log::open(&pool, cell(&pool, root));
+            let opened = reopened(&pool, cell(&pool, root));
             assert!(opened.is_err(), "word {i}, bit {bit}");
         }
         pool.pm().store(word, sound);
     }
-    assert_eq!(values(&Log::open(&pool, cell(&pool, root)).expect("sound again"), 64), [1]);
+    assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("sound again"), 64), [1]);
 }
 
 /// A checkpoint whose pieces go round in a circle, with checksums that are right.
@@ -491,7 +498,7 @@ fn checkpoint_in_a_circle_is_an_error() {
     for total in [LANES as u64, 2 * LANES as u64, u64::MAX] {
         pm.store(&piece.total, total);
         pm.store(&piece.checksum, super::layout::piece_checksum(at, total, &words));
-        assert!(Log::open(&pool, cell(&pool, root)).is_err(), "total {total}");
+        assert!(reopened(&pool, cell(&pool, root)).is_err(), "total {total}");
     }
 }
 
@@ -533,7 +540,7 @@ fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage()
         heads.add(64, Chain { head: Location::new(3, 1), seq: SEQ_MAX + 1 }, 0);
         Ok::<(), PmError>(())
     };
-    let log = Log::open(&pool, cell(&pool, root)).expect("whole");
+    let log = reopened(&pool, cell(&pool, root)).expect("whole");
     log.set_restored();
     assert!(log.checkpoint(late).expect("room"));
     assert!(matches!(open(), Err(PmError::Corrupt { .. })), "a sequence number that none has");

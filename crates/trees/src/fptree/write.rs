@@ -11,6 +11,9 @@ use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::{Incoming, Leaf};
 use super::tree::FpTree;
 
+/// A leaf, its state, and a key's slot.
+type Seen<'t, K, V, const LEAF: usize> = (Leaf<'t, K, V, LEAF>, LeafState, Option<usize>);
+
 /// The leaf of a key, locked, and what it holds of the key.
 pub(super) struct Held<'t, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'t, K, V, LEAF>,
@@ -46,7 +49,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &'t self,
         at: &At<'t>,
         probe: &Probe<'_, K>,
-    ) -> Result<(Leaf<'t, K, V, LEAF>, LeafState, Option<usize>), PmError> {
+    ) -> Result<Seen<'t, K, V, LEAF>, PmError> {
         let leaf = self.leaf(at.leaf)?;
         let state = leaf.state(self.pm());
         Ok((leaf, state, leaf.find(&self.pool, state, probe)?))
