@@ -75,7 +75,8 @@ fn ids() -> Vec<Id> {
 
 fn reading(i: usize) -> Reading {
     let took = Duration::from_nanos(i as u64 * 1_000_000_007);
-    let state = if i.is_multiple_of(2) { State::Fine } else { State::Broken(i as f64 / 3.0) };
+    let state =
+        if i.is_multiple_of(2) { State::Fine } else { State::Broken(f64::from(i as u32) / 3.0) };
     let note = (!i.is_multiple_of(3)).then(|| format!("reading {i}\0"));
     Reading { at: SystemTime::UNIX_EPOCH - took, took, state, note }
 }

@@ -50,9 +50,9 @@ pub fn agree<K: Key + Debug, V: Value + PartialEq>(
         let mut up_to = taken(index, (Bound::Unbounded, Bound::Excluded(bound)), true)?;
         up_to.reverse();
         same("a range from behind", up_to, before)?;
-        let (mut some, limit) = (Vec::new(), after.len().min(100));
-        ok("scan", index.scan(bound, limit, &mut some))?;
-        same("scan", some, &after[..limit])?;
+        let (mut scanned, limit) = (Vec::new(), after.len().min(100));
+        ok("scan", index.scan(bound, limit, &mut scanned))?;
+        same("scan", scanned, &after[..limit])?;
     }
     let all: BTreeMap<K, V> = all.into_iter().collect();
     let asked: Vec<K> = all.keys().chain(keys).cloned().collect();

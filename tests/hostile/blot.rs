@@ -113,7 +113,7 @@ impl Paper {
         let mut seed = 22;
         let mut blots: Vec<Blot> = Vec::with_capacity(count);
         // Every page, in an order that has to do with nothing, but half of the blots at most.
-        let step = pages.len() / 2 | 1;
+        let step = (pages.len() / 2) | 1;
         for n in 0..pages.len().min(count / 2) {
             let at = pages[n * step % pages.len()];
             blots.push(Blot { words: at..at + PAGE, seed: None });
@@ -132,6 +132,9 @@ impl Paper {
     }
 
     /// Opens a copy with a blot, checks it, and compares its answers if the check passes.
+    ///
+    /// # Panics
+    /// If the copy cannot be written.
     #[must_use]
     pub fn with(&self, blot: &Blot) -> Seen {
         let mut image = self.image.clone();

@@ -302,7 +302,7 @@ fn open_soon(path: &Path, options: &PoolOptions) -> Result<Store, CliError> {
     for _ in 0..200 {
         match Store::open_with(path, options) {
             Err(CliError::Open(OpenError::Locked { .. })) => {
-                std::thread::sleep(Duration::from_millis(5))
+                std::thread::sleep(Duration::from_millis(5));
             }
             other => return other,
         }
