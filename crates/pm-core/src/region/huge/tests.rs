@@ -20,7 +20,8 @@ const FIRST: usize = 16 << 20;
 struct Mounted {
     folder: tempfile::TempDir,
     name: &'static str,
-    mounted: bool,
+    /// Whether it is to be unmounted.
+    own: bool,
 }
 
 impl Mounted {
@@ -34,11 +35,11 @@ impl Mounted {
             eprintln!("skipped: this machine does not let the test mount {name}");
             return None;
         }
-        Some(Self { folder, name, mounted: true })
+        Some(Self { folder, name, own: true })
     }
 
     fn ordinary() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), name: "an ordinary file", mounted: false }
+        Self { folder: tempfile::tempdir().unwrap(), name: "an ordinary file", own: false }
     }
 
     /// A file of [`LEN`] bytes, if the file system has so many.
@@ -51,7 +52,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.mounted {
+        if self.own {
             let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         }
     }
@@ -171,7 +172,9 @@ fn a_pool_has_in_its_file_what_was_stored_in_it() {
         while blocks.len() < 500 {
             let block = op.reserve_bytes(64 << 10, 8).unwrap().ptr().offset();
             let words = pool.words(block, 8 << 10).unwrap();
-            words.iter().for_each(|word| pool.pm().store(word, block));
+            for word in words {
+                pool.pm().store(word, block);
+            }
             blocks.push(block);
         }
         let lost = |bytes: &[u8]| {
