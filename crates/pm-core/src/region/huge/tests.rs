@@ -20,8 +20,8 @@ const FIRST: usize = 16 << 20;
 struct Mounted {
     folder: tempfile::TempDir,
     name: &'static str,
-    /// Whether the folder is one: it is unmounted in the end.
-    is_own: bool,
+    /// Whether it is to be unmounted.
+    own: bool,
 }
 
 impl Mounted {
@@ -35,11 +35,11 @@ impl Mounted {
             eprintln!("skipped: this machine does not let the test mount {name}");
             return None;
         }
-        Some(Self { folder, name, is_own: true })
+        Some(Self { folder, name, own: true })
     }
 
     fn ordinary() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), name: "an ordinary file", is_own: false }
+        Self { folder: tempfile::tempdir().unwrap(), name: "an ordinary file", own: false }
     }
 
     /// A file of [`LEN`] bytes, if the file system has so many.
@@ -52,7 +52,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.is_own {
+        if self.own {
             let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         }
     }
