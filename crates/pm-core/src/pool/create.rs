@@ -72,6 +72,13 @@ impl Ground {
         Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, permit }
     }
 
+    /// Asks for what recovery reads from a disk.
+    fn read_ahead(&self) {
+        if let (Some(backing), Durability::Msync) = (&self.backing, self.durability) {
+            backing.read_ahead(&self.region);
+        }
+    }
+
     /// S0. Not for a medium that survives no power failure.
     fn write_back<M: Medium>(&self, pm: &M, opts: &PoolOptions) -> Result<(), PmError> {
         match &self.backing {
@@ -242,6 +249,7 @@ impl<M: Medium> Pool<M> {
         } else {
             ground.write_back(&medium, opts)?;
         }
+        ground.read_ahead();
         let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);
         // S3, S4: nothing of the last generation counts any more.

@@ -11,8 +11,9 @@
 //!   it is complete and durable: a crash leaves no half-made pool behind, and two creators cannot
 //!   meet in one file. Where the file system cannot do that, the file has a hidden name meanwhile.
 //! * **The lock** is `flock`, exclusive for writers, shared for readers. It belongs to the open
-//!   file: a second opener in the same process is refused too, and a forked child keeps it until it
-//!   ends or executes another program.
+//!   file: a second opener in the same process is refused too. Closing gives it back, whoever else
+//!   has the descriptor. If the process dies, a child that it forked keeps it until the child ends or
+//!   executes another program.
 
 use std::path::{Path, PathBuf};
 
@@ -50,6 +51,8 @@ pub(super) struct PoolFile {
     pub(super) path: PathBuf,
     /// The name it has until it is finished, if it has one.
     temporary: Option<PathBuf>,
+    /// Whether its end gives the lock back, whoever else has the descriptor.
+    unlocks: bool,
 }
 
 impl PoolFile {
@@ -73,7 +76,13 @@ impl PoolFile {
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
         let kind =
             kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
-        Ok(Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None })
+        Ok(Self {
+            handle: Handle::Os(fd),
+            kind,
+            path: path.into(),
+            temporary: None,
+            unlocks: false,
+        })
     }
 
     /// Opens the file of the crash simulator.
@@ -94,7 +103,7 @@ impl PoolFile {
 
     fn simulated(file: traced::File, path: &Path) -> Self {
         let (handle, kind) = (Handle::Simulated(file), FileKind::Regular);
-        Self { handle, kind, path: path.into(), temporary: None }
+        Self { handle, kind, path: path.into(), temporary: None, unlocks: false }
     }
 
     /// Whether `path` names a device-DAX device.
@@ -124,7 +133,7 @@ impl PoolFile {
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };
         let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
-        let file = Self { handle, kind, path: path.into(), temporary };
+        let file = Self { handle, kind, path: path.into(), temporary, unlocks: false };
         file.lock(false)?;
         Ok(file)
     }
@@ -140,6 +149,11 @@ impl PoolFile {
             Errno::WOULDBLOCK => OpenError::Locked { path: self.path.clone() },
             e => self.error("locking the file", e),
         })
+    }
+
+    /// Has the end of this give the lock back: not in a forked child, whose parent goes on.
+    pub(super) fn unlock_at_the_end(&mut self) {
+        self.unlocks = true;
     }
 
     /// Gives a new file its name, durably. A device has its name.
@@ -253,6 +267,17 @@ impl PoolFile {
         }
     }
 
+    /// Asks for the first `len` bytes of the file, all of which an opening may read, if they may take
+    /// that much of the memory.
+    pub(super) fn read_ahead(&self, len: u64) {
+        if let Handle::Os(fd) = &self.handle
+            && self.kind == FileKind::Regular
+            && len <= sys::free_memory() / 2
+        {
+            sys::read_ahead(fd.as_fd(), len);
+        }
+    }
+
     /// Lets go of what is in memory of the file and need not be written: later it is read from the
     /// medium.
     pub(super) fn forget_cached(&self) {
@@ -320,6 +345,11 @@ impl PoolFile {
 
 impl Drop for PoolFile {
     fn drop(&mut self) {
+        if let (true, Handle::Os(fd)) = (self.unlocks, &self.handle) {
+            // A process that is being started by another thread still has the descriptor for a moment:
+            // the lock goes now, not with the last descriptor.
+            let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
+        }
         if let Some(name) = &self.temporary {
             let _ = rustix::fs::unlink(name); // never finished; nothing more can be done
         }
@@ -343,7 +373,9 @@ fn kind_of(stat: &rustix::fs::Stat) -> Result<FileKind, &'static str> {
 
 /// Allocates by writing, where the file system has no better way.
 fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
-    let zeros = vec![0u8; 64 << 10];
+    // A page a call: what is written at once the kernel may keep as one large page, and write back as a
+    // whole for each word of it that changes.
+    let zeros = [0; 4096];
     let mut at = from;
     while at < to {
         let count = zeros.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));

@@ -214,5 +214,8 @@ impl<M: Medium> Drop for Pool<M> {
             // The file stays as after a crash if this fails; opening it recovers.
             let _ = self.end();
         }
+        if let (false, Some(backing)) = (self.is_forked(), &mut self.backing) {
+            backing.ends();
+        }
     }
 }

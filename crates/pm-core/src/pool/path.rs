@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(test)]
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use crate::arch;
@@ -33,9 +35,25 @@ pub(super) struct Backing {
 }
 
 impl Backing {
+    /// The descriptor of the file.
+    #[cfg(test)]
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.fd()
+    }
+
     /// Whether `path` leads to the pool's file, by whatever name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.file.is_at(path)
+    }
+
+    /// The mapping ends next, and the lock with it.
+    pub(super) fn ends(&mut self) {
+        self.file.unlock_at_the_end();
+    }
+
+    /// Asks for what recovery reads from a disk.
+    pub(super) fn read_ahead(&self, region: &Region) {
+        self.file.read_ahead(region.len() as u64);
     }
 
     /// S0: makes durable what a dead process stored and left in the caches.

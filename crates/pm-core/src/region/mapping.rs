@@ -192,7 +192,12 @@ impl Region {
             Some(mapping) => mapping.extend(end, map),
             None => map(),
         }?;
-        if huge && huge::suit(fd, kind) {
+        let suited = huge::suit(fd, kind);
+        if !suited && kind == MapKind::Shared {
+            // SAFETY: the range was just mapped.
+            unsafe { sys::advise_single_pages(target, end - from) }
+        }
+        if suited && huge {
             // SAFETY: the range was just mapped.
             unsafe { sys::advise_huge(target, end - from) }
             self.ahead.ask_for_huge(|| Mount::of(fd, kind));

@@ -64,6 +64,34 @@ pub(crate) fn forget_cached(file: BorrowedFd<'_>) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
+/// Reads the start of a file into memory, in pages of the usual size and without waiting for the end.
+/// (Of what it reads ahead by itself the kernel makes large pages.)
+pub(crate) fn read_ahead(file: BorrowedFd<'_>, len: u64) {
+    const STEP: u64 = 1 << 20; // a call for more may be cut short
+    for at in (0..len).step_by(STEP as usize) {
+        let step = core::num::NonZero::new(STEP.min(len - at));
+        let _ = rustix::fs::fadvise(file, at, step, rustix::fs::Advice::WillNeed);
+    }
+}
+
+/// Bytes of memory that nothing uses, or that hold copies of files.
+pub(crate) fn free_memory() -> u64 {
+    let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = known.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Has a mapping of a file read page by page, as they are used. Of what the kernel reads ahead it makes
+/// large pages, and a write-back of one changed word writes the whole page.
+///
+/// # Safety
+/// The range is mapped.
+pub(crate) unsafe fn advise_single_pages(start: NonNull<u8>, len: usize) {
+    // SAFETY: mapped by the caller's promise; the advice changes no contents.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::Random) };
+}
+
 /// Makes pages present and writable (Linux 5.14).
 ///
 /// # Safety

@@ -48,6 +48,20 @@ pub(crate) unsafe fn collapse(_: NonNull<u8>, _: usize) -> bool {
 /// None is needed.
 pub(crate) unsafe fn let_go(_: NonNull<u8>, _: usize) {}
 
+/// Nobody makes large pages of what is read ahead.
+pub(crate) fn read_ahead(_: BorrowedFd<'_>, _: u64) {}
+
+/// Nobody asks.
+pub(crate) fn free_memory() -> u64 {
+    0
+}
+
+/// Nobody makes large pages of what is read ahead.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn advise_single_pages(_: NonNull<u8>, _: usize) {}
+
 /// Nobody tells.
 pub(crate) fn look_at(_: NonNull<u8>, _: usize) -> Option<Found> {
     None

@@ -7,6 +7,7 @@ use crate::cell::PmU64;
 use crate::error::{OpenError, PmError};
 use crate::media::Medium;
 use crate::pool::Pool;
+use crate::pool::path::Backing;
 use crate::ptr::{PPtr, PmPtr};
 
 use super::{Block, Place, add, tiny, value_of};
@@ -185,6 +186,17 @@ fn growth_stops_at_the_maximum_and_where_it_is_forbidden() {
     let pool = Pool::open(place.path(), &tiny().grow(false)).unwrap();
     assert!(!pool.grow_for(1).unwrap());
     assert!(matches!(pool.grow(300 << 10), Err(PmError::Full { .. })));
+}
+
+#[test]
+fn who_else_has_the_descriptor_of_a_closed_pool_locks_nobody_out() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny()).unwrap();
+    // A process that another thread starts has it until it executes its program.
+    let copy = rustix::io::dup(pool.backing.as_ref().and_then(Backing::fd).unwrap()).unwrap();
+    pool.close().unwrap();
+    Pool::open(place.path(), &tiny()).unwrap();
+    drop(copy);
 }
 
 #[test]

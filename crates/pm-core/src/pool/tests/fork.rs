@@ -1,6 +1,6 @@
 //! A forked child must not touch its parent's pool.
 
-use crate::error::PmError;
+use crate::error::{OpenError, PmError};
 use crate::media::Medium;
 use crate::pool::Pool;
 use crate::ptr::PPtr;
@@ -33,6 +33,8 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
         .unwrap()
         .unwrap();
     assert_eq!(status.exit_status(), Some(7));
+    let second = Pool::open(place.path(), &tiny());
+    assert!(matches!(second, Err(OpenError::Locked { .. })), "the child left the lock");
     add(&pool, "b", 2).unwrap();
     assert_eq!(pool.pm().load(&pool.get(root).unwrap()[0]), 1);
     pool.close().unwrap();
