@@ -16,11 +16,20 @@ pub trait Noted: Sized {
 impl<T> Noted for Result<T, IndexError> {
     #[inline(always)]
     fn noted<M: Medium>(self, pool: &Pool<M>) -> Self {
-        if let Err(IndexError::Pool(error @ PmError::Corrupt { .. })) = &self {
-            pool.note_damage(error);
+        match self {
+            Ok(done) => Ok(done),
+            Err(error) => Err(note(pool, error)),
         }
-        self
     }
+}
+
+#[cold]
+#[inline(never)]
+fn note<M: Medium>(pool: &Pool<M>, error: IndexError) -> IndexError {
+    if let IndexError::Pool(damage @ PmError::Corrupt { .. }) = &error {
+        pool.note_damage(damage);
+    }
+    error
 }
 
 impl Noted for InsertMany {

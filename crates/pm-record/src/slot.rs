@@ -162,7 +162,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Looks at the key of a slot that has the fingerprint of the probe's key and is not that key: of
+    /// Looks at the keys of slots that have the fingerprint of the probe's key and are not that key: of
     /// 256 keys one has the same fingerprint, but one that has another was not put there. Racing:
     /// validate, an error included.
     ///
@@ -170,18 +170,21 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     /// [`PmError::Corrupt`]: the lookup cannot tell whether the probe's key was here.
     #[cold]
     #[inline(never)]
-    pub fn check_namesake<M: Medium>(
+    pub fn check_namesakes<'s, M: Medium>(
         pool: &Pool<M>,
-        slot: &[PmU64],
+        slots: impl Iterator<Item = &'s [PmU64]>,
         probe: &Probe<'_, K>,
     ) -> Result<(), PmError> {
-        let key = Self::key(pool, slot)?;
-        // Tags, which are never 0, have 1 in its place.
-        if Probe::of_stored(&key).fingerprint().max(1) == probe.fingerprint().max(1) {
-            return Ok(());
+        for slot in slots {
+            let key = Self::key(pool, slot)?;
+            // Tags, which are never 0, have 1 in its place.
+            if Probe::of_stored(&key).fingerprint().max(1) != probe.fingerprint().max(1) {
+                let offset = pool.pptr(&slot[0]).offset();
+                let what = "a record whose key has not its fingerprint";
+                return Err(PmError::Corrupt { what, offset });
+            }
         }
-        let offset = pool.pptr(&slot[0]).offset();
-        Err(PmError::Corrupt { what: "a record whose key has not its fingerprint", offset })
+        Ok(())
     }
 
     /// Orders the slot's key against the probe's.

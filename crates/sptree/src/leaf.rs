@@ -217,16 +217,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         for i in bits(slots) {
-            if i >= LEAF {
-                continue;
-            }
-            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }
+        }
+        if slots != 0 {
             // What is pending may have another tag, or be there in part.
-            if self.pending_slot(pool.pm()) != Some(i) {
-                Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
-            }
+            let whole = |&i: &usize| i < LEAF && self.pending_slot(pool.pm()) != Some(i);
+            let others = bits(slots).filter(whole).map(|i| self.slot(i));
+            Slot::<K, V>::check_namesakes(pool, others, probe)?;
         }
         Ok(None)
     }

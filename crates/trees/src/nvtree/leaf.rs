@@ -164,14 +164,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         hint: Hint,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
-        for i in bits(self.matches(pool.pm(), hint, probe)) {
-            if i >= LEAF {
-                continue;
-            }
-            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+        let namesakes = self.matches(pool.pm(), hint, probe);
+        for i in bits(namesakes) {
+            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }
-            Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
+        }
+        if namesakes != 0 {
+            let others = bits(namesakes).filter(|&i| i < LEAF).map(|i| self.slot(i));
+            Slot::<K, V>::check_namesakes(pool, others, probe)?;
         }
         Ok(None)
     }

@@ -192,16 +192,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         for i in bits(candidates) {
-            if i >= LEAF {
-                continue;
-            }
-            if Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
+            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
                 return Ok(Some(i));
             }
+        }
+        if candidates != 0 {
             // What is pending may be there in part.
-            if !self.is_missing(pool.pm(), i) {
-                Slot::<K, V>::check_namesake(pool, self.slot(i), probe)?;
-            }
+            let whole = |&i: &usize| i < LEAF && !self.is_missing(pool.pm(), i);
+            let others = bits(candidates).filter(whole).map(|i| self.slot(i));
+            Slot::<K, V>::check_namesakes(pool, others, probe)?;
         }
         Ok(None)
     }
