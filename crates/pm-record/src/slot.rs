@@ -162,7 +162,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Looks at the keys of slots that have the fingerprint of the probe's key and are not that key: of
+    /// Looks at the keys of slots that have this fingerprint and are not the key that is looked for: of
     /// 256 keys one has the same fingerprint, but one that has another was not put there. Racing:
     /// validate, an error included.
     ///
@@ -173,12 +173,12 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     pub fn check_namesakes<'s, M: Medium>(
         pool: &Pool<M>,
         slots: impl Iterator<Item = &'s [PmU64]>,
-        probe: &Probe<'_, K>,
+        fingerprint: u8,
     ) -> Result<(), PmError> {
         for slot in slots {
             let key = Self::key(pool, slot)?;
             // Tags, which are never 0, have 1 in its place.
-            if Probe::of_stored(&key).fingerprint().max(1) != probe.fingerprint().max(1) {
+            if Probe::of_stored(&key).fingerprint().max(1) != fingerprint.max(1) {
                 let offset = pool.pptr(&slot[0]).offset();
                 let what = "a record whose key has not its fingerprint";
                 return Err(PmError::Corrupt { what, offset });

@@ -225,7 +225,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
             // What is pending may have another tag, or be there in part.
             let whole = |&i: &usize| i < LEAF && self.pending_slot(pool.pm()) != Some(i);
             let others = bits(slots).filter(whole).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe)?;
+            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
         }
         Ok(None)
     }

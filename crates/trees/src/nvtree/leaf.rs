@@ -172,7 +172,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         }
         if namesakes != 0 {
             let others = bits(namesakes).filter(|&i| i < LEAF).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe)?;
+            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
         }
         Ok(None)
     }

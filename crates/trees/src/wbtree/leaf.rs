@@ -200,7 +200,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
             // What is pending may be there in part.
             let whole = |&i: &usize| i < LEAF && !self.is_missing(pool.pm(), i);
             let others = bits(candidates).filter(whole).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe)?;
+            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
         }
         Ok(None)
     }
