@@ -25,11 +25,11 @@ use crate::medium::MediumArgs;
 use crate::place::Place;
 use crate::{output, progress};
 
-use crate::trial::crash::{self, Acknowledged, Moment, Plan};
-use crate::trial::model::{self, Expected, Model, Verdict};
-use crate::trial::script::Script;
+use crate::trial::crash::{self, Moment, Plan};
+use crate::trial::model::{Expected, Model};
+use crate::trial::round::{Round, Trial};
 use crate::trial::source::{Source, Universes};
-use crate::trial::store::{Opened, Store};
+use crate::trial::store::Store;
 use crate::trial::universe::{self, Universe};
 
 use exercise::{Both, Enough};
@@ -86,21 +86,6 @@ const EXAMPLES: &str = "Examples:
   pmindex quickstart --durability flush
   pmindex quickstart --rounds 200 --integers 50000";
 
-/// A round: a child's writes, its end, and what was there afterwards.
-#[derive(Clone, Debug)]
-struct Round {
-    acknowledged: Acknowledged,
-    opened: Opened,
-    words: Verdict,
-    integers: Verdict,
-}
-
-impl Round {
-    fn holds(&self) -> bool {
-        self.words.holds() && self.integers.holds()
-    }
-}
-
 /// All that a run found out.
 struct Summary {
     seed: u64,
@@ -135,11 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 
 fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let universes = args.source.universes()?;
-    let mut model = Model {
-        words: Expected::empty(universes.words.len()),
-        integers: Expected::empty(universes.integers.len()),
-    };
-
+    let mut model = Model::empty(&universes);
     let started = Instant::now();
     let records = universes.words.len() + universes.integers.len().div_ceil(2);
     let loading = progress::Told::new("loading words and integers", records as u64);
@@ -157,12 +138,14 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let costs = count_costs(&universes, args.kind)?;
     bar.finish_and_clear();
 
+    let (source, medium) = (&args.source, args.medium);
+    let mut trial = Trial { path, source, universes: &universes, medium, model };
     let mut random = KeySpace::new(seed);
     let mut rounds = Vec::new();
     let bar = progress::bar(args.rounds);
     for number in 0..args.rounds {
         bar.set_message(format!("round {}", number + 1));
-        let round = crash_round(args, &universes, &mut model, path, &mut random, &bar)?;
+        let round = crash_round(args, &mut trial, &mut random, &bar)?;
         let holds = round.holds();
         rounds.push(round);
         bar.inc(1);
@@ -187,9 +170,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
 /// One crash, recovered and verified.
 fn crash_round(
     args: &Args,
-    universes: &Universes,
-    model: &mut Model,
-    path: &Path,
+    trial: &mut Trial<'_>,
     random: &mut KeySpace,
     bar: &indicatif::ProgressBar,
 ) -> Result<Round, CliError> {
@@ -202,26 +183,11 @@ fn crash_round(
     } else {
         Moment::AfterFirstWrite(Duration::from_micros(random.below(300_000)))
     };
-    let (words, integers) = (universes.words.len(), universes.integers.len());
-    let acknowledged = crash::write_and_end(
-        path,
-        &args.source,
-        args.medium,
-        (args.threads, script),
-        Plan::kill(moment),
-        &|steps| bar.set_message(format!("{steps} writes acknowledged")),
-    )?;
-    bar.set_message("recovering and verifying");
-    for (thread, steps) in acknowledged.steps.iter().enumerate() {
-        let script = Script::new(script, thread, args.threads, words, integers);
-        model.follow(script, *steps, true);
-    }
-    let (store, opened) = Store::open(path, args.medium)?;
-    store.check()?;
-    let words = model::verify(&store.words, &universes.words, &mut model.words)?;
-    let integers = model::verify(&store.integers, &universes.integers, &mut model.integers)?;
+    let (store, round) = trial.round((args.threads, script), Plan::kill(moment), &|steps| {
+        bar.set_message(format!("{steps} writes acknowledged"));
+    })?;
     store.close()?;
-    Ok(Round { acknowledged, opened, words, integers })
+    Ok(round)
 }
 
 /// Fills both indexes: all words, every other integer.
@@ -262,10 +228,7 @@ fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
         words: universes.words.sample(20_000),
         integers: universe::integers(20_000, 1),
     };
-    let mut model = Model {
-        words: Expected::empty(sample.words.len()),
-        integers: Expected::empty(sample.integers.len()),
-    };
+    let mut model = Model::empty(&sample);
     let options = PoolOptions::new().emulate_pm(true);
     let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?, kind)?;
     load(&store, &sample, &mut model, &|| ())?;

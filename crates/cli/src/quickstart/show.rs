@@ -103,7 +103,7 @@ fn many(text: &mut String, rounds: &[Round]) {
 }
 
 fn verified(text: &mut String, round: &Round) {
-    let total = |part: fn(&Verdict) -> u64| part(&round.words) + part(&round.integers);
+    let total = |part: fn(&Verdict) -> u64| round.verdicts.iter().map(part).sum::<u64>();
     if round.holds() {
         let good = style::good("every acknowledged write is there, and nothing else");
         line(text, "Verified", &format!("{} records: {good}", thousands(total(|v| v.records))));
@@ -123,7 +123,7 @@ fn verified(text: &mut String, round: &Round) {
         total(|v| v.wrong)
     );
     line(text, "Verified", &failed);
-    for example in round.words.examples.iter().chain(&round.integers.examples) {
+    for example in round.verdicts.iter().flat_map(|verdict| &verdict.examples) {
         line(text, "", example);
     }
 }
@@ -173,7 +173,7 @@ fn row(index: &str, op: Op, speed: &Spent, cost: &Spent) -> Value {
 }
 
 fn round(round: &Round) -> Value {
-    let total = |part: fn(&Verdict) -> u64| part(&round.words) + part(&round.integers);
+    let total = |part: fn(&Verdict) -> u64| round.verdicts.iter().map(part).sum::<u64>();
     json!({
         "acknowledged": round.acknowledged.total(),
         "writing_seconds": round.acknowledged.writing.as_secs_f64(),

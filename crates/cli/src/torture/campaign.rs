@@ -11,10 +11,10 @@ use pmindex_pibench::KeySpace;
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::place::Place;
-use crate::trial::crash::{self, End, Moment, Plan};
-use crate::trial::model::{self, Expected, Model};
-use crate::trial::script::Script;
-use crate::trial::source::{Source, Universes};
+use crate::trial::crash::{End, Moment, Plan};
+use crate::trial::model::{Model, Verdict};
+use crate::trial::round::{Round, Trial};
+use crate::trial::source::Source;
 use crate::trial::store::Store;
 use crate::trial::universe;
 
@@ -73,7 +73,7 @@ impl Survived {
         self.bad == 0 && self.kills > 0
     }
 
-    fn take(&mut self, verdict: model::Verdict) {
+    fn take(&mut self, verdict: Verdict) {
         self.verified += verdict.records;
         self.in_flight += verdict.in_flight;
         self.in_flight_done += verdict.in_flight_done;
@@ -103,20 +103,17 @@ impl Campaign<'_> {
             let options = self.medium.apply(PoolOptions::new().size(FIRST_SIZE));
             Store::create(place.path(), &options, self.kind)?.close()?;
             survived.pools += 1;
-            let mut pool = Trial {
-                campaign: self,
+            let mut trial = Trial {
+                path: place.path(),
                 source: &source,
                 universes: &universes,
-                path: place.path(),
-                model: Model {
-                    words: Expected::empty(universes.words.len()),
-                    integers: Expected::empty(universes.integers.len()),
-                },
+                medium: self.medium,
+                model: Model::empty(&universes),
             };
             let mut rounds = 0;
             while rounds < ROUNDS_OF_A_POOL && more(&survived) {
                 bar.set_message(format!("{}: {} writes", self.kind, survived.writes));
-                pool.round(&mut random, &mut survived)?;
+                round(&mut trial, &mut random, &mut survived)?;
                 bar.set_position(survived.kills);
                 rounds += 1;
             }
@@ -126,50 +123,35 @@ impl Campaign<'_> {
     }
 }
 
-/// A pool and what it must hold.
-struct Trial<'a> {
-    campaign: &'a Campaign<'a>,
-    source: &'a Source,
-    universes: &'a Universes,
-    path: &'a Path,
-    model: Model,
-}
-
-impl Trial<'_> {
-    fn round(&mut self, random: &mut KeySpace, survived: &mut Survived) -> Result<(), CliError> {
-        let Campaign { medium, .. } = *self.campaign;
-        let plan = plan(random);
-        let (threads, script) = (1 + random.below(4) as usize, random.random());
-        let before = std::fs::metadata(self.path)?.len();
-        let done =
-            crash::write_and_end(self.path, self.source, medium, (threads, script), plan, &|_| ())?;
-        let (words, integers) = (self.universes.words.len(), self.universes.integers.len());
-        for (thread, steps) in done.steps.iter().enumerate() {
-            let script = Script::new(script, thread, threads, words, integers);
-            self.model.follow(script, *steps, plan.end == End::Kill);
-        }
-        let (store, opened) = Store::open(self.path, medium)?;
-        store.check()?;
-        let Universes { words, integers } = self.universes;
-        survived.take(model::verify(&store.words, words, &mut self.model.words)?);
-        survived.take(model::verify(&store.integers, integers, &mut self.model.integers)?);
-        // The next round begins after a clean end, or after one more crash.
-        if random.below(2) == 0 {
-            store.close()?;
-        } else {
-            store.abandon();
-        }
-        match plan.end {
-            End::Kill => survived.kills += 1,
-            End::Close => survived.closed += 1,
-        }
-        survived.while_opening += u64::from(plan.end == End::Kill && done.total() == 0);
-        survived.paused += u64::from(plan.pauses);
-        survived.writes += done.total();
-        survived.grown += u64::from(std::fs::metadata(self.path)?.len() > before);
-        survived.openings.push(opened.time);
-        Ok(())
+/// One round of a trial.
+fn round(
+    trial: &mut Trial<'_>,
+    random: &mut KeySpace,
+    survived: &mut Survived,
+) -> Result<(), CliError> {
+    let plan = plan(random);
+    let run = (1 + random.below(4) as usize, random.random());
+    let before = std::fs::metadata(trial.path)?.len();
+    let (store, Round { acknowledged, opened, verdicts }) = trial.round(run, plan, &|_| ())?;
+    for verdict in verdicts {
+        survived.take(verdict);
     }
+    // The next round begins after a clean end, or after one more crash.
+    if random.below(2) == 0 {
+        store.close()?;
+    } else {
+        store.abandon();
+    }
+    match plan.end {
+        End::Kill => survived.kills += 1,
+        End::Close => survived.closed += 1,
+    }
+    survived.while_opening += u64::from(plan.end == End::Kill && acknowledged.total() == 0);
+    survived.paused += u64::from(plan.pauses);
+    survived.writes += acknowledged.total();
+    survived.grown += u64::from(std::fs::metadata(trial.path)?.len() > before);
+    survived.openings.push(opened.time);
+    Ok(())
 }
 
 /// How a round ends: one in ten properly, the others by a kill, one in four of them near opening.

@@ -296,20 +296,6 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
     Ok(judge(wrong.or(written), format!("\"{why}\", and readable all the same")))
 }
 
-/// Opens a pool of which a child may have a descriptor for a moment more: the kernel lets the parent of a
-/// new process go on before it closes what the new program must not have.
-fn open_soon(path: &Path, options: &PoolOptions) -> Result<Store, CliError> {
-    for _ in 0..200 {
-        match Store::open_with(path, options) {
-            Err(CliError::Open(OpenError::Locked { .. })) => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            other => return other,
-        }
-    }
-    Store::open_with(path, options)
-}
-
 /// A child process that was started while the pool was open, and lives on when it is closed: it holds
 /// neither the pool nor its lock.
 fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
@@ -321,7 +307,7 @@ fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome,
     };
     store.integers.insert(&1, &!1)?;
     let closed = store.close();
-    let reopened = closed.and_then(|()| open_soon(place.path(), options));
+    let reopened = closed.and_then(|()| Store::open_with(place.path(), options));
     let lives = matches!(child.try_wait(), Ok(None));
     child.kill().and_then(|()| child.wait()).map_err(CliError::Child)?;
     let store = match reopened {

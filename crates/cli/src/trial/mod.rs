@@ -10,11 +10,13 @@
 //! | `crash` | the parent: starts the child, counts acknowledgements, ends it |
 //! | `store` | the pool: an index of byte strings and one of integers |
 //! | `model` | what the pool must hold, and how it differs |
+//! | `round` | all of this once: a child writes, dies, and the pool is compared |
 //! | `verifier` | the same where the parent dies too: after a crash of the machine |
 
 pub(crate) mod acks;
 pub(crate) mod crash;
 pub(crate) mod model;
+pub(crate) mod round;
 pub(crate) mod script;
 pub(crate) mod source;
 pub(crate) mod store;

@@ -7,6 +7,8 @@ use pmindex::{Index, IndexError, Key, Value};
 use pmindex_pibench::BATCH;
 
 use super::script::{Change, Script, Side};
+use super::source::Universes;
+use super::store::Store;
 use super::universe::Universe;
 
 /// What an index should hold, by place in its universe: a number that stands for the value.
@@ -57,9 +59,43 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Follows one thread's script for the steps that were acknowledged; after a kill, one more had
-    /// perhaps begun.
-    pub(crate) fn follow(&mut self, script: Script, acknowledged: u64, killed: bool) {
+    /// Of empty indexes.
+    pub(crate) fn empty(universes: &Universes) -> Self {
+        Self {
+            words: Expected::empty(universes.words.len()),
+            integers: Expected::empty(universes.integers.len()),
+        }
+    }
+
+    /// Follows the scripts of this seed, each thread's for the steps that were acknowledged; after a kill,
+    /// one more had perhaps begun.
+    pub(crate) fn follow(
+        &mut self,
+        universes: &Universes,
+        seed: u64,
+        acknowledged: &[u64],
+        killed: bool,
+    ) {
+        let (words, integers) = (universes.words.len(), universes.integers.len());
+        for (thread, &steps) in acknowledged.iter().enumerate() {
+            let script = Script::new(seed, thread, acknowledged.len(), words, integers);
+            self.follow_one(script, steps, killed);
+        }
+    }
+
+    /// Compares both indexes of a pool with what they should hold; afterwards this is what was found.
+    pub(crate) fn verify(
+        &mut self,
+        store: &Store,
+        universes: &Universes,
+    ) -> Result<[Verdict; 2], IndexError> {
+        Ok([
+            verify(&store.words, &universes.words, &mut self.words)?,
+            verify(&store.integers, &universes.integers, &mut self.integers)?,
+        ])
+    }
+
+    fn follow_one(&mut self, script: Script, acknowledged: u64, killed: bool) {
         let mut script = script.into_iter();
         for (side, change) in script.by_ref().take(usize::try_from(acknowledged).unwrap_or(0)) {
             self.side(side).apply(&change);
@@ -111,7 +147,7 @@ impl Verdict {
 
 /// Compares an index with what it should hold, by a full scan in both their orders; afterwards
 /// `expected` is what was found, in-flight changes decided.
-pub(crate) fn verify<K: Key, V: Value>(
+fn verify<K: Key, V: Value>(
     index: &impl Index<K, V>,
     universe: &Universe<K, V>,
     expected: &mut Expected,

@@ -8,10 +8,9 @@ use crate::output;
 use crate::table::{counted, millis};
 
 use super::acks;
-use super::model::{self, Expected, Model};
-use super::script::Script;
+use super::model::{Model, Verdict};
+use super::round::Trial;
 use super::source::Source;
-use super::store::Store;
 
 /// What was written.
 #[derive(clap::Args)]
@@ -41,16 +40,15 @@ pub(crate) struct Args {
 /// Opens the pool and compares.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
-    let (words, integers) = (universes.words.len(), universes.integers.len());
-    let mut model = Model { words: Expected::empty(words), integers: Expected::empty(integers) };
     let steps = acks::read_counters(&args.acks, args.threads).map_err(CliError::Pipe)?;
-    for (thread, steps) in steps.iter().enumerate() {
-        model.follow(Script::new(args.script, thread, args.threads, words, integers), *steps, true);
-    }
-    let (store, opened) = Store::open(&args.pool, args.medium)?;
-    store.check()?;
-    let words = model::verify(&store.words, &universes.words, &mut model.words)?;
-    let integers = model::verify(&store.integers, &universes.integers, &mut model.integers)?;
+    let mut trial = Trial {
+        path: &args.pool,
+        source: &args.source,
+        universes: &universes,
+        medium: args.medium,
+        model: Model::empty(&universes),
+    };
+    let (store, opened, verdicts) = trial.compare(args.script, &steps, true)?;
     let promise = store.promise();
     store.close()?;
     let writes = steps.iter().sum();
@@ -58,12 +56,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         "{}: {} acknowledged, {} verified, opened in {}\n",
         promise.title(),
         counted(writes, "write", "writes"),
-        counted(words.records + integers.records, "record", "records"),
+        counted(verdicts.iter().map(|verdict| verdict.records).sum(), "record", "records"),
         millis(opened.time),
     ))?;
-    for example in words.examples.iter().chain(&integers.examples) {
+    for example in verdicts.iter().flat_map(|verdict| &verdict.examples) {
         output::print(&format!("{example}\n"))?;
     }
-    let holds = words.holds() && integers.holds() && writes > 0;
+    let holds = verdicts.iter().all(Verdict::holds) && writes > 0;
     if holds { Ok(()) } else { Err(CliError::Lost) }
 }
