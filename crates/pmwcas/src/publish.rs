@@ -41,6 +41,7 @@ impl<'m, M: Medium> Session<'m, M> {
             // P1. Entries of the last incarnation beside this status, or the other way round, are
             // told apart by the incarnation's bits in both; those of an operation that a crash
             // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
+            pm.in_order(); // durable before: the status, on the line of the heading and entry 0
             pm.store(slot.status(), undecided);
             if Slot::is_one_line(count) && prepared.filled.is_empty() && prepared.later.is_empty() {
                 return Ok(()); // the line is durable with P2: I7

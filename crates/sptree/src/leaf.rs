@@ -298,7 +298,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
 
     /// Stores and flushes the tag of slot `i`.
     #[inline(always)]
-    #[track_caller]
     pub(crate) fn write_tag(&self, pm: &impl Medium, i: usize, tag: u8) -> Flushed {
         self.put_tag(pm, i, tag);
         pm.flush_words(words_of(&self.tag_cells()[i / 8]))
@@ -323,7 +322,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
 
     /// Flushes the line of bitmap and next.
     #[inline(always)]
-    #[track_caller]
     pub(crate) fn flush_header(&self, pm: &impl Medium) -> Flushed {
         pm.flush_words(self.header())
     }

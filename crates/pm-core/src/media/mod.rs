@@ -83,8 +83,8 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// stores to different lines it means nothing, a fence does. An x86-64 keeps the order of stores by
     /// itself, so there it is nothing; elsewhere it is a barrier, though most of them keep it, too.
     ///
-    /// The simulator checks that it is there (`Persistency::Barriers` of the test kit): to it a store
-    /// without one may persist before those that the thread made to the line before.
+    /// The simulator checks that it is there and needed (`Persistency::Barriers` of the test kit): to it
+    /// a store without one may persist before those that the thread made to the line before.
     #[inline(always)]
     #[track_caller]
     fn in_order(&self) {

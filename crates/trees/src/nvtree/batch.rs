@@ -389,7 +389,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // P1: blocks and tickets; records that are not on the line of their counter.
         if let Some(op) = &mut op {
             op.prepare(flushed)?;
-        } else if !Geometry::<K, V, LEAF>::ONE_LINE {
+        } else if Geometry::<K, V, LEAF>::ONE_LINE {
+            pm.in_order(); // the records, before their marks on the same line
+        } else {
             pm.fence(flushed)?;
         }
         // P2: of each leaf the first segment.

@@ -277,7 +277,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 /// Step P2.
-#[track_caller]
 fn publish<K: Key, V: Value, const LEAF: usize>(
     pm: &impl Medium,
     leaves: &[Staged<'_, K, V, LEAF>],

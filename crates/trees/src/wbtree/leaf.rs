@@ -217,7 +217,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     }
 
     #[inline(always)]
-    #[track_caller]
     fn put_pending(&self, pm: &impl Medium, pending: Pending) {
         let cell = &self.words[LINE_WORDS - 1];
         let word = pm.load_word(cell);
@@ -229,7 +228,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     /// Stores an order and the state with these slots, whose fingerprints are stored; flush both
     /// [lines](Self::flush_lines).
     #[inline(always)]
-    #[track_caller]
     pub(super) fn publish(
         &self,
         pm: &impl Medium,
@@ -243,8 +241,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         // there leaves the state before it is forgotten.
         if pm.load_word(self.state_cell()) != state.into_word() {
             pm.store_word(self.state_cell(), state.into_word());
+            pm.in_order();
         }
         self.put_pending(pm, pending);
+        pm.in_order(); // what is pending and the fingerprints, on the same line
         let state = state.with_slots(slots).with_tag(tag);
         pm.store_word(self.state_cell(), state.into_word()); // LIN
     }
