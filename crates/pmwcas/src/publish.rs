@@ -9,7 +9,7 @@
 
 use core::mem::take;
 
-use pmindex_core::{Flushed, Medium, PmError};
+use pmindex_core::{Flushed, LINE, Medium, PmError};
 
 use crate::layout::{Carried, Heading, Places, Slot};
 use crate::reclaim::owner_of;
@@ -68,8 +68,15 @@ impl<'m, M: Medium> Session<'m, M> {
     /// Flushes what the operation's pointers will lead to. durable before: P2.
     fn flush_filled(&self, prepared: &mut Prepared<'m, M>) -> Result<Flushed, PmError> {
         let (pool, mut flushed) = (self.mwcas.pool(), Flushed::nothing());
+        let mut done = 0..0;
         for &(offset, words) in &prepared.filled {
-            flushed = flushed.and(pool.pm().flush_words(pool.words(offset, words)?));
+            // Records of a batch that follow each other share lines.
+            let line = LINE as u64;
+            let lines = offset / line..(offset + 8 * words as u64).div_ceil(line);
+            for new in lines.clone().filter(|line| !done.contains(line)) {
+                flushed = flushed.and(pool.pm().flush_words(pool.words(new * line, 1)?));
+            }
+            done = lines;
         }
         for Later { offset, words, fill } in take(&mut prepared.later) {
             flushed = flushed.and(fill(pool.pm(), pool.words(offset, words)?));
