@@ -47,7 +47,8 @@ struct Args {
     /// now two
     #[arg(long)]
     slots: Option<u64>,
-    /// Also drop and move every flush and fence, one at a time: each mutant must be caught
+    /// Also drop and move every flush and fence, and drop every barrier, one at a time: each mutant must be
+    /// caught
     #[arg(long)]
     mutate: bool,
     /// Instead, damage a word of the pool so many times, go on, and cut the power

@@ -275,7 +275,6 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Changes bits of a record's line.
     #[inline(always)]
-    #[track_caller]
     pub(crate) fn change_bits(&self, slot: SlotRef, change: Rmw) -> Result<(), PmError> {
         let cell = self.line_cell(slot)?;
         self.pm().in_order(); // the records on the line persist before it

@@ -93,6 +93,19 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         datum: &Datum<'_, V>,
         block: u64,
     ) -> Flushed {
+        pm.flush_words(Self::fill(pm, slot, probe, datum, block))
+    }
+
+    /// Fills a slot as [`write`](Self::write) does, for whoever flushes it; returns the words filled.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fill<'s, M: Medium>(
+        pm: &M,
+        slot: &'s [PmU64],
+        probe: &Probe<'_, K>,
+        datum: &Datum<'_, V>,
+        block: u64,
+    ) -> &'s [PmU64] {
         let slot = &slot[..Self::WORDS];
         if let Shape::Inline(n) = K::SHAPE {
             for (cell, &word) in slot[..n].iter().zip(probe.words()) {
@@ -110,7 +123,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         if Self::HAS_BLOCK {
             pm.store_word(&slot[Self::BLOCK_WORD], block);
         }
-        pm.flush_words(slot)
+        slot
     }
 
     /// Fills a slot without a block, the first key word last, and flushes it: if it lies

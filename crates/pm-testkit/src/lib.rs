@@ -72,10 +72,12 @@
 //!   [`Medium::handover_point`](pmindex_core::Medium::handover_point): schedules preempt there more
 //!   often, and directed plans of several threads there one point after the other. A test of its own
 //!   goes through every preemption of an operation with [`crash::preempt_once`].
-//! * **Media**: `Config::persistency` chooses flushed lines, eADR or msync.
+//! * **Media**: `Config::persistency` chooses flushed lines, eADR, msync, or flushed lines to which a
+//!   thread's stores arrive in any order but that of its fences and of
+//!   [`Medium::in_order`](pmindex_core::Medium::in_order).
 //! * **Failures** print what was not persisted where, a minimal sequence of operations, and the seed
 //!   that replays it (`Config::seed`).
-//! * **Coverage**: [`Report::steps`](crash::Report) lists every flush and fence that was executed,
+//! * **Coverage**: [`Report::steps`](crash::Report) lists every flush, fence and barrier that was executed,
 //!   with the crash states just before it. `owns` says which files are the subject's own. Give
 //!   `sources` too: then a step that no run executes is found as well (a line that cannot be reached
 //!   in a test says `// crash: unreachable` and why).

@@ -262,7 +262,9 @@ impl<M: Medium> Mwcas<M> {
         }
         let settling = driver.settling.take();
         if settling.is_some() {
-            // Not earlier: a pointer that goes somewhere would wait for the flushes.
+            // Not earlier: a pointer that goes somewhere would wait for the flushes. Now and then a line
+            // is clean, since a record that shares it was flushed after the operation was noted: to
+            // look for that in each operation would cost more.
             for &line in &driver.lines {
                 all = all.and(self.pool.pm().flush(self.word_at(line)?));
             }

@@ -108,7 +108,7 @@
 //!   nothing. While an operation is `Succeeded` it has all its claims, so its words hold their expected
 //!   values, its own pointers, or tentative pointers that came late.
 //! * **I7** A descriptor of one line needs no fence before its outcome: the medium has a line's words
-//!   in the order in which they were stored (each store is a Release), the status last. A longer one is
+//!   in the order in which they were stored (a barrier keeps it), the status last. A longer one is
 //!   durable first: otherwise lines of two incarnations could stand under one outcome.
 //!
 //! `tests/loom` compiles these very files over a model checker's atomics, and asserts the invariants at

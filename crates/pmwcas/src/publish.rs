@@ -9,7 +9,7 @@
 
 use core::mem::take;
 
-use pmindex_core::{Flushed, Medium, PmError};
+use pmindex_core::{Flushed, LINE, Medium, PmError};
 
 use crate::layout::{Carried, Heading, Places, Slot};
 use crate::reclaim::owner_of;
@@ -41,6 +41,7 @@ impl<'m, M: Medium> Session<'m, M> {
             // P1. Entries of the last incarnation beside this status, or the other way round, are
             // told apart by the incarnation's bits in both; those of an operation that a crash
             // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
+            pm.in_order(); // durable before: the status, on the line of the heading and entry 0
             pm.store(slot.status(), undecided);
             if Slot::is_one_line(count) && prepared.filled.is_empty() && prepared.later.is_empty() {
                 return Ok(()); // the line is durable with P2: I7
@@ -67,8 +68,15 @@ impl<'m, M: Medium> Session<'m, M> {
     /// Flushes what the operation's pointers will lead to. durable before: P2.
     fn flush_filled(&self, prepared: &mut Prepared<'m, M>) -> Result<Flushed, PmError> {
         let (pool, mut flushed) = (self.mwcas.pool(), Flushed::nothing());
+        let mut done = 0..0;
         for &(offset, words) in &prepared.filled {
-            flushed = flushed.and(pool.pm().flush_words(pool.words(offset, words)?));
+            // Records of a batch that follow each other share lines.
+            let line = LINE as u64;
+            let lines = offset / line..(offset + 8 * words as u64).div_ceil(line);
+            for new in lines.clone().filter(|line| !done.contains(line)) {
+                flushed = flushed.and(pool.pm().flush_words(pool.words(new * line, 1)?));
+            }
+            done = lines;
         }
         for Later { offset, words, fill } in take(&mut prepared.later) {
             flushed = flushed.and(fill(pool.pm(), pool.words(offset, words)?));

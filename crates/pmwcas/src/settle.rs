@@ -199,7 +199,7 @@ impl<M: Medium> Mwcas<M> {
     }
 }
 
-/// Lines that a batch has flushed; with many, it forgets some, and they are flushed twice.
+/// Lines of a batch. With very many, it forgets some, and they are flushed twice.
 #[derive(Debug)]
 struct Seen([u64; Self::PLACES]);
 
@@ -210,12 +210,24 @@ impl Default for Seen {
 }
 
 impl Seen {
-    const PLACES: usize = 64;
+    const PLACES: usize = 256;
+    /// Places that a line may have.
+    const TRIES: usize = 16;
 
     fn is_new(&mut self, line: u64) -> bool {
         let hash = (line / LINE as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let place = (hash >> (u64::BITS - Self::PLACES.ilog2())) as usize;
-        core::mem::replace(&mut self.0[place], line) != line
+        for place in (place..place + Self::TRIES).map(|place| place % Self::PLACES) {
+            if self.0[place] == line {
+                return false;
+            }
+            if self.0[place] == 0 {
+                self.0[place] = line;
+                return true;
+            }
+        }
+        self.0[place] = line;
+        true
     }
 }
 

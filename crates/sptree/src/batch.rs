@@ -412,19 +412,18 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
     #[inline(always)]
     fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let mut flushed = Flushed::nothing();
+        let mut written = Vec::with_capacity(3 * BATCH);
         for &Planned { record, bnode, slot, block } in &self.planned {
             let (probe, bnode) = (&self.probes[record], &self.bnodes[bnode].bnode);
             let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = BnodePtr::new(block);
-                let filled = Slot::<K, V>::write_block(pool, block, probe, &datum)?;
-                flushed = flushed.and(filled);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
             }
             let record = Incoming { probe, datum: &datum };
-            flushed = flushed.and(bnode.write(pm, slot, &record, block));
+            written.extend(bnode.fill(pm, slot, &record, block));
         }
-        Ok(flushed)
+        Ok(pm.flush_together(&mut written))
     }
 
     /// Makes what is staged durable (P1 and P2), then visible.

@@ -255,6 +255,22 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         written.and(self.write_tag(pm, i, tag_of(probe)))
     }
 
+    /// As [`write`](Self::write), for whoever flushes it; returns the words filled.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn fill(
+        &self,
+        pm: &impl Medium,
+        i: usize,
+        record: &Incoming<'_, K, V>,
+        block: u64,
+    ) -> [&'p [PmU64]; 2] {
+        let Incoming { probe, datum } = *record;
+        let filled = Slot::<K, V>::fill(pm, self.slot(i), probe, datum, block);
+        self.put_tag(pm, i, tag_of(probe));
+        [filled, words_of(&self.tag_cells()[i / 8])]
+    }
+
     /// Copies a record without its block into a free slot and flushes it (step P1).
     #[track_caller]
     pub(crate) fn copy_in(&self, pm: &impl Medium, i: usize, words: &[u64], tag: u8) -> Flushed {
@@ -278,7 +294,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     /// Stores the bitmap. The last insert is durable, so it is forgotten first: of another record in
     /// its slot it would be wrong.
     #[inline(always)]
-    #[track_caller]
     pub(crate) fn put_taken(&self, pm: &impl Medium, taken: Taken) {
         if pm.load_word(self.pending_cell()) != 0 {
             pm.store_word(self.pending_cell(), Pending::NONE.into_word(0));
@@ -311,7 +326,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
 
     /// Stores bitmap and link so that every prefix says the truth (see [`crate::split`],
     /// [`crate::merge`]): `via` with the ghosts bit, the bitmap, the link. One line keeps the order.
-    #[track_caller]
     pub(crate) fn relink(&self, pm: &impl Medium, via: Next, taken: Taken, next: Next) {
         self.put_next(pm, via.with_ghosts());
         pm.in_order();

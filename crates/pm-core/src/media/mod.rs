@@ -18,7 +18,7 @@ use core::cmp::Ordering;
 use crate::arch;
 use crate::cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 use crate::error::DurabilityLost;
-use crate::line::for_each_line_in;
+use crate::line::{LINE, for_each_line_in};
 
 pub use counting::{Counting, Counts};
 pub use mapped::Mapped;
@@ -83,8 +83,8 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// stores to different lines it means nothing, a fence does. An x86-64 keeps the order of stores by
     /// itself, so there it is nothing; elsewhere it is a barrier, though most of them keep it, too.
     ///
-    /// The simulator checks that it is there (`Persistency::Barriers` of the test kit): to it a store
-    /// without one may persist before those that the thread made to the line before.
+    /// The simulator checks that it is there and needed (`Persistency::Barriers` of the test kit): to it
+    /// a store without one may persist before those that the thread made to the line before.
     #[inline(always)]
     #[track_caller]
     fn in_order(&self) {
@@ -234,6 +234,23 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn flush<T: PmType>(&self, target: &T) -> Flushed {
         self.flush_words(words_of(target))
+    }
+
+    /// Starts the write-back of every line of these words, which it sorts: once of a line that several
+    /// of them share.
+    #[track_caller]
+    fn flush_together(&self, written: &mut [&[PmU64]]) -> Flushed {
+        written.sort_unstable_by_key(|words| words.as_ptr().addr());
+        let (mut flushed, mut done) = (Flushed::nothing(), 0);
+        for words in written {
+            let first = done.max(words.as_ptr().addr()) - words.as_ptr().addr();
+            let Some(rest) = words.get(first / 8..).filter(|rest| !rest.is_empty()) else {
+                continue;
+            };
+            flushed = flushed.and(self.flush_words(rest));
+            done = (rest.as_ptr().addr() + size_of_val(rest)).next_multiple_of(LINE);
+        }
+        flushed
     }
 
     /// Flushes `target` and fences.

@@ -52,15 +52,12 @@ impl Campaign {
             let config = Config::new().seed(self.seed).states(self.states * percent / 100);
             config.slots(self.slots.or(slots))
         };
-        let barriers = if S::marks_order() { 10 } else { 0 };
         let mut configs = vec![
-            share(if S::concurrent() { 40 } else { 75 } - barriers, None),
+            share(if S::concurrent() { 30 } else { 65 }, None),
             share(12, Some(2)).persistency(Persistency::Eadr),
             share(13, Some(1)).persistency(Persistency::Pages),
+            share(10, None).persistency(Persistency::Barriers),
         ];
-        if barriers > 0 {
-            configs.push(share(barriers, None).persistency(Persistency::Barriers));
-        }
         if S::concurrent() {
             configs.push(share(12, None).threads(2));
             configs.push(share(9, Some(1)).threads(2));
@@ -96,13 +93,13 @@ impl Campaign {
         }
         findings.unreached = unreached::<S>(&findings.covered);
         if self.mutate {
-            let on_lines: Vec<Config> = configs
+            let mutated: Vec<Config> = configs
                 .into_iter()
-                .filter(|c| c.persistency == Persistency::Lines)
+                .filter(|c| matches!(c.persistency, Persistency::Lines | Persistency::Barriers))
                 .map(|c| Config { states: c.states.min(MUTANT_STATES), ..c })
                 .flat_map(|c| [many_runs(&c), c])
                 .collect();
-            findings.mutants = Some(mutants::<S>(&on_lines, &findings.reports));
+            findings.mutants = Some(mutants::<S>(&mutated, &findings.reports));
         }
         findings
     }

@@ -61,12 +61,6 @@ pub trait CrashIndex: Send + Sync + 'static {
         true
     }
 
-    /// As [`CrashSubject::marks_order`].
-    #[must_use]
-    fn marks_order() -> bool {
-        false
-    }
-
     /// One step of its background work, if it has any.
     fn background(index: &Self::Index) -> Result<(), Fault> {
         let _ = index;
@@ -383,10 +377,6 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
 
     fn concurrent() -> bool {
         C::concurrent()
-    }
-
-    fn marks_order() -> bool {
-        C::marks_order()
     }
 
     fn owns(site: &Location<'static>) -> bool {

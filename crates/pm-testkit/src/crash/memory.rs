@@ -157,6 +157,9 @@ impl Memory {
     pub(crate) fn begin_after(&mut self, space: &Space, words: usize, dead: &Self) {
         self.begin(space, words, dead.kind, dead.mutation, dead.hash);
         self.seq = dead.seq;
+        // Between the two the system ran: what the first one stored comes before.
+        let passed = dead.barriers.iter().max().map_or(0, |most| most + 1);
+        self.barriers = vec![passed; dead.barriers.len()];
         for &g in &dead.dirty {
             let granule = &mut self.granules[g as usize];
             granule.stale = true;
@@ -238,6 +241,8 @@ impl Memory {
         let thread = event.thread as usize;
         if self.flushed.len() <= thread {
             self.flushed.resize_with(thread + 1, Vec::new);
+        }
+        if self.barriers.len() <= thread {
             self.barriers.resize(thread + 1, 0);
         }
         // A barrier is no step that a crash could come before: the stores around it are one row.
@@ -259,6 +264,7 @@ impl Memory {
                 self.barriers[thread] += 1;
                 self.fence(space, event);
             }
+            EventKind::InOrder if self.mutation.is_some_and(|m| m.drops(event)) => {}
             EventKind::InOrder => self.barriers[thread] += 1,
             EventKind::WriteBack => {
                 if !self.mutation.is_some_and(|m| m.drops(event)) {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pmindex_core::trace::Space;
+use pmindex_core::trace::{Event, EventKind, Space};
 use pmindex_core::{Flushed, Medium, PPtr, PmU64, Traced};
 
 use super::image::{Coverage, Images};
 use super::memory::{Memory, Persistency, word_hash};
+use super::mutate::{Change, Mutation};
 use super::rng::Rng;
+use super::site::Site;
 
 /// The words the tests watch: two on one line, one on another line, one on another page.
 const WATCHED: [usize; 4] = [512, 513, 520, 1024];
@@ -42,20 +44,42 @@ impl Bench {
 
     /// The values that the watched words may have after a crash at the end.
     fn images(&self, kind: Persistency) -> BTreeSet<[u64; 4]> {
+        self.images_of_mutant(kind, None)
+    }
+
+    /// As [`images`](Self::images), with the only barrier dropped.
+    fn images_without_barrier(&self, kind: Persistency) -> BTreeSet<[u64; 4]> {
+        let barrier = |event: &Event| event.kind == EventKind::InOrder;
+        let site =
+            self.space.with_trace(|trace| trace.iter().find(|e| barrier(e)).and_then(Site::of));
+        let site = site.expect("a barrier");
+        self.images_of_mutant(kind, Some(Mutation { site, change: Change::Drop }))
+    }
+
+    fn images_of_mutant(
+        &self,
+        kind: Persistency,
+        mutation: Option<Mutation>,
+    ) -> BTreeSet<[u64; 4]> {
         let trace = self.space.with_trace(<[_]>::to_vec);
         self.space.undo();
         let mut memory = Memory::new();
-        memory.begin(&self.space, 2048, kind, None, 0);
+        memory.begin(&self.space, 2048, kind, mutation, 0);
         for event in &trace {
             memory.apply(&self.space, event).unwrap();
         }
+        self.images_at(&mut memory)
+    }
+
+    /// The values that the watched words may have now.
+    fn images_at(&self, memory: &mut Memory) -> BTreeSet<[u64; 4]> {
         let mut images = Images::default();
-        let coverage = images.derive(&mut memory, &self.space, 1 << 12, 0, &mut Rng::new(1));
+        let coverage = images.derive(memory, &self.space, 1 << 12, 0, &mut Rng::new(1));
         assert_eq!(coverage, Coverage::Exhaustive);
         let mut found = BTreeSet::new();
         for i in 0..images.hashes.len() {
             let mut overwritten = Vec::new();
-            images.apply(&memory, &self.space, i, &mut overwritten);
+            images.apply(memory, &self.space, i, &mut overwritten);
             let values = WATCHED.map(|word| self.space.peek(word));
             let hash = WATCHED.iter().zip(values).fold(0, |hash, (&word, value)| {
                 hash ^ word_hash(word as u32, 0) ^ word_hash(word as u32, value)
@@ -108,6 +132,8 @@ fn stores_to_a_line_persist_in_any_order_but_for_barriers() {
     assert_eq!(program(false).images(Persistency::Lines), ordered);
     assert_eq!(program(true).images(Persistency::Barriers), ordered);
     assert_eq!(program(false).images(Persistency::Barriers), any);
+    assert_eq!(program(true).images_without_barrier(Persistency::Barriers), any);
+    assert_eq!(program(true).images_without_barrier(Persistency::Lines), ordered);
 }
 
 #[test]
@@ -303,4 +329,24 @@ fn a_write_back_makes_everything_durable() {
         bench.store(0, 2);
         assert_eq!(bench.images(kind), [[1, 1, 1, 1], [2, 1, 1, 1]].into(), "{kind:?}");
     }
+}
+
+#[test]
+fn what_the_next_process_stores_comes_after_what_the_dead_one_stored() {
+    let bench = Bench::new();
+    bench.store(0, 1);
+    let dead = bench.space.trace_len();
+    bench.store(1, 2);
+    let trace = bench.space.with_trace(<[_]>::to_vec);
+    bench.space.undo();
+    let (mut before, mut after) = (Memory::new(), Memory::new());
+    before.begin(&bench.space, 2048, Persistency::Barriers, None, 0);
+    for event in &trace[..dead] {
+        before.apply(&bench.space, event).unwrap();
+    }
+    after.begin_after(&bench.space, 2048, &before);
+    for event in &trace[dead..] {
+        after.apply(&bench.space, event).unwrap();
+    }
+    assert_eq!(bench.images_at(&mut after), set([[0; 4], [1, 0, 0, 0], [1, 2, 0, 0]]));
 }

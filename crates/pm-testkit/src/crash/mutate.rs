@@ -1,6 +1,6 @@
 //! Mutants: the same program with one persistence step dropped or moved.
 //!
-//! Flushes and fences do not change what a program computes, only what survives. So a mutant needs
+//! Flushes, fences and barriers do not change what a program computes, only what survives. So a mutant needs
 //! no second run of the program: the memory model reads the same trace and ignores, or delays, the
 //! events of one call site. A mutant that no crash state betrays means that the step is redundant,
 //! or that the test does not reach it.
@@ -57,13 +57,13 @@ pub(crate) enum Delayed {
 }
 
 impl Change {
-    /// What can be done to a step. A write-back comes before anything is used: moving it is
-    /// dropping it, or nothing.
+    /// What can be done to a step. A write-back comes before anything is used, a barrier between two
+    /// stores: moving it is dropping it, or nothing.
     #[must_use]
     pub fn of(kind: StepKind) -> &'static [Self] {
         match kind {
             StepKind::Flush | StepKind::Fence => &[Self::Drop, Self::Delay],
-            StepKind::WriteBack => &[Self::Drop],
+            StepKind::WriteBack | StepKind::Barrier => &[Self::Drop],
         }
     }
 }

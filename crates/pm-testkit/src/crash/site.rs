@@ -15,6 +15,8 @@ pub enum StepKind {
     Fence,
     /// A write-back of everything from outside the medium.
     WriteBack,
+    /// A barrier between stores to one line.
+    Barrier,
 }
 
 /// A persistence step: what is done, and where in the source.
@@ -36,6 +38,7 @@ impl fmt::Display for Site {
             StepKind::Flush => "flush",
             StepKind::Fence => "fence",
             StepKind::WriteBack => "write-back",
+            StepKind::Barrier => "barrier",
         };
         write!(f, "{what} at {}:{}:{}", self.file, self.line, self.column)
     }
@@ -49,6 +52,7 @@ impl Site {
             EventKind::Flush | EventKind::Stream => StepKind::Flush,
             EventKind::Fence => StepKind::Fence,
             EventKind::WriteBack => StepKind::WriteBack,
+            EventKind::InOrder => StepKind::Barrier,
             _ => return None,
         };
         let site: &'static Location<'static> = event.site;

@@ -1,14 +1,16 @@
 //! The persistence steps that a source file contains, executed or not.
 //!
 //! The trace knows the steps that were executed. A step in a branch that no test takes leaves no
-//! trace, so the sources are searched for calls that flush or fence. Bodies of `#[track_caller]`
+//! trace, so the sources are searched for calls that flush, fence or order. Bodies of `#[track_caller]`
 //! functions are skipped (their callers are the steps), and so are test modules, comments, and
 //! lines marked `// crash: unreachable`, which must say why.
 
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 14] = [
     ".flush(",
     ".flush_words(",
+    ".flush_together(",
     ".fence(",
+    ".in_order(",
     ".persist(",
     ".written_back(",
     ".stream_words(",

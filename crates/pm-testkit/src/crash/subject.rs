@@ -110,14 +110,6 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Whether the program says where it relies on the order of its stores to a line
-    /// ([`Medium::in_order`](pmindex_core::Medium::in_order)): it is then explored with
-    /// [`Persistency::Barriers`](super::Persistency::Barriers), too.
-    #[must_use]
-    fn marks_order() -> bool {
-        false
-    }
-
     /// Whether a call site is a persistence step of this program: what coverage and mutation look
     /// at. Steps of the layers below have subjects of their own.
     #[must_use]

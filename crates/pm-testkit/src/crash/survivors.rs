@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::config::Config;
 use super::failure::Failure;
+use super::memory::Persistency;
 use super::mutate::{Change, Mutation};
 use super::report::Report;
 use super::search::{Scouted, explore, explore_mutant, scout};
@@ -56,8 +57,8 @@ impl fmt::Display for Mutants {
 /// Explores every mutant of the steps that `reports` list, each in every configuration until one
 /// catches it.
 ///
-/// Flushes are expected to matter on the media that need them, so use configurations with
-/// [`Persistency::Lines`](super::Persistency::Lines).
+/// Flushes and fences are explored where they are expected to matter, in the configurations with
+/// [`Persistency::Lines`], and barriers in those with [`Persistency::Barriers`].
 #[must_use]
 pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutants {
     let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
@@ -74,11 +75,16 @@ pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutan
                 kill_every: if site.kind == StepKind::WriteBack { 2 } else { config.kill_every },
                 ..config.clone()
             };
-            let focused = configs.iter().zip(&scouted).find_map(|(config, scouted)| {
+            let medium = match site.kind {
+                StepKind::Barrier => Persistency::Barriers,
+                _ => Persistency::Lines,
+            };
+            let here = || configs.iter().zip(&scouted).filter(|(c, _)| c.persistency == medium);
+            let focused = here().find_map(|(config, scouted)| {
                 explore_mutant::<S>(&mutant(config), site, scouted).err()
             });
             let caught =
-                focused.or_else(|| configs.iter().find_map(|c| explore::<S>(&mutant(c)).err()));
+                focused.or_else(|| here().find_map(|(c, _)| explore::<S>(&mutant(c)).err()));
             all.push(Mutant { mutation, caught });
         }
     }

@@ -309,21 +309,19 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let mut flushed = Flushed::nothing();
+        let mut written = Vec::with_capacity(2 * BATCH);
         for &Planned { record, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
             let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = LeafPtr::new(block);
-                let filled = Slot::<K, V>::write_block(pool, block, probe, &datum)?;
-                flushed = flushed.and(filled);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
             }
-            let written = Slot::<K, V>::write(pm, leaf.slot(slot), probe, &datum, block);
+            written.push(Slot::<K, V>::fill(pm, leaf.slot(slot), probe, &datum, block));
             leaf.put_fingerprint(pm, slot, probe.fingerprint());
             leaf.forget_pending(pm);
-            flushed = flushed.and(written);
         }
-        Ok(flushed)
+        Ok(pm.flush_together(&mut written))
     }
 
     /// Makes what is staged durable and visible (P1 and P2).

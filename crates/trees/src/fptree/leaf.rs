@@ -265,7 +265,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
 
     /// Stores the state, behind what was stored to its line: fingerprints, and which insert is pending.
     #[inline(always)]
-    #[track_caller]
     pub(super) fn put_state(&self, pm: &impl Medium, state: LeafState) {
         pm.in_order();
         pm.store_word(self.state_cell(), state.into_word());

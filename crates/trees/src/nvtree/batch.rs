@@ -360,21 +360,21 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn write(&self) -> Result<Flushed, IndexError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let mut flushed = Flushed::nothing();
+        let mut written = Vec::with_capacity(BATCH);
         for &Planned { record, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
             let datum = &Datum::new(self.records[record].1.borrowed())?;
             if Slot::<K, V>::HAS_BLOCK {
-                let filled = Slot::<K, V>::write_block(pool, LeafPtr::new(block), probe, datum)?;
-                flushed = flushed.and(filled);
+                let block = LeafPtr::new(block);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);
             }
             leaf.write_slot(pm, slot, &Incoming { probe, datum }, block);
             if !Geometry::<K, V, LEAF>::ONE_LINE {
-                flushed = flushed.and(pm.flush_words(leaf.slot(slot)));
+                written.push(leaf.slot(slot));
             }
             leaf.put_fingerprint(pm, slot, probe.fingerprint());
         }
-        Ok(flushed)
+        Ok(pm.flush_together(&mut written))
     }
 
     /// Makes what is staged durable and visible.
@@ -389,7 +389,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // P1: blocks and tickets; records that are not on the line of their counter.
         if let Some(op) = &mut op {
             op.prepare(flushed)?;
-        } else if !Geometry::<K, V, LEAF>::ONE_LINE {
+        } else if Geometry::<K, V, LEAF>::ONE_LINE {
+            pm.in_order(); // the records, before their marks on the same line
+        } else {
             pm.fence(flushed)?;
         }
         // P2: of each leaf the first segment.

@@ -328,10 +328,11 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             rest = &rest[blocks.len()..];
             pm.store_word(counter, after);
             // Nobody reads a block before the load has ended: it may follow its record.
-            let mut filled = Flushed::nothing();
+            let mut filled = Vec::with_capacity(blocks.len());
             for (probe, datum, block) in &blocks {
-                filled = filled.and(Slot::<K, V>::write_block(pool, *block, probe, datum)?);
+                filled.push(Slot::<K, V>::fill_block(pool, *block, probe, datum)?);
             }
+            let filled = pm.flush_together(&mut filled);
             let sealed = op.seal();
             let line = pm.flush_words(leaf.counter_line(first));
             // Durable before: the end of the load, and so are blocks and records.

@@ -76,6 +76,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     /// Stores the hint. Derived: it need not be durable.
     #[inline(always)]
     pub(super) fn put_hint(&self, pm: &impl Medium, hint: Hint) {
+        pm.in_order(); // durable before: the fingerprints of what it counts, on the same line
         pm.store_word(&self.words[0], hint.into_word());
     }
 
@@ -282,6 +283,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
             pm.fence(written)?;
         }
         // P2, LIN: the mark, behind the record on its line.
+        pm.in_order();
         self.put_mark(pm, i, mark);
         commit(pool, op, self.counter_line(i))?; // DUR
         // P3: what readers go by.

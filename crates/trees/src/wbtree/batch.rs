@@ -13,13 +13,13 @@
 //! is staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use pmindex_core::{Flushed, Medium, Op, PmError};
+use pmindex_core::{Flushed, Medium, Op, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::inner::Inner;
 use super::layout::{Child, LeafState, Pending, bits, free_slot};
-use super::leaf::{Incoming, Leaf, write_record};
+use super::leaf::{Incoming, Leaf, fill_record};
 use super::order::Order;
 use super::separator::Route;
 use super::tree::{STRUCTURE, WbTree};
@@ -174,7 +174,8 @@ struct Staged<'t, K, V, const LEAF: usize> {
 struct Stage<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t WbTree<K, V, M, LEAF, INNER>,
     op: Option<Op<'t, M>>,
-    flushed: Flushed,
+    /// What is to be flushed.
+    written: Vec<&'t [PmU64]>,
     leaves: Vec<Staged<'t, K, V, LEAF>>,
     records: u64,
 }
@@ -183,8 +184,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Stage<'t, K, V, M, LEAF, INNER>
 {
     fn new(tree: &'t WbTree<K, V, M, LEAF, INNER>) -> Self {
-        let leaves = Vec::with_capacity(BATCH);
-        Self { tree, op: None, flushed: Flushed::nothing(), leaves, records: 0 }
+        let (written, leaves) = (Vec::with_capacity(2 * BATCH), Vec::with_capacity(BATCH));
+        Self { tree, op: None, written, leaves, records: 0 }
     }
 
     /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
@@ -228,7 +229,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(self.leaves.len() - 1)
     }
 
-    /// Writes and flushes a record, and stores its fingerprint.
+    /// Writes a record and stores its fingerprint.
     #[inline(always)]
     fn write(
         &mut self,
@@ -237,27 +238,27 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         record: Incoming<'_, K, V>,
     ) -> Option<()> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
-        let written = if Slot::<K, V>::HAS_BLOCK {
+        if Slot::<K, V>::HAS_BLOCK {
             if self.op.is_none() {
                 self.op = Some(pool.op().ok()?);
             }
-            write_record(pool, self.op.as_mut()?, leaf, slot, record).ok()?
+            self.written.extend(fill_record(pool, self.op.as_mut()?, leaf, slot, record).ok()?);
         } else {
-            Slot::<K, V>::write(pm, leaf.slot(slot), record.probe, record.datum, 0)
-        };
+            let Incoming { probe, datum } = record;
+            self.written.push(Slot::<K, V>::fill(pm, leaf.slot(slot), probe, datum, 0));
+        }
         leaf.put_fingerprint(pm, slot, record.probe.fingerprint());
-        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        self.flushed = flushed.and(written);
         Some(())
     }
 
     /// Makes what is staged durable and visible (end of P1, and P2).
     fn commit(self) -> Result<(), PmError> {
-        let Self { tree, op, flushed, leaves, records } = self;
+        let Self { tree, op, mut written, leaves, records } = self;
         let pm = tree.pm();
         if records == 0 {
             return Ok(());
         }
+        let flushed = pm.flush_together(&mut written);
         if let Some(mut op) = op {
             op.prepare(flushed)?;
             publish(pm, &leaves);
@@ -277,7 +278,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 /// Step P2.
-#[track_caller]
 fn publish<K: Key, V: Value, const LEAF: usize>(
     pm: &impl Medium,
     leaves: &[Staged<'_, K, V, LEAF>],

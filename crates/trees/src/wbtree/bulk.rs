@@ -17,7 +17,7 @@ use pmindex_record::{Datum, Probe, Slot};
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
 use super::layout::{Child, Geometry, InnerState, Pending, bits, free_slot};
-use super::leaf::{Incoming, Leaf, link, write_record};
+use super::leaf::{Incoming, Leaf, fill_record, link};
 use super::order::Order;
 use super::separator::Separator;
 use super::tree::{STRUCTURE, WbTree};
@@ -307,7 +307,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut rest = part;
         while !rest.is_empty() {
             let mut op = pool.op()?;
-            let mut filled = Flushed::nothing();
+            let mut filled = Vec::new();
             let before = leaf.state(pm);
             let mut slots = before.slots();
             let mut order = Order::of(pool, &leaf, before, slots)?;
@@ -317,8 +317,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let Some(i) = free_slot(slots, probe.preferred_slot(LEAF), LEAF) else {
                     return Err(leaf.corrupt("more records than slots").into());
                 };
-                match write_record(pool, &mut op, &leaf, i, record) {
-                    Ok(written) => filled = filled.and(written),
+                match fill_record(pool, &mut op, &leaf, i, record) {
+                    Ok(words) => filled.extend(words),
                     Err(error) if slots == before.slots() => return Err(error.into()),
                     Err(_) => break, // the operation is full
                 }
@@ -327,7 +327,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 slots |= 1 << i;
                 rest = &rest[1..];
             }
-            op.prepare(filled)?; // durable before: the bits
+            op.prepare(pm.flush_together(&mut filled))?; // durable before: the bits
             leaf.publish(pm, before, slots, &order, Pending::NONE);
             let sealed = op.seal();
             let published = leaf.flush_lines(pm);

@@ -272,16 +272,17 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     }
 
     /// Stores a new state with its order (step P2, all on one line); flush [`line`](Self::line).
-    #[track_caller]
     pub(super) fn commit(&self, pm: &impl Medium, state: InnerState, order: &[u8]) {
         let before = self.state(pm);
         // A prefix of these stores becomes durable: the old entries without an order, or all.
         pm.store_word(self.state_cell(), before.unordered().into_word());
+        pm.in_order();
         for (cell, word) in self.words[1..LINE_WORDS].iter().zip(order_words(order)) {
             if pm.load_word(cell) != word {
                 pm.store_word(cell, word);
             }
         }
+        pm.in_order();
         pm.store_word(self.state_cell(), state.into_word()); // LIN
     }
 

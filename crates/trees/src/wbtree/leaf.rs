@@ -216,7 +216,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     }
 
     #[inline(always)]
-    #[track_caller]
     fn put_pending(&self, pm: &impl Medium, pending: Pending) {
         let cell = &self.words[LINE_WORDS - 1];
         let word = pm.load_word(cell);
@@ -228,7 +227,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     /// Stores an order and the state with these slots, whose fingerprints are stored; flush both
     /// [lines](Self::flush_lines).
     #[inline(always)]
-    #[track_caller]
     pub(super) fn publish(
         &self,
         pm: &impl Medium,
@@ -242,8 +240,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         // there leaves the state before it is forgotten.
         if pm.load_word(self.state_cell()) != state.into_word() {
             pm.store_word(self.state_cell(), state.into_word());
+            pm.in_order();
         }
         self.put_pending(pm, pending);
+        pm.in_order(); // what is pending and the fingerprints, on the same line
         let state = state.with_slots(slots).with_tag(tag);
         pm.store_word(self.state_cell(), state.into_word()); // LIN
     }
@@ -375,8 +375,8 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         let (pm, leaf) = (pool.pm(), &self.leaf);
         let mut op = pool.op()?;
         // P1: block, slot, ticket.
-        let written = write_record(pool, &mut op, leaf, i, record)?;
-        op.prepare(written)?;
+        let mut written = fill_record(pool, &mut op, leaf, i, record)?;
+        op.prepare(pm.flush_together(&mut written))?;
         // P2, LIN. Records with blocks are never pending: the state is settled.
         leaf.put_fingerprint(pm, i, record.probe.fingerprint());
         leaf.publish(pm, self.state, self.slots() | 1 << i, order, Pending::NONE);
@@ -456,20 +456,21 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
     }
 }
 
-/// Writes a record with a block into the free slot `i`, under a ticket.
-pub(super) fn write_record<K: Key, V: Value, M: Medium, const LEAF: usize>(
-    pool: &Pool<M>,
+/// Fills the free slot `i` and a block with a record, under a ticket, for whoever flushes them; returns
+/// the words filled.
+pub(super) fn fill_record<'p, K: Key, V: Value, M: Medium, const LEAF: usize>(
+    pool: &'p Pool<M>,
     op: &mut Op<'_, M>,
-    leaf: &Leaf<'_, K, V, LEAF>,
+    leaf: &Leaf<'p, K, V, LEAF>,
     i: usize,
     record: Incoming<'_, K, V>,
-) -> Result<Flushed, PmError> {
+) -> Result<[&'p [PmU64]; 2], PmError> {
     let Incoming { probe, datum } = record;
     let block = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8)?;
-    let filled = Slot::<K, V>::write_block(pool, block.ptr(), probe, datum)?;
+    let filled = Slot::<K, V>::fill_block(pool, block.ptr(), probe, datum)?;
     op.allocate(&block, leaf.owner(i))?;
     let slot = leaf.slot(i);
-    Ok(filled.and(Slot::<K, V>::write(pool.pm(), slot, probe, datum, block.ptr().offset())))
+    Ok([filled, Slot::<K, V>::fill(pool.pm(), slot, probe, datum, block.ptr().offset())])
 }
 
 /// Flushes words of one line that say what is so, and fences.

@@ -44,8 +44,14 @@ pub(super) struct Note {
 /// Arms the log and flushes it (step P1).
 #[track_caller]
 pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
+    fill(pm, log, note);
+    pm.flush(log)
+}
+
+fn fill(pm: &impl Medium, log: &Log, note: &Note) {
     // One line, stored in this order: it never says half of one thing and half of another.
     pm.store(&log.armed, 0);
+    pm.in_order();
     pm.store(&log.parent, note.parent.into_word());
     pm.store(&log.mask, note.mask);
     pm.store(&log.expect, note.expect);
@@ -53,8 +59,8 @@ pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
     pm.store(&log.kept, note.kept);
     pm.store(&log.neighbour, note.neighbour.into_word());
     pm.store(&log.grown, note.grown);
+    pm.in_order();
     pm.store(&log.armed, 1);
-    pm.flush(log)
 }
 
 /// Ends the log (step P4).

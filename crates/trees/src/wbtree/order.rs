@@ -193,17 +193,18 @@ impl Order {
     /// Stores it on the order line, which is a leaf's; returns the tag that the state must bear for
     /// it to be valid. Until the tail is stored, the order is that of no state.
     #[inline(always)]
-    #[track_caller]
     pub(super) fn store(&self, pm: &impl Medium, line: &[PmU64], state: LeafState) -> u64 {
         let (words, tail) = (&line[..ORDER_WORDS], &line[ORDER_WORDS]);
         let tag = Tail::from_word(pm.load_word(tail)).other_tag(state);
         pm.store_word(tail, Tail::INVALID.into_word());
+        pm.in_order(); // durable before: any word of the new order, on the same line
         for (cell, bytes) in words.iter().zip(self.slots.as_chunks::<8>().0) {
             let word = u64::from_le_bytes(*bytes);
             if pm.load_word(cell) != word {
                 pm.store_word(cell, word);
             }
         }
+        pm.in_order(); // durable before: that there is a new order
         pm.store_word(tail, Tail::new(self.len, tag).into_word());
         tag
     }

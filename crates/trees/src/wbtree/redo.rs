@@ -89,14 +89,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // From here on the number is taken, whatever becomes of the entry.
         redo.number.store(number, Relaxed);
         let place = Self::place_of(leaf, i);
-        // P1: one line, stored in this order: an entry that has its number is whole.
+        // P1: one line, stored in this order: an entry that has its number is whole. The one whose line
+        // it takes is not one of the last two.
         let line = entry(self.root()?, number);
-        pm.store_word(&line[NUMBER], 0);
         pm.store_word(&line[PLACE], place);
         let words = datum.words();
         for (cell, &word) in line[VALUE..].iter().zip(words) {
             pm.store_word(cell, word);
         }
+        pm.in_order();
         pm.store_word(&line[NUMBER], number);
         let logged = pm.flush_words(line);
         let last = self.flush_place(redo.places[(before % 2) as usize].load(Relaxed))?;
