@@ -34,7 +34,7 @@ fn split_beside_an_unlink() -> Vec<Plan<IndexOp>> {
         threads: vec![vec![insert(8)], vec![IndexOp::Remove(6)]],
         tail: vec![IndexOp::Get(6); 8],
     };
-    vec![plan; 6] // a rare schedule
+    vec![plan; 12] // a rare schedule
 }
 
 /// A split, and after a crash of it the block of a record that it has moved is used anew, for a key of

@@ -62,6 +62,15 @@ pub(crate) fn free_memory() -> u64 {
 /// None is needed.
 pub(crate) unsafe fn advise_single_pages(_: NonNull<u8>, _: usize) {}
 
+||||||| 6278d82
+/// Not here: the advice need not make zeros of what was there.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn release(_: NonNull<u8>, _: usize) -> bool {
+    false
+}
+
 /// Nobody tells.
 pub(crate) fn look_at(_: NonNull<u8>, _: usize) -> Option<Found> {
     None
