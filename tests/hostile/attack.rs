@@ -8,6 +8,8 @@ use std::sync::Arc;
 use pmindex::core::{Pool, PoolOptions, forge_checksums};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, Value};
 
+use crate::image::{Image, bytes_of, text};
+
 /// Records of an image; a few more are removed.
 pub(crate) const RECORDS: u64 = 400;
 /// Records that a scan of a damaged index may give: far more than an image has room for.
@@ -48,14 +50,6 @@ pub enum How {
     Add(i8),
 }
 
-pub(crate) fn text(n: u64) -> Vec<u8> {
-    // A common prefix longer than a word, and lengths that differ.
-    let mut key = b"a common prefix ".to_vec();
-    key.extend_from_slice(&n.to_be_bytes());
-    key.resize(24 + (n % 50) as usize, b'.');
-    key
-}
-
 pub(crate) fn options() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(32 << 10).slots(4).write_back(false)
 }
@@ -67,26 +61,11 @@ impl Target {
     /// If there is no room for a small pool in `dir`.
     #[must_use]
     pub fn new(dir: &Path, kind: Kind, bytes_as_keys: bool, closed: bool) -> Self {
-        let path = dir.join("image");
-        let _ = std::fs::remove_file(&path);
-        let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
-        if bytes_as_keys {
-            build(&pool, kind, closed, RECORDS, text, |n| text(n * 7));
-        } else {
-            build(&pool, kind, closed, RECORDS, |n| n, |n| !n);
-        }
-        let pool = Arc::into_inner(pool).expect("the only one");
-        if closed {
-            pool.close().expect("closed");
-        } else {
-            pool.kill();
-        }
-        let bytes = std::fs::read(&path).expect("readable");
-        let image: Vec<u64> = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+        let shape = (kind, RECORDS);
+        let image = Image::new(&dir.join("image"), &options(), shape, bytes_as_keys, closed);
+        let Image { name, words: image, .. } = image;
         let used = (0..image.len()).filter(|at| image[*at] != 0).collect();
-        let shape = if bytes_as_keys { "byte strings" } else { "words" };
-        let end = if closed { "closed" } else { "killed" };
-        Self { name: format!("{kind}, {shape}, {end}"), kind, bytes_as_keys, image, used }
+        Self { name, kind, bytes_as_keys, image, used }
     }
 
     /// Every kind of index, in every state.
@@ -126,7 +105,7 @@ impl Target {
         if forge {
             forge_checksums(&mut image);
         }
-        let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = bytes_of(&image);
         let Ok(pool) = Pool::open_copy(&bytes, &options().grow(false)) else { return false };
         let pool = Arc::new(pool);
         let (by_name, _) = (pool.find_index("target"), pool.indexes());
@@ -146,7 +125,7 @@ impl Target {
     /// If the image cannot even be opened.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let bytes: Vec<u8> = self.image.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = bytes_of(&self.image);
         let pool = Arc::new(Pool::open_copy(&bytes, &options()).expect("opens"));
         let records = if self.bytes_as_keys {
             AnyIndex::<Vec<u8>, Vec<u8>>::open(&pool, "target").and_then(|index| index.check())
@@ -154,28 +133,6 @@ impl Target {
             AnyIndex::<u64, u64>::open(&pool, "target").and_then(|index| index.check())
         };
         records == Ok(RECORDS) && self.kind.name().len() > 1
-    }
-}
-
-/// Fills an index with so many records, and some that are removed again.
-pub(crate) fn build<K: Key, V: Value>(
-    pool: &Arc<Pool>,
-    kind: Kind,
-    closed: bool,
-    records: u64,
-    key: impl Fn(u64) -> K,
-    value: impl Fn(u64) -> V,
-) {
-    let index = AnyIndex::<K, V>::create(pool, "target", kind).expect("created");
-    for n in 0..records + 50 {
-        let n = n * 7919 % 8191;
-        index.insert(key(n).borrowed(), value(n).borrowed()).expect("room");
-    }
-    for n in records..records + 50 {
-        index.remove(key(n * 7919 % 8191).borrowed()).expect("there");
-    }
-    if closed {
-        index.close().expect("closed");
     }
 }
 

@@ -11,7 +11,7 @@ use pmindex::core::{Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, Key, Kind, Value};
 
 use crate::agree::agree;
-use crate::attack::{build, text};
+use crate::image::{Image, bytes_of, number, random, text};
 
 /// Records of an index: several levels of nodes.
 const RECORDS: u64 = 2600;
@@ -65,14 +65,6 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(1 << 20).zone_bytes(128 << 10).slots(4).write_back(false)
 }
 
-/// A generator: `SplitMix64`.
-fn mixed(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
 impl Paper {
     /// An index with records of words or of byte strings, in a file of `dir`, closed or killed.
     ///
@@ -81,24 +73,8 @@ impl Paper {
     #[must_use]
     pub fn new(dir: &Path, kind: Kind, bytes_as_keys: bool, closed: bool) -> Self {
         let path = dir.join("paper");
-        let _ = std::fs::remove_file(&path);
-        let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
-        if bytes_as_keys {
-            build(&pool, kind, closed, RECORDS, text, |n| text(n * 7));
-        } else {
-            build(&pool, kind, closed, RECORDS, |n| n, |n| !n);
-        }
-        let pool = Arc::into_inner(pool).expect("the only one");
-        if closed {
-            pool.close().expect("closed");
-        } else {
-            pool.kill();
-        }
-        let bytes = std::fs::read(&path).expect("readable");
-        let image = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
-        let shape = if bytes_as_keys { "byte strings" } else { "words" };
-        let end = if closed { "closed" } else { "killed" };
-        Self { name: format!("{kind}, {shape}, {end}"), path, bytes_as_keys, image }
+        let image = Image::new(&path, &options(), (kind, RECORDS), bytes_as_keys, closed);
+        Self { name: image.name, path, bytes_as_keys, image: image.words }
     }
 
     /// So many blots, the same every time: zeroed pages first, then zeroed and random lines and
@@ -119,14 +95,14 @@ impl Paper {
             blots.push(Blot { words: at..at + PAGE, seed: None });
         }
         while blots.len() < count {
-            let (starts, len, random) = match blots.len() % 4 {
+            let (starts, len, is_random) = match blots.len() % 4 {
                 0 | 1 => (&lines, LINE, false),
                 2 => (&lines, LINE, true),
                 _ => (&pages, PAGE, true),
             };
-            let at = starts[mixed(&mut seed) as usize % starts.len()];
-            let random = random.then(|| mixed(&mut seed));
-            blots.push(Blot { words: at..at + len, seed: random });
+            let at = starts[random(&mut seed) as usize % starts.len()];
+            let seed = is_random.then(|| random(&mut seed));
+            blots.push(Blot { words: at..at + len, seed });
         }
         blots
     }
@@ -140,10 +116,9 @@ impl Paper {
         let mut image = self.image.clone();
         let mut seed = blot.seed;
         for word in &mut image[blot.words.clone()] {
-            *word = seed.as_mut().map_or(0, mixed);
+            *word = seed.as_mut().map_or(0, random);
         }
-        let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
-        std::fs::write(&self.path, bytes).expect("room for the file");
+        std::fs::write(&self.path, bytes_of(&image)).expect("room for the file");
         let Ok(pool) = Pool::open(&self.path, &options()) else { return Seen::Found };
         let pool = Arc::new(pool);
         if self.bytes_as_keys {
@@ -161,7 +136,6 @@ fn look<K: Key + Debug, V: Value + PartialEq>(
 ) -> Seen {
     let Ok(index) = AnyIndex::<K, V>::open(pool, "target") else { return Seen::Found };
     let Ok(checked) = index.check() else { return Seen::Found };
-    let number = |n: u64| n * 7919 % 8191;
     let removed = (RECORDS..RECORDS + 50).map(|n| key(number(n)));
     let written: BTreeMap<K, V> =
         (0..RECORDS).map(|n| (key(number(n)), value(number(n)))).collect();

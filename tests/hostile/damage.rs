@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pmindex::core::{PmError, Pool};
 use pmindex::{AnyIndex, Index, IndexError, Key, Value};
 
-use crate::attack::{RECORDS, Target, options, text};
+use crate::attack::{RECORDS, Target, options};
+use crate::image::{bytes_of, number, random, text};
 
 /// What came of lookups of the records of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,15 +18,6 @@ pub struct Tally {
     pub damaged: u32,
     /// Said not to be there, or found with another value (values have no checksums).
     pub wrong: u32,
-}
-
-/// The numbers of a generator that is the same everywhere (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut word = *state;
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 impl Target {
@@ -42,8 +34,7 @@ impl Target {
         for word in image.iter_mut().skip(from).take(words) {
             *word = random(&mut state);
         }
-        let bytes: Vec<u8> = image.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let pool = Arc::new(Pool::open_copy(&bytes, &options().grow(false)).ok()?);
+        let pool = Arc::new(Pool::open_copy(&bytes_of(&image), &options().grow(false)).ok()?);
         if self.bytes_as_keys {
             lookups(&pool, text, |n| text(n * 7))
         } else {
@@ -69,7 +60,7 @@ fn lookups<K: Key, V: Value>(
             return None;
         }
     };
-    let keys: Vec<u64> = (0..RECORDS).map(|n| n * 7919 % 8191).collect();
+    let keys: Vec<u64> = (0..RECORDS).map(number).collect();
     let look = || keys.iter().map(|&n| index.get(key(n).borrowed())).collect::<Vec<_>>();
     let seen = look();
     let mut tally = Tally::default();

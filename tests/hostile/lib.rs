@@ -6,6 +6,8 @@ mod attack;
 mod blot;
 mod corpus;
 mod damage;
+mod going_on;
+mod image;
 #[cfg(test)]
 mod tests;
 
@@ -14,3 +16,4 @@ pub use attack::{Damage, How, Target};
 pub use blot::{Blot, Paper, Seen};
 pub use corpus::{carry_out, kept};
 pub use damage::Tally;
+pub use going_on::{End, Running};

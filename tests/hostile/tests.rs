@@ -7,7 +7,7 @@ use pmindex::Kind;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::{Damage, How, Paper, Seen, Target, carry_out, kept};
+use crate::{Damage, End, How, Paper, Running, Seen, Target, carry_out, kept};
 
 /// Attacks of one target.
 const ATTACKS: u32 = 150;
@@ -112,12 +112,54 @@ fn tells(kind: Kind, closed: bool) -> bool {
     closed || !matches!(kind, Kind::NvTree | Kind::SpTree | Kind::BufferedSpTree)
 }
 
-#[test]
-fn a_check_that_passes_means_that_all_answers_agree() {
+/// A folder, in memory if there is one.
+fn folder() -> tempfile::TempDir {
     let place = Path::new("/dev/shm");
     let dir = if place.exists() { tempfile::tempdir_in(place) } else { tempfile::tempdir() };
-    let dir = dir.expect("a folder");
-    let times = std::env::var("PMINDEX_LONG").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    dir.expect("a folder")
+}
+
+/// What `PMINDEX_LONG` says.
+fn times() -> usize {
+    std::env::var("PMINDEX_LONG").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// Damages of one killed pool; `PMINDEX_LONG=n` multiplies them.
+const DAMAGES: usize = 60;
+
+#[test]
+fn what_is_acknowledged_after_a_damage_is_kept_or_an_error_says_so() {
+    assert!(std::panic::catch_unwind(|| std::hint::black_box(u8::MAX) + 1).is_err());
+    let dir = folder();
+    let (mut broken, mut kept) = (Vec::new(), 0);
+    for kind in Kind::ALL {
+        for bytes_as_keys in [false, true] {
+            let running = Running::new(dir.path(), *kind, bytes_as_keys);
+            let ends = (0..(DAMAGES * times()) as u64).map(|seed| running.attack(seed));
+            let (mut refused, mut noticed, mut good) = (0, 0, 0);
+            for end in ends {
+                match end {
+                    End::Refused => refused += 1,
+                    End::Noticed => noticed += 1,
+                    End::Kept => good += 1,
+                    End::Broken(why) => {
+                        eprintln!("{}: {why}", running.name);
+                        broken.push(format!("{}: {why}", running.name));
+                    }
+                }
+            }
+            let name = &running.name;
+            eprintln!("{name}: {refused} refused, {noticed} noticed, {good} kept");
+            kept += good;
+        }
+    }
+    assert!(broken.is_empty(), "{} broken:\n{}", broken.len(), broken.join("\n"));
+    assert!(kept > 100, "only {kept} went on");
+}
+
+#[test]
+fn a_check_that_passes_means_that_all_answers_agree() {
+    let (dir, times) = (folder(), times());
     let mut wrong = Vec::new();
     for kind in Kind::ALL {
         for (bytes_as_keys, closed) in [(false, true), (true, true), (false, false)] {

@@ -78,6 +78,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let pm = self.pm();
         let mut repaired = 0;
         for _ in 0..2 * self.leaf_limit() {
+            let state = self.leaf(at.leaf)?.state(pm);
+            if state.is_after(self.era) && at.validate(pm) {
+                // With the root's era too low, leaves that are not whole pass for whole ones.
+                return Err(PmError::Corrupt { what: "the era of a leaf", offset: at.leaf });
+            }
             let step = self.step_right(&at, key);
             if !at.validate(pm) {
                 return Ok(None);
@@ -159,6 +164,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Whether `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.contains_key_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let key = Sought::new::<K>(key)?;
         loop {
             let at = self.locate(&key)?;

@@ -15,7 +15,7 @@
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
 use pmindex_core::{Flushed, Medium, Op, PmError, Word};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 
 use super::access::At;
 use super::entry::{Datum, Entry, Sought};
@@ -37,6 +37,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let pm = self.pm();
         let mut sought = Vec::with_capacity(BATCH.min(keys.len()));
@@ -98,6 +102,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.insert_many_inner(records).noted(&self.pool)
+    }
+
+    fn insert_many_inner(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {

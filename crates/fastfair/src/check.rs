@@ -83,6 +83,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         for &i in entries {
             let entry = image.entry(i);
+            if Form::<K, V>::HAS_BLOCK {
+                RecordBlock::whole_at(&self.pool, Form::<K, V>::block(entry))?;
+            }
             let key = Form::<K, V>::key(&self.pool, entry)?;
             Form::<K, V>::value(&self.pool, entry)?;
             let sought = Form::<K, V>::sought(&self.pool, entry)?;

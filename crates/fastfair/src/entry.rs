@@ -194,18 +194,22 @@ impl<K: Key, V: Value> Form<K, V> {
     /// Copies the key of an entry out. Racing: validate.
     #[inline(always)]
     pub(crate) fn key<M: Medium>(pool: &Pool<M>, entry: Entry) -> Result<K, PmError> {
-        let damaged = PmError::Corrupt { what: "the encoding of a key", offset: entry[0] };
-        match K::SHAPE {
-            Shape::Inline(1) => Ok(K::from_words(&entry[..1])),
-            Shape::Inline(n) => {
-                let bytes = RecordBlock::at(pool, entry[0])?.key(pool.pm());
-                let words = words_from(&bytes, u64::from_be_bytes);
-                if words.len() == n { Ok(K::from_words(&words)) } else { Err(damaged) }
-            }
-            Shape::Bytes => {
-                K::from_bytes(&RecordBlock::at(pool, entry[0])?.key(pool.pm())).ok_or(damaged)
-            }
+        let damaged = |what| PmError::Corrupt { what, offset: entry[0] };
+        if Self::WORD_KEY {
+            return Ok(K::from_words(&entry[..1]));
         }
+        let bytes = RecordBlock::at(pool, entry[0])?.key(pool.pm());
+        if prefix_of(&bytes) != entry[1] {
+            return Err(damaged("the prefix of a key"));
+        }
+        let key = match K::SHAPE {
+            Shape::Inline(n) => {
+                let words = words_from(&bytes, u64::from_be_bytes);
+                (words.len() == n).then(|| K::from_words(&words))
+            }
+            Shape::Bytes => K::from_bytes(&bytes),
+        };
+        key.ok_or(damaged("the encoding of a key"))
     }
 
     /// Copies the value of an entry out. Racing: validate.

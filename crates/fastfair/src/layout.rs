@@ -115,6 +115,10 @@ impl LeafState {
     pub(crate) const fn is_of(self, era: u64) -> bool {
         self.0 >> 1 == era
     }
+    /// Whether no process has written it up to `era`: the root's era, or this word, is damaged.
+    pub(crate) const fn is_after(self, era: u64) -> bool {
+        self.0 >> 1 > era
+    }
     #[inline(always)]
     pub(crate) const fn has_zero(self) -> bool {
         self.0 & Self::ZERO != 0

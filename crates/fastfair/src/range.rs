@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
@@ -147,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<(), IndexError> {
         let mut range = self.range(K::owned(from)..);
         let all = out.len().saturating_add(limit);
-        while out.len() < all && range.append_leaf(all, out)? {}
+        while out.len() < all && range.append_leaf(all, out).noted(&self.pool)? {}
         Ok(())
     }
 
@@ -354,7 +354,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.back = Back::End;
         self.front_items.clear();
         self.back_items.clear();
-        Err(error)
+        Err(error).noted(&self.tree.pool)
     }
 }
 

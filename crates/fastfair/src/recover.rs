@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool};
-use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
 use super::leaf::{Image, Leaf};
@@ -105,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?)
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

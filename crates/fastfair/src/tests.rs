@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_index::IndexError;
 
 use super::entry::Sought;
 use super::leaf::Leaf;
@@ -241,4 +242,38 @@ fn damaged_child_words_are_errors() {
         tree.pm().store(cells[0], old);
     }
     assert_holds(&tree, 0..500);
+}
+
+/// A leaf of an era to come: it, or the root's era, by which leaves pass for whole, is damaged.
+#[test]
+fn eras_that_contradict_each_other_are_damage() {
+    let (pool, tree) = tree_of(0..20);
+    let tree = reopen(&pool, tree); // of era 2 or more
+    assert!(tree.insert(&100, &25).expect("room"));
+    let damaged = |found: Result<Option<u64>, IndexError>| {
+        assert!(matches!(found, Err(IndexError::Pool(PmError::Corrupt { .. }))), "{found:?}");
+        assert!(pool.damage().is_some());
+    };
+    assert_eq!(pool.damage(), None);
+    tree.pm().store(&tree.root().expect("a root").era, 0);
+    let tree = reopen(&pool, tree); // of era 1
+    damaged(tree.get(&100));
+    assert!(tree.insert(&101, &25).is_err());
+}
+
+/// The word beside a record's block is the beginning of its key: searches go by it, scans do not.
+#[test]
+fn a_prefix_that_is_not_its_keys_is_damage() {
+    type Texts = FastFair<Vec<u8>, Vec<u8>, Mapped, 8, 4>;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = Texts::create(&pool, "t").expect("room");
+    assert!(tree.insert(b"a key that is long", b"a value").expect("room"));
+    assert_eq!(tree.check(), Ok(1));
+    let head = tree.pm().load(&tree.root().expect("a root").head).offset();
+    let leaf = tree.leaf(head).expect("a leaf");
+    let entries = leaf.image(tree.pm());
+    let i = entries.records(8).next().expect("a record");
+    tree.pm().store_word(leaf.other_cell(i), entries.entry(i)[1] + 1);
+    assert!(tree.iter().any(|item| item.is_err()));
+    assert!(tree.check().is_err() && pool.damage().is_some());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use super::layout::{Geometry, Root};
 use super::leaf::Leaf;
@@ -131,6 +131,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// How many records there are. Complexity: the number of leaf locks; once after a crash, the
     /// number of records. Exact when no write is under way.
     pub fn len(&self) -> Result<u64, IndexError> {
+        self.len_inner().noted(&self.pool)
+    }
+
+    fn len_inner(&self) -> Result<u64, IndexError> {
         let mut base = self.pm().lock(&self.base);
         if let Some(base) = *base {
             return Ok(base.wrapping_add(self.counted().0));
@@ -154,6 +158,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Sizes. Reads every leaf.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.stats_inner().noted(&self.pool)
+    }
+
+    fn stats_inner(&self) -> Result<Stats, IndexError> {
         let mut stats = Stats {
             height: 1 + u32::try_from(self.top()?.level()).unwrap_or(u32::MAX),
             dram_bytes: (size_of_val(&*self.counts) + 8 * self.locks.len()) as u64,

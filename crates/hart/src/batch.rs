@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 use pmindex_art::{Place, Search};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, Rmw};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
@@ -56,6 +56,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let mut places = Vec::with_capacity(BATCH.min(keys.len()));
         let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
@@ -79,6 +83,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.insert_many_inner(records).noted(&self.pool)
+    }
+
+    fn insert_many_inner(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {

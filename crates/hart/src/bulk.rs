@@ -13,7 +13,7 @@
 use pmindex_art::{Builder, Built};
 use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Flushed, Medium, PmError, Pool, Rmw};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::{Hand, free_chunk, free_segments};
@@ -67,6 +67,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
     /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
         self.pool.check_writable()?;
         if self.len()? > 0 {
             return Err(IndexError::NotEmpty);

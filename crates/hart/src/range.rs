@@ -14,7 +14,7 @@ use std::ops::{Bound, RangeBounds};
 
 use pmindex_art::{Direction, KeyBuf, Place, Root, Scratch};
 use pmindex_core::{Mapped, Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use crate::directory::Directory;
@@ -159,7 +159,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let enough = out.len() + limit;
         while out.len() < enough {
             range.front.batch = (enough - out.len()).min(BATCH);
-            if !range.read_batch(true, |key, value| out.push((key, value)))? {
+            let read = range.read_batch(true, |key, value| out.push((key, value)));
+            if !read.noted(&self.pool)? {
                 break;
             }
         }
@@ -330,7 +331,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.back.next = None;
         self.front_items.clear();
         self.back_items.clear();
-        Err(error)
+        Err(error).noted(&self.tree.pool)
     }
 }
 

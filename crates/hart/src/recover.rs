@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{LINE, Medium, OpenIndex, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 
 use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?)
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

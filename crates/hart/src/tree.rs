@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_art::{Nodes, Tree};
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use crate::directory::{Directory, Home};
 use crate::epalloc::Chunks;
@@ -125,6 +125,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Sizes. `leaves` are chunks of records; `height` counts the directory, the deepest way down to
     /// the first and the last record, and the record. Complexity: the number of chunks.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.stats_inner().noted(&self.pool)
+    }
+
+    fn stats_inner(&self) -> Result<Stats, IndexError> {
         let pm = self.pm();
         let [n4, n16, n48, n256] = self.nodes.counts();
         let dram = self.nodes.bytes() as u64

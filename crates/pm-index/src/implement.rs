@@ -6,8 +6,8 @@
 /// A program calls the methods of `FpTree` without importing a trait, and generic code calls them
 /// through [`Index`](crate::Index): the macro writes the second half. It takes the type with its
 /// parameters, each number with its type, and the index's name for tools. Methods that differ from the
-/// traits' defaults follow in braces. The pool of the index, its field `pool`, is told of damage that a
-/// call through the traits ends with ([`Noted`](crate::Noted)).
+/// traits' defaults follow in braces. The index's own methods tell the pool of
+/// damage that they end with ([`Noted`](crate::Noted)), so whichever way it is found, it is known.
 ///
 /// ```ignore
 /// impl_index!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, "hart");
@@ -31,7 +31,7 @@ macro_rules! impl_index {
             }
 
             fn contains_key(&self, key: &$key::Ref) -> Result<bool, $crate::IndexError> {
-                $crate::Noted::noted($index::contains_key(self, key), &self.pool)
+                $index::contains_key(self, key)
             }
 
             fn insert(
@@ -69,7 +69,7 @@ macro_rules! impl_index {
             ) -> $crate::RangeIter<'_, $key, $value> {
                 let owned = <$key as $crate::Storable>::owned;
                 let items = $index::range(self, (lower.map(owned), upper.map(owned)));
-                Box::new(items.map(|item| $crate::Noted::noted(item, &self.pool)))
+                Box::new(items)
             }
 
             fn scan(
@@ -78,30 +78,30 @@ macro_rules! impl_index {
                 limit: usize,
                 out: &mut Vec<($key, $value)>,
             ) -> Result<(), $crate::IndexError> {
-                $crate::Noted::noted($index::scan(self, from, limit, out), &self.pool)
+                $index::scan(self, from, limit, out)
             }
 
             fn first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $crate::Noted::noted($index::first(self), &self.pool)
+                $index::first(self)
             }
 
             fn last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $crate::Noted::noted($index::last(self), &self.pool)
+                $index::last(self)
             }
 
             fn len(&self) -> Result<u64, $crate::IndexError> {
-                $crate::Noted::noted($index::len(self), &self.pool)
+                $index::len(self)
             }
 
             fn is_empty(&self) -> Result<bool, $crate::IndexError> {
-                $crate::Noted::noted($index::is_empty(self), &self.pool)
+                $index::is_empty(self)
             }
 
             fn bulk_load(
                 &self,
                 records: &mut dyn Iterator<Item = ($key, $value)>,
             ) -> Result<u64, $crate::IndexError> {
-                $crate::Noted::noted($index::bulk_load(self, records), &self.pool)
+                $index::bulk_load(self, records)
             }
 
             fn get_many(
@@ -109,15 +109,15 @@ macro_rules! impl_index {
                 keys: &[$key],
                 out: &mut [Option<$value>],
             ) -> Result<(), $crate::IndexError> {
-                $crate::Noted::noted($index::get_many(self, keys, out), &self.pool)
+                $index::get_many(self, keys, out)
             }
 
             fn insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
-                $crate::Noted::noted($index::insert_many(self, records), &self.pool)
+                $index::insert_many(self, records)
             }
 
             fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
-                $crate::Noted::noted($index::stats(self), &self.pool)
+                $index::stats(self)
             }
 
             fn check(&self) -> Result<u64, $crate::IndexError> {
@@ -152,7 +152,7 @@ macro_rules! impl_index {
                 pool: &std::sync::Arc<$crate::Pool<$medium>>,
                 name: &str,
             ) -> Result<Self, $crate::IndexError> {
-                $crate::Noted::noted($index::open(pool, name), pool)
+                $index::open(pool, name)
             }
 
             fn close(self) -> Result<(), $crate::IndexError> {

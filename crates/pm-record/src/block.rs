@@ -68,6 +68,20 @@ impl<'p> RecordBlock<'p> {
         Ok(Self { lengths, words: pool.words(offset, lengths.words())? })
     }
 
+    /// As [`at`](Self::at), for checks: nor is the record longer than the block that the allocator knows
+    /// there. What lies behind would be read as its value until somebody else changes it.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn whole_at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
+        let block = Self::at(pool, offset)?;
+        // Blocks of a volatile pool are not on the medium.
+        if !pool.pm().is_volatile() && pool.block_size(PPtr::<PmU64>::new(offset))? < block.size() {
+            return Err(PmError::Corrupt { what: "the lengths of a record", offset });
+        }
+        Ok(block)
+    }
+
     /// Fetches the first line of the block at `offset`. A hint: any offset is allowed.
     #[inline(always)]
     pub fn prefetch<M: Medium>(pool: &Pool<M>, offset: u64) {

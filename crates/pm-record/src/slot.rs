@@ -200,6 +200,17 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Ok(())
     }
 
+    /// Copies the key out, for checks, and looks at the whole block if there is one.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn checked_key<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<K, PmError> {
+        if Self::HAS_BLOCK {
+            RecordBlock::whole_at(pool, pool.pm().load_word(&slot[Self::BLOCK_WORD]))?;
+        }
+        Self::key(pool, slot)
+    }
+
     /// Orders the slot's key against the probe's.
     #[inline]
     pub fn cmp_key<M: Medium>(

@@ -124,6 +124,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Whether `key` is present. Cost: as [`get`](Self::get).
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.contains_key_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.look_up(&Probe::new(key)?, |_, _| Ok(()), |_| ())?.is_some())
     }
 

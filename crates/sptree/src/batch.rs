@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::{At, HOPS};
@@ -43,6 +43,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         if !self.is_ready() {
             for (key, out) in keys.iter().zip(out) {
@@ -198,6 +202,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.insert_many_inner(records).noted(&self.pool)
+    }
+
+    fn insert_many_inner(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {

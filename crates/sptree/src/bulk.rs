@@ -15,7 +15,7 @@ use std::slice::from_ref;
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use crate::image::Image;
@@ -42,6 +42,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
     /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
         self.pool.check_writable()?;
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);

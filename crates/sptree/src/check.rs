@@ -107,7 +107,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let mut keys = Vec::new();
         for i in bits(taken.slots()) {
-            let key = Slot::<K, V>::key(&self.pool, bnode.slot(i))?;
+            let key = Slot::<K, V>::checked_key(&self.pool, bnode.slot(i))?;
             Slot::<K, V>::value(&self.pool, bnode.slot(i))?;
             let probe = Probe::<K>::of_stored(&key);
             if bnode.tag(pm, i) != tag_of(&probe) || self.middle.tag(node, i) != tag_of(&probe) {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
 use pmindex_core::{LINE, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
@@ -115,7 +115,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let tree = Self::open_serving(pool, name)?;
         if Self::leaf_limit(pool) <= INLINE {
             let _recovery = pool.recovery();
-            tree.make_ready()?;
+            tree.make_ready().noted(pool)?;
         }
         Ok(tree)
     }
@@ -129,7 +129,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// Whatever the size: some lines, one fence.
     pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?)
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use crate::backup::Backup;
 use crate::buffer::Buffering;
@@ -180,6 +180,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// How many records there are. Complexity: constant; after a crash the layers in DRAM are rebuilt
     /// first. Exact when no write is under way.
     pub fn len(&self) -> Result<u64, IndexError> {
+        self.len_inner().noted(&self.pool)
+    }
+
+    fn len_inner(&self) -> Result<u64, IndexError> {
         self.make_ready()?;
         Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.0.load(Relaxed))))
     }
@@ -191,6 +195,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Sizes. Reads every Mnode.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.stats_inner().noted(&self.pool)
+    }
+
+    fn stats_inner(&self) -> Result<Stats, IndexError> {
         self.make_ready()?;
         let (nodes, top_bytes) = self.top.size();
         let (_, middle_bytes) = self.middle.size();

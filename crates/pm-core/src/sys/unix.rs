@@ -62,7 +62,6 @@ pub(crate) fn free_memory() -> u64 {
 /// None is needed.
 pub(crate) unsafe fn advise_single_pages(_: NonNull<u8>, _: usize) {}
 
-||||||| 6278d82
 /// Not here: the advice need not make zeros of what was there.
 ///
 /// # Safety

@@ -169,6 +169,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Whether `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.contains_key_inner(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let probe = Probe::new(key)?;
         Ok(self.optimistic(|| self.look(&probe, |_| Ok(())))?.is_some())
     }

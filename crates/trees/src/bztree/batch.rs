@@ -7,7 +7,7 @@
 //! changed) goes in alone, after those before it.
 
 use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_pmwcas::Session;
 use pmindex_record::{Datum, Probe};
 
@@ -79,6 +79,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
         for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
@@ -119,6 +123,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Inserts many records, up to 16 with two fences; nothing is visible before its fence.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.insert_many_inner(records).noted(&self.pool)
+    }
+
+    fn insert_many_inner(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {

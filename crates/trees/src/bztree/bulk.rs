@@ -6,7 +6,7 @@
 //! an unfinished load is not in the index; the next load, or closing, gives it back.
 
 use pmindex_core::{Medium, PmError, Word};
-use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_index::{IndexError, Key, Noted, Shape, Value};
 use pmindex_pmwcas::{Descriptor, Session};
 use pmindex_record::{Datum, Probe, Slot, separator_between};
 
@@ -36,6 +36,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`]; the index stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
         self.pool.check_writable()?;
         let _one = self.pm().lock(&self.loader);
         if !self.is_empty()? {

@@ -207,7 +207,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(corrupt("a leaf counts its records wrongly", offset));
         }
         for item in items {
-            leaf.record(item.place)?.value(&self.mwcas)?;
+            let record = leaf.record(item.place)?;
+            if let Some(block) = record.block_cell() {
+                RecordBlock::whole_at(&self.pool, self.mwcas.read(block)?)?;
+            }
+            record.value(&self.mwcas)?;
             let key = item.key;
             let hash = match K::SHAPE {
                 pmindex_index::Shape::Inline(n) => hash_words(&key.words[..n]),

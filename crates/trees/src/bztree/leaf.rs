@@ -11,7 +11,7 @@ use super::layout::{
     DEAD, ENTRIES, Entry, Geometry, INFO, Info, MAX_LEAF, NOTHING, Place, Ptr, STATUS, State,
     Status, WIDE, later,
 };
-use super::record::{Raw, Record};
+use super::record::{Raw, Record, key_from};
 
 /// The most entries for later records.
 pub(super) const MOST_LATER: usize = later(MAX_LEAF);
@@ -228,8 +228,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
             let word = mwcas.read(self.entry_cell(i))?;
             let entry = Entry::of(word);
             let record = self.record(entry.place())?;
-            if entry.is_visible() && record.key_is(mwcas, probe)? {
-                return Ok(Some(Found { number: MAX_LEAF + i, word, record }));
+            if entry.is_visible() {
+                if record.key_is(mwcas, probe)? {
+                    return Ok(Some(Found { number: MAX_LEAF + i, word, record }));
+                }
+                self.check_namesake(mwcas, &record, probe)?;
             }
         }
         let dead = mwcas.read(self.dead_cell())?;
@@ -238,8 +241,29 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
             if record.key_is(mwcas, probe)? {
                 return Ok(Some(Found { number, word: dead, record }));
             }
+            self.check_namesake(mwcas, &record, probe)?;
         }
         Ok(None)
+    }
+
+    /// Looks at the key of a live record that has the fingerprint of the probe's key and is not that
+    /// key: of 256 keys one has the same fingerprint, but one that has another was not put there.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: the lookup cannot tell whether the probe's key was here.
+    #[cold]
+    #[inline(never)]
+    fn check_namesake<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        record: &Record<'p, K, V>,
+        probe: &Probe<'_, K>,
+    ) -> Result<(), PmError> {
+        let key: K = key_from(&record.raw_key(mwcas)?, self.offset())?;
+        if Probe::of_stored(&key).fingerprint() == probe.fingerprint() {
+            return Ok(());
+        }
+        Err(corrupt("a record whose key has not its fingerprint", self.offset()))
     }
 
     /// The words of the entries shown so far, each at some moment.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError};
-use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_index::{IndexError, Key, Noted, Shape, Value};
 use pmindex_record::Probe;
 
 use super::access::Path;
@@ -83,7 +83,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out)
+        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
     }
 
     /// The least record.
@@ -322,7 +322,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.done = true;
         self.front.clear();
         self.back.clear();
-        Err(error)
+        Err(error).noted(&self.tree.pool)
     }
 }
 

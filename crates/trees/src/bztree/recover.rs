@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 use pmindex_pmwcas::{Config, Mwcas};
 
 use super::count::Count;
@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?)
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
 
     /// How large the descriptor pool of an index in such a pool is.

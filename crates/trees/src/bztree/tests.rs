@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Medium, Pool, Word};
+use pmindex_core::{Mapped, Medium, PmError, Pool, Word};
+use pmindex_index::IndexError;
 use pmindex_pmwcas::{MAX_VALUE, Session};
 use pmindex_record::Probe;
 
 use super::access::Path;
 use super::install::Change;
-use super::layout::{Entry, Geometry, Ptr, Status};
+use super::layout::{Entry, Geometry, INFO, Ptr, Status};
 use super::record::RawRef;
 use super::tree::BzTree;
 
@@ -461,4 +462,51 @@ fn bztree_tree_without_records_is_as_small_as_a_new_one() {
         assert_eq!((bytes(), tree.check().unwrap()), (empty, 0));
         pool.audit(tree.blocks().unwrap().into_iter()).unwrap();
     }
+}
+
+/// Damages a tree, finds it out, and tries to write.
+#[track_caller]
+fn finds_out<T>(damage: impl Fn(&Words), find: impl Fn(&Words) -> Result<T, IndexError>) {
+    let pool = pool();
+    let tree = tree(&pool);
+    damage(&tree);
+    assert_eq!(pool.damage(), None);
+    assert!(matches!(find(&tree), Err(IndexError::Pool(PmError::Corrupt { .. }))));
+    let refused = tree.insert(&5, &5);
+    assert!(matches!(refused, Err(IndexError::Pool(PmError::Damaged { .. }))), "{refused:?}");
+}
+
+/// "No such key" would be a lie: a record is there that was put there under another key.
+#[test]
+fn a_lookup_of_a_damaged_key_says_so() {
+    let damage = |tree: &Words| {
+        let probe = Probe::<u64>::new(&300).unwrap();
+        let leaf = tree.leaf(path(tree, 300).leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        let found = leaf.find(&tree.mwcas, status, &probe).unwrap().unwrap();
+        let other = 300 ^ 1 << 40;
+        assert_ne!(Probe::<u64>::new(&other).unwrap().fingerprint(), probe.fingerprint());
+        tree.pool.pm().store_word(&found.record.words[0], other);
+    };
+    finds_out(damage, |tree| tree.get(&300));
+    finds_out(damage, |tree| tree.contains_key(&300));
+    finds_out(damage, |tree| tree.get_many(&[10, 300], &mut [None, None]));
+}
+
+/// Through the tree's own methods, not those of the traits.
+#[test]
+fn damage_is_noted_whichever_way_it_is_found() {
+    let damage = |tree: &Words| {
+        for key in [0, 590] {
+            let leaf = tree.leaf(path(tree, key).leaf).unwrap();
+            tree.pool.pm().store_word(&leaf.words[INFO], u64::MAX);
+        }
+    };
+    finds_out(damage, |tree| tree.range(..).next().unwrap());
+    finds_out(damage, |tree| tree.range(..).next_back().unwrap());
+    finds_out(damage, |tree| tree.scan(&0, 3, &mut Vec::new()));
+    finds_out(damage, Words::first);
+    finds_out(damage, Words::last);
+    finds_out(damage, Words::is_empty);
+    finds_out(damage, Words::check);
 }

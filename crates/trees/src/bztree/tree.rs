@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 use pmindex_pmwcas::{Mwcas, MwcasError};
 
 use super::count::Count;
@@ -120,6 +120,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// How many records there are. Complexity: constant; O(n) for the first call after a crash, and
     /// for every one until one meets no write under way.
     pub fn len(&self) -> Result<u64, IndexError> {
+        self.len_inner().noted(&self.pool)
+    }
+
+    fn len_inner(&self) -> Result<u64, IndexError> {
         self.count.len(self.pm(), || {
             let mut records = 0;
             self.walk_leaves(|leaf| {
@@ -137,6 +141,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Sizes. Reads every node's header.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.stats_inner().noted(&self.pool)
+    }
+
+    fn stats_inner(&self) -> Result<Stats, IndexError> {
         let root = Ptr::of(self.mwcas.read(self.anchor()?)?);
         let mut stats = Stats {
             height: root.level() as u32 + 1,

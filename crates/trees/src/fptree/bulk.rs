@@ -14,7 +14,7 @@ use std::slice::from_ref;
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
-use pmindex_index::{IndexError, Key, Shape, Value, Words};
+use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
 use pmindex_record::{Datum, Probe, separator_between};
 
 use super::image::LeafImage;
@@ -41,6 +41,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
     /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
         let pm = self.pm();
         let root = self.root()?;
         let head = self.leaf(pm.load(&root.head).offset())?;

@@ -54,7 +54,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let mut keys = Vec::new();
         for i in bits(state.slots()) {
-            let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
+            let key = Slot::<K, V>::checked_key(&self.pool, leaf.slot(i))?;
             Slot::<K, V>::value(&self.pool, leaf.slot(i))?;
             let probe = Probe::<K>::of_stored(&key);
             if leaf.fingerprint(pm, i) != probe.fingerprint() {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use super::access::At;
@@ -110,13 +110,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out)
+        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
     }
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
         let mut first = Vec::with_capacity(1);
-        self.iter().append_to(1, &mut first)?;
+        self.iter().append_to(1, &mut first).noted(&self.pool)?;
         Ok(first.pop())
     }
 
@@ -257,7 +257,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.back = Back::End;
         self.front_items.clear();
         self.back_items.clear();
-        Err(error)
+        Err(error).noted(&self.tree.pool)
     }
 }
 

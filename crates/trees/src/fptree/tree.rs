@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use super::inner::InnerTree;
 use super::layout::{Geometry, Root};
@@ -120,6 +120,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Sizes. Reads every leaf's header.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.stats_inner().noted(&self.pool)
+    }
+
+    fn stats_inner(&self) -> Result<Stats, IndexError> {
         let (inners, inner_bytes) = self.inner.size();
         let mut stats = Stats {
             height: self.inner.height() + 1,

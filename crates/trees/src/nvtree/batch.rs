@@ -26,7 +26,7 @@ use std::cmp::Ordering;
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
@@ -47,6 +47,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
         let mut ways = [At::nowhere(self.lock_of(0)); BATCH];
@@ -136,6 +140,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Durability
     /// The results that are returned are durable, whether the batch was stopped or not.
     pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.insert_many_inner(records).noted(&self.pool)
+    }
+
+    fn insert_many_inner(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {

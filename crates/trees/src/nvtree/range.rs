@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PmError};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::Probe;
 
 use super::access::At;
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out)
+        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
     }
 
     /// The least record. Costs a way down and a leaf's copy.
@@ -255,7 +255,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.back = Back::End;
         self.front_items.clear();
         self.back_items.clear();
-        Err(error)
+        Err(error).noted(&self.tree.pool)
     }
 }
 

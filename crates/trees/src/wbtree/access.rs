@@ -1,7 +1,7 @@
 //! Finding the leaf of a key, and reading it.
 
 use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, Slot};
 
 use super::inner::Inner;
@@ -120,12 +120,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// two lines.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.do_get(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    pub(super) fn do_get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.read(key, Slot::<K, V>::value)
     }
 
     /// Whether `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.do_contains_key(key).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    pub(super) fn do_contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.read(key, |_, _| Ok(()))?.is_some())
     }
 }

@@ -14,7 +14,7 @@
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
 use pmindex_core::{Flushed, Medium, Op, PmError, PmU64};
-use pmindex_index::{IndexError, InsertMany, Key, Value};
+use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::inner::Inner;
@@ -39,6 +39,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.do_get_many(keys, out).noted(&self.pool)
+    }
+
+    pub(super) fn do_get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let (pool, pm) = (&*self.pool, self.pm());
         let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
@@ -101,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Durability
     /// The results that are returned are durable, whether the batch was stopped or not.
     pub fn insert_many(&mut self, records: &[(K, V)]) -> InsertMany {
-        self.do_insert_many(records)
+        self.do_insert_many(records).noted(&self.pool)
     }
 
     pub(super) fn do_insert_many(&self, records: &[(K, V)]) -> InsertMany {

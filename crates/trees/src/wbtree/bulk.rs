@@ -11,7 +11,7 @@
 //! right end that has room, or `loading` itself under a new top.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::image::LeafImage;
@@ -60,7 +60,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &mut self,
         records: &mut dyn Iterator<Item = (K, V)>,
     ) -> Result<u64, IndexError> {
-        self.do_bulk_load(records)
+        self.do_bulk_load(records).noted(&self.pool)
     }
 
     pub(super) fn do_bulk_load(

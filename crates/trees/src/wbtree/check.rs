@@ -125,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             lost |= gone.count() > UNLIKELY; // whose keys are gone, too
         } else {
             for i in gone {
-                let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
+                let key = Slot::<K, V>::checked_key(&self.pool, leaf.slot(i))?;
                 lost |= Probe::<K>::of_stored(&key).fingerprint() != 0;
             }
         }
@@ -151,7 +151,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         for &i in order.slots() {
             let i = usize::from(i);
-            let key = Slot::<K, V>::key(pool, leaf.slot(i))?;
+            let key = Slot::<K, V>::checked_key(pool, leaf.slot(i))?;
             Slot::<K, V>::value(pool, leaf.slot(i))?;
             let probe = Probe::<K>::of_stored(&key);
             let route = Route::to(&probe);

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, Slot};
 
 use super::access::{Path, Step};
@@ -145,6 +145,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
+        self.do_scan(from, limit, out).noted(&self.pool)
+    }
+
+    pub(super) fn do_scan(
+        &self,
+        from: &K::Ref,
+        limit: usize,
+        out: &mut Vec<(K, V)>,
+    ) -> Result<(), IndexError> {
         let from = K::owned(from);
         let probe = Probe::<K>::of_stored(&from);
         let pool = &*self.pool;
@@ -217,7 +226,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Whether there are no records. Costs what [`first`](Self::first) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        self.do_is_empty().noted(&self.pool)
+    }
+
+    pub(super) fn do_is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.iter().take_front().transpose()?.is_none())
     }
 
     /// The way to a leaf; it and its right neighbour are on their way.
@@ -414,6 +427,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
+    /// Tells nobody of damage: readers that race with a writer validate first.
+    #[inline]
+    fn take_front(&mut self) -> Option<Result<(K, V), IndexError>> {
+        if let Some(item) = self.front_items.pop_front() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_front() {
+            return Some(self.fail(error));
+        }
+        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+    }
+
+    /// Tells nobody of damage: readers that race with a writer validate first.
+    #[inline]
+    fn take_back(&mut self) -> Option<Result<(K, V), IndexError>> {
+        if let Some(item) = self.back_items.pop_back() {
+            return Some(Ok(item));
+        }
+        if let Err(error) = self.fill_back() {
+            return Some(self.fail(error));
+        }
+        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+    }
+
     #[cold]
     fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
         self.front = End::Over;
@@ -431,13 +468,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterato
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+        self.take_front().map(|item| item.noted(&self.tree.pool))
     }
 }
 
@@ -446,13 +477,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleE
 {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+        self.take_back().map(|item| item.noted(&self.tree.pool))
     }
 }
 

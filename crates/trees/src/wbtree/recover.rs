@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pmindex_core::{Medium, OpenIndex, Owner, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, RecoveryReport, Value};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 
 use super::image::LeafImage;
 use super::layout::{Child, Geometry, KIND, Root};
@@ -68,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?)
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

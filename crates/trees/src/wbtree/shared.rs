@@ -160,11 +160,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     for SharedWbTree<K, V, M, LEAF, INNER>
 {
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.read(|tree| tree.get(key))
+        self.read(|tree| tree.do_get(key))
     }
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        self.read(|tree| tree.contains_key(key))
+        self.read(|tree| tree.do_contains_key(key))
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
@@ -224,7 +224,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         let before = out.len();
         self.read(|tree| {
             out.truncate(before);
-            tree.scan(from, limit, out)
+            tree.do_scan(from, limit, out)
         })
     }
 
@@ -233,7 +233,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn is_empty(&self) -> Result<bool, IndexError> {
-        self.read(WbTree::is_empty)
+        self.read(WbTree::do_is_empty)
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
@@ -245,7 +245,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        self.read(|tree| tree.get_many(keys, out))
+        self.read(|tree| tree.do_get_many(keys, out))
     }
 
     fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
@@ -275,7 +275,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        WbTree::open(pool, name).map(Self::new).noted(pool)
+        WbTree::open(pool, name).map(Self::new)
     }
 
     fn close(self) -> Result<(), IndexError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool, Word};
-use pmindex_index::{IndexError, Key, RecoveryReport, Stats, Value};
+use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use super::inner::Inner;
 use super::layout::{Child, Geometry, Root};
@@ -120,6 +120,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The first call after a crash reads two lines of each leaf; others, and those after a clean
     /// shutdown, read a word of DRAM.
     pub fn len(&self) -> Result<u64, IndexError> {
+        self.do_len().noted(&self.pool)
+    }
+
+    pub(super) fn do_len(&self) -> Result<u64, IndexError> {
         let known = self.count.load(Relaxed);
         if known != UNKNOWN {
             return Ok(known);
@@ -141,6 +145,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Sizes. Reads every node.
     pub fn stats(&self) -> Result<Stats, IndexError> {
+        self.do_stats().noted(&self.pool)
+    }
+
+    pub(super) fn do_stats(&self) -> Result<Stats, IndexError> {
         let top = self.top()?;
         let mut stats = Stats {
             height: top.level() + 1,
