@@ -41,6 +41,8 @@ pub(crate) const BATCH_HEADER: usize = 64;
 pub(crate) const RECORD_HEADER: usize = 4;
 /// Blocks before the space.
 const FIRST: u64 = 4;
+/// More bytes than are ever written, and openings than are ever made.
+const MOST: u64 = 1 << 60;
 /// Bytes of a head that are used.
 const HEAD: usize = 120;
 /// The block where ways of writing are measured.
@@ -156,6 +158,17 @@ impl Head {
         put(block, 80, *since);
         let sum = checksum(&[HEAD_MAGIC], &[&block[..HEAD - 8]]);
         put(block, HEAD - 8, sum);
+    }
+
+    /// Whether a log of this library can have these numbers.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Self { id, shape: Shape { block, capacity }, horizon, .. } = *self;
+        let whole = |bytes: u64| bytes < MOST && bytes.is_multiple_of(block);
+        block != 0
+            && whole(capacity)
+            && capacity >= 4 * block
+            && whole(horizon)
+            && id.generation < MOST
     }
 
     pub(crate) fn decode(block: &[u8]) -> Copy1 {

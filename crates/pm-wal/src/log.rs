@@ -439,6 +439,9 @@ fn read_heads(disk: &dyn Disk) -> Result<(Head, u64), LogError> {
         let what = "size of a block of this log on this disk";
         return Err(LogError::BadOption { what, value: head.shape.block });
     }
+    if !head.is_possible() {
+        return Err(LogError::Damaged);
+    }
     let expected = head.shape.capacity.saturating_add(head.shape.place(0));
     if disk.len() < expected {
         return Err(LogError::Cut { len: disk.len(), expected });

@@ -15,15 +15,12 @@ pub(crate) struct Scan {
     position: u64,
     /// Its generation: no later batch has a lesser one.
     generation: u64,
-    /// Bytes that may still follow: the space is read once.
-    left: u64,
     batch: Buffer,
 }
 
 impl Scan {
     pub(crate) fn new(id: LogId, shape: Shape, position: u64, generation: u64) -> Self {
-        let left = shape.capacity;
-        Self { id, shape, position, generation, left, batch: Buffer::default() }
+        Self { id, shape, position, generation, batch: Buffer::default() }
     }
 
     /// Where the last batch ended.
@@ -31,14 +28,14 @@ impl Scan {
         self.position
     }
 
-    /// Reads the next batch; `None` if there is none.
+    /// Reads the next batch; `None` if there is none. The space is read once at most: where a batch of
+    /// one offset is, none of another is.
     pub(crate) fn next(&mut self, disk: &dyn Disk) -> Result<Option<BatchHeader>, LogError> {
         let lap = self.shape.next_lap(self.position);
         let mut starts = [Some(self.position), (lap != self.position).then_some(lap)].into_iter();
         let found = starts.by_ref().flatten().find_map(|at| self.batch_at(disk, at).transpose());
         let Some(header) = found.transpose()? else { return Ok(None) };
         let end = header.offset + self.shape.batch_bytes(u64::from(header.len));
-        self.left -= end - self.position;
         (self.position, self.generation) = (end, header.generation);
         Ok(Some(header))
     }
@@ -46,9 +43,6 @@ impl Scan {
     /// The batch at an offset, if it is the next.
     fn batch_at(&mut self, disk: &dyn Disk, at: u64) -> Result<Option<BatchHeader>, LogError> {
         let block = self.shape.block as usize;
-        if at + self.shape.block - self.position > self.left {
-            return Ok(None);
-        }
         self.batch.grow(block);
         self.read(disk, at, 0..block)?;
         let Some(header) = BatchHeader::decode(self.batch.as_slice()) else { return Ok(None) };
@@ -56,9 +50,8 @@ impl Scan {
         let is_next = header.offset == at
             && header.before == self.position
             && (self.generation..=self.id.generation).contains(&header.generation);
-        let fits = u64::from(header.len) <= self.shape.most()
-            && at + bytes <= self.shape.next_lap(at + 1)
-            && at + bytes - self.position <= self.left;
+        let fits =
+            u64::from(header.len) <= self.shape.most() && at + bytes <= self.shape.next_lap(at + 1);
         if !is_next || !fits {
             return Ok(None);
         }
@@ -123,7 +116,6 @@ impl<'l> Reader<'l> {
             if position >= self.log.tail() {
                 return Ok(None);
             }
-            self.scan.left = u64::MAX; // the tail says how far
             let read = self.scan.next(self.log.disk());
             let horizon = self.log.horizon();
             if position < horizon {

@@ -1,5 +1,7 @@
 //! Crashes a log at every step, with any part of what was not durable.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

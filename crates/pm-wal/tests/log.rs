@@ -1,5 +1,7 @@
 //! What a log does when nothing crashes, and what it refuses.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::time::Duration;
 
 use pmindex_wal::sim::{SimDisk, Survivors};
@@ -105,7 +107,7 @@ fn a_full_log_is_an_error_after_a_wait_and_takes_more_when_its_horizon_moves() {
 #[test]
 fn a_writer_waits_for_room() {
     let disk = SimDisk::new(BLOCK, 12 * BLOCK);
-    let options = LogOptions::new().wait(Duration::from_secs(600));
+    let options = LogOptions::new().wait(Duration::from_mins(10));
     let log = Log::format(Box::new(disk), ID, options).unwrap();
     (0..8).for_each(|_| _ = log.append(&[1]).unwrap());
     std::thread::scope(|scope| {
@@ -196,6 +198,21 @@ fn nothing_is_read_beyond_the_first_bad_batch() {
         });
         assert_eq!(read(&mixed, id).unwrap().len(), 1, "{other}");
     }
+    // Where a batch begins anew at the start of the space, the one before it may be the bad one.
+    let (disk, log) = sim(9);
+    (0..4).for_each(|i| _ = log.append(&[i; 600]).unwrap());
+    log.truncate(4 * BLOCK as u64).unwrap();
+    log.append(&[4; 600]).unwrap(); // one block is left before it
+    assert_eq!(read(&disk, id).unwrap().len(), 3);
+    let bad = changed(&disk, |bytes| bytes[10 * BLOCK + 100] ^= 1);
+    assert_eq!(read(&bad, id).unwrap().len(), 1, "nor is one after the bad one");
+    let bad = changed(&disk, |bytes| bytes[4 * BLOCK..12 * BLOCK].rotate_right(7));
+    assert_eq!(read(&bad, id).unwrap().len(), 0);
+}
+
+#[test]
+fn a_batch_counts_only_at_its_place() {
+    let (disk, id) = three();
     let moved = changed(&disk, |bytes| bytes.copy_within(8 * BLOCK..10 * BLOCK, 6 * BLOCK));
     assert_eq!(read(&moved, id).unwrap().len(), 1);
 }

@@ -72,6 +72,11 @@ impl Ground {
         Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, permit }
     }
 
+    /// The stamp of the journal that serves the fences, or 0.
+    fn stamp(&self) -> u64 {
+        self.backing.as_ref().and_then(Backing::journal).map_or(0, |journal| journal.stamp())
+    }
+
     /// S0. Not for a medium that survives no power failure.
     fn write_back<M: Medium>(&self, pm: &M, opts: &PoolOptions) -> Result<(), PmError> {
         match &self.backing {
@@ -208,6 +213,7 @@ impl<M: Medium> Pool<M> {
             uuid: opts.uuid.unwrap_or_default(),
             dirty_shutdowns: ground.dirty_shutdowns,
             entries: DIRECTORY_ENTRIES as u64,
+            journal: ground.stamp(),
         };
         let found = Found { superblock, copy: 0, damaged: false };
         let pool = Self::assemble(ground, medium, opts, found, true)?;
@@ -242,6 +248,7 @@ impl<M: Medium> Pool<M> {
         } else {
             ground.write_back(&medium, opts)?;
         }
+        let stamp = ground.stamp();
         let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);
         // S3, S4: nothing of the last generation counts any more.
@@ -249,7 +256,9 @@ impl<M: Medium> Pool<M> {
             next.generation = pool.facts.generation;
             next.clean = false;
             next.dirty_shutdowns = counted;
-        })?; // durable before: recovery
+            next.journal = stamp; // A2
+        })?; // durable before: recovery, and whatever the journal serves
+        pool.begin_journal()?;
         pool.recover_heap()?;
         pool.load_directory()?;
         Ok(pool)
