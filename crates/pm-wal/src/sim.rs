@@ -112,6 +112,14 @@ impl SimDisk {
         self.inner.lock().fails_at = Some(step);
     }
 
+    /// A step that something else does, which fails as the disk's own do.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn pass(&self) -> io::Result<()> {
+        self.step(|_, _| {})
+    }
+
     /// Whether the power has failed.
     #[must_use]
     pub fn is_down(&self) -> bool {

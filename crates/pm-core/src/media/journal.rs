@@ -64,6 +64,11 @@ thread_local! {
 pub(crate) trait PoolDisk: Debug + Send + Sync {
     /// Makes durable what was stored to the file.
     fn sync(&self) -> io::Result<()>;
+
+    /// Calls `sync`, which does the same, its length included.
+    fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        sync()
+    }
 }
 
 /// The journal of a pool that is open.
@@ -291,7 +296,7 @@ impl Journal {
         if self.is_poisoned() {
             return Err(Errno::IO.into());
         }
-        let synced = self.allow().and_then(|()| sync());
+        let synced = self.allow().and_then(|()| self.pool.sync_by(sync));
         if let Err(error) = &synced {
             self.lose(&format!("synchronising the pool's file: {error}"));
         }
@@ -303,6 +308,12 @@ impl Journal {
         let _ = self.why.set(why.to_owned()); // the first reason counts
         self.cutter.cut();
         self.poisoned.store(true, Release);
+    }
+
+    /// Lets nobody synchronise the file as long as this lives.
+    #[cfg(test)]
+    pub(crate) fn hold_syncs(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.syncing.lock()
     }
 
     /// Starts the thread that makes checkpoints.

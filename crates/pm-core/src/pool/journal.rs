@@ -85,7 +85,14 @@ pub(super) fn make(
     (identity, generation): (u128, u64),
     opts: &PoolOptions,
 ) -> Result<Log, OpenError> {
+    let stamp = (random_u128() as u64).max(1);
+    let id = LogId { identity, generation, stamp };
+    let options = LogOptions::new().wait(opts.journal_wait);
     let path = path_of(&file.path).map_err(|e| io_error(&file.path, "naming the journal", e))?;
+    #[cfg(test)]
+    if let Some(disk) = simulated::log() {
+        return Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e));
+    }
     let io = |what| move |e| io_error(&file.path, what, e);
     let len = opts.journal_bytes.next_multiple_of(4096);
     let there = match fs::symlink_metadata(&path) {
@@ -111,9 +118,6 @@ pub(super) fn make(
         new.finish(true).map_err(io("naming the journal"))?;
     }
     let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
-    let stamp = (random_u128() as u64).max(1);
-    let id = LogId { identity, generation, stamp };
-    let options = LogOptions::new().wait(opts.journal_wait);
     Log::format(Box::new(disk), id, options).map_err(|e| damaged(&file.path, &path, &e))
 }
 
@@ -142,8 +146,10 @@ pub(super) fn of(
     permit: Permit,
 ) -> Result<Arc<Journal>, Errno> {
     let fd = file.fd().ok_or(Errno::BADF)?;
-    let disk = File(rustix::io::fcntl_dupfd_cloexec(fd, 0)?);
-    Ok(Arc::new(Journal::new(log, Box::new(disk), cutter, permit)))
+    let disk: Box<dyn PoolDisk> = Box::new(File(rustix::io::fcntl_dupfd_cloexec(fd, 0)?));
+    #[cfg(test)]
+    let disk = simulated::pool(disk);
+    Ok(Arc::new(Journal::new(log, disk, cutter, permit)))
 }
 
 /// H1, H2: whatever the journal holds is in the file, and the file needs it no more. Nothing for a file
@@ -271,6 +277,29 @@ fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
             OpenError::PermissionDenied { path: path.to_path_buf(), what }
         }
         _ => OpenError::Io { path: path.to_path_buf(), what, source },
+    }
+}
+
+/// Disks that a test puts in the place of those of the pools that its thread opens.
+#[cfg(test)]
+pub(super) mod simulated {
+    use std::cell::RefCell;
+
+    use super::{Disk, PoolDisk};
+
+    pub(in crate::pool) type Disks =
+        (Box<dyn Fn() -> Box<dyn Disk>>, Box<dyn Fn() -> Box<dyn PoolDisk>>);
+
+    thread_local! {
+        pub(in crate::pool) static DISKS: RefCell<Option<Disks>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn log() -> Option<Box<dyn Disk>> {
+        DISKS.with_borrow(|disks| disks.as_ref().map(|disks| disks.0()))
+    }
+
+    pub(super) fn pool(disk: Box<dyn PoolDisk>) -> Box<dyn PoolDisk> {
+        DISKS.with_borrow(|disks| disks.as_ref().map_or(disk, |disks| disks.1()))
     }
 }
 
