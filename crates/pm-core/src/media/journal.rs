@@ -11,6 +11,12 @@
 //! checkpoint what it had at its last fence. A page that power failure has cut, at a sector, is mended
 //! by that too: each of its lines was durable at the checkpoint or is in the log.
 //!
+//! Assumed, here and in mode `Msync`: who writes a page back reads each of its lines in one moment, as a
+//! device does that reads memory by itself. The kernel lets programs store to a page meanwhile, so a layer
+//! that copies pages word by word (encryption, a bounce buffer) may put later words of a line on the disk
+//! without earlier ones. Replay mends that in every line that was fenced since the checkpoint, before or
+//! after; it cannot in a line whose first stores since then were never fenced.
+//!
 //! ```text
 //! checkpoint (when half of the log is used, by a thread of its own; closing)
 //! step  what                                          durable before
