@@ -383,14 +383,24 @@ impl Log {
         &*self.disk
     }
 
+    /// Takes nothing any more, and lets nobody wait for room: what the log is for has failed.
+    pub fn end(&self, what: &'static str, why: &str) {
+        self.lose(LogError::Lost { what, why: why.into() });
+    }
+
     /// After a failure nothing is taken any more.
     fn check(&self, what: &'static str, result: std::io::Result<()>) -> Result<(), LogError> {
-        let Err(error) = result else { return Ok(()) };
-        let lost = LogError::lost(what, &error);
-        self.state.lock().lost = Some(lost.clone());
+        result.map_err(|error| {
+            let lost = LogError::lost(what, &error);
+            self.lose(lost.clone());
+            lost
+        })
+    }
+
+    fn lose(&self, lost: LogError) {
+        self.state.lock().lost.get_or_insert(lost); // the first reason counts
         self.is_lost.store(true, Release);
         self.room.notify_all();
-        Err(lost)
     }
 }
 

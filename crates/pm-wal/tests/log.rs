@@ -116,6 +116,11 @@ fn a_writer_waits_for_room() {
         assert!(!writer.is_finished());
         log.truncate(BLOCK as u64).unwrap();
         writer.join().unwrap().unwrap();
+        // Nor does it wait for what never comes.
+        let writer = scope.spawn(|| log.append(&[3]));
+        std::thread::sleep(Duration::from_millis(20));
+        log.end("making room", "the disk failed");
+        assert!(matches!(writer.join().unwrap(), Err(LogError::Lost { .. })) && log.is_lost());
     });
 }
 

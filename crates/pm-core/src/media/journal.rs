@@ -314,6 +314,8 @@ impl Journal {
         let _ = self.why.set(why.to_owned()); // the first reason counts
         self.cutter.cut();
         self.poisoned.store(true, Release);
+        // Whoever waits for the checkpoint that makes room waits for nothing.
+        self.log.end("a write", why);
     }
 
     /// Lets nobody synchronise the file as long as this lives.
