@@ -226,6 +226,24 @@ impl Superblock {
     }
 }
 
+/// Makes each whole copy in an image, which begins at `offset` of a pool, say that there is no journal:
+/// the image holds what stands in memory.
+pub(super) fn forget_journal(image: &mut [u8], offset: u64) {
+    for (copy, at) in SUPERBLOCKS.into_iter().enumerate() {
+        let start = at.checked_sub(offset).and_then(|start| usize::try_from(start).ok());
+        let Some(bytes) = start.and_then(|start| image.get_mut(start..start + 8 * WORDS)) else {
+            continue;
+        };
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        if let Copy1::Whole(found) = Superblock::decode(&words) {
+            bytes.copy_from_slice(&Superblock { journal: 0, ..found }.to_bytes(copy).1);
+        }
+    }
+}
+
 impl Found {
     /// S3, S4: makes `next` the superblock. Two fences.
     pub(crate) fn update<M: Medium>(

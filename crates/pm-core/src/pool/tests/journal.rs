@@ -74,6 +74,22 @@ fn a_pool_that_was_closed_is_its_file_alone() {
 }
 
 #[test]
+fn a_backup_of_a_pool_that_is_open_needs_no_journal() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let mut image = vec![0; pool.len() as usize];
+    pool.read_image(0, &mut image).unwrap();
+    let (copy, bare) = (place.directory.path().join("copy"), place.directory.path().join("bare"));
+    fs::write(&copy, image).unwrap();
+    assert_eq!(value_of(&Pool::open(&copy, &plain()).unwrap(), "a"), Some(1));
+    // The file itself needs it.
+    fs::copy(place.path(), &bare).unwrap();
+    let error = Pool::open(&bare, &plain()).unwrap_err();
+    assert!(matches!(error, OpenError::JournalMissing { .. }), "{error}");
+}
+
+#[test]
 fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_nothing() {
     let place = crashed();
     let (file, journal) = (fs::read(place.path()).unwrap(), fs::read(journal_of(&place)).unwrap());
