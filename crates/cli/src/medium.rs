@@ -26,6 +26,9 @@ pub(crate) enum Wanted {
     Process,
     /// Survive power failure on an ordinary file: msync at each fence, slow
     Msync,
+    /// Survive power failure on an ordinary file: a write to a journal beside it at each fence, which
+    /// threads share
+    Journal,
     /// Persistent memory whose CPU caches are persistent too
     Fence,
     /// Persistent memory; elsewhere the same flushes and fences, emulated
@@ -50,6 +53,7 @@ impl MediumArgs {
             Wanted::Auto => options,
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
+            Wanted::Journal => options.journal(true).require(Durability::Journal),
             Wanted::Fence => options.require(Durability::Fence),
             Wanted::Flush => options.emulate_pm(true),
         };
@@ -80,7 +84,7 @@ impl MediumArgs {
 /// What a pool survives, and how it does it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Promise {
-    /// `flush`, `fence`, `msync`, `process` or `volatile`.
+    /// `flush`, `fence`, `journal`, `msync`, `process` or `volatile`.
     pub(crate) mode: String,
     /// Whether flushes are executed on a medium that is no persistent memory.
     pub(crate) emulated: bool,
@@ -143,6 +147,7 @@ mod tests {
         assert!(promise(Durability::Process, false).survives_process_crash);
         assert!(!promise(Durability::Volatile, false).survives_process_crash);
         assert!(promise(Durability::Msync, false).survives_power_failure);
+        assert!(promise(Durability::Journal, false).survives_power_failure);
     }
 
     #[test]

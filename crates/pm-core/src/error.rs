@@ -258,6 +258,50 @@ pub enum OpenError {
         /// Its value.
         value: String,
     },
+    /// The pool was not closed, and its journal, without which its file is not whole, is not there.
+    #[error(
+        "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
+         a backup"
+    )]
+    JournalMissing {
+        /// The file.
+        path: PathBuf,
+        /// Where the journal should be.
+        journal: PathBuf,
+    },
+    /// The pool was not closed, and what is in the place of its journal is another one.
+    #[error(
+        "{path}: {journal} is not its journal: {why}; put the right one there, or restore a backup"
+    )]
+    JournalForeign {
+        /// The file.
+        path: PathBuf,
+        /// The journal that is there.
+        journal: PathBuf,
+        /// Whose it is.
+        why: &'static str,
+    },
+    /// The pool was not closed, and its journal cannot be read.
+    #[error("{path}: its journal {journal} cannot be used: {why}; restore a backup")]
+    JournalDamaged {
+        /// The file.
+        path: PathBuf,
+        /// The journal.
+        journal: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Where the pool's journal goes there is another pool's, which that pool may still need, or what is
+    /// no journal.
+    #[error("{path}: {journal} is in the way of its journal: {why}; move it away first")]
+    JournalInTheWay {
+        /// The file.
+        path: PathBuf,
+        /// What is in the way.
+        journal: PathBuf,
+        /// What it is.
+        why: String,
+    },
     /// The medium gives less than the caller requires.
     #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
     TooWeak {

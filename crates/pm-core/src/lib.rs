@@ -85,7 +85,7 @@ pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
-pub use media::{Counting, Counts, Durable, Flushed, Mapped, Medium, Rmw, Traced};
+pub use media::{Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 #[doc(hidden)]

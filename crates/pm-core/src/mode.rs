@@ -11,6 +11,9 @@ pub enum Durability {
     Process,
     /// An ordinary file; each fence is an `msync`: survives power failure, slowly.
     Msync,
+    /// An ordinary file with a journal beside it; each fence waits for a write to the journal, which
+    /// many share: survives power failure.
+    Journal,
     /// DAX with CPU caches inside the persistence domain: a store fence alone.
     Fence,
     /// DAX without persistent caches: flush each line, then a store fence.
@@ -24,10 +27,16 @@ impl Durability {
         self >= Self::Msync
     }
 
-    /// Whether this gives at least what `required` gives. `Fence` and `Flush` give the same.
+    /// Whether this gives at least what `required` gives. `Msync` and `Journal` give the same, and so
+    /// do `Fence` and `Flush`.
     #[must_use]
     pub fn satisfies(self, required: Self) -> bool {
-        self.min(Self::Fence) >= required.min(Self::Fence)
+        let promise = |mode| match mode {
+            Self::Journal => Self::Msync,
+            Self::Flush => Self::Fence,
+            mode => mode,
+        };
+        promise(self) >= promise(required)
     }
 }
 
@@ -37,6 +46,7 @@ impl fmt::Display for Durability {
             Self::Volatile => "volatile",
             Self::Process => "process",
             Self::Msync => "msync",
+            Self::Journal => "journal",
             Self::Fence => "fence",
             Self::Flush => "flush",
         })

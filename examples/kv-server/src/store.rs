@@ -37,6 +37,8 @@ pub enum Wanted {
     Process,
     /// Power failure, on an ordinary file: msync at each fence
     Msync,
+    /// Power failure, on an ordinary file: a write to a journal beside it, which connections share
+    Journal,
     /// Persistent memory; elsewhere the same flushes and fences, emulated
     Flush,
 }
@@ -80,6 +82,7 @@ impl Store {
             Wanted::Auto => options,
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
+            Wanted::Journal => options.journal(true).require(Durability::Journal),
             Wanted::Flush => options.emulate_pm(true),
         };
         let pool = Arc::new(Pool::open_or_create(&args.pool, &options)?);

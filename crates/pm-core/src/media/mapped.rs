@@ -4,12 +4,16 @@ use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::fence as cpu_fence;
 
+use std::sync::Arc;
+
 use crate::arch::{self, Level};
 use crate::cell::{PmType, PmU64, words_of};
 use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
+use super::journal::Journal;
+use super::undo::Undo;
 use super::writeback::{Cutter, Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 
@@ -37,7 +41,7 @@ pub struct Mapped {
     instruction: FlushInstruction,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
-    /// Present in `Msync` mode, and where writes are refused.
+    /// Present in `Msync` and `Journal` mode, and where writes are refused.
     slow: Option<Box<Slow>>,
 }
 
@@ -47,7 +51,7 @@ impl Mapped {
         let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new(DriveCache::none()))));
         let way = match durability {
             Durability::Volatile | Durability::Process => Way::Nothing,
-            Durability::Msync => Way::Slow,
+            Durability::Msync | Durability::Journal => Way::Slow,
             Durability::Fence => Way::Fence,
             Durability::Flush if instruction == FlushInstruction::Clwb => Way::Clwb,
             Durability::Flush => Way::Flush,
@@ -115,11 +119,13 @@ impl Mapped {
     }
 
     /// Makes a write-back fail after `succeed` more that do not, as if the device had failed. For
-    /// tests; nothing in modes other than `Msync`.
+    /// tests; nothing in modes other than `Msync` and `Journal`.
     #[doc(hidden)]
     pub fn fail_write_back_after(&self, succeed: u64) {
-        if let Some(Slow::Msync(writeback)) = self.slow.as_deref() {
-            writeback.fail_after(succeed);
+        match self.slow.as_deref() {
+            Some(Slow::Msync(writeback)) => writeback.fail_after(succeed),
+            Some(Slow::Journal(journal)) => journal.fail_after(succeed),
+            _ => {}
         }
     }
 
@@ -134,17 +140,20 @@ impl Mapped {
         }
     }
 
-    /// The write-back whose fences may fail, with what was stored before each of them.
+    /// The same, with a journal: in `Journal` mode.
+    pub(crate) fn with_journal(self, journal: Arc<Journal>) -> Self {
+        let slow = Some(Box::new(Slow::Journal(journal)));
+        Self { way: Way::Slow, slow, durability: Durability::Journal, ..self }
+    }
+
+    /// What was stored before each fence, where a fence may fail.
     #[inline(always)]
-    fn write_back(&self) -> Option<&WriteBack> {
+    fn undo(&self) -> Option<&Undo> {
         if self.way != Way::Slow {
             return None;
         }
         core::hint::cold_path();
-        match self.slow.as_deref() {
-            Some(Slow::Msync(writeback)) => Some(writeback),
-            _ => None,
-        }
+        self.slow.as_deref().and_then(Slow::undo)
     }
 
     /// The flush of the less common ways.
@@ -178,8 +187,8 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn store_word(&self, cell: &PmU64, value: u64) {
-        if let Some(writeback) = self.write_back() {
-            return writeback.store(cell, value);
+        if let Some(undo) = self.undo() {
+            return undo.store(cell, value);
         }
         cell.atomic().store(value, Release);
     }
@@ -188,9 +197,9 @@ impl Medium for Mapped {
     fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64> {
         let found = cell.atomic().compare_exchange(current, new, AcqRel, Acquire);
         if found.is_ok()
-            && let Some(writeback) = self.write_back()
+            && let Some(undo) = self.undo()
         {
-            writeback.changed(cell, current, new, u64::MAX);
+            undo.changed(cell, current, new, u64::MAX);
         }
         found
     }
@@ -203,14 +212,14 @@ impl Medium for Mapped {
             Rmw::And(mask) => cell.atomic().fetch_and(mask, AcqRel),
             Rmw::Swap(value) => cell.atomic().swap(value, AcqRel),
         };
-        if let Some(writeback) = self.write_back() {
+        if let Some(undo) = self.undo() {
             let (new, mask) = match op {
                 Rmw::Add(n) => (old.wrapping_add(n), u64::MAX),
                 Rmw::Or(bits) => (old | bits, bits),
                 Rmw::And(mask) => (old & mask, !mask),
                 Rmw::Swap(value) => (value, u64::MAX),
             };
-            writeback.changed(cell, old, new, mask);
+            undo.changed(cell, old, new, mask);
         }
         old
     }
@@ -261,19 +270,23 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn may_write(&self) -> bool {
-        self.write_back().is_none_or(WriteBack::may_write)
+        if self.way != Way::Slow {
+            return true;
+        }
+        core::hint::cold_path();
+        self.slow.as_deref().is_none_or(Slow::may_write)
     }
 
     #[inline(always)]
     fn keep_stores(&self) {
-        if let Some(writeback) = self.write_back() {
-            writeback.keep_stores();
+        if let Some(undo) = self.undo() {
+            undo.keep();
         }
     }
 
     fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
-        match self.write_back() {
-            Some(writeback) => writeback.sync_apart(sync),
+        match self.slow.as_deref() {
+            Some(slow) => slow.sync_apart(sync),
             None => sync(),
         }
     }
@@ -331,8 +344,8 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn write_words(&self, dst: &[PmU64], src: &[u64]) {
-        if let Some(writeback) = self.write_back() {
-            return dst.iter().zip(src).for_each(|(cell, &word)| writeback.store(cell, word));
+        if let Some(undo) = self.undo() {
+            return dst.iter().zip(src).for_each(|(cell, &word)| undo.store(cell, word));
         }
         arch::write_words(dst, src);
     }

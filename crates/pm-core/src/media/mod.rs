@@ -6,6 +6,7 @@
 //! * [`Traced`]: the same, and a record of every access for the crash simulator.
 
 pub(crate) mod counting;
+mod journal;
 mod mapped;
 mod permit;
 mod token;
@@ -21,6 +22,8 @@ use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
 pub use counting::{Counting, Counts};
+pub use journal::JournalState;
+pub(crate) use journal::{FIRST as JOURNAL_FIRST, Journal, PoolDisk, lines_in};
 pub use mapped::Mapped;
 pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};
@@ -73,7 +76,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn flush_words(&self, words: &[PmU64]) -> Flushed;
 
-    /// Waits until all this thread has flushed is durable. Fails only in `Msync` mode. The pool is
+    /// Waits until all this thread has flushed is durable. Fails only in `Msync` and `Journal` mode. The pool is
     /// then poisoned: nothing later is acknowledged, nothing that is stored later reaches the file, and
     /// what this thread stored since its last fence is taken back before this returns.
     #[track_caller]

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use crate::cell::PmU64;
+use crate::line::LINE;
 
 thread_local! {
     /// For each medium, what this thread stored since its last fence, by address.
@@ -53,7 +54,7 @@ impl Undo {
     }
 
     /// Notes that this thread replaced `old` by `new`: the bits of `mask`.
-    pub(crate) fn note(&self, cell: &PmU64, old: u64, new: u64, mask: u64) {
+    fn note(&self, cell: &PmU64, old: u64, new: u64, mask: u64) {
         self.with(|words| {
             let address = core::ptr::from_ref(cell).addr();
             let stored = words.entry(address).or_insert(Stored { old, new: old, mask: 0 });
@@ -66,6 +67,27 @@ impl Undo {
             stored.mask |= mask;
             stored.new = new;
         });
+    }
+
+    /// Stores a word, and notes what stood there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn store(&self, cell: &PmU64, value: u64) {
+        let old = cell.atomic().swap(value, AcqRel);
+        self.note(cell, old, value, u64::MAX);
+    }
+
+    /// Notes that this thread has changed these bits of a word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn changed(&self, cell: &PmU64, old: u64, new: u64, bits: u64) {
+        self.note(cell, old, new, bits);
+    }
+
+    /// What stands in these lines, whose addresses are sorted, is durable.
+    pub(crate) fn forget_lines(&self, lines: &[usize]) {
+        let is_durable = |address: &usize| lines.binary_search(&(address & !(LINE - 1))).is_ok();
+        self.with(|words| words.retain(|address, _| !is_durable(address)));
     }
 
     /// What stands in these pages is durable.

@@ -28,7 +28,7 @@
 
 use core::cell::RefCell;
 use core::ops::Range;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::io;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ use crate::region::Mapping;
 use crate::sys::{self, DriveCache};
 
 use super::Permit;
+use super::journal::Journal;
 use super::undo::Undo;
 
 thread_local! {
@@ -56,6 +57,8 @@ thread_local! {
 pub(crate) enum Slow {
     /// An ordinary file: see [`WriteBack`].
     Msync(WriteBack),
+    /// An ordinary file with a journal: see [`Journal`].
+    Journal(Arc<Journal>),
     /// A private copy of a file that is open for reading only: order alone for a thread that recovers,
     /// a refusal for any other, so that no write is acknowledged and lost.
     Private {
@@ -74,9 +77,37 @@ impl Slow {
     pub(crate) fn flush(&self, words: &[PmU64]) {
         match self {
             Self::Msync(writeback) => writeback.note(words),
+            Self::Journal(journal) => journal.note(words),
             Self::Private { .. } => {}
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => pmem.flush(words),
+        }
+    }
+
+    /// What was stored before each fence, where a fence may fail.
+    pub(crate) fn undo(&self) -> Option<&Undo> {
+        match self {
+            Self::Msync(writeback) => Some(&writeback.undo),
+            Self::Journal(journal) => Some(journal.undo()),
+            _ => None,
+        }
+    }
+
+    /// Whether this thread may write.
+    pub(crate) fn may_write(&self) -> bool {
+        match self {
+            Self::Msync(writeback) => writeback.may_write(),
+            Self::Journal(journal) => journal.may_write(),
+            _ => true,
+        }
+    }
+
+    /// See [`Medium::sync_apart`](super::Medium::sync_apart).
+    pub(crate) fn sync_apart(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        match self {
+            Self::Msync(writeback) => writeback.sync_apart(sync),
+            Self::Journal(journal) => journal.sync_apart(sync),
+            _ => sync(),
         }
     }
 
@@ -84,6 +115,7 @@ impl Slow {
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
             Self::Msync(writeback) => writeback.is_poisoned(),
+            Self::Journal(journal) => journal.is_poisoned(),
             Self::Private { .. } => false,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => false,
@@ -96,6 +128,7 @@ impl Slow {
     pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
         match self {
             Self::Msync(writeback) => writeback.fence(),
+            Self::Journal(journal) => journal.fence(),
             Self::Private { permit } if permit.is_taken() => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
             #[cfg(feature = "libpmem")]
@@ -118,6 +151,16 @@ impl Cutter {
     /// Of a mapping of this file.
     pub(crate) fn new(mapping: Arc<Mapping>, file: OwnedFd) -> Self {
         Self { mapping, file }
+    }
+
+    /// What it cuts off.
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Cuts it off. If the kernel has no memory even for this, the pool is poisoned all the same.
+    pub(super) fn cut(&self) {
+        let _ = self.mapping.cut(&self.file);
     }
 }
 
@@ -204,26 +247,6 @@ impl WriteBack {
         !self.is_poisoned() || self.permit.is_taken()
     }
 
-    /// See [`Medium::keep_stores`](super::Medium::keep_stores).
-    pub(crate) fn keep_stores(&self) {
-        self.undo.keep();
-    }
-
-    /// Stores a word, and notes what stood there.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn store(&self, cell: &PmU64, value: u64) {
-        let old = cell.atomic().swap(value, AcqRel);
-        self.undo.note(cell, old, value, u64::MAX);
-    }
-
-    /// Notes that this thread has changed these bits of a word.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn changed(&self, cell: &PmU64, old: u64, new: u64, bits: u64) {
-        self.undo.note(cell, old, new, bits);
-    }
-
     /// Notes the pages of `words` for this thread's next fence.
     fn note(&self, words: &[PmU64]) {
         if words.is_empty() {
@@ -303,9 +326,8 @@ impl WriteBack {
             sync()
         });
         if synced.is_err() {
-            if let Some(Cutter { mapping, file }) = &self.cutter {
-                // If the kernel has no memory even for this, the pool is poisoned all the same.
-                let _ = mapping.cut(file);
+            if let Some(cutter) = &self.cutter {
+                cutter.cut();
             }
             state.lost = Some(state.begun);
             self.poisoned.store(true, Release);

@@ -6,7 +6,7 @@ use crate::error::PmError;
 use crate::media::Medium;
 use crate::ptr::PPtr;
 
-use super::Pool;
+use super::{Pool, superblock};
 
 impl<M: Medium> Pool<M> {
     /// The medium through which every cell of this pool is read and written.
@@ -71,7 +71,8 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Copies the pool's bytes from `offset` on, whatever they belong to: for backups. Words are read
-    /// one by one, each whole; what others write meanwhile is copied in part or not at all.
+    /// one by one, each whole; what others write meanwhile is copied in part or not at all. The copy
+    /// needs no journal, and says so.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the bytes are out of bounds or not whole words; [`PmError::Forked`].
@@ -80,6 +81,9 @@ impl<M: Medium> Pool<M> {
         match self.region.words(offset, words) {
             Some(source) if into.len().is_multiple_of(size_of::<PmU64>()) => {
                 self.medium.read_bytes(source, into);
+                if self.journal().is_some() {
+                    superblock::forget_journal(into, offset);
+                }
                 Ok(())
             }
             _ => self.bad_pointer(offset),

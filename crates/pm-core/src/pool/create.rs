@@ -74,9 +74,16 @@ impl Ground {
 
     /// Asks for what recovery reads from a disk.
     fn read_ahead(&self) {
-        if let (Some(backing), Durability::Msync) = (&self.backing, self.durability) {
+        if let (Some(backing), Durability::Msync | Durability::Journal) =
+            (&self.backing, self.durability)
+        {
             backing.read_ahead(&self.region);
         }
+    }
+
+    /// The stamp of the journal that serves the fences, or 0.
+    fn stamp(&self) -> u64 {
+        self.backing.as_ref().and_then(Backing::journal).map_or(0, |journal| journal.stamp())
     }
 
     /// S0. Not for a medium that survives no power failure.
@@ -215,6 +222,7 @@ impl<M: Medium> Pool<M> {
             uuid: opts.uuid.unwrap_or_default(),
             dirty_shutdowns: ground.dirty_shutdowns,
             entries: DIRECTORY_ENTRIES as u64,
+            journal: ground.stamp(),
         };
         let found = Found { superblock, copy: 0, damaged: false };
         let pool = Self::assemble(ground, medium, opts, found, true)?;
@@ -250,6 +258,7 @@ impl<M: Medium> Pool<M> {
             ground.write_back(&medium, opts)?;
         }
         ground.read_ahead();
+        let stamp = ground.stamp();
         let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);
         // S3, S4: nothing of the last generation counts any more.
@@ -257,7 +266,9 @@ impl<M: Medium> Pool<M> {
             next.generation = pool.facts.generation;
             next.clean = false;
             next.dirty_shutdowns = counted;
-        })?; // durable before: recovery
+            next.journal = stamp; // A2
+        })?; // durable before: recovery, and whatever the journal serves
+        pool.begin_journal()?;
         pool.recover_heap()?;
         pool.load_directory()?;
         Ok(pool)

@@ -70,6 +70,11 @@ pub(super) fn for_writers(medium: &detect::Medium) -> String {
             "every fence waits for an msync, so what was acknowledged survives a crash of the \
              process, of the OS, and a power failure, if the drive keeps what it reports as written"
         }
+        Durability::Journal => {
+            "every fence waits for a write to the journal, so what was acknowledged survives a crash \
+             of the process, of the OS, and a power failure, if the drive keeps what it reports as \
+             written; file and journal belong together until the pool is closed"
+        }
         Durability::Fence | Durability::Flush => {
             "what was acknowledged survives a crash of the process, of the OS, and a power failure"
         }

@@ -6,6 +6,7 @@
 //! | the same; any region reports something else, or nothing is reported | `Flush` |
 //! | tmpfs, ramfs, hugetlbfs | `Process` |
 //! | any other file; the caller asked for no write-back | `Process` |
+//! | any other file; the caller asked for a journal | `Journal` |
 //! | any other file | `Msync` |
 
 use std::fs;
@@ -46,7 +47,7 @@ pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> M
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }
     let in_memory = file.fd().and_then(sys::memory_file_system);
-    ordinary_file(in_memory.filter(|_| !opts.as_on_disk), opts.write_back)
+    ordinary_file(in_memory.filter(|_| !opts.as_on_disk), opts.write_back, opts.journal)
 }
 
 fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
@@ -66,9 +67,14 @@ fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
 }
 
 /// A file without DAX, on a file system `in_memory` or on any other.
-fn ordinary_file(in_memory: Option<InMemory>, write_back: bool) -> Medium {
+fn ordinary_file(in_memory: Option<InMemory>, write_back: bool, journal: bool) -> Medium {
     let (durability, what, why) = match in_memory {
         Some(InMemory { name, why }) => (Durability::Process, name, why),
+        None if write_back && journal => (
+            Durability::Journal,
+            "an ordinary file with a journal beside it",
+            "the kernel refused MAP_SYNC, and the caller asked for a journal (PoolOptions::journal)",
+        ),
         None if write_back => (
             Durability::Msync,
             "an ordinary file",
@@ -192,10 +198,11 @@ mod tests {
     #[test]
     fn file_systems_in_memory_survive_only_a_process() {
         for write_back in [true, false] {
-            let tmpfs = ordinary_file(Some(sys::TMPFS), write_back);
+            let tmpfs = ordinary_file(Some(sys::TMPFS), write_back, true);
             assert_eq!((tmpfs.durability, &*tmpfs.what), (Durability::Process, "tmpfs"));
         }
-        assert_eq!(ordinary_file(None, true).durability, Durability::Msync);
-        assert_eq!(ordinary_file(None, false).durability, Durability::Process);
+        assert_eq!(ordinary_file(None, true, false).durability, Durability::Msync);
+        assert_eq!(ordinary_file(None, true, true).durability, Durability::Journal);
+        assert_eq!(ordinary_file(None, false, true).durability, Durability::Process);
     }
 }

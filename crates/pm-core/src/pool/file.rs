@@ -308,6 +308,19 @@ impl PoolFile {
         Ok(done)
     }
 
+    /// Writes bytes at a place in the file.
+    pub(super) fn write_at(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let fd = self.fd().ok_or(Errno::BADF)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match retry(|| rustix::io::pwrite(fd, &bytes[done..], at + done as u64))? {
+                0 => return Err(Errno::IO),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the first `len` bytes of the file usable in the region.
     pub(super) fn map(
         &self,

@@ -21,8 +21,11 @@ use crate::ptr::PPtr;
 
 /// First word of a pool: `PMINDEX` and a zero byte.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PMINDEX\0");
-/// The format this library writes, and the newest it reads.
+/// The format of a pool that is nothing but its file.
 pub(crate) const FORMAT_VERSION: u64 = 1;
+/// The format of a pool that is nothing without its journal, and the newest this library reads. A library
+/// that knows no journals must not open it.
+pub(crate) const FORMAT_WITH_JOURNAL: u64 = 2;
 /// Offset of each copy of the superblock.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, PAGE];
 /// Offset of the directory.
@@ -47,14 +50,14 @@ pm_struct! {
     /// ```text
     ///  0       8         16         24           32     40          48      56
     ///  | magic | version | sequence | generation | size | zone_bytes | slots | flags |
-    ///  64            80                88        96..120      120
-    ///  | uuid (2)    | dirty_shutdowns | entries | 0 0 0      | checksum |
+    ///  64            80                88        96        104..120  120
+    ///  | uuid (2)    | dirty_shutdowns | entries | journal | 0 0     | checksum |
     /// ```
     #[align(64)]
     pub(crate) struct SuperblockPage: size 128 {
         /// [`MAGIC`]; written last when a pool is created. Not in the checksum.
         pub(crate) magic: PmU64,
-        /// [`FORMAT_VERSION`].
+        /// [`FORMAT_VERSION`] or [`FORMAT_WITH_JOURNAL`].
         pub(crate) version: PmU64,
         /// Greater in the copy that was written later.
         pub(crate) sequence: PmU64,
@@ -74,8 +77,10 @@ pm_struct! {
         pub(crate) dirty_shutdowns: PmU64,
         /// Entries of the directory.
         pub(crate) entries: PmU64,
+        /// The stamp of the journal that the pool needs, or 0.
+        pub(crate) journal: PmU64,
         /// Zero.
-        pub(crate) reserved: [PmU64; 3],
+        pub(crate) reserved: [PmU64; 2],
         /// Over every word but the magic and itself.
         pub(crate) checksum: PmU64,
     }

@@ -204,7 +204,11 @@ impl<M: Medium> Pool<M> {
             return Err(DurabilityLost.into()); // the file stays as the failure left it
         }
         self.close_heap()?;
-        self.update_superblock(|next| next.clean = true) // DUR(close)
+        self.checkpoint()?; // C1, durable before: what says that the file is whole without a journal
+        self.update_superblock(|next| {
+            next.clean = true;
+            next.journal = 0;
+        }) // DUR(close)
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `superblock` | identity, size, generation, clean flag; two copies |
 //! | `create` | formatting and opening on any medium |
 //! | `path`, `file` | pools in files |
+//! | `journal` | the journal beside a file on a disk |
 //! | `peek` | what can be told of a pool that somebody else has open |
 //! | `detect`, `describe` | what the medium gives, in a word and in sentences |
 //! | `access` | following pointers |
@@ -45,6 +46,7 @@ mod directory;
 mod file;
 mod forge;
 mod grow;
+mod journal;
 pub(crate) mod layout;
 mod life;
 mod options;

@@ -1,5 +1,7 @@
 //! What a caller asks of a pool.
 
+use core::time::Duration;
+
 use crate::alloc::SLOT_BYTES;
 use crate::error::PmError;
 use crate::mode::{Durability, FlushInstruction};
@@ -34,6 +36,9 @@ pub struct PoolOptions {
     pub(crate) require: Durability,
     pub(crate) emulate_pm: bool,
     pub(crate) write_back: bool,
+    pub(crate) journal: bool,
+    pub(crate) journal_bytes: u64,
+    pub(crate) journal_wait: Duration,
     pub(crate) flush_instruction: Option<FlushInstruction>,
     pub(crate) huge_pages: bool,
     pub(crate) accept_dirty_shutdown: bool,
@@ -57,6 +62,9 @@ impl Default for PoolOptions {
             require: Durability::Volatile,
             emulate_pm: false,
             write_back: true,
+            journal: false,
+            journal_bytes: 32 << 20,
+            journal_wait: Duration::from_secs(30),
             flush_instruction: None,
             huge_pages: true,
             accept_dirty_shutdown: false,
@@ -157,6 +165,33 @@ impl PoolOptions {
     /// not, the pool survives a crash of the process and nothing more ([`Durability::Process`]).
     pub fn write_back(mut self, yes: bool) -> Self {
         self.write_back = yes;
+        self
+    }
+
+    /// Whether a fence on an ordinary file waits for a write to a journal beside the file, which all
+    /// threads share, rather than for an `msync` of its pages ([`Durability::Journal`]; default no). On
+    /// persistent memory and in memory it changes nothing.
+    ///
+    /// The journal has the file's name with `.journal` behind it. As long as the pool is open, and after
+    /// a crash, the two belong together: whoever copies or moves one takes the other, too. Any opening
+    /// after a crash replays the journal, whatever its options. A pool that was closed is its file alone.
+    pub fn journal(mut self, yes: bool) -> Self {
+        self.journal = yes;
+        self
+    }
+
+    /// Bytes of the journal's file (default 32 MiB), 1 MiB at least. The pool's file is synchronised
+    /// each time half of it is used, and an opening after a crash reads no more than that. It is
+    /// written once as a whole, with zeros.
+    pub fn journal_bytes(mut self, bytes: u64) -> Self {
+        self.journal_bytes = bytes.max(1 << 20);
+        self
+    }
+
+    /// How long a fence waits when the journal is full, before the pool takes no writes any more
+    /// (default 30 seconds).
+    pub fn journal_wait(mut self, wait: Duration) -> Self {
+        self.journal_wait = wait;
         self
     }
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::arch;
 use crate::error::{DurabilityLost, OpenError, OpenFault, PmError};
-use crate::media::{Cutter, Flushed, Mapped, Medium, Permit, Traced};
+use crate::media::{Cutter, Flushed, Journal, Mapped, Medium, Permit, Traced};
 use crate::mode::Durability;
 use crate::region::{MapKind, Region};
 use crate::trace::Space;
@@ -19,6 +19,7 @@ use super::create::Ground;
 use super::describe::Origin;
 use super::detect;
 use super::file::{FileKind, PoolFile, is_full};
+use super::journal;
 use super::layout::SUPERBLOCKS;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock, WORDS};
@@ -32,6 +33,15 @@ pub(super) struct Backing {
     file: PoolFile,
     kind: MapKind,
     huge: bool,
+    journal: Option<Arc<Journal>>,
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        if let Some(journal) = &self.journal {
+            journal.end();
+        }
+    }
 }
 
 impl Backing {
@@ -39,6 +49,11 @@ impl Backing {
     #[cfg(test)]
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.fd()
+    }
+
+    /// The journal that serves the fences.
+    pub(super) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
     }
 
     /// Whether `path` leads to the pool's file, by whatever name.
@@ -159,6 +174,7 @@ impl<M: Medium> Pool<M> {
         if let Some(backing) = &mut pool.backing {
             backing.file.finish()?;
         }
+        pool.begin_journal().map_err(|fault| fault.at(&path))?;
         Ok(pool)
     }
 
@@ -171,12 +187,29 @@ impl<M: Medium> Pool<M> {
         let path = path.as_ref();
         let file = PoolFile::open(path, opts.read_only)?;
         let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
-        let size = match file.kind {
-            FileKind::Regular => check_head(&file, len)?.superblock.size,
-            FileKind::Device => len,
+        let (size, found) = match file.kind {
+            FileKind::Regular => {
+                let mut found = check_head(&file, len)?;
+                if !opts.read_only {
+                    journal::heal(&file, &mut found)?;
+                }
+                (found.superblock.size, Some(found))
+            }
+            FileKind::Device => (len, None),
         };
-        let (ground, mapped) = prepare(file, size, opts)?;
+        let (ground, mapped) = prepare(file, size, found, opts)?;
         Self::open_on(ground, wrap(mapped), opts).map_err(|fault| fault.at(path))
+    }
+
+    /// Starts the thread of the journal, if there is one.
+    pub(super) fn begin_journal(&self) -> Result<(), OpenFault> {
+        match self.backing.as_ref().and_then(Backing::journal) {
+            None => Ok(()),
+            Some(journal) => journal.begin().map_err(|e| {
+                let what = "starting the journal's thread";
+                PmError::Os { what, source_text: e.to_string() }.into()
+            }),
+        }
     }
 
     /// G1: makes the first `len` bytes of the region usable.
@@ -228,14 +261,14 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
     let region = space.file().region();
     region.shorten(to_usize(size));
     let ground = Ground::memory(region, true);
-    let backing = Some(Backing { file, kind: MapKind::Shared, huge: false });
+    let backing = Some(Backing { file, kind: MapKind::Shared, huge: false, journal: None });
     Ground { path: SIMULATED.into(), backing, ..ground }
 }
 
 /// Allocates a new file and maps it.
 fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
     let size = allocate_new(&file, opts)?;
-    prepare(file, size, opts)
+    prepare(file, size, None, opts)
 }
 
 /// Allocates a new file; returns its size.
@@ -258,7 +291,7 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
     shape.check().map_err(|bad| fault(PmError::from(bad).into()))?;
     (opts.size, opts.zone_bytes) = (shape.fit(len), Some(shape.zone_bytes));
     (opts.slots, opts.slot_bytes) = (Some(shape.slots), Some(shape.slot_bytes));
-    let (ground, mapped) = prepare(file, len, opts)?;
+    let (ground, mapped) = prepare(file, len, None, opts)?;
     match Superblock::read(&mapped, &ground.region) {
         Err(OpenFault::NotAPool) => {}
         _ => return Err(OpenError::AlreadyExists { path }),
@@ -299,7 +332,13 @@ pub(super) fn choose(head: &[u8], len: u64) -> Result<Found, OpenFault> {
 }
 
 /// Maps the first `size` bytes of a file, finds out what it gives, and checks that it is enough.
-fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+/// `found` is the superblock that is there already.
+fn prepare(
+    file: PoolFile,
+    size: u64,
+    found: Option<Found>,
+    opts: &PoolOptions,
+) -> Result<(Ground, Mapped), OpenError> {
     let path = file.path.clone();
     let fault = |fault: OpenFault| fault.at(&path);
     let may_grow = opts.grow && !opts.read_only && file.kind == FileKind::Regular;
@@ -326,14 +365,29 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
     }
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
     let permit = Permit::new();
+    let mut journal = None;
     let (durability, mapped) = if opts.read_only {
+        if let Some(found) = found.filter(|found| found.superblock.journal != 0) {
+            journal::show(&file, &found, &region)?;
+        }
         // Nothing that this opening stores reaches the file.
         (Durability::Volatile, Mapped::private(instruction, permit))
     } else {
         let durability = if emulated { Durability::Flush } else { medium.durability };
         let mapped = Mapped::new(durability, instruction);
-        let mapped = above(&file, &region, permit, mapped);
-        (durability, mapped.map_err(|e| file.error("duplicating the file", e))?)
+        let duplicated = |e| file.error("duplicating the file", e);
+        if durability == Durability::Journal {
+            let served = found.map_or((opts.uuid.unwrap_or_default(), 1), |found| {
+                (found.superblock.uuid, found.superblock.generation.wrapping_add(1))
+            });
+            let log = journal::make(&file, served, opts)?;
+            let cutter = cutter(&file, &region).map_err(duplicated)?;
+            let made = journal::of(log, &file, cutter, permit).map_err(duplicated)?;
+            journal = Some(Arc::clone(&made));
+            (durability, mapped.with_journal(made))
+        } else {
+            (durability, above(&file, &region, permit, mapped).map_err(duplicated)?)
+        }
     };
     #[cfg(feature = "libpmem")]
     let mapped = if opts.libpmem {
@@ -352,7 +406,7 @@ fn prepare(file: PoolFile, size: u64, opts: &PoolOptions) -> Result<(Ground, Map
         emulated,
         dirty_shutdowns: detect::dirty_shutdowns(&medium),
         origin: Origin::File(medium),
-        backing: Some(Backing { file, kind, huge: opts.huge_pages }),
+        backing: Some(Backing { file, kind, huge: opts.huge_pages, journal }),
         permit,
     };
     Ok((ground, mapped))
@@ -374,9 +428,19 @@ fn above(
     permit: Permit,
     mapped: Mapped,
 ) -> Result<Mapped, Errno> {
-    let (Some(fd), Some(mapping)) = (file.fd(), region.mapping()) else { return Ok(mapped) };
-    let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
-    Ok(mapped.above(file.drive_cache()?, Cutter::new(Arc::clone(mapping), fd), permit))
+    match cutter(file, region) {
+        Ok(cutter) => Ok(mapped.above(file.drive_cache()?, cutter, permit)),
+        Err(Errno::BADF) => Ok(mapped), // no file
+        Err(other) => Err(other),
+    }
+}
+
+/// What cuts a region off the file that is mapped into it.
+fn cutter(file: &PoolFile, region: &Region) -> Result<Cutter, Errno> {
+    let (Some(fd), Some(mapping)) = (file.fd(), region.mapping()) else {
+        return Err(Errno::BADF);
+    };
+    Ok(Cutter::new(Arc::clone(mapping), rustix::io::fcntl_dupfd_cloexec(fd, 0)?))
 }
 
 /// Maps the first `size` bytes in the best way the kernel grants.

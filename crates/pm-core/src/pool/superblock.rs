@@ -26,7 +26,9 @@ use crate::error::{DurabilityLost, OpenFault};
 use crate::media::{Durable, Flushed, Medium};
 use crate::region::Region;
 
-use super::layout::{FORMAT_VERSION, MAGIC, SUPERBLOCKS, Shape, SuperblockPage};
+use super::layout::{
+    FORMAT_VERSION, FORMAT_WITH_JOURNAL, MAGIC, SUPERBLOCKS, Shape, SuperblockPage,
+};
 
 /// Words of one copy.
 pub(crate) const WORDS: usize = size_of::<SuperblockPage>() / 8;
@@ -44,6 +46,8 @@ pub(crate) struct Superblock {
     pub(crate) uuid: u128,
     pub(crate) dirty_shutdowns: u64,
     pub(crate) entries: u64,
+    /// The stamp of the journal without which the file is not whole, or 0.
+    pub(crate) journal: u64,
 }
 
 /// The superblock found in a pool.
@@ -76,7 +80,7 @@ impl Superblock {
     /// The words of a copy, from `version` to `checksum`.
     fn encode(&self) -> [u64; WORDS - 1] {
         let mut words = [
-            FORMAT_VERSION,
+            if self.journal == 0 { FORMAT_VERSION } else { FORMAT_WITH_JOURNAL },
             self.sequence,
             self.generation,
             self.size,
@@ -87,7 +91,7 @@ impl Superblock {
             (self.uuid >> 64) as u64,
             self.dirty_shutdowns,
             self.entries,
-            0,
+            self.journal,
             0,
             0,
             0,
@@ -103,11 +107,11 @@ impl Superblock {
         if words[WORDS - 1] != checksum(SEED, words[1..WORDS - 1].iter().copied()) {
             // A later format may use another checksum: its version is what the user must hear of.
             return match words[1] {
-                version if version > FORMAT_VERSION => Copy1::Version(version),
+                version if version > FORMAT_WITH_JOURNAL => Copy1::Version(version),
                 _ => Copy1::Damaged,
             };
         }
-        if words[1] != FORMAT_VERSION {
+        if !(FORMAT_VERSION..=FORMAT_WITH_JOURNAL).contains(&words[1]) {
             return Copy1::Version(words[1]);
         }
         Copy1::Whole(Self {
@@ -123,6 +127,7 @@ impl Superblock {
             uuid: u128::from(words[8]) | u128::from(words[9]) << 64,
             dirty_shutdowns: words[10],
             entries: words[11],
+            journal: words[12],
         })
     }
 
@@ -137,7 +142,7 @@ impl Superblock {
             (Copy1::Whole(superblock), _) => Ok(Found { superblock, copy: 0, damaged: true }),
             (_, Copy1::Whole(superblock)) => Ok(Found { superblock, copy: 1, damaged: true }),
             (Copy1::Version(found), _) | (_, Copy1::Version(found)) => {
-                Err(OpenFault::Version { found, supported: FORMAT_VERSION })
+                Err(OpenFault::Version { found, supported: FORMAT_WITH_JOURNAL })
             }
             (Copy1::Damaged, _) | (_, Copy1::Damaged) => {
                 Err(OpenFault::Damaged { what: "both copies of the superblock", offset: 0 })
@@ -199,6 +204,12 @@ impl Superblock {
         Ok(flushed)
     }
 
+    /// A copy, and where it is.
+    pub(super) fn to_bytes(self, copy: usize) -> (u64, Vec<u8>) {
+        let words = [MAGIC].into_iter().chain(self.encode());
+        (SUPERBLOCKS[copy], words.flat_map(u64::to_le_bytes).collect())
+    }
+
     /// Overwrites one copy.
     #[track_caller]
     fn write_copy<M: Medium>(
@@ -212,6 +223,24 @@ impl Superblock {
         words[1..].copy_from_slice(&self.encode());
         pm.write_words(words_of(page), &words);
         Ok(pm.flush(page))
+    }
+}
+
+/// Makes each whole copy in an image, which begins at `offset` of a pool, say that there is no journal:
+/// the image holds what stands in memory.
+pub(super) fn forget_journal(image: &mut [u8], offset: u64) {
+    for (copy, at) in SUPERBLOCKS.into_iter().enumerate() {
+        let start = at.checked_sub(offset).and_then(|start| usize::try_from(start).ok());
+        let Some(bytes) = start.and_then(|start| image.get_mut(start..start + 8 * WORDS)) else {
+            continue;
+        };
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        if let Copy1::Whole(found) = Superblock::decode(&words) {
+            bytes.copy_from_slice(&Superblock { journal: 0, ..found }.to_bytes(copy).1);
+        }
     }
 }
 

@@ -4,9 +4,10 @@
 //! one step: whoever stores meanwhile stores before it or after it. The private pages read as the
 //! file's until they are stored to.
 
+use core::array::from_fn;
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -77,6 +78,24 @@ impl Mapping {
         Some(unsafe { word.as_ref() })
     }
 
+    /// The line at this address, as it was at one moment, and where it is in the file. It is read until
+    /// two readings are the same: only words that all went back to what they were in between, each
+    /// just in time, could deceive.
+    pub(crate) fn line_at(&self, address: usize) -> Option<(u64, [u64; 8])> {
+        let offset = address.checked_sub(self.base.addr().get())?;
+        let words: [Option<&PmU64>; 8] = from_fn(|i| self.word_at(address + 8 * i));
+        let read = || words.map(|word| word.map_or(0, |word| word.atomic().load(Acquire)));
+        words[0]?;
+        let mut line = read();
+        loop {
+            let again = read();
+            if again == line {
+                return Some((offset as u64, line));
+            }
+            line = again;
+        }
+    }
+
     /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.
     pub(crate) fn copy(&self, addresses: Option<&Range<usize>>, image: &mut Vec<u64>) {
         let (base, end) = (self.base.addr().get(), self.state.lock().end);
@@ -87,6 +106,11 @@ impl Mapping {
                 image[(address - base) / 8] = word.atomic().load(Relaxed);
             }
         }
+    }
+
+    /// Where an address is in the file.
+    pub(crate) fn offset_of(&self, address: usize) -> u64 {
+        address.wrapping_sub(self.base.addr().get()) as u64
     }
 
     /// From here on nothing that is stored reaches the file, whose descriptor this is.

@@ -60,11 +60,11 @@ fn other_files_are_not_pools() {
 fn a_later_format_is_told_apart_from_damage() {
     let mut bytes = pool_bytes();
     for copy in [0, 4096] {
-        bytes[copy + 8] = 2;
+        bytes[copy + 8] = 3;
     }
     let error = error_of(&bytes);
     assert!(
-        matches!(error, OpenError::UnsupportedVersion { found: 2, supported: 1, .. }),
+        matches!(error, OpenError::UnsupportedVersion { found: 3, supported: 2, .. }),
         "{error}"
     );
     let mut bytes = pool_bytes();

@@ -3,6 +3,8 @@
 mod bad_files;
 mod files;
 mod fork;
+mod journal;
+mod journal_crash;
 mod memory;
 mod modes;
 

@@ -1,0 +1,323 @@
+//! The journal's file, beside the pool's: making it, finding it again, replaying it.
+//!
+//! The superblock names the journal that the file is nothing without, by a random stamp, as long as there
+//! is one: from the first fence of an opening in mode `Journal` to the end of the next clean close, or
+//! replay. A pool that was closed is its file alone.
+//!
+//! ```text
+//! step  what                                                    durable before
+//! A1    the journal's file, empty, with identity, generation    A2
+//!       and stamp
+//! A2    superblock: its stamp (S3, S4)                          the first fence that the journal serves
+//!
+//! after an unclean end, by any opening that may write
+//! H1    every line of the journal, in order                     H2
+//! H2    superblock: no stamp (both copies, one after another)   A1
+//!
+//! closing
+//! C1    a checkpoint: the whole file                            C2
+//! C2    superblock: no stamp, clean (S3, S4)                    return
+//! ```
+//!
+//! A crash between A1 and A2, or H2 and A1, leaves a journal that no superblock names; the next opening
+//! makes it anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use crate::error::{DurabilityLost, OpenError, PmError};
+use crate::line::LINE;
+use crate::media::{
+    Cutter, JOURNAL_FIRST, Journal, JournalState, Medium, Permit, PoolDisk, lines_in,
+};
+use crate::newfile::{NewFile, folder_of};
+use crate::region::Region;
+
+use super::Pool;
+use super::detect::random_u128;
+use super::file::PoolFile;
+use super::options::PoolOptions;
+use super::superblock::{Found, Superblock};
+
+/// Lines that are held in memory before they are written to the file.
+const HELD: usize = 1 << 16;
+
+/// The name of the journal of the pool at `path`, whatever links lead there.
+pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
+    let real = match fs::canonicalize(path) {
+        Ok(real) => real,
+        // A new pool has no file yet.
+        Err(_) => {
+            let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+            fs::canonicalize(folder_of(path))?.join(name)
+        }
+    };
+    let mut name = real.into_os_string();
+    name.push(".journal");
+    Ok(name.into())
+}
+
+#[derive(Debug)]
+struct File(OwnedFd);
+
+impl PoolDisk for File {
+    fn sync(&self) -> io::Result<()> {
+        use rustix::fd::AsFd;
+        loop {
+            match crate::sys::sync_data(self.0.as_fd()) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+}
+
+/// A1: makes the journal of a pool that is nothing but its file, or makes it anew.
+pub(super) fn make(
+    file: &PoolFile,
+    (identity, generation): (u128, u64),
+    opts: &PoolOptions,
+) -> Result<Log, OpenError> {
+    let stamp = (random_u128() as u64).max(1);
+    let id = LogId { identity, generation, stamp };
+    let options = LogOptions::new().wait(opts.journal_wait);
+    let path = path_of(&file.path).map_err(|e| io_error(&file.path, "naming the journal", e))?;
+    #[cfg(test)]
+    if let Some(disk) = simulated::log() {
+        return Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e));
+    }
+    let io = |what| move |e| io_error(&file.path, what, e);
+    let len = opts.journal_bytes.next_multiple_of(4096);
+    let there = match fs::symlink_metadata(&path) {
+        Ok(there) => Some(there.len()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(io("looking for the journal")(e)),
+    };
+    if there.is_some() {
+        may_be_replaced(&path, identity).map_err(|why| OpenError::JournalInTheWay {
+            path: file.path.clone(),
+            journal: path.clone(),
+            why,
+        })?;
+    }
+    if there != Some(len) {
+        let new = NewFile::create(&path, opts.mode).map_err(io("creating the journal"))?;
+        FileDisk::create(new.file(), len).map_err(|e| match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                OpenError::NoSpace { path: path.clone(), wanted: len }
+            }
+            _ => io("allocating the journal")(e),
+        })?;
+        new.finish(true).map_err(io("naming the journal"))?;
+    }
+    let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
+    Log::format(Box::new(disk), id, options).map_err(|e| damaged(&file.path, &path, &e))
+}
+
+/// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole
+/// without it, or it is an empty one.
+fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
+    let disk = FileDisk::open_to_read(path).map_err(|e| e.to_string())?;
+    if disk.is_empty() {
+        return Ok(());
+    }
+    let id = peek(&disk).map_err(|e| e.to_string())?.id;
+    if id.identity == identity {
+        return Ok(());
+    }
+    match Log::replay(&disk, id, |_, _| Ok(())).map_err(|e| e.to_string())? {
+        0 => Ok(()),
+        records => Err(format!("{records} batches that are not in that pool yet, the log is {id}")),
+    }
+}
+
+/// Makes the medium's part of it.
+pub(super) fn of(
+    log: Log,
+    file: &PoolFile,
+    cutter: Cutter,
+    permit: Permit,
+) -> Result<Arc<Journal>, Errno> {
+    let fd = file.fd().ok_or(Errno::BADF)?;
+    let disk: Box<dyn PoolDisk> = Box::new(File(rustix::io::fcntl_dupfd_cloexec(fd, 0)?));
+    #[cfg(test)]
+    let disk = simulated::pool(disk);
+    Ok(Arc::new(Journal::new(log, disk, cutter, permit)))
+}
+
+/// H1, H2: whatever the journal holds is in the file, and the file needs it no more. Nothing for a file
+/// that needs none.
+pub(super) fn heal(file: &PoolFile, found: &mut Found) -> Result<(), OpenError> {
+    if found.superblock.journal == 0 {
+        return Ok(());
+    }
+    let io = |what| move |e: Errno| file.error(what, e);
+    // What the dead process left in the caches, and what a failed write-back left there for durable.
+    file.write_back().map_err(io("making what was left durable"))?;
+    file.forget_cached();
+    let len = file.len().map_err(io("asking for the file's length"))?;
+    let mut held = BTreeMap::new();
+    let write = |held: &mut BTreeMap<u64, [u8; LINE]>| write_lines(file, held);
+    replay(file, found, len, |offset, line| {
+        held.insert(offset, *line);
+        if held.len() < HELD { Ok(()) } else { write(&mut held) }
+    })?;
+    write(&mut held).map_err(io("replaying the journal"))?;
+    // H1, durable before: H2.
+    file.sync().map_err(io("synchronising what was replayed"))?;
+    // H2: the older copy first, each durable before the next.
+    let superblock = &mut found.superblock;
+    superblock.sequence = superblock.sequence.wrapping_add(1);
+    superblock.journal = 0;
+    for copy in [1 - found.copy, found.copy] {
+        let (offset, bytes) = superblock.to_bytes(copy);
+        file.write_at(offset, &bytes).map_err(io("writing the superblock"))?;
+        file.sync().map_err(io("synchronising the superblock"))?;
+    }
+    found.damaged = false;
+    Ok(())
+}
+
+/// What [`heal`] does, in the private copy that a region of a file open for reading only is.
+pub(super) fn show(file: &PoolFile, found: &Found, region: &Region) -> Result<(), OpenError> {
+    let pm = crate::media::Mapped::dram();
+    replay(file, found, region.len() as u64, |offset, line| {
+        let words = region.words(offset, LINE / 8).unwrap_or_default();
+        pm.write_bytes(words, line);
+        Ok(())
+    })
+}
+
+/// Gives every line of the journal that the superblock names, in order, to `take`.
+fn replay(
+    file: &PoolFile,
+    found: &Found,
+    len: u64,
+    mut take: impl FnMut(u64, &[u8; LINE]) -> Result<(), Errno>,
+) -> Result<(), OpenError> {
+    let Superblock { uuid: identity, generation, journal: stamp, .. } = found.superblock;
+    let id = LogId { identity, generation, stamp };
+    let path = file.path.clone();
+    let journal = path_of(&path).map_err(|e| io_error(&path, "naming the journal", e))?;
+    let disk = FileDisk::open_to_read(&journal).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            OpenError::JournalMissing { path: path.clone(), journal: journal.clone() }
+        }
+        _ => io_error(&path, "opening the journal", e),
+    })?;
+    let (mut failed, mut bad) = (None, None);
+    let replayed = Log::replay(&disk, id, |_, record| {
+        let lines = lines_in(record).ok_or(LogError::Damaged)?;
+        for (offset, line) in lines {
+            if offset < JOURNAL_FIRST || offset.saturating_add(LINE as u64) > len {
+                bad = Some(offset);
+                return Err(LogError::Damaged);
+            }
+            take(offset, line).map_err(|e| {
+                failed = Some(e);
+                LogError::Damaged
+            })?;
+        }
+        Ok(())
+    });
+    if let Some(error) = failed {
+        return Err(file.error("replaying the journal", error));
+    }
+    if let Some(offset) = bad {
+        let why = format!("it names offset {offset:#x} of a file of {len} bytes");
+        return Err(OpenError::JournalDamaged { path, journal, why });
+    }
+    match replayed {
+        Ok(_) => Ok(()),
+        Err(LogError::Foreign { found, .. }) => {
+            let why = if found.identity != identity {
+                "it belongs to another pool"
+            } else if found.generation < generation {
+                "it is older than the pool's file"
+            } else if found.generation > generation {
+                "it is newer than the pool's file"
+            } else {
+                "it belongs to a copy of this pool"
+            };
+            Err(OpenError::JournalForeign { path, journal, why })
+        }
+        Err(error) => Err(damaged(&path, &journal, &error)),
+    }
+}
+
+/// Writes lines, neighbours together.
+fn write_lines(file: &PoolFile, held: &mut BTreeMap<u64, [u8; LINE]>) -> Result<(), Errno> {
+    let (mut start, mut run) = (0, Vec::new());
+    for (offset, line) in core::mem::take(held) {
+        if offset != start + run.len() as u64 {
+            file.write_at(start, &run)?;
+            run.clear();
+            start = offset;
+        }
+        run.extend_from_slice(&line);
+    }
+    file.write_at(start, &run)
+}
+
+fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {
+    let (path, journal) = (path.to_path_buf(), journal.to_path_buf());
+    OpenError::JournalDamaged { path, journal, why: error.to_string() }
+}
+
+fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            OpenError::PermissionDenied { path: path.to_path_buf(), what }
+        }
+        _ => OpenError::Io { path: path.to_path_buf(), what, source },
+    }
+}
+
+/// Disks that a test puts in the place of those of the pools that its thread opens.
+#[cfg(test)]
+pub(super) mod simulated {
+    use std::cell::RefCell;
+
+    use super::{Disk, PoolDisk};
+
+    pub(in crate::pool) type Disks =
+        (Box<dyn Fn() -> Box<dyn Disk>>, Box<dyn Fn() -> Box<dyn PoolDisk>>);
+
+    thread_local! {
+        pub(in crate::pool) static DISKS: RefCell<Option<Disks>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn log() -> Option<Box<dyn Disk>> {
+        DISKS.with_borrow(|disks| disks.as_ref().map(|disks| disks.0()))
+    }
+
+    pub(super) fn pool(disk: Box<dyn PoolDisk>) -> Box<dyn PoolDisk> {
+        DISKS.with_borrow(|disks| disks.as_ref().map_or(disk, |disks| disks.1()))
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// How the journal is, of a pool in mode [`Journal`](crate::Durability::Journal).
+    pub fn journal(&self) -> Option<JournalState> {
+        Some(self.backing.as_ref()?.journal()?.state())
+    }
+
+    /// Everything that was acknowledged before this is in the pool's file, and the journal is empty but
+    /// for what others write meanwhile: what happens by itself when half of the journal is used.
+    ///
+    /// # Errors
+    /// [`PmError::DurabilityLost`].
+    pub fn checkpoint(&self) -> Result<(), PmError> {
+        match self.backing.as_ref().and_then(|backing| backing.journal()) {
+            Some(journal) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Pools with a journal in files: what belongs together, and what is refused.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::error::{OpenError, PmError};
+use crate::media::Medium;
+use crate::mode::Durability;
+use crate::pool::{Pool, PoolOptions};
+
+use super::{Place, add, tiny, value_of};
+
+fn options() -> PoolOptions {
+    tiny().as_on_disk(true).journal(true).journal_bytes(1 << 20)
+}
+
+fn plain() -> PoolOptions {
+    tiny().as_on_disk(true)
+}
+
+fn journal_of(place: &Place) -> PathBuf {
+    place.directory.path().join("pool.journal")
+}
+
+/// A pool with `a` = 1 durable in its file, and `b` = 2 in its journal alone: the file is put back as it
+/// was in between.
+fn crashed() -> Place {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options().uuid(7)).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.checkpoint().unwrap();
+    let file = fs::read(place.path()).unwrap();
+    add(&pool, "b", 2).unwrap();
+    assert!(pool.journal().unwrap().used > 0);
+    pool.kill();
+    fs::write(place.path(), file).unwrap();
+    place
+}
+
+#[test]
+fn what_the_journal_alone_has_is_replayed_whatever_the_mode_of_the_next_opening() {
+    for opts in [options(), plain(), plain().write_back(false), plain().emulate_pm(true)] {
+        let place = crashed();
+        let before = fs::read(place.path()).unwrap();
+        let reader = Pool::open(place.path(), &plain().read_only(true)).unwrap();
+        assert_eq!((value_of(&reader, "a"), value_of(&reader, "b")), (Some(1), Some(2)));
+        drop(reader);
+        assert!(fs::read(place.path()).unwrap() == before, "a reader changes nothing");
+        let pool = Pool::open(place.path(), &opts).unwrap();
+        assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+        assert!(!pool.was_clean());
+        pool.close().unwrap();
+    }
+}
+
+#[test]
+fn a_pool_that_was_closed_is_its_file_alone() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    assert_eq!(pool.durability(), Durability::Journal);
+    assert!(pool.describe().contains("journal"), "{}", pool.describe());
+    add(&pool, "a", 1).unwrap();
+    pool.close().unwrap();
+    fs::remove_file(journal_of(&place)).unwrap();
+    let pool = Pool::open(place.path(), &plain()).unwrap();
+    assert!(pool.was_clean() && pool.journal().is_none());
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    drop(pool);
+    let pool = Pool::open(place.path(), &options().require(Durability::Msync)).unwrap();
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_backup_of_a_pool_that_is_open_needs_no_journal() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let mut image = vec![0; pool.len() as usize];
+    pool.read_image(0, &mut image).unwrap();
+    let (copy, bare) = (place.directory.path().join("copy"), place.directory.path().join("bare"));
+    fs::write(&copy, image).unwrap();
+    assert_eq!(value_of(&Pool::open(&copy, &plain()).unwrap(), "a"), Some(1));
+    // The file itself needs it.
+    fs::copy(place.path(), &bare).unwrap();
+    let error = Pool::open(&bare, &plain()).unwrap_err();
+    assert!(matches!(error, OpenError::JournalMissing { .. }), "{error}");
+}
+
+#[test]
+fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_nothing() {
+    let place = crashed();
+    let (file, journal) = (fs::read(place.path()).unwrap(), fs::read(journal_of(&place)).unwrap());
+    let other = Place::new();
+    Pool::create(other.path(), &options().uuid(8)).unwrap().kill();
+    let foreign = fs::read(journal_of(&other)).unwrap();
+    // The next opening's journal, and a copy of this pool that went its own way.
+    Pool::open(place.path(), &options()).unwrap().kill();
+    let newer = fs::read(journal_of(&place)).unwrap();
+    let later = fs::read(place.path()).unwrap();
+    fs::write(place.path(), &file).unwrap();
+    fs::write(journal_of(&place), &journal).unwrap();
+    Pool::open(place.path(), &options()).unwrap().kill();
+    let twin = fs::read(journal_of(&place)).unwrap();
+
+    type Check = fn(&OpenError) -> bool;
+    let because = |why: &'static str| move |error: &OpenError| error.to_string().contains(why);
+    let mut cut = journal.clone();
+    cut.truncate(journal.len() / 2);
+    let mut damaged = journal.clone();
+    damaged[..8192].fill(7);
+    let missing: Check = |error| matches!(error, OpenError::JournalMissing { .. });
+    let cases: [(&[u8], Option<&[u8]>, &dyn Fn(&OpenError) -> bool); 7] = [
+        (&file, None, &missing),
+        (&file, Some(&foreign), &because("another pool")),
+        (&file, Some(&newer), &because("newer than")),
+        (&later, Some(&journal), &because("older than")),
+        (&later, Some(&twin), &because("a copy of this pool")),
+        (&file, Some(&cut), &because("is cut")),
+        (&file, Some(&damaged), &because("no log")),
+    ];
+    for (i, (file, journal, is_right)) in cases.into_iter().enumerate() {
+        fs::write(place.path(), file).unwrap();
+        let _ = fs::remove_file(journal_of(&place));
+        if let Some(journal) = journal {
+            fs::write(journal_of(&place), journal).unwrap();
+        }
+        for opts in [options(), plain(), plain().read_only(true)] {
+            let error = Pool::open(place.path(), &opts).unwrap_err();
+            assert!(is_right(&error), "case {i}: {error}");
+            assert!(fs::read(place.path()).unwrap() == file, "case {i}");
+        }
+    }
+    fs::write(place.path(), &file).unwrap();
+    fs::write(journal_of(&place), &journal).unwrap();
+    assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "b"), Some(2));
+}
+
+#[test]
+fn a_journal_that_another_pool_may_need_is_not_taken() {
+    let place = crashed();
+    fs::rename(place.path(), place.directory.path().join("moved")).unwrap();
+    let error = Pool::create(place.path(), &options()).unwrap_err();
+    assert!(matches!(error, OpenError::JournalInTheWay { .. }), "{error}");
+    let elsewhere = Pool::open(place.directory.path().join("moved"), &plain()).unwrap_err();
+    assert!(matches!(elsewhere, OpenError::JournalMissing { .. }), "{elsewhere}");
+    // Moved along, all is well, and the way is free.
+    let moved = place.directory.path().join("moved.journal");
+    fs::rename(journal_of(&place), moved).unwrap();
+    Pool::create(place.path(), &options()).unwrap().close().unwrap();
+    let pool = Pool::open(place.directory.path().join("moved"), &plain()).unwrap();
+    assert_eq!(value_of(&pool, "b"), Some(2));
+    // A link leads to the same journal.
+    let link = place.directory.path().join("link");
+    std::os::unix::fs::symlink(place.path(), &link).unwrap();
+    let pool = Pool::open(&link, &options()).unwrap();
+    add(&pool, "c", 3).unwrap();
+    pool.kill();
+    assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "c"), Some(3));
+    // What is no journal is left alone.
+    let strange = Place::new();
+    fs::write(journal_of(&strange), [1; 100_000]).unwrap();
+    let error = Pool::create(strange.path(), &options()).unwrap_err();
+    assert!(matches!(error, OpenError::JournalInTheWay { .. }), "{error}");
+}
+
+#[test]
+fn every_failing_write_leaves_a_pool_that_opens_with_what_was_acknowledged() {
+    let place = Place::new();
+    Pool::create(place.path(), &options()).unwrap().close().unwrap();
+    for succeed in 0.. {
+        let pool = Pool::open(place.path(), &options()).unwrap();
+        pool.pm().fail_write_back_after(succeed);
+        let name = succeed.to_string();
+        let added = add(&pool, &name, succeed);
+        let refused = matches!(added, Err(PmError::DurabilityLost(_)));
+        assert_eq!(refused, pool.pm().is_poisoned());
+        assert_eq!(pool.journal().unwrap().lost.is_some(), refused);
+        let closed = pool.close();
+        let pool = Pool::open(place.path(), &options()).unwrap();
+        if added.is_ok() {
+            assert_eq!(value_of(&pool, &name), Some(succeed), "acknowledged");
+        }
+        if closed.is_ok() {
+            assert!(pool.was_clean());
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_small_journal_goes_round_and_a_pool_grows_beside_it() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options().grow(true)).unwrap();
+    let entry = add(&pool, "a", 0).unwrap();
+    let word = &pool.get(crate::ptr::PPtr::<super::Block>::new(entry.block())).unwrap()[0];
+    for i in 1..=600 {
+        pool.pm().store(word, i);
+        pool.pm().persist(word).unwrap();
+    }
+    let journal = pool.journal().unwrap();
+    assert!(journal.checkpoints > 0 && journal.used <= journal.capacity, "{journal:?}");
+    let old = pool.len();
+    assert!(pool.grow(4 * old).unwrap() >= 4 * old);
+    pool.kill();
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!((value_of(&pool, "a"), pool.len() > old), (Some(600), true));
+}

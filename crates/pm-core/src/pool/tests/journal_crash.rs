@@ -1,0 +1,389 @@
+//! Power failures of a pool with a journal, on simulated disks: any part of what was not synchronised
+//! is there afterwards, sector by sector, in the log and in the pool's file.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_wal::Disk;
+use pmindex_wal::sim::{SimDisk, Survivors, mix};
+
+use super::{Place, tiny};
+use crate::cell::{PmU64, words_of};
+use crate::error::PmError;
+use crate::media::{Flushed, Medium, PoolDisk};
+use crate::pm_struct;
+use crate::pool::journal::simulated::{DISKS, Disks};
+use crate::pool::{Pool, PoolOptions};
+
+const SECTOR: usize = 512;
+/// Blocks of the simulated log: space for eight batches, so that it goes round.
+const BLOCKS: usize = 12;
+/// More than a checkpoint takes.
+const AMPLE: Duration = Duration::from_mins(1);
+/// Lines that a test stores to, in three pages.
+const LINES: usize = 24;
+
+pm_struct! {
+    /// Lines of words.
+    #[align(64)]
+    struct Lines: size 12288 {
+        /// The words.
+        words: [PmU64; 1536],
+    }
+}
+
+/// The pool's file as the disk has it.
+#[derive(Debug)]
+struct SimPool {
+    path: PathBuf,
+    disk: SimDisk,
+    durable: Arc<Mutex<Vec<u8>>>,
+}
+
+impl PoolDisk for SimPool {
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.disk.pass()?;
+        sync()?;
+        *self.durable.lock() = std::fs::read(&self.path)?;
+        Ok(())
+    }
+}
+
+/// A pool on simulated disks.
+struct World {
+    place: Place,
+    disk: SimDisk,
+    durable: Arc<Mutex<Vec<u8>>>,
+}
+
+fn options() -> PoolOptions {
+    tiny().as_on_disk(true).journal(true).huge_pages(false).journal_bytes(1 << 20)
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let place = Place::tmpfs()?;
+        let disk = SimDisk::new(4096, BLOCKS * 4096);
+        Some(Self { place, disk, durable: Arc::default() })
+    }
+
+    /// Creates the pool, with the lines in it, durably.
+    fn create(&self, wait: Duration) -> Pool {
+        self.make_file();
+        self.open(wait).unwrap()
+    }
+
+    /// A pool that was closed, and has no lines yet.
+    fn make_file(&self) {
+        let path = self.place.path();
+        Pool::create(&path, &options().journal(false)).unwrap().close().unwrap();
+        *self.durable.lock() = std::fs::read(&path).unwrap();
+    }
+
+    /// Opens it with a journal, and makes the lines; none if the power fails.
+    fn open(&self, wait: Duration) -> Option<Pool> {
+        let (path, disk, durable) = (self.place.path(), self.disk.clone(), self.durable.clone());
+        let log = disk.clone();
+        let pool = move || -> Box<dyn PoolDisk> {
+            let (path, disk, durable) = (path.clone(), disk.clone(), durable.clone());
+            Box::new(SimPool { path, disk, durable })
+        };
+        let log = move || -> Box<dyn Disk> { Box::new(log.clone()) };
+        let disks: Disks = (Box::new(log), Box::new(pool));
+        DISKS.set(Some(disks));
+        let pool = Pool::open(self.place.path(), &options().journal_wait(wait));
+        DISKS.set(None);
+        let pool = pool.ok()?;
+        let made =
+            pool.create_index::<Lines>("lines", *b"lines   ", 1, |lines| pool.pm().flush(lines));
+        made.is_ok().then_some(())?;
+        Some(pool)
+    }
+
+    /// The kernel writes back some of the pages as they are now.
+    fn write_back(&self, seed: u64) {
+        let now = std::fs::read(self.place.path()).unwrap();
+        let mut durable = self.durable.lock();
+        for (page, (old, new)) in durable.chunks_mut(4096).zip(now.chunks(4096)).enumerate() {
+            if mix(seed ^ page as u64).is_multiple_of(3) {
+                old.copy_from_slice(new);
+            }
+        }
+    }
+
+    /// Puts what a power failure leaves into `place`: of each sector of the file what the last
+    /// synchronisation left there or what stands there now.
+    fn crash(&self, which: Survivors, place: &Place) {
+        let now = std::fs::read(self.place.path()).unwrap();
+        let mut image = self.durable.lock().clone();
+        for (sector, (old, new)) in image.chunks_mut(SECTOR).zip(now.chunks(SECTOR)).enumerate() {
+            let survives = match which {
+                Survivors::None => false,
+                Survivors::All => true,
+                Survivors::Any(seed) => mix(mix(seed) ^ sector as u64).is_multiple_of(2),
+            };
+            if survives {
+                old.copy_from_slice(new);
+            }
+        }
+        std::fs::write(place.path(), image).unwrap();
+        std::fs::write(journal_of(&place.path()), self.disk.survivors(which).bytes()).unwrap();
+    }
+}
+
+fn journal_of(path: &Path) -> PathBuf {
+    path.with_file_name("pool.journal")
+}
+
+/// The words of a line; zeros if there are no lines.
+fn line_of(pool: &Pool, line: usize) -> [u64; 8] {
+    let Some(entry) = pool.open_index("lines").unwrap() else { return [0; 8] };
+    let lines = pool.get(entry.root::<Lines>()).unwrap();
+    core::array::from_fn(|i| pool.pm().load(&lines.words[place_of(line) + i]))
+}
+
+/// The first word of a line: eight lines in each page, of different sectors.
+fn place_of(line: usize) -> usize {
+    line / 8 * 512 + line % 8 * 64
+}
+
+/// What was acknowledged, by line, and what is under way.
+#[derive(Clone, Debug, Default)]
+struct Oracle {
+    acknowledged: [u64; LINES],
+    issued: [u64; LINES],
+}
+
+impl Oracle {
+    /// A line holds a prefix of the stores to it, in order, and what was acknowledged at least; an
+    /// odd line is never ahead of the one before it, which was durable first.
+    fn check(&self, pool: &Pool) {
+        let mut last = 0;
+        for line in 0..LINES {
+            let words = line_of(pool, line);
+            let (first, end) = (words[0], words[7]);
+            assert!(words.is_sorted_by(|a, b| a >= b) && first - end <= 1, "{line}: {words:?}");
+            assert!(end >= self.acknowledged[line], "{line}: {words:?}, {self:?}");
+            assert!(first <= self.issued[line], "{line}: {words:?}, {self:?}");
+            assert!(line % 2 == 0 || first <= last, "{line}: published before it was durable");
+            last = end;
+        }
+    }
+
+    /// Stores to a line, words in order, and makes it durable; then the line that publishes it.
+    fn write(&mut self, pool: &Pool, line: usize) -> Result<(), PmError> {
+        let entry = pool.open_index("lines")?.expect("there");
+        let lines = pool.get(entry.root::<Lines>())?;
+        for line in [line & !1, line | 1] {
+            pool.check_writable()?;
+            self.issued[line] += 1;
+            let words = &words_of(lines)[place_of(line)..place_of(line) + 8];
+            let mut flushed = Flushed::nothing();
+            words.iter().for_each(|word| pool.pm().store(word, self.issued[line]));
+            flushed = flushed.and(pool.pm().flush_words(words));
+            pool.pm().fence(flushed)?;
+            self.acknowledged[line] = self.issued[line];
+        }
+        Ok(())
+    }
+
+    fn work(
+        &mut self,
+        world: &World,
+        pool: &Pool,
+        mut seed: u64,
+        steps: u32,
+    ) -> Result<(), PmError> {
+        for _ in 0..steps {
+            seed = mix(seed);
+            match seed % 16 {
+                0 | 1 => pool.checkpoint()?,
+                2 => _ = pool.grow(pool.len() + 1)?,
+                3..6 => world.write_back(seed),
+                _ => self.write(pool, (seed >> 8) as usize % LINES)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+const CHOICES: [Survivors; 4] =
+    [Survivors::None, Survivors::All, Survivors::Any(1), Survivors::Any(2)];
+
+/// Opens what a crash left, in one way or another, checks it and works on.
+fn reopen(place: &Place, oracle: &Oracle, how: u64) {
+    let plain = options().journal(false);
+    let opts = match how % 3 {
+        0 => options(),
+        1 => plain.clone(),
+        _ => plain.clone().read_only(true),
+    };
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    oracle.check(&pool);
+    if how % 3 == 2 {
+        drop(pool);
+        let pool = Pool::open(place.path(), &plain).unwrap();
+        return oracle.check(&pool);
+    }
+    let mut oracle = oracle.clone();
+    oracle.acknowledged = core::array::from_fn(|i| line_of(&pool, i)[7]);
+    if how % 3 == 0 {
+        // The process dies alone: what is in the caches is there.
+        pool.kill();
+    } else {
+        pool.close().unwrap();
+    }
+    let pool = Pool::open(place.path(), &plain).unwrap();
+    oracle.check(&pool);
+    pool.close().unwrap();
+}
+
+/// Opening with a journal, work, closing, and a power failure in each step of them. Returns the states.
+fn explore(seed: u64, steps: u32) -> Option<u64> {
+    let mut states = 0;
+    for step in 0.. {
+        let world = World::new()?;
+        world.make_file();
+        world.disk.power_fails_at(step);
+        let mut oracle = Oracle::default();
+        let mut closed = false;
+        if let Some(pool) = world.open(AMPLE) {
+            let worked = oracle.work(&world, &pool, seed, steps);
+            closed = worked.is_ok() && pool.close().is_ok();
+        }
+        for choice in CHOICES {
+            let place = Place::tmpfs()?;
+            world.crash(choice, &place);
+            reopen(&place, &oracle, seed + step);
+            states += 1;
+        }
+        if closed {
+            return Some(states);
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn whatever_a_power_failure_leaves_of_file_and_journal_holds_what_was_acknowledged() {
+    let states: u64 = (0..8).filter_map(|seed| explore(seed, 14)).sum();
+    assert!(states == 0 || states > 900, "{states} states");
+}
+
+#[test]
+fn a_disk_that_fails_once_in_the_log_or_in_the_file_loses_nothing() {
+    for seed in 0..3 {
+        for step in 0.. {
+            let Some(world) = World::new() else { return };
+            let pool = world.create(AMPLE);
+            world.disk.fails_at(world.disk.steps() + step);
+            let mut oracle = Oracle::default();
+            let Err(failed) = oracle.work(&world, &pool, seed, 16) else { break };
+            assert!(matches!(failed, PmError::DurabilityLost(_)), "{failed}");
+            let steps = world.disk.steps();
+            assert!(matches!(oracle.write(&pool, 0), Err(PmError::DurabilityLost(_))), "for good");
+            assert!(pool.checkpoint().is_err() && pool.grow(pool.len() + 1).is_err());
+            assert_eq!(world.disk.steps(), steps, "nothing is tried again");
+            let why = pool.journal().and_then(|journal| journal.lost);
+            assert!(why.is_some_and(|why| why.contains("the disk failed")));
+            drop(pool);
+            for choice in CHOICES {
+                let Some(place) = Place::tmpfs() else { return };
+                world.crash(choice, &place);
+                reopen(&place, &oracle, seed + step);
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_share_lines_keep_what_each_was_told_is_durable() {
+    for round in 0..12 {
+        let Some(world) = World::new() else { return };
+        let pool = world.create(AMPLE);
+        world.disk.power_fails_at(world.disk.steps() + 30 + round);
+        let entry = pool.open_index("lines").unwrap().unwrap();
+        let lines = pool.get(entry.root::<Lines>()).unwrap();
+        let told = std::thread::scope(|scope| {
+            let threads = [0, 1, 2].map(|thread| {
+                let pool = &pool;
+                scope.spawn(move || {
+                    // Its own word of a line that all have.
+                    let word = &lines.words[thread];
+                    (1..)
+                        .take_while(|&i| {
+                            pool.pm().store(word, i);
+                            pool.pm().persist(word).is_ok()
+                        })
+                        .last()
+                        .unwrap_or(0)
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        drop(entry);
+        drop(pool);
+        for choice in CHOICES {
+            let Some(place) = Place::tmpfs() else { return };
+            world.crash(choice, &place);
+            let pool = Pool::open(place.path(), &options().journal(false)).unwrap();
+            let found = line_of(&pool, 0);
+            for (thread, told) in told.iter().enumerate() {
+                let found = found[thread];
+                assert!((*told..=told + 1).contains(&found), "{thread}: {found}, told {told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_nobody_empties_refuses_after_a_wait_and_loses_nothing() {
+    let Some(world) = World::new() else { return };
+    let pool = world.create(Duration::from_millis(50));
+    // Its thread waits for the file, which a slow disk is synchronising.
+    let journal = pool.backing.as_ref().unwrap().journal().unwrap().clone();
+    let slow = journal.hold_syncs();
+    let mut oracle = Oracle::default();
+    let full = (0..).find_map(|i| oracle.write(&pool, i % LINES).err()).unwrap();
+    assert!(matches!(full, PmError::DurabilityLost(_)), "{full}");
+    let why = pool.journal().unwrap().lost.unwrap();
+    assert!(why.contains("full"), "{why}");
+    drop(slow);
+    drop(pool);
+    let Some(place) = Place::tmpfs() else { return };
+    world.crash(Survivors::None, &place);
+    reopen(&place, &oracle, 1);
+}
+
+#[test]
+fn a_copy_of_a_line_is_a_moment_of_it() {
+    let Some(world) = World::new() else { return };
+    let pool = world.create(AMPLE);
+    let entry = pool.open_index("lines").unwrap().unwrap();
+    let lines = pool.get(entry.root::<Lines>()).unwrap();
+    let words = &words_of(lines)[..8];
+    let mapping = pool.region.mapping().unwrap();
+    let over = core::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in (1..).take_while(|_| !over.load(Acquire)) {
+                words.iter().for_each(|word| word.atomic().store(i, Release));
+            }
+        });
+        for _ in 0..100_000 {
+            let (offset, line) = mapping.line_at(words.as_ptr().addr()).unwrap();
+            assert_eq!(offset, pool.pptr(lines).offset());
+            let is_prefix = line.is_sorted_by(|a, b| a >= b) && line[0] - line[7] <= 1;
+            assert!(is_prefix, "stores in order, and {line:?} was never there");
+        }
+        over.store(true, Release);
+    });
+}

@@ -1,0 +1,262 @@
+//! What lies where in a log: the only description of its fixed parts.
+//!
+//! ```text
+//! block
+//! 0        head, copy A (120 bytes used)
+//! 1        head, copy B
+//! 2        where the two ways of writing durably are measured
+//! 3        zero
+//! 4 ..     space: batches, each of whole blocks
+//!
+//! head
+//!  0       8         16         24           32            48      56
+//!  | magic | version | sequence | generation | identity 16 | stamp | block |
+//!  64         72        80                   88    112
+//!  | capacity | horizon | horizon generation | 0.. | checksum |
+//!
+//! batch
+//!  0       8            16       24       32    36      40         48
+//!  | magic | generation | offset | before | len | count | checksum | 0.. to 64 | records |
+//!
+//! record
+//!  0     4
+//!  | len | bytes |
+//! ```
+//!
+//! All numbers are little-endian. `before` is the offset at which the batch before this one ended.
+
+use core::fmt;
+
+use crate::buffer::ALIGN;
+use crate::checksum::checksum;
+use crate::error::LogError;
+
+const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"PMINDEXW");
+const BATCH_MAGIC: u64 = u64::from_le_bytes(*b"pmbatch\x01");
+/// The format this library writes and reads.
+pub(crate) const VERSION: u64 = 1;
+/// Bytes before the records of a batch.
+pub(crate) const BATCH_HEADER: usize = 64;
+/// Bytes before each record.
+pub(crate) const RECORD_HEADER: usize = 4;
+/// Blocks before the space.
+const FIRST: u64 = 4;
+/// More bytes than are ever written, and openings than are ever made.
+const MOST: u64 = 1 << 60;
+/// Bytes of a head that are used.
+const HEAD: usize = 120;
+/// The block where ways of writing are measured.
+pub(crate) const TRIAL: u64 = 2;
+
+/// Whose log it is, and which of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogId {
+    /// Of what the log belongs to.
+    pub identity: u128,
+    /// Greater after each opening.
+    pub generation: u64,
+    /// Tells apart logs of copies, which have one identity. The caller's to choose.
+    pub stamp: u64,
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { identity, generation, stamp } = self;
+        write!(f, "that of {identity:032x}, generation {generation}, stamp {stamp:x}")
+    }
+}
+
+/// Names a record or a place between two: greater after every record and every crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn {
+    /// The log's generation when it was written.
+    pub generation: u64,
+    /// Where it is in a space that never ends.
+    pub offset: u64,
+}
+
+/// How a log's disk is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) block: u64,
+    /// Bytes of the space.
+    pub(crate) capacity: u64,
+}
+
+impl Shape {
+    /// Of a disk of `len` bytes.
+    pub(crate) fn of(block: usize, len: u64) -> Result<Self, LogError> {
+        let what = "size of a block of the log";
+        if !block.is_power_of_two() || !(512..=ALIGN).contains(&block) {
+            return Err(LogError::BadOption { what, value: block as u64 });
+        }
+        let block = block as u64;
+        let capacity = (len / block).saturating_sub(FIRST) * block;
+        if capacity < 4 * block {
+            return Err(LogError::BadOption { what: "number of bytes of a log", value: len });
+        }
+        Ok(Self { block, capacity })
+    }
+
+    /// Where an offset of the space is on the disk.
+    pub(crate) fn place(&self, offset: u64) -> u64 {
+        FIRST * self.block + offset % self.capacity
+    }
+
+    /// The start of the space after the one that `offset` is in, or `offset` if it is one.
+    pub(crate) fn next_lap(&self, offset: u64) -> u64 {
+        offset.next_multiple_of(self.capacity)
+    }
+
+    /// Bytes of a batch with so many bytes of records.
+    pub(crate) fn batch_bytes(&self, records: u64) -> u64 {
+        (BATCH_HEADER as u64 + records).next_multiple_of(self.block)
+    }
+
+    /// The most bytes of records in a batch: half of the space is left to what is before it.
+    pub(crate) fn most(&self) -> u64 {
+        let half = self.capacity / 2 / self.block * self.block;
+        half.min(u64::from(u32::MAX) + 1 - self.block) - BATCH_HEADER as u64
+    }
+}
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) id: LogId,
+    /// Greater in the copy that was written later.
+    pub(crate) sequence: u64,
+    pub(crate) shape: Shape,
+    /// Reading begins here.
+    pub(crate) horizon: u64,
+    /// No batch from there on is of a lesser generation.
+    pub(crate) since: u64,
+}
+
+/// What a block that should be a head is.
+pub(crate) enum Copy1 {
+    Whole(Head),
+    Foreign,
+    Version(u64),
+    Damaged,
+}
+
+impl Head {
+    pub(crate) fn encode(&self, block: &mut [u8]) {
+        block.fill(0);
+        let Self { id, sequence, shape, horizon, since } = self;
+        put(block, 0, HEAD_MAGIC);
+        put(block, 8, VERSION);
+        put(block, 16, *sequence);
+        put(block, 24, id.generation);
+        put(block, 32, id.identity as u64);
+        put(block, 40, (id.identity >> 64) as u64);
+        put(block, 48, id.stamp);
+        put(block, 56, shape.block);
+        put(block, 64, shape.capacity);
+        put(block, 72, *horizon);
+        put(block, 80, *since);
+        let sum = checksum(&[HEAD_MAGIC], &[&block[..HEAD - 8]]);
+        put(block, HEAD - 8, sum);
+    }
+
+    /// Whether a log of this library can have these numbers.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Self { id, shape: Shape { block, capacity }, horizon, .. } = *self;
+        let whole = |bytes: u64| bytes < MOST && bytes.is_multiple_of(block);
+        block != 0
+            && whole(capacity)
+            && capacity >= 4 * block
+            && whole(horizon)
+            && id.generation < MOST
+    }
+
+    pub(crate) fn decode(block: &[u8]) -> Copy1 {
+        if block.len() < HEAD || get(block, 0) != HEAD_MAGIC {
+            return Copy1::Foreign;
+        }
+        let version = get(block, 8);
+        if get(block, HEAD - 8) != checksum(&[HEAD_MAGIC], &[&block[..HEAD - 8]]) {
+            return if version > VERSION { Copy1::Version(version) } else { Copy1::Damaged };
+        }
+        if version != VERSION {
+            return Copy1::Version(version);
+        }
+        Copy1::Whole(Self {
+            id: LogId {
+                identity: u128::from(get(block, 32)) | u128::from(get(block, 40)) << 64,
+                generation: get(block, 24),
+                stamp: get(block, 48),
+            },
+            sequence: get(block, 16),
+            shape: Shape { block: get(block, 56), capacity: get(block, 64) },
+            horizon: get(block, 72),
+            since: get(block, 80),
+        })
+    }
+}
+
+/// What the first block of a batch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchHeader {
+    pub(crate) generation: u64,
+    pub(crate) offset: u64,
+    /// Where the batch before it ended.
+    pub(crate) before: u64,
+    /// Bytes of records.
+    pub(crate) len: u32,
+    /// Records.
+    pub(crate) count: u32,
+}
+
+impl BatchHeader {
+    /// Writes the header before the records that are in `batch`, and zeros behind them.
+    pub(crate) fn seal(&self, id: &LogId, batch: &mut [u8]) {
+        let end = BATCH_HEADER + self.len as usize;
+        batch[..BATCH_HEADER].fill(0);
+        batch[end..].fill(0);
+        put(batch, 0, BATCH_MAGIC);
+        put(batch, 8, self.generation);
+        put(batch, 16, self.offset);
+        put(batch, 24, self.before);
+        put(batch, 32, u64::from(self.len) | u64::from(self.count) << 32);
+        let sum = self.checksum(id, &batch[..end]);
+        put(batch, 40, sum);
+    }
+
+    /// What the first bytes of a batch say, true or not; `None` if they are no batch's.
+    pub(crate) fn decode(block: &[u8]) -> Option<Self> {
+        if get(block, 0) != BATCH_MAGIC {
+            return None;
+        }
+        let sizes = get(block, 32);
+        Some(Self {
+            generation: get(block, 8),
+            offset: get(block, 16),
+            before: get(block, 24),
+            len: sizes as u32,
+            count: (sizes >> 32) as u32,
+        })
+    }
+
+    /// Whether the batch, up to the end of its records, is what was sealed with this header.
+    pub(crate) fn is_sealed(&self, id: &LogId, batch: &[u8]) -> bool {
+        get(batch, 40) == self.checksum(id, batch)
+    }
+
+    /// Over everything but itself, seeded with what makes this batch this one.
+    fn checksum(&self, id: &LogId, batch: &[u8]) -> u64 {
+        let (low, high) = (id.identity as u64, (id.identity >> 64) as u64);
+        let seed = [low, high, id.stamp, self.generation, self.offset, BATCH_MAGIC];
+        let rest = &batch[BATCH_HEADER..];
+        checksum(&seed, &[&batch[..40], rest])
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u64) {
+    bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+}
+
+fn get(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+}

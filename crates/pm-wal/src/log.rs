@@ -1,0 +1,460 @@
+//! Opening, writing and truncating a log.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::buffer::Buffer;
+use crate::disk::Disk;
+use crate::error::LogError;
+use crate::group::Group;
+use crate::hold::{Hold, Holds};
+use crate::layout::{
+    BATCH_HEADER, BatchHeader, Copy1, Head, LogId, Lsn, RECORD_HEADER, Shape, VERSION,
+};
+use crate::reader::{Reader, Scan};
+
+/// Options of a log that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct LogOptions {
+    wait: Duration,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { wait: Duration::from_secs(30) }
+    }
+}
+
+impl LogOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a write waits for room before it is refused (default 30 seconds).
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+}
+
+/// A log.
+#[derive(Debug)]
+pub struct Log {
+    disk: Box<dyn Disk>,
+    shape: Shape,
+    id: LogId,
+    /// Where this generation began.
+    began: u64,
+    wait: Duration,
+    /// Held while a batch is written.
+    writer: Mutex<Buffer>,
+    /// Held while a head is written; taken before `state`.
+    heads: Mutex<Heads>,
+    state: Mutex<State>,
+    /// The horizon has moved, or the log is lost.
+    room: Condvar,
+    holds: Arc<Mutex<Holds>>,
+    appends: Group<Batch, Lsn, LogError>,
+    is_lost: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Heads {
+    newest: Head,
+    /// Which copy holds it.
+    copy: u64,
+    block: Buffer,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Where the last batch ends: durable up to here.
+    tail: u64,
+    /// Space before it may be used again.
+    horizon: u64,
+    lost: Option<LogError>,
+}
+
+/// Records that are written together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Batch {
+    /// Adds a record, the parts one after another; returns where it is in the batch.
+    pub fn push(&mut self, parts: &[&[u8]]) -> u64 {
+        let at = self.bytes.len() as u64;
+        let len = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+        self.bytes.extend_from_slice(&len.to_le_bytes());
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+        self.count += 1;
+        at
+    }
+
+    /// Bytes of records so far, their headers included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+/// What the heads of a log say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Whose log it is.
+    pub id: LogId,
+    /// Bytes of its space.
+    pub capacity: u64,
+}
+
+/// Looks at the heads of a log and changes nothing.
+///
+/// # Errors
+/// [`LogError::NotALog`], `Version`, `Damaged`, `Cut`, `Io`.
+pub fn peek(disk: &dyn Disk) -> Result<Peeked, LogError> {
+    let (head, _) = read_heads(disk)?;
+    Ok(Peeked { id: head.id, capacity: head.shape.capacity })
+}
+
+impl Log {
+    /// Makes a new, empty log of a disk whose bytes are all zero (see
+    /// [`FileDisk::create`](crate::FileDisk::create)), or of one that held a log which nobody needs any
+    /// more. `id` must not name a log that was on this disk before.
+    ///
+    /// # Errors
+    /// [`LogError::BadOption`], `Io`.
+    pub fn format(disk: Box<dyn Disk>, id: LogId, options: LogOptions) -> Result<Self, LogError> {
+        let shape = Shape::of(disk.block(), disk.len())?;
+        // What was there is whole or gone, whatever crashes: the caller needs neither.
+        let head = Head { id, sequence: 1, shape, horizon: 0, since: 0 };
+        let mut heads = Heads { newest: head, copy: 1, block: Buffer::zeros(disk.block()) };
+        heads.write(&*disk, head).map_err(|e| LogError::io("writing a head of the log", &e))?;
+        // L2: both copies are this log's before the first batch.
+        let next = Head { sequence: 2, ..head };
+        heads.write(&*disk, next).map_err(|e| LogError::io("writing a head of the log", &e))?;
+        Ok(Self::assemble(disk, heads, 0, options))
+    }
+
+    /// Opens a log that belongs to `identity` and goes on behind what is in it, in a generation of its
+    /// own. Read it with [`reader`](Self::reader) from the [`horizon`](Self::horizon).
+    ///
+    /// # Errors
+    /// [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`, `Cut`, `Io`.
+    pub fn open(
+        disk: Box<dyn Disk>,
+        identity: u128,
+        options: LogOptions,
+    ) -> Result<Self, LogError> {
+        let (head, copy) = read_heads(&*disk)?;
+        let expected = LogId { identity, ..head.id };
+        if head.id != expected {
+            return Err(LogError::Foreign { expected, found: head.id });
+        }
+        let mut scan = Scan::new(head.id, head.shape, head.horizon, head.since);
+        let mut last = None;
+        while let Some(header) = scan.next(&*disk)? {
+            last = Some(header);
+        }
+        if let Some(header) = last {
+            // L6, durable before: any batch of this generation. What stands in a cache alone is read,
+            // too, and a power failure would take it from between what is before and what comes after.
+            write_again(&*disk, &head.shape, &header)
+                .map_err(|e| LogError::io("writing the last batch again", &e))?;
+        }
+        let id = LogId { generation: head.id.generation + 1, ..head.id };
+        let mut heads = Heads { newest: head, copy, block: Buffer::zeros(disk.block()) };
+        let next = Head { id, sequence: head.sequence + 1, ..head };
+        // L5, durable before: any batch of this generation.
+        heads.write(&*disk, next).map_err(|e| LogError::io("writing a head of the log", &e))?;
+        Ok(Self::assemble(disk, heads, scan.position(), options))
+    }
+
+    /// Reads the log with exactly this name from its horizon to its tail, and changes nothing: `take`
+    /// gets each record, in order. Returns how many there were.
+    ///
+    /// # Errors
+    /// Those of `take`; [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`, `Cut`, `Io`.
+    pub fn replay(
+        disk: &dyn Disk,
+        id: LogId,
+        mut take: impl FnMut(Lsn, &[u8]) -> Result<(), LogError>,
+    ) -> Result<u64, LogError> {
+        let (head, _) = read_heads(disk)?;
+        if head.id != id {
+            return Err(LogError::Foreign { expected: id, found: head.id });
+        }
+        let mut scan = Scan::new(head.id, head.shape, head.horizon, head.since);
+        let mut records = 0;
+        while let Some(header) = scan.next(disk)? {
+            for (offset, record) in scan.records(&header) {
+                take(Lsn { generation: header.generation, offset }, record)?;
+                records += 1;
+            }
+        }
+        Ok(records)
+    }
+
+    fn assemble(disk: Box<dyn Disk>, heads: Heads, tail: u64, options: LogOptions) -> Self {
+        let Head { id, shape, horizon, .. } = heads.newest;
+        Self {
+            disk,
+            shape,
+            id,
+            began: tail,
+            wait: options.wait,
+            writer: Mutex::default(),
+            heads: Mutex::new(heads),
+            state: Mutex::new(State { tail, horizon, lost: None }),
+            room: Condvar::new(),
+            holds: Arc::default(),
+            appends: Group::default(),
+            is_lost: AtomicBool::new(false),
+        }
+    }
+
+    /// Whose log it is, and its generation.
+    #[must_use]
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// Bytes of its space.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.shape.capacity
+    }
+
+    /// The most bytes of records in a batch, their headers included.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.shape.most()
+    }
+
+    /// Where the last batch ends. Everything before it is durable.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.state.lock().tail
+    }
+
+    /// Where reading begins.
+    #[must_use]
+    pub fn horizon(&self) -> u64 {
+        self.state.lock().horizon
+    }
+
+    /// Bytes from the horizon to the tail.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let state = self.state.lock();
+        state.tail - state.horizon
+    }
+
+    /// Whether a write or a sync has failed.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Acquire)
+    }
+
+    /// Adds a record, and returns when it is durable. Threads that append at the same time share a
+    /// batch.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], `Full`, `Lost`.
+    pub fn append(&self, record: &[u8]) -> Result<Lsn, LogError> {
+        let bytes = (RECORD_HEADER + record.len()) as u64;
+        let most = self.most();
+        if bytes > most {
+            return Err(LogError::TooLarge { bytes, most });
+        }
+        let join =
+            |batch: &mut Batch| (batch.bytes() + bytes <= most).then(|| batch.push(&[record]));
+        let (place, lsn) = self.appends.commit(join, |batch| self.write(&batch))?;
+        Ok(Lsn { offset: lsn.offset + BATCH_HEADER as u64 + place, ..lsn })
+    }
+
+    /// Writes a batch, waits until it is durable, and says where it is. Waits for room if there is none.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], `Full`, `Lost`.
+    pub fn write(&self, batch: &Batch) -> Result<Lsn, LogError> {
+        let (records, most) = (batch.bytes(), self.most());
+        if records > most {
+            return Err(LogError::TooLarge { bytes: records, most });
+        }
+        let mut buffer = self.writer.lock();
+        let bytes = self.shape.batch_bytes(records);
+        let (before, offset) = self.find_room(bytes)?;
+        let generation = self.id.generation;
+        let (len, count) = (records as u32, batch.count);
+        buffer.grow(bytes as usize);
+        let block = &mut buffer.as_mut()[..bytes as usize];
+        block[BATCH_HEADER..BATCH_HEADER + len as usize].copy_from_slice(&batch.bytes);
+        BatchHeader { generation, offset, before, len, count }.seal(&self.id, block);
+        // L3, durable before: the tail, which acknowledges all records.
+        let written = self.disk.write_durably(self.shape.place(offset), block);
+        self.check("writing a batch", written)?;
+        self.state.lock().tail = offset + bytes;
+        Ok(Lsn { generation, offset })
+    }
+
+    /// Where the last batch ends and where one of so many bytes goes, when there is room for it.
+    fn find_room(&self, bytes: u64) -> Result<(u64, u64), LogError> {
+        let mut state = self.state.lock();
+        let until = Instant::now() + self.wait;
+        loop {
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            let lap = self.shape.next_lap(state.tail);
+            let fits = lap == state.tail || state.tail + bytes <= lap;
+            let offset = if fits { state.tail } else { lap };
+            if offset + bytes - state.horizon <= self.shape.capacity {
+                return Ok((state.tail, offset));
+            }
+            if self.room.wait_until(&mut state, until).timed_out() {
+                return Err(LogError::Full { wanted: bytes, waited: self.wait });
+            }
+        }
+    }
+
+    /// Nothing before `offset` is needed by the caller any more: gives the space before it, and before
+    /// what anybody [holds](Self::hold), back, durably. Returns the horizon.
+    ///
+    /// # Errors
+    /// [`LogError::Lost`].
+    pub fn truncate(&self, offset: u64) -> Result<u64, LogError> {
+        let mut heads = self.heads.lock();
+        // Held until the horizon has moved: nobody takes hold of what goes.
+        let holds = self.holds.lock();
+        let (tail, old) = {
+            let state = self.state.lock();
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            (state.tail, state.horizon)
+        };
+        let horizon = offset.min(holds.least().unwrap_or(u64::MAX)).min(tail);
+        if horizon <= old {
+            return Ok(old);
+        }
+        let sequence = heads.newest.sequence + 1;
+        // L4, durable before: any use of the space before the horizon.
+        let since = if horizon >= self.began { self.id.generation } else { heads.newest.since };
+        let next = Head { sequence, horizon, since, ..heads.newest };
+        let written = heads.write(&*self.disk, next);
+        self.check("writing a head of the log", written)?;
+        self.state.lock().horizon = horizon;
+        self.room.notify_all();
+        Ok(horizon)
+    }
+
+    /// Keeps everything from the horizon on, until it is [advanced](Hold::advance) or dropped.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        let mut holds = self.holds.lock();
+        let horizon = self.horizon();
+        Hold::new(&self.holds, &mut holds, horizon)
+    }
+
+    /// Reads from `offset` on, which is where a batch begins or ended: the horizon, a tail. It ends at
+    /// the tail and goes on when there is more. A [hold](Self::hold) keeps what it reads.
+    ///
+    /// # Errors
+    /// [`LogError::Gone`] if that is before the horizon.
+    pub fn reader(&self, offset: u64) -> Result<Reader<'_>, LogError> {
+        let horizon = self.horizon();
+        if offset < horizon {
+            return Err(LogError::Gone { offset, horizon });
+        }
+        Ok(Reader::new(self, Scan::new(self.id, self.shape, offset, 0)))
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    /// Takes nothing any more, and lets nobody wait for room: what the log is for has failed.
+    pub fn end(&self, what: &'static str, why: &str) {
+        self.lose(LogError::Lost { what, why: why.into() });
+    }
+
+    /// After a failure nothing is taken any more.
+    fn check(&self, what: &'static str, result: std::io::Result<()>) -> Result<(), LogError> {
+        result.map_err(|error| {
+            let lost = LogError::lost(what, &error);
+            self.lose(lost.clone());
+            lost
+        })
+    }
+
+    fn lose(&self, lost: LogError) {
+        self.state.lock().lost.get_or_insert(lost); // the first reason counts
+        self.is_lost.store(true, Release);
+        self.room.notify_all();
+    }
+}
+
+impl Heads {
+    /// Writes a head over the older copy.
+    fn write(&mut self, disk: &dyn Disk, head: Head) -> std::io::Result<()> {
+        let copy = 1 - self.copy;
+        head.encode(self.block.as_mut());
+        disk.write_durably(copy * disk.block() as u64, self.block.as_slice())?;
+        (self.newest, self.copy) = (head, copy);
+        Ok(())
+    }
+}
+
+/// Writes a batch over itself: whatever of that a crash interrupts, the batch stays whole.
+fn write_again(disk: &dyn Disk, shape: &Shape, header: &BatchHeader) -> std::io::Result<()> {
+    let mut batch = Buffer::zeros(shape.batch_bytes(u64::from(header.len)) as usize);
+    let place = shape.place(header.offset);
+    disk.read(place, batch.as_mut())?;
+    disk.write_durably(place, batch.as_slice())
+}
+
+/// The newest whole head, and which copy it is.
+fn read_heads(disk: &dyn Disk) -> Result<(Head, u64), LogError> {
+    let block = disk.block();
+    let mut buffer = Buffer::zeros(block);
+    let (mut newest, mut refused) = (None::<(Head, u64)>, LogError::NotALog);
+    for copy in 0..2 {
+        let at = copy * block as u64;
+        if at + block as u64 > disk.len() {
+            continue;
+        }
+        let read = disk.read(at, buffer.as_mut());
+        read.map_err(|e| LogError::io("reading a head of the log", &e))?;
+        match Head::decode(buffer.as_slice()) {
+            Copy1::Whole(head) if newest.is_none_or(|(old, _)| old.sequence < head.sequence) => {
+                newest = Some((head, copy));
+            }
+            Copy1::Whole(_) | Copy1::Foreign => {}
+            Copy1::Version(found) => refused = LogError::Version { found, supported: VERSION },
+            Copy1::Damaged => refused = LogError::Damaged,
+        }
+    }
+    let (head, copy) = newest.ok_or(refused)?;
+    if head.shape.block != block as u64 {
+        let what = "size of a block of this log on this disk";
+        return Err(LogError::BadOption { what, value: head.shape.block });
+    }
+    if !head.is_possible() {
+        return Err(LogError::Damaged);
+    }
+    let expected = head.shape.capacity.saturating_add(head.shape.place(0));
+    if disk.len() < expected {
+        return Err(LogError::Cut { len: disk.len(), expected });
+    }
+    Ok((head, copy))
+}
