@@ -147,7 +147,9 @@ impl<'n> Builder<'n> {
             (row.next, row.end) = self.nodes.row(kind, row.taken)?;
         }
         row.next += 1;
-        Ok(Child::node(kind, row.next - 1))
+        let index = row.next - 1;
+        self.nodes.get(kind, index).head().lock.begin_at(self.nodes.floor());
+        Ok(Child::node(kind, index))
     }
 
     /// A leaf, or a node for several; what goes under the node is added to `parts`.

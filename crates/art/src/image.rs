@@ -349,6 +349,7 @@ impl Share<'_, '_> {
                 }
                 there |= 1 << at;
                 let cells: &[PmU64] = words_of(arena.get(first + at));
+                restore.nodes.dram.store(&cells[0], restore.nodes.floor()); // the lock
                 restore.nodes.dram.write_words(&cells[1..], &words[1..]);
             }
             if !live.set_word(first / GROUP, there) {

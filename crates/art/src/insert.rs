@@ -250,7 +250,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         (here, node, kind, index): (At<'_>, Node<'_>, Kind, u32),
         (byte, leaf): (u8, Child),
     ) -> Result<Attempt, PmError> {
-        let Some(_parent) = at.lock.try_upgrade(pm, at.version) else {
+        let Some(parent) = at.lock.try_upgrade(pm, at.version) else {
             return Ok(Attempt::Again);
         };
         let Some(guard) = here.lock.try_upgrade(pm, here.version) else {
@@ -259,7 +259,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         let large = self.nodes.copy(node, larger(kind))?;
         self.nodes.add(self.nodes.resolve(large), byte, leaf);
         self.nodes.dram.store(cell, large); // LIN
-        drop(guard); // with a new version, before the node is anything else
+        drop((guard, parent)); // with new versions, before the node is anything else
         self.nodes.free(kind, index);
         Ok(Attempt::Inserted)
     }

@@ -1,5 +1,8 @@
 //! Nodes: four sizes, the memory they come from, and reading one.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 
@@ -154,8 +157,15 @@ impl<'n> Node<'n> {
 ///
 /// A node's memory is only ever a node of the same size and its version never goes back, so that a
 /// reader with a stale way fails its validation, whatever became of the node.
+///
+/// That holds across memory that is given back to the system, too. A node that can be reached has never
+/// version 0, so whoever has a version of it finds another one in the zeros; and when the memory is a
+/// node again, it begins above every version of the nodes that went. Who comes to zeros on a stale way
+/// takes version 0, and finds that the node above has changed: that is always looked at behind it.
 #[derive(Debug)]
 pub struct Nodes {
+    /// Above the versions of all nodes whose memory was given back; even, not 0.
+    floor: AtomicU64,
     pub(crate) dram: Mapped,
     pub(crate) n4: Arena<Node4>,
     pub(crate) n16: Arena<Node16>,
@@ -177,6 +187,7 @@ impl Nodes {
             u32::try_from(nodes).unwrap_or(1 << 30)
         };
         Ok(Self {
+            floor: AtomicU64::new(2),
             dram: Mapped::dram(),
             n4: Arena::new(capacity(1).saturating_mul(2))?,
             n16: Arena::new(capacity(3))?,
@@ -217,6 +228,7 @@ impl Nodes {
         };
         let node = self.get(kind, index);
         let head = node.head();
+        head.lock.begin_at(self.floor());
         self.dram.store(&head.meta, Meta::new(len));
         self.dram.store(&head.prefix, prefix & prefix_mask(len));
         self.dram.store(&head.end, Child::NOTHING);
@@ -230,13 +242,24 @@ impl Nodes {
         Ok(Child::node(kind, index))
     }
 
-    /// Gives a node back. No path leads to it, and its version has changed since one did.
+    /// The version that a node begins with in memory that is zero.
+    #[inline(always)]
+    pub(crate) fn floor(&self) -> u64 {
+        // Raised before memory goes and under the lock under which it is taken again.
+        self.floor.load(Relaxed)
+    }
+
+    /// Gives a node back, and its memory to the system where there is much to give. No path leads to
+    /// it, its version has changed since one did, and no node's lock is held.
     pub(crate) fn free(&self, kind: Kind, index: u32) {
+        let leaving = |head: &Header| {
+            self.floor.fetch_max(head.lock.above(), Relaxed);
+        };
         match kind {
-            Kind::N4 => self.n4.free(index),
-            Kind::N16 => self.n16.free(index),
-            Kind::N48 => self.n48.free(index),
-            Kind::N256 => self.n256.free(index),
+            Kind::N4 => self.n4.free_and_release(index, |node| leaving(&node.head)),
+            Kind::N16 => self.n16.free_and_release(index, |node| leaving(&node.head)),
+            Kind::N48 => self.n48.free_and_release(index, |node| leaving(&node.head)),
+            Kind::N256 => self.n256.free_and_release(index, |node| leaving(&node.head)),
         }
     }
 

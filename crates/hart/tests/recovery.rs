@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pmindex_core::{Mapped, PmError, Pool, PoolOptions};
 use pmindex_hart::Hart;
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Stats, Value};
 
 /// So many that their chunks are more than one thread is given.
 const RECORDS: u64 = 40_000;
@@ -148,6 +148,7 @@ fn an_index_that_has_shrunk_closes_small_and_opens_small() {
     let kept = |n: u64| n.is_multiple_of(100);
     let pool = Arc::new(Pool::emulated(64 << 20).expect("a pool"));
     let hart = Hart::<u64, u64, Mapped, 56, 1>::create(&pool, "shrunk").expect("created");
+    let empty = hart.stats().expect("sound").dram_bytes;
     for n in 0..RECORDS {
         assert!(hart.insert(&key(n), &n).expect("room"));
     }
@@ -155,7 +156,15 @@ fn an_index_that_has_shrunk_closes_small_and_opens_small() {
     for n in (0..RECORDS).filter(|&n| !kept(n)) {
         assert_eq!(hart.remove(&key(n)), Ok(Some(n)));
     }
-    let nodes = hart.stats().expect("sound").inners;
+    let Stats { inners: nodes, dram_bytes, .. } = hart.stats().expect("sound");
+    if cfg!(target_os = "linux") {
+        let now = dram_bytes - empty;
+        assert!(
+            now < (most - empty) / 2,
+            "{now} bytes of DRAM of {} while it is open",
+            most - empty
+        );
+    }
     let before = pool.used_bytes();
     hart.close().expect("closed");
     let grown = pool.used_bytes() - before;

@@ -4,6 +4,7 @@
 //! type, so a reader that holds a stale index reads some node and fails its validation; it cannot
 //! read anything else. Nothing here is durable.
 
+use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -13,6 +14,11 @@ use crate::cell::PmType;
 use crate::error::PmError;
 use crate::region::Region;
 
+/// The least memory that is given back together.
+const LEAST: usize = 128 << 10;
+/// The least page of any system. Where pages are larger, runs that are not whole ones keep theirs.
+const PAGE: usize = 4096;
+
 /// A growable array of `T` in DRAM with a free list.
 ///
 /// Address space for `capacity` elements is reserved at once, memory is used as elements are.
@@ -21,9 +27,46 @@ pub struct Arena<T> {
     region: Region,
     /// Elements ever handed out; indices below it are valid.
     used: AtomicU32,
-    free: Mutex<Vec<u32>>,
+    free: Mutex<Free>,
+    /// Elements whose memory is given back together: whole pages, [`LEAST`] bytes or more.
+    run: u32,
     capacity: u32,
     element: core::marker::PhantomData<fn() -> T>,
+}
+
+/// What is free.
+#[derive(Debug)]
+struct Free {
+    /// Elements whose memory is there.
+    indices: Vec<u32>,
+    /// Runs without memory: all elements of each are free, and none of them is in `indices`.
+    runs: Vec<u32>,
+    /// With so many indices it is looked for runs again.
+    look: usize,
+}
+
+impl Free {
+    /// An element: of those with memory, if there are any.
+    #[inline(always)]
+    fn take(&mut self, run: u32) -> Option<u32> {
+        self.indices.pop().or_else(|| self.take_run(run))
+    }
+
+    /// The first element of a run without memory, whose others are free then.
+    #[cold]
+    #[inline(never)]
+    fn take_run(&mut self, run: u32) -> Option<u32> {
+        let at = self.runs.pop()?;
+        // Not when this one is free again: whoever takes and gives at its edge would pay each time.
+        self.look = 2 * run as usize;
+        self.indices.extend(elements(at, run).rev());
+        self.indices.pop()
+    }
+}
+
+/// The elements of a run, of so many each.
+fn elements(at: u32, run: u32) -> Range<u32> {
+    at * run..(at + 1) * run
 }
 
 impl<T: PmType> Arena<T> {
@@ -35,18 +78,25 @@ impl<T: PmType> Arena<T> {
         const { assert!(size_of::<T>() > 0) };
         // What is more than all addresses is refused as that is.
         let region = Region::anonymous((capacity as usize).saturating_mul(size_of::<T>()))?;
+        let whole = |run: &u32| {
+            let bytes = *run as usize * size_of::<T>();
+            bytes >= LEAST && bytes.is_multiple_of(PAGE)
+        };
+        let run = (0..32).map(|n| 1 << n).find(whole).unwrap_or(u32::MAX);
         Ok(Self {
             region,
             used: AtomicU32::new(0),
-            free: Mutex::new(Vec::new()),
+            free: Mutex::new(Free { indices: Vec::new(), runs: Vec::new(), look: run as usize }),
+            run,
             capacity,
             element: core::marker::PhantomData,
         })
     }
 
-    /// Takes a free element; its contents are whatever its last user left (zero at first).
+    /// Takes a free element; its contents are whatever its last user left, or zero: at first, and if
+    /// its memory was [released](Self::free_and_release) meanwhile.
     pub fn alloc(&self) -> Result<u32, PmError> {
-        if let Some(index) = self.free.lock().pop() {
+        if let Some(index) = self.free.lock().take(self.run) {
             return Ok(index);
         }
         self.alloc_fresh(1)
@@ -78,17 +128,68 @@ impl<T: PmType> Arena<T> {
     /// The indices that were given back, in no order. Of a quiescent arena.
     #[must_use]
     pub fn free_indices(&self) -> Vec<u32> {
-        self.free.lock().clone()
+        let free = self.free.lock();
+        let released = free.runs.iter().flat_map(|&at| elements(at, self.run));
+        free.indices.iter().copied().chain(released).collect()
     }
 
     /// Gives an element back. The caller has made every path to it fail validation.
     pub fn free(&self, index: u32) {
-        self.free.lock().push(index);
+        self.free.lock().indices.push(index);
+    }
+
+    /// As [`free`](Self::free); gives memory back to the system where 128 KiB or more of elements in a
+    /// row are free. They read as zeros from some moment on, also to who still reads them.
+    ///
+    /// `leaving` is told of each such element before its memory goes: of a version that the caller
+    /// keeps in it, it makes sure that it never comes back.
+    ///
+    /// # Cost
+    /// Now and then O(free elements), when there are half as many more of them as after the last time
+    /// (and a fourth of those in use), and a call of the system for each run.
+    pub fn free_and_release(&self, index: u32, leaving: impl FnMut(&T)) {
+        let mut free = self.free.lock();
+        free.indices.push(index);
+        if free.indices.len() >= free.look {
+            self.release(&mut free, leaving);
+        }
+    }
+
+    /// Releases the runs all of whose elements are free.
+    #[cold]
+    #[inline(never)]
+    fn release(&self, free: &mut Free, mut leaving: impl FnMut(&T)) {
+        // Of runs that are handed out to their end.
+        let mut counts = vec![0; (self.used() / self.run) as usize];
+        for index in &free.indices {
+            if let Some(count) = counts.get_mut((index / self.run) as usize) {
+                *count += 1;
+            }
+        }
+        for (at, count) in (0..).zip(&mut counts) {
+            if *count == self.run {
+                let elements = elements(at, self.run);
+                let (start, len) = (elements.start as usize, elements.len());
+                elements.for_each(|index| leaving(self.get(index)));
+                if self.region.release(start * size_of::<T>(), len * size_of::<T>()) {
+                    free.runs.push(at);
+                    continue;
+                }
+            }
+            *count = 0;
+        }
+        let stays = |index: &u32| counts.get((index / self.run) as usize).is_none_or(|&n| n == 0);
+        free.indices.retain(stays);
+        let (left, run) = (free.indices.len(), self.run as usize);
+        free.indices.shrink_to(2 * left + run);
+        // What a few writes take again is not worth the system's work.
+        let in_use = (self.used() as usize).saturating_sub(left + free.runs.len() * run);
+        free.look = left + (left / 2).max(in_use / 4).max(run);
     }
 
     /// As [`free`](Self::free), of several at once; the first of them is taken last.
     pub fn free_all(&self, indices: &[u32]) {
-        self.free.lock().extend_from_slice(indices);
+        self.free.lock().indices.extend_from_slice(indices);
     }
 
     /// The element at `index`.
@@ -115,7 +216,8 @@ impl<T: PmType> Arena<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         // In this order: what is free was in use when it is counted, whatever others do meanwhile.
-        let free = self.free.lock().len();
+        let free = self.free.lock();
+        let free = free.indices.len() + free.runs.len() * self.run as usize;
         (self.used.load(Acquire) as usize).saturating_sub(free)
     }
 
@@ -125,10 +227,11 @@ impl<T: PmType> Arena<T> {
         self.len() == 0
     }
 
-    /// DRAM in use, in bytes.
+    /// DRAM in use, in bytes: of what was ever handed out and not released since.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.used.load(Acquire) as usize * size_of::<T>()
+        let released = self.free.lock().runs.len() * self.run as usize;
+        (self.used.load(Acquire) as usize).saturating_sub(released) * size_of::<T>()
     }
 }
 
@@ -136,6 +239,7 @@ impl<T: PmType> Arena<T> {
 mod tests {
     use super::*;
     use crate::cell::PmU64;
+    use crate::media::{Mapped, Medium};
 
     #[test]
     fn elements_are_counted_while_others_take_and_give_them() {
@@ -159,6 +263,70 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[repr(C, align(32))]
+    struct Quarter([PmU64; 4]);
+    // SAFETY: nothing but words.
+    #[diagnostic::do_not_recommend]
+    unsafe impl PmType for Quarter {
+        const WORDS: usize = 4;
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "miri has no pages to give back")]
+    fn memory_goes_where_all_elements_of_a_run_are_free_and_comes_back_as_zeros() {
+        let dram = Mapped::dram();
+        let run = (LEAST / size_of::<Quarter>()) as u32;
+        let arena: Arena<Quarter> = Arena::new(4 * run).unwrap();
+        assert_eq!(arena.run, run);
+        let mut all: Vec<u32> = (0..3 * run + 9).map(|_| arena.alloc().unwrap()).collect();
+        all.iter().for_each(|&i| dram.store(&arena.get(i).0[0], u64::from(i) + 1));
+        let before = arena.bytes();
+        // One element of run 1 stays; the last run was never handed out to its end.
+        all.retain(|&i| i != run + 7);
+        let mut left = Vec::new();
+        for &i in &all {
+            arena.free_and_release(i, |element| left.push(dram.load(&element.0[0]) as u32 - 1));
+        }
+        left.sort_unstable();
+        assert_eq!(left, elements(0, run).chain(elements(2, run)).collect::<Vec<_>>());
+        assert_eq!(before - arena.bytes(), 2 * LEAST);
+        assert_eq!(arena.len(), 1);
+        assert_eq!(dram.load(&arena.get(run + 7).0[0]), u64::from(run) + 8, "in use");
+        let mut free = arena.free_indices();
+        free.sort_unstable();
+        assert_eq!(free, all, "each once");
+        // What has memory is taken first, then what has none; each once again.
+        let with_memory = run as usize + 8;
+        let mut taken: Vec<u32> = (0..all.len()).map(|_| arena.alloc().unwrap()).collect();
+        for (at, &i) in taken.iter().enumerate() {
+            let word = dram.load(&arena.get(i).0[0]);
+            assert_eq!(word, if at < with_memory { u64::from(i) + 1 } else { 0 }, "element {i}");
+        }
+        taken.sort_unstable();
+        assert_eq!(taken, all);
+        assert_eq!((arena.bytes(), arena.used()), (before, 3 * run + 9));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "miri has no pages to give back")]
+    fn who_takes_and_gives_at_the_edge_of_a_run_makes_it_come_and_go_once() {
+        let run = (LEAST / size_of::<Quarter>()) as u32;
+        let arena: Arena<Quarter> = Arena::new(2 * run).unwrap();
+        let taken: Vec<u32> = (0..2 * run).map(|_| arena.alloc().unwrap()).collect();
+        let mut told = 0;
+        let mut free = |index| arena.free_and_release(index, |_| told += 1);
+        taken.into_iter().for_each(&mut free);
+        for _ in 0..100 {
+            let (one, other) = (arena.alloc().unwrap(), arena.alloc().unwrap());
+            free(one);
+            free(other);
+        }
+        assert_eq!(told, 2 * run, "elements of runs that went");
+        assert_eq!(arena.len(), 0);
     }
 
     #[test]

@@ -230,6 +230,24 @@ impl Region {
         }
     }
 
+    /// Gives the memory of so many bytes from `offset` on back to the system, whole pages of anonymous
+    /// memory: they read as zeros from then on. Whether it did; if not, some may.
+    pub(crate) fn release(&self, offset: usize, len: usize) -> bool {
+        let page = sys::page();
+        let whole = offset.is_multiple_of(page) && len.is_multiple_of(page);
+        let within = offset.checked_add(len).is_some_and(|end| end <= self.len());
+        if self.mapping.is_some()
+            || !matches!(self.backing, Backing::Map { .. })
+            || !(whole && within)
+        {
+            return false;
+        }
+        // SAFETY: in bounds, checked above.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: mapped, anonymous and private: only `anonymous` makes such a mapping without a file.
+        unsafe { sys::release(start, len) }
+    }
+
     /// The word just before the base.
     #[inline(always)]
     fn bound(&self) -> &AtomicU64 {

@@ -102,3 +102,96 @@ fn writers_exclude_each_other_and_see_each_others_data() {
         assert_eq!(node.try_read(Relaxed), Some([added; 2]));
     });
 }
+
+/// A node of a tree whose memory becomes zeros and a node again, and the lock of the node above it.
+struct Reused {
+    above: VersionWord,
+    /// Which node the one above leads to; 0: none.
+    child: AtomicU64,
+    node: Node,
+}
+
+impl Reused {
+    /// The node above leads to the node, whose data are 5: at the version of its lock.
+    fn new(version: u64) -> Arc<Self> {
+        let node = Node {
+            lock: VersionWord(AtomicU64::new(version)),
+            data: [AtomicU64::new(5), AtomicU64::new(5)],
+        };
+        let above = VersionWord(AtomicU64::new(0));
+        Arc::new(Self { above, child: AtomicU64::new(1), node })
+    }
+
+    /// Changes the way down under the lock above it, with or without the node's own.
+    fn change(&self, child: u64, node: bool) {
+        let version = self.above.version().expect("nobody else locks");
+        assert!(self.above.try_lock(version));
+        let own = node.then(|| {
+            let version = self.node.lock.version().expect("nobody else locks");
+            assert!(self.node.lock.try_lock(version));
+            version
+        });
+        self.child.store(child, Release);
+        if let Some(version) = own {
+            self.node.lock.unlock(version | 1);
+        }
+        self.above.unlock(version | 1);
+    }
+
+    /// Unlinks the node, gives its memory back, takes it again for other data and links it.
+    fn reuse(&self, floor: impl Fn(u64) -> u64) {
+        self.change(0, true);
+        let floor = floor(self.node.lock.above()); // F1
+        // F2: the system makes zeros of pages in any order, but after all that was stored there.
+        fence(Release);
+        self.node.data[0].store(0, Relaxed);
+        self.node.lock.0.store(0, Relaxed);
+        self.node.data[1].store(0, Relaxed);
+        self.node.lock.begin_at(floor); // F3
+        for word in &self.node.data {
+            word.store(7, Release); // F4
+        }
+        self.change(1, false);
+    }
+
+    /// One attempt to read the node's data on the way from above.
+    fn try_read(&self) -> Option<[u64; 2]> {
+        let version = self.above.version()?;
+        if self.child.load(Acquire) == 0 {
+            return None;
+        }
+        let own = self.node.lock.version()?;
+        if !self.above.is_still(version) {
+            return None;
+        }
+        let read = [self.node.data[0].load(Acquire), self.node.data[1].load(Acquire)];
+        self.node.lock.is_still(own).then_some(read)
+    }
+}
+
+/// A reader beside a node that goes and comes back: whatever validates is of one of both lives.
+fn reuse_is_seen(version: u64, floor: fn(u64) -> u64) {
+    loom::model(move || {
+        let tree = Reused::new(version);
+        let writer = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || tree.reuse(floor))
+        };
+        if let Some(read) = tree.try_read() {
+            assert!(matches!(read, [5, 5] | [7, 7]), "a read of what is gone was validated");
+        }
+        writer.join().expect("the writer ends");
+        assert_eq!(tree.try_read(), Some([7, 7]));
+    });
+}
+
+#[test]
+fn memory_that_goes_and_comes_back_is_never_taken_for_what_it_was() {
+    reuse_is_seen(2, |above| above);
+}
+
+#[test]
+#[should_panic(expected = "a read of what is gone was validated")]
+fn without_the_floor_memory_that_comes_back_would_be_taken_for_what_it_was() {
+    reuse_is_seen(2, |_| 2);
+}

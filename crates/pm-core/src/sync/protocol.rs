@@ -19,6 +19,23 @@
 //! * W1 reads from the last W3 with Acquire: writers see each other's data.
 //!
 //! LIN(lock): W1. LIN(read): any moment between R1 and R4 of a read that validates.
+//!
+//! # Memory that is given back
+//!
+//! The memory of a node that nobody can reach any more may become zeros, words in any order, and be
+//! a node again:
+//!
+//! ```text
+//! F1  after the last W3: the floor is raised to what is above the word
+//! F2  zeros
+//! F3  the word begins at the floor, if it is zero
+//! F4  stores of the new node's data
+//! ```
+//!
+//! * A word is not 0 while its node can be reached, so R4 does not take zeros for the version of R1.
+//! * F3 is above that version, too. R2 that reads from F4 is after F3, as it would be after a W3.
+//! * R2 that reads from F2 is after the last W3 (the system orders what it did before it took the page
+//!   before what is read behind it), so R4 finds what that stored, or a later word.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -55,5 +72,20 @@ impl VersionWord {
     #[inline(always)]
     pub(crate) fn unlock(&self, locked: u64) {
         self.0.store(locked.wrapping_add(1), Release);
+    }
+
+    /// F1: a version, unlocked and not 0, above all that the word ever had; nobody holds it.
+    #[inline(always)]
+    pub(crate) fn above(&self) -> u64 {
+        (self.0.load(Relaxed) | 1).wrapping_add(1)
+    }
+
+    /// F3: begins at `version` if the word is zero. Nobody can reach the node.
+    #[inline(always)]
+    pub(crate) fn begin_at(&self, version: u64) {
+        debug_assert!(version & 1 == 0 && version != 0, "unlocked, and not what zeros are");
+        if self.0.load(Relaxed) == 0 {
+            self.0.store(version, Release);
+        }
     }
 }

@@ -44,6 +44,21 @@ impl VersionLock {
         Self(VersionWord(AtomicU64::new(0)))
     }
 
+    /// A version, unlocked and not 0, above all that this lock ever had; nobody holds it.
+    #[must_use]
+    pub fn above(&self) -> u64 {
+        self.0.above()
+    }
+
+    /// Begins at `version`, if this is version 0: the lock of a node that nobody can reach, in memory
+    /// that may be [released](crate::Arena::free_and_release) and be zero again. So it is never at
+    /// version 0 while the node can be reached, and a reader that has a version of it finds another one
+    /// in the zeros.
+    #[inline(always)]
+    pub fn begin_at(&self, version: u64) {
+        self.0.begin_at(version);
+    }
+
     /// Starts an optimistic read: waits while a writer holds the lock, returns the version.
     #[inline(always)]
     pub fn begin_read(&self, pm: &impl Medium) -> u64 {

@@ -58,6 +58,16 @@ pub(crate) unsafe fn let_go(start: NonNull<u8>, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
 }
 
+/// Gives back the pages of an anonymous mapping, which stays and reads as zeros; whether it did.
+///
+/// # Safety
+/// The range is whole pages of an anonymous private mapping. Whoever accesses it does so atomically,
+/// and takes zeros as if somebody had stored them.
+pub(crate) unsafe fn release(start: NonNull<u8>, len: usize) -> bool {
+    // SAFETY: the caller's promise: this stores zeros.
+    unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok()
+}
+
 /// Forgets what of a file is in memory, is not mapped, and need not be written: it is read from the
 /// medium when it is needed.
 pub(crate) fn forget_cached(file: BorrowedFd<'_>) {

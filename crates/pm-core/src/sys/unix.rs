@@ -48,6 +48,14 @@ pub(crate) unsafe fn collapse(_: NonNull<u8>, _: usize) -> bool {
 /// None is needed.
 pub(crate) unsafe fn let_go(_: NonNull<u8>, _: usize) {}
 
+/// Not here: the advice need not make zeros of what was there.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn release(_: NonNull<u8>, _: usize) -> bool {
+    false
+}
+
 /// Nobody tells.
 pub(crate) fn look_at(_: NonNull<u8>, _: usize) -> Option<Found> {
     None
