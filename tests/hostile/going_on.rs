@@ -85,7 +85,7 @@ impl Running {
     #[must_use]
     pub fn attack(&self, seed: u64) -> End {
         let (mut image, mut state) = (self.image.clone(), seed);
-        let damages = 1 + usize::from(random(&mut state) % 8 == 0);
+        let damages = 1 + usize::from(random(&mut state).is_multiple_of(8));
         let mut told = Vec::new();
         for _ in 0..damages {
             let places = match random(&mut state) % 8 {
@@ -98,7 +98,7 @@ impl Running {
             image[at] = self.absurd(at, &mut state);
             told.push(format!("word {at:#x} was {was:#x}, is {:#x}", image[at]));
         }
-        if random(&mut state) % 2 == 0 {
+        if random(&mut state).is_multiple_of(2) {
             forge_checksums(&mut image);
         }
         std::fs::write(&self.path, bytes_of(&image)).expect("room for the file");
@@ -133,10 +133,11 @@ impl Running {
     }
 }
 
-/// The index at `path` if all its answers agree, and its records.
-fn look<K: Key + Debug, V: Value + PartialEq>(
-    path: &Path,
-) -> Result<(Arc<Pool>, AnyIndex<K, V>, BTreeMap<K, V>), End> {
+/// An open index, its pool and its records.
+type Opened<K, V> = (Arc<Pool>, AnyIndex<K, V>, BTreeMap<K, V>);
+
+/// The index at `path` if all its answers agree.
+fn look<K: Key + Debug, V: Value + PartialEq>(path: &Path) -> Result<Opened<K, V>, End> {
     let pool = Arc::new(Pool::open(path, &options().grow(false)).map_err(|_| End::Refused)?);
     let Ok(index) = AnyIndex::<K, V>::open(&pool, "target") else { return Err(End::Refused) };
     let Ok(checked) = index.check() else { return Err(End::Refused) };
@@ -177,9 +178,9 @@ fn go_on<K: Key + Debug, V: Value + PartialEq>(
         Err(end) => end,
         Ok((.., found)) if found == model => End::Kept,
         Ok((.., found)) => {
-            let lost = model.keys().filter(|key| !found.contains_key(key)).count();
+            let gone = model.keys().filter(|key| !found.contains_key(key)).count();
             let other = found.iter().filter(|(key, value)| model.get(key) != Some(value)).count();
-            End::Broken(format!("{lost} acknowledged records are lost, {other} are others"))
+            End::Broken(format!("{gone} acknowledged records are lost, {other} are others"))
         }
     }
 }

@@ -484,7 +484,7 @@ fn a_lookup_of_a_damaged_key_says_so() {
         let leaf = tree.leaf(path(tree, 300).leaf).unwrap();
         let status = leaf.status(&tree.mwcas).unwrap();
         let found = leaf.find(&tree.mwcas, status, &probe).unwrap().unwrap();
-        let other = 300 ^ 1 << 40;
+        let other = 300 + (1 << 40);
         assert_ne!(Probe::<u64>::new(&other).unwrap().fingerprint(), probe.fingerprint());
         tree.pool.pm().store_word(&found.record.words[0], other);
     };
