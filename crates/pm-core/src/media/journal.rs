@@ -243,10 +243,11 @@ impl Journal {
             if self.is_poisoned() {
                 return Err(Refused);
             }
-            if self.log.used() > self.log.capacity() / 2 {
+            let batch = self.copy(lines);
+            // A batch that begins anew at the start of the space leaves as much before it unused.
+            if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
-            let batch = self.copy(lines);
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
             if let Err(why) = written {
@@ -348,10 +349,11 @@ impl Journal {
                 self.wake.wait(&mut work);
                 continue;
             }
+            // What is wanted from here on may be more than what this one gives back.
+            work.wanted = false;
             parking_lot::MutexGuard::unlocked(&mut work, || {
                 let _ = self.checkpoint(); // a failure poisons the pool
             });
-            work.wanted = false;
         }
     }
 

@@ -122,10 +122,12 @@ pub(super) fn make(
 }
 
 /// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole
-/// without it, or it is an empty one.
+/// without it, or an empty one, or one whose making a crash interrupted.
 fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
     let disk = FileDisk::open_to_read(path).map_err(|e| e.to_string())?;
-    if disk.is_empty() {
+    let mut head = vec![0; 8192.min(disk.len() as usize)];
+    disk.read(0, &mut head).map_err(|e| e.to_string())?;
+    if head.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
     let id = peek(&disk).map_err(|e| e.to_string())?.id;

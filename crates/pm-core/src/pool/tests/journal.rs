@@ -159,6 +159,10 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
     add(&pool, "c", 3).unwrap();
     pool.kill();
     assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "c"), Some(3));
+    // One whose making was interrupted is nobody's.
+    let half = Place::new();
+    fs::write(journal_of(&half), [0; 100_000]).unwrap();
+    Pool::create(half.path(), &options()).unwrap().kill();
     // What is no journal is left alone.
     let strange = Place::new();
     fs::write(journal_of(&strange), [1; 100_000]).unwrap();
