@@ -23,7 +23,7 @@ const SECTOR: usize = 512;
 /// Blocks of the simulated log: space for eight batches, so that it goes round.
 const BLOCKS: usize = 12;
 /// More than a checkpoint takes.
-const AMPLE: Duration = Duration::from_mins(1);
+const AMPLE: Duration = Duration::from_secs(20);
 /// Lines that a test stores to, in three pages.
 const LINES: usize = 24;
 
