@@ -234,6 +234,12 @@ impl Log {
         self.shape.capacity
     }
 
+    /// Bytes of its space that a batch takes.
+    #[must_use]
+    pub fn space_of(&self, batch: &Batch) -> u64 {
+        self.shape.batch_bytes(batch.bytes())
+    }
+
     /// The most bytes of records in a batch, their headers included.
     #[must_use]
     pub fn most(&self) -> u64 {

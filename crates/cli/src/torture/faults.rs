@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pmindex::core::{OpenError, PmError, PoolOptions};
+use pmindex::core::{Durability, OpenError, PmError, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Kind};
 
 use crate::error::CliError;
@@ -147,6 +147,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
+    let options = &options.clone().require(Durability::Volatile); // it is tmpfs
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
     let (count, error) = fill(&store.integers, 0);
@@ -272,6 +273,7 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
+    let options = &options.clone().require(Durability::Volatile); // it is tmpfs
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
     for key in 0..5000 {

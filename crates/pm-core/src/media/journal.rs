@@ -99,6 +99,9 @@ pub(crate) struct Journal {
     wake: Condvar,
     /// How many more writes succeed, when a test lets one fail.
     pretended: Mutex<Option<u64>>,
+    /// Fences that have joined a round.
+    #[cfg(test)]
+    pub(crate) joined: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +155,8 @@ impl Journal {
             work: Mutex::default(),
             wake: Condvar::new(),
             pretended: Mutex::default(),
+            #[cfg(test)]
+            joined: AtomicU64::new(0),
         }
     }
 
@@ -227,7 +232,12 @@ impl Journal {
         let offset = |line: &usize| self.cutter.mapping().offset_of(*line);
         let (head, rest) = lines.split_at(lines.partition_point(|line| offset(line) < FIRST));
         if !rest.is_empty() {
-            let join = |all: &mut Vec<usize>| Some(all.extend_from_slice(rest));
+            let join = |all: &mut Vec<usize>| {
+                #[cfg(test)]
+                self.joined.fetch_add(1, AcqRel);
+                all.extend_from_slice(rest);
+                Some(())
+            };
             let written = self.fences.commit(join, |all| self.write(all));
             written.map_err(|Refused| DurabilityLost)?;
         }
@@ -243,10 +253,11 @@ impl Journal {
             if self.is_poisoned() {
                 return Err(Refused);
             }
-            if self.log.used() > self.log.capacity() / 2 {
+            let batch = self.copy(lines);
+            // A batch that begins anew at the start of the space leaves as much before it unused.
+            if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
-            let batch = self.copy(lines);
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
             if let Err(why) = written {
@@ -272,7 +283,9 @@ impl Journal {
             (next, len) = (Some(line + 1), len + 1);
             let header = (line + 1 - len) << 16 | len;
             record[run..run + 8].copy_from_slice(&header.to_le_bytes());
-            words.iter().for_each(|word| record.extend_from_slice(&word.to_le_bytes()));
+            for word in words {
+                record.extend_from_slice(&word.to_le_bytes());
+            }
         }
         let mut batch = Batch::default();
         batch.push(&[&record]);
@@ -348,10 +361,11 @@ impl Journal {
                 self.wake.wait(&mut work);
                 continue;
             }
+            // What is wanted from here on may be more than what this one gives back.
+            work.wanted = false;
             parking_lot::MutexGuard::unlocked(&mut work, || {
                 let _ = self.checkpoint(); // a failure poisons the pool
             });
-            work.wanted = false;
         }
     }
 

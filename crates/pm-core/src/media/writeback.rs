@@ -89,7 +89,9 @@ impl Slow {
         match self {
             Self::Msync(writeback) => Some(&writeback.undo),
             Self::Journal(journal) => Some(journal.undo()),
-            _ => None,
+            Self::Private { .. } => None,
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(_) => None,
         }
     }
 
@@ -98,7 +100,9 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.may_write(),
             Self::Journal(journal) => journal.may_write(),
-            _ => true,
+            Self::Private { .. } => true,
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(_) => true,
         }
     }
 
@@ -107,7 +111,9 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.sync_apart(sync),
             Self::Journal(journal) => journal.sync_apart(sync),
-            _ => sync(),
+            Self::Private { .. } => sync(),
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(_) => sync(),
         }
     }
 

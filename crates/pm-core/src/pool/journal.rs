@@ -51,13 +51,12 @@ const HELD: usize = 1 << 16;
 
 /// The name of the journal of the pool at `path`, whatever links lead there.
 pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
-    let real = match fs::canonicalize(path) {
-        Ok(real) => real,
+    let real = if let Ok(real) = fs::canonicalize(path) {
+        real
+    } else {
         // A new pool has no file yet.
-        Err(_) => {
-            let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-            fs::canonicalize(folder_of(path))?.join(name)
-        }
+        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        fs::canonicalize(folder_of(path))?.join(name)
     };
     let mut name = real.into_os_string();
     name.push(".journal");
@@ -122,10 +121,12 @@ pub(super) fn make(
 }
 
 /// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole
-/// without it, or it is an empty one.
+/// without it, or an empty one, or one whose making a crash interrupted.
 fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
     let disk = FileDisk::open_to_read(path).map_err(|e| e.to_string())?;
-    if disk.is_empty() {
+    let mut head = vec![0; 8192.min(disk.len() as usize)];
+    disk.read(0, &mut head).map_err(|e| e.to_string())?;
+    if head.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
     let id = peek(&disk).map_err(|e| e.to_string())?.id;
@@ -280,6 +281,25 @@ fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
     }
 }
 
+impl<M: Medium> Pool<M> {
+    /// How the journal is, of a pool in mode [`Journal`](crate::Durability::Journal).
+    pub fn journal(&self) -> Option<JournalState> {
+        Some(self.backing.as_ref()?.journal()?.state())
+    }
+
+    /// Everything that was acknowledged before this is in the pool's file, and the journal is empty but
+    /// for what others write meanwhile: what happens by itself when half of the journal is used.
+    ///
+    /// # Errors
+    /// [`PmError::DurabilityLost`].
+    pub fn checkpoint(&self) -> Result<(), PmError> {
+        match self.backing.as_ref().and_then(|backing| backing.journal()) {
+            Some(journal) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Disks that a test puts in the place of those of the pools that its thread opens.
 #[cfg(test)]
 pub(super) mod simulated {
@@ -300,24 +320,5 @@ pub(super) mod simulated {
 
     pub(super) fn pool(disk: Box<dyn PoolDisk>) -> Box<dyn PoolDisk> {
         DISKS.with_borrow(|disks| disks.as_ref().map_or(disk, |disks| disks.1()))
-    }
-}
-
-impl<M: Medium> Pool<M> {
-    /// How the journal is, of a pool in mode [`Journal`](crate::Durability::Journal).
-    pub fn journal(&self) -> Option<JournalState> {
-        Some(self.backing.as_ref()?.journal()?.state())
-    }
-
-    /// Everything that was acknowledged before this is in the pool's file, and the journal is empty but
-    /// for what others write meanwhile: what happens by itself when half of the journal is used.
-    ///
-    /// # Errors
-    /// [`PmError::DurabilityLost`].
-    pub fn checkpoint(&self) -> Result<(), PmError> {
-        match self.backing.as_ref().and_then(|backing| backing.journal()) {
-            Some(journal) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
-            None => Ok(()),
-        }
     }
 }

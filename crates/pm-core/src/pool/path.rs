@@ -227,10 +227,12 @@ impl<M: Medium> Pool<M> {
             Some(e) if is_full(e) => PmError::NoSpace { wanted: len - old },
             _ => PmError::Os { what: "synchronising the file", source_text: e.to_string() },
         })?;
-        backing
-            .file
-            .map(&self.region, len as usize, backing.kind, backing.huge)
-            .map_err(|e| os("mapping more of the file", e))
+        let mapped = backing.file.map(&self.region, len as usize, backing.kind, backing.huge);
+        mapped.map_err(|e| match e {
+            // Somebody else's fence has failed meanwhile, and the mapping is cut off.
+            Errno::IO => DurabilityLost.into(),
+            e => os("mapping more of the file", e),
+        })
     }
 }
 

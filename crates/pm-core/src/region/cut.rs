@@ -84,16 +84,9 @@ impl Mapping {
     pub(crate) fn line_at(&self, address: usize) -> Option<(u64, [u64; 8])> {
         let offset = address.checked_sub(self.base.addr().get())?;
         let words: [Option<&PmU64>; 8] = from_fn(|i| self.word_at(address + 8 * i));
-        let read = || words.map(|word| word.map_or(0, |word| word.atomic().load(Acquire)));
         words[0]?;
-        let mut line = read();
-        loop {
-            let again = read();
-            if again == line {
-                return Some((offset as u64, line));
-            }
-            line = again;
-        }
+        let read = || words.map(|word| word.map_or(0, |word| word.atomic().load(Acquire)));
+        Some((offset as u64, settled(read)))
     }
 
     /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.
@@ -139,5 +132,27 @@ impl Mapping {
         }?;
         state.cut = true;
         Ok(())
+    }
+}
+
+/// Reads until two readings are the same.
+fn settled<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
+    let mut last = read();
+    loop {
+        let again = read();
+        if again == last {
+            return again;
+        }
+        last = again;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_read_counts_when_two_readings_agree() {
+        let mut readings = [1, 2, 1, 3, 3, 4].into_iter();
+        assert_eq!(super::settled(|| readings.next()), Some(3));
+        assert_eq!(readings.next(), Some(4));
     }
 }

@@ -105,13 +105,12 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
     Pool::open(place.path(), &options()).unwrap().kill();
     let twin = fs::read(journal_of(&place)).unwrap();
 
-    type Check = fn(&OpenError) -> bool;
     let because = |why: &'static str| move |error: &OpenError| error.to_string().contains(why);
     let mut cut = journal.clone();
     cut.truncate(journal.len() / 2);
     let mut damaged = journal.clone();
     damaged[..8192].fill(7);
-    let missing: Check = |error| matches!(error, OpenError::JournalMissing { .. });
+    let missing = |error: &OpenError| matches!(error, OpenError::JournalMissing { .. });
     let cases: [(&[u8], Option<&[u8]>, &dyn Fn(&OpenError) -> bool); 7] = [
         (&file, None, &missing),
         (&file, Some(&foreign), &because("another pool")),
@@ -159,6 +158,10 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
     add(&pool, "c", 3).unwrap();
     pool.kill();
     assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "c"), Some(3));
+    // One whose making was interrupted is nobody's.
+    let half = Place::new();
+    fs::write(journal_of(&half), [0; 100_000]).unwrap();
+    Pool::create(half.path(), &options()).unwrap().kill();
     // What is no journal is left alone.
     let strange = Place::new();
     fs::write(journal_of(&strange), [1; 100_000]).unwrap();
@@ -188,6 +191,29 @@ fn every_failing_write_leaves_a_pool_that_opens_with_what_was_acknowledged() {
             return;
         }
     }
+}
+
+#[test]
+fn nothing_that_is_stored_after_a_failed_write_reaches_the_file() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    let entry = add(&pool, "a", 1).unwrap();
+    pool.pm().fail_write_back_after(0);
+    let word = &pool.get(crate::ptr::PPtr::<super::Block>::new(entry.block())).unwrap()[0];
+    pool.pm().store(word, 2);
+    assert!(pool.pm().persist(word).is_err());
+    assert_eq!(pool.pm().load(word), 1, "taken back");
+    let file = fs::read(place.path()).unwrap();
+    {
+        // What an index finishes in memory stays there.
+        let _recovery = pool.recovery();
+        pool.pm().store(word, 3);
+        assert!(pool.pm().persist(word).is_ok());
+    }
+    assert!(fs::read(place.path()).unwrap() == file, "the file was written");
+    assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))));
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!(value_of(&pool, "a"), Some(1));
 }
 
 #[test]

@@ -23,7 +23,7 @@ const SECTOR: usize = 512;
 /// Blocks of the simulated log: space for eight batches, so that it goes round.
 const BLOCKS: usize = 12;
 /// More than a checkpoint takes.
-const AMPLE: Duration = Duration::from_mins(1);
+const AMPLE: Duration = Duration::from_secs(20);
 /// Lines that a test stores to, in three pages.
 const LINES: usize = 24;
 
@@ -57,8 +57,43 @@ impl PoolDisk for SimPool {
     }
 }
 
+/// A log that is written while nobody holds the gate.
+#[derive(Debug)]
+struct Gated {
+    disk: SimDisk,
+    gate: Arc<Mutex<()>>,
+}
+
+impl Disk for Gated {
+    fn block(&self) -> usize {
+        self.disk.block()
+    }
+
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read(at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn write_durably(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        drop(self.gate.lock());
+        self.disk.write_durably(at, bytes)
+    }
+}
+
 /// A pool on simulated disks.
 struct World {
+    gate: Arc<Mutex<()>>,
     place: Place,
     disk: SimDisk,
     durable: Arc<Mutex<Vec<u8>>>,
@@ -72,7 +107,7 @@ impl World {
     fn new() -> Option<Self> {
         let place = Place::tmpfs()?;
         let disk = SimDisk::new(4096, BLOCKS * 4096);
-        Some(Self { place, disk, durable: Arc::default() })
+        Some(Self { place, disk, durable: Arc::default(), gate: Arc::default() })
     }
 
     /// Creates the pool, with the lines in it, durably.
@@ -91,12 +126,13 @@ impl World {
     /// Opens it with a journal, and makes the lines; none if the power fails.
     fn open(&self, wait: Duration) -> Option<Pool> {
         let (path, disk, durable) = (self.place.path(), self.disk.clone(), self.durable.clone());
-        let log = disk.clone();
+        let (log, gate) = (disk.clone(), self.gate.clone());
         let pool = move || -> Box<dyn PoolDisk> {
             let (path, disk, durable) = (path.clone(), disk.clone(), durable.clone());
             Box::new(SimPool { path, disk, durable })
         };
-        let log = move || -> Box<dyn Disk> { Box::new(log.clone()) };
+        let log =
+            move || -> Box<dyn Disk> { Box::new(Gated { disk: log.clone(), gate: gate.clone() }) };
         let disks: Disks = (Box::new(log), Box::new(pool));
         DISKS.set(Some(disks));
         let pool = Pool::open(self.place.path(), &options().journal_wait(wait));
@@ -317,11 +353,11 @@ fn threads_that_share_lines_keep_what_each_was_told_is_durable() {
                 let pool = &pool;
                 scope.spawn(move || {
                     // Its own word of a line that all have.
-                    let word = &lines.words[thread];
+                    let own = &lines.words[thread];
                     (1..)
                         .take_while(|&i| {
-                            pool.pm().store(word, i);
-                            pool.pm().persist(word).is_ok()
+                            pool.pm().store(own, i);
+                            pool.pm().persist(own).is_ok()
                         })
                         .last()
                         .unwrap_or(0)
@@ -342,6 +378,45 @@ fn threads_that_share_lines_keep_what_each_was_told_is_durable() {
             }
         }
     }
+}
+
+#[test]
+fn fences_that_wait_together_share_a_batch_in_which_each_line_is_copied_once() {
+    let Some(world) = World::new() else { return };
+    let pool = world.create(AMPLE);
+    pool.checkpoint().unwrap();
+    let journal = pool.backing.as_ref().unwrap().journal().unwrap().clone();
+    let entry = pool.open_index("lines").unwrap().unwrap();
+    let lines = pool.get(entry.root::<Lines>()).unwrap();
+    let before = journal.joined.load(Acquire);
+    let joined = |fences| {
+        while journal.joined.load(Acquire) < before + fences {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let gate = world.gate.lock();
+        let fence = |number: usize| {
+            let (pool, own) = (&pool, &lines.words[number]);
+            scope.spawn(move || {
+                pool.pm().store(own, 7);
+                pool.pm().persist(own).unwrap();
+            });
+        };
+        // Its round is under way, and the next one gathers the others.
+        fence(0);
+        joined(1);
+        (1..6).for_each(fence);
+        joined(6);
+        drop(gate);
+    });
+    assert!(pool.journal().unwrap().used <= 2 * 4096, "{:?}", pool.journal());
+    drop(entry);
+    drop(pool);
+    let Some(place) = Place::tmpfs() else { return };
+    world.crash(Survivors::None, &place);
+    let pool = Pool::open(place.path(), &options().journal(false)).unwrap();
+    assert_eq!(line_of(&pool, 0), [7, 7, 7, 7, 7, 7, 0, 0]);
 }
 
 #[test]
