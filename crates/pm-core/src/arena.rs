@@ -282,7 +282,9 @@ mod tests {
         let arena: Arena<Quarter> = Arena::new(4 * run).unwrap();
         assert_eq!(arena.run, run);
         let mut all: Vec<u32> = (0..3 * run + 9).map(|_| arena.alloc().unwrap()).collect();
-        all.iter().for_each(|&i| dram.store(&arena.get(i).0[0], u64::from(i) + 1));
+        for &i in &all {
+            dram.store(&arena.get(i).0[0], u64::from(i) + 1);
+        }
         let before = arena.bytes();
         // One element of run 1 stays; the last run was never handed out to its end.
         all.retain(|&i| i != run + 7);

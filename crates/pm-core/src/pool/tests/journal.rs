@@ -89,6 +89,9 @@ fn a_backup_of_a_pool_that_is_open_needs_no_journal() {
     assert!(matches!(error, OpenError::JournalMissing { .. }), "{error}");
 }
 
+/// A pool's file, its journal, and whether the error is the one that they deserve.
+type Case<'a> = (&'a [u8], Option<&'a [u8]>, &'a dyn Fn(&OpenError) -> bool);
+
 #[test]
 fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_nothing() {
     let place = crashed();
@@ -111,7 +114,7 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
     let mut damaged = journal.clone();
     damaged[..8192].fill(7);
     let missing = |error: &OpenError| matches!(error, OpenError::JournalMissing { .. });
-    let cases: [(&[u8], Option<&[u8]>, &dyn Fn(&OpenError) -> bool); 7] = [
+    let cases: [Case<'_>; 7] = [
         (&file, None, &missing),
         (&file, Some(&foreign), &because("another pool")),
         (&file, Some(&newer), &because("newer than")),
@@ -160,11 +163,11 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
     assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "c"), Some(3));
     // One whose making was interrupted is nobody's.
     let half = Place::new();
-    fs::write(journal_of(&half), [0; 100_000]).unwrap();
+    fs::write(journal_of(&half), vec![0; 100_000]).unwrap();
     Pool::create(half.path(), &options()).unwrap().kill();
     // What is no journal is left alone.
     let strange = Place::new();
-    fs::write(journal_of(&strange), [1; 100_000]).unwrap();
+    fs::write(journal_of(&strange), vec![1; 100_000]).unwrap();
     let error = Pool::create(strange.path(), &options()).unwrap_err();
     assert!(matches!(error, OpenError::JournalInTheWay { .. }), "{error}");
 }

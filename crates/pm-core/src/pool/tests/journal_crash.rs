@@ -223,7 +223,9 @@ impl Oracle {
             self.issued[line] += 1;
             let words = &words_of(lines)[place_of(line)..place_of(line) + 8];
             let mut flushed = Flushed::nothing();
-            words.iter().for_each(|word| pool.pm().store(word, self.issued[line]));
+            for word in words {
+                pool.pm().store(word, self.issued[line]);
+            }
             flushed = flushed.and(pool.pm().flush_words(words));
             pool.pm().fence(flushed)?;
             self.acknowledged[line] = self.issued[line];
@@ -271,7 +273,7 @@ fn reopen(place: &Place, oracle: &Oracle, how: u64) {
     }
     let mut oracle = oracle.clone();
     oracle.acknowledged = core::array::from_fn(|i| line_of(&pool, i)[7]);
-    if how % 3 == 0 {
+    if how.is_multiple_of(3) {
         // The process dies alone: what is in the caches is there.
         pool.kill();
     } else {
@@ -354,13 +356,14 @@ fn threads_that_share_lines_keep_what_each_was_told_is_durable() {
                 scope.spawn(move || {
                     // Its own word of a line that all have.
                     let own = &lines.words[thread];
-                    (1..)
-                        .take_while(|&i| {
-                            pool.pm().store(own, i);
-                            pool.pm().persist(own).is_ok()
-                        })
-                        .last()
-                        .unwrap_or(0)
+                    let mut told = 0;
+                    loop {
+                        pool.pm().store(own, told + 1);
+                        if pool.pm().persist(own).is_err() {
+                            break told;
+                        }
+                        told += 1;
+                    }
                 })
             });
             threads.map(|thread| thread.join().unwrap())
@@ -450,7 +453,9 @@ fn a_copy_of_a_line_is_a_moment_of_it() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for i in (1..).take_while(|_| !over.load(Acquire)) {
-                words.iter().for_each(|word| word.atomic().store(i, Release));
+                for word in words {
+                    word.atomic().store(i, Release);
+                }
             }
         });
         for _ in 0..100_000 {
