@@ -140,7 +140,7 @@ impl Policy<u8> for Algorithm {
 
 /// S3-FIFO's three queues. The last of a vector is the newest.
 struct Queues {
-    queues: [Vec<u8>; 3],
+    ids: [Vec<u8>; 3],
     uses: HashMap<u8, u8>,
     sizes: (usize, usize, usize),
     pins: Pins,
@@ -150,36 +150,36 @@ impl Queues {
     fn new(capacity: usize) -> Self {
         let small = (capacity / 10).max(1);
         let sizes = (capacity, small, (capacity - small).max(1));
-        Self { queues: Default::default(), uses: HashMap::new(), sizes, pins: Pins::default() }
+        Self { ids: Default::default(), uses: HashMap::new(), sizes, pins: Pins::default() }
     }
 
     fn oldest(&self, queue: usize) -> Option<u8> {
-        self.queues[queue].iter().copied().find(|&id| !self.pins.is_pinned(id))
+        self.ids[queue].iter().copied().find(|&id| !self.pins.is_pinned(id))
     }
 
     fn evict(&mut self) -> Option<u8> {
         loop {
             let main = self.oldest(1);
             let small = self.oldest(0);
-            let small = small.filter(|_| main.is_none() || self.queues[0].len() >= self.sizes.1);
+            let small = small.filter(|_| main.is_none() || self.ids[0].len() >= self.sizes.1);
             let id = small.or(main)?;
             let uses = self.uses.entry(id).or_default();
             if small.is_some() {
-                forget(&mut self.queues[0], id);
+                forget(&mut self.ids[0], id);
                 if *uses > 1 {
                     *uses = 0;
-                    self.queues[1].push(id);
+                    self.ids[1].push(id);
                 } else {
-                    self.queues[2].push(id);
+                    self.ids[2].push(id);
                     return Some(id);
                 }
             } else {
-                forget(&mut self.queues[1], id);
+                forget(&mut self.ids[1], id);
                 if *uses == 0 {
                     return Some(id);
                 }
                 *uses -= 1;
-                self.queues[1].push(id);
+                self.ids[1].push(id);
             }
         }
     }
@@ -200,20 +200,20 @@ impl Policy<u8> for Queues {
             }
         }
         self.uses.insert(id, 0);
-        let to = usize::from(forget(&mut self.queues[2], id));
-        self.queues[to].push(id);
-        if self.queues[2].len() > self.sizes.2 {
-            self.queues[2].remove(0);
+        let to = usize::from(forget(&mut self.ids[2], id));
+        self.ids[to].push(id);
+        if self.ids[2].len() > self.sizes.2 {
+            self.ids[2].remove(0);
         }
         Access::Admitted { evicted }
     }
     fn contains(&self, id: u8) -> bool {
-        self.queues[..2].iter().any(|queue| queue.contains(&id))
+        self.ids[..2].iter().any(|queue| queue.contains(&id))
     }
     fn remove(&mut self, id: u8) -> bool {
         self.pins.0.remove(&id);
-        forget(&mut self.queues[2], id);
-        forget(&mut self.queues[0], id) | forget(&mut self.queues[1], id)
+        forget(&mut self.ids[2], id);
+        forget(&mut self.ids[0], id) | forget(&mut self.ids[1], id)
     }
     fn pin(&mut self, id: u8) -> bool {
         let kept = self.contains(id);
@@ -225,7 +225,7 @@ impl Policy<u8> for Queues {
     fn unpin(&mut self, id: u8) -> bool {
         let (was, free) = self.pins.unpin(id);
         if free {
-            for queue in &mut self.queues[..2] {
+            for queue in &mut self.ids[..2] {
                 if forget(queue, id) {
                     queue.push(id);
                 }
@@ -234,7 +234,7 @@ impl Policy<u8> for Queues {
         was
     }
     fn len(&self) -> usize {
-        self.queues[0].len() + self.queues[1].len()
+        self.ids[0].len() + self.ids[1].len()
     }
     fn capacity(&self) -> usize {
         self.sizes.0
