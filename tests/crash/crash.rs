@@ -7,6 +7,7 @@
 #[path = "../../crates/pm-testkit/tests/crash_alloc/blocks.rs"]
 mod allocator;
 mod batched;
+mod block_cache;
 mod fastfair;
 mod hart;
 mod list;

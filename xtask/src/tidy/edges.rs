@@ -13,7 +13,14 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-index"],
     &["pmindex-record"],
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
-    &["pmindex-trees", "pmindex-hart", "pmindex-sptree", "pmindex-pibench", "pmindex-testkit"],
+    &[
+        "pmindex-trees",
+        "pmindex-hart",
+        "pmindex-sptree",
+        "pmindex-cache",
+        "pmindex-pibench",
+        "pmindex-testkit",
+    ],
     &["pmindex"],
     &[
         "pmindex-cli",

@@ -1,0 +1,112 @@
+//! Verifying a cache.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use pmindex_core::{Medium, PmError};
+
+use super::BlockCache;
+use super::entry::{LINE_WORDS, Stored, payload_sum};
+use super::index::Location;
+use super::key::Prefix;
+use super::summary::Record;
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Entries that the index has and that are whole.
+    pub entries: u64,
+    /// Entries that the index has and that ended before it was opened: the first who asks finds so.
+    pub ended: u64,
+    /// Entries that the index has and that are damaged, or that a crash took a part of: as well.
+    pub damaged: u64,
+    /// Segments.
+    pub segments: u64,
+}
+
+impl<M: Medium> BlockCache<M> {
+    /// Verifies all of it: that what the index has lies in segments, in the order of their summaries,
+    /// and which of it is whole. Inserts wait meanwhile.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if the index or the lists of segments contradict themselves or the summaries:
+    /// not for what a crash or a damaged medium may leave.
+    ///
+    /// # Cost
+    /// Reads all of it. No flush, no fence.
+    pub fn check(&self) -> Result<Checked, PmError> {
+        let pm = self.pool.pm();
+        let log = pm.lock(&self.log);
+        let mut checked = Checked::default();
+        let mut lists = vec![0; self.places.len()];
+        let all = log.sealed.iter().chain(&log.free).chain(&log.unused);
+        all.copied()
+            .chain(log.open.as_ref().map(|open| open.place))
+            .for_each(|place| lists[usize::from(place)] += 1);
+        for (place, &lists) in (0..).zip(&lists) {
+            let offset = self.place(place).offset.load(Acquire);
+            checked.segments += u64::from(offset != 0);
+            // One that is in no list is damaged.
+            if lists > 1 || (lists == 0 && offset != 0) {
+                return Err(PmError::Corrupt { what: "a segment in two lists of a cache", offset });
+            }
+        }
+        let mut listed = Vec::new();
+        self.index.for_each(pm, |shard| listed.extend(shard.iter().map(|slot| slot.location())));
+        listed.sort_unstable_by_key(|at| (at.place(), at.line()));
+        for of_place in listed.chunk_by(|one, two| one.place() == two.place()) {
+            let place = of_place[0].place();
+            let Some(records) = self.records_of(&log, place)? else {
+                checked.damaged += of_place.len() as u64;
+                continue;
+            };
+            let mut records = records.into_iter();
+            for &at in of_place {
+                let record = records.by_ref().find(|record| record.line == at.line());
+                let filter = &log.filters[usize::from(place)];
+                let is_there = |record: &Record| {
+                    let Record { key, .. } = *record;
+                    filter.may_have(&Prefix::File(key.instance, key.file))
+                        && filter.may_have(&Prefix::Instance(key.instance))
+                        && record.end() <= self.lines
+                };
+                if !record.is_some_and(|record| is_there(&record)) {
+                    let offset = self.place(place).offset.load(Acquire);
+                    return Err(PmError::Corrupt { what: "an entry of no segment", offset });
+                }
+                self.check_entry(at, &mut checked);
+            }
+        }
+        Ok(checked)
+    }
+
+    fn check_entry(&self, at: Location, checked: &mut Checked) {
+        let (pm, cells) = (self.pool.pm(), self.cells(at, usize::MAX));
+        let seed = self.seed(self.generation_of(at.place()));
+        let Some((head, payload)) = cells.split_at_checked(LINE_WORDS) else { return };
+        let stored = Stored::read(pm, head);
+        let sum = payload_sum(&pm.read_vec(payload, stored.header().len as usize));
+        if stored.holds(seed, at.line(), sum) {
+            checked.entries += 1;
+        } else if stored.is_live() {
+            checked.damaged += 1;
+        } else {
+            checked.ended += 1;
+        }
+    }
+
+    /// The offsets of all blocks of this cache, for the allocator's audit. While nobody inserts.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
+        let mut blocks = vec![self.root.offset(), self.table];
+        for place in 0..self.places.len() as u16 {
+            let block = self.pool.pm().load(&self.cell(place)?.block);
+            if block != 0 {
+                blocks.push(block);
+            }
+        }
+        Ok(blocks)
+    }
+}

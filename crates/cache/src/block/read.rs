@@ -1,0 +1,201 @@
+//! Hits.
+//!
+//! A reader finds an entry under the lock of its shard, and copies it without a lock: a segment is used
+//! anew only after its entries have left the index and its generation has changed, so a generation that
+//! is the same after the copy says that the copy is whole. The checksum is computed from the copy, at
+//! the first hit after an entry was written or the cache opened.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use pmindex_core::Medium;
+
+use super::entry::{LINE_WORDS, Stored, payload_sum};
+use super::index::{Location, Slot};
+use super::key::Key;
+use super::metrics::count;
+use super::summary::Record;
+use super::{Block, BlockCache};
+
+/// An entry that the index has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) slot: Slot,
+    pub(super) stored: Stored,
+    generation: u64,
+}
+
+impl Found {
+    pub(super) fn at(&self) -> Location {
+        self.slot.location()
+    }
+
+    pub(super) fn record(&self) -> Record {
+        let header = self.stored.header();
+        Record { key: header.key, line: self.at().line(), len: header.len }
+    }
+}
+
+impl<M: Medium> BlockCache<M> {
+    /// The block of this name, if it is here.
+    ///
+    /// # Cost
+    /// A line of the index, and those of the entry; no fence, but for an entry that turns out to be
+    /// damaged, which is ended. The first hit of an entry computes its checksum.
+    pub fn get(&self, key: &Key) -> Option<Block> {
+        let mut bytes = Vec::new();
+        let kind = self.get_into(key, &mut bytes)?;
+        Some(Block { kind, bytes })
+    }
+
+    /// Copies the block of this name into `bytes`, in place of what is there, and returns its kind.
+    ///
+    /// # Cost
+    /// That of [`get`](Self::get), and no allocation if there is capacity.
+    pub fn get_into(&self, key: &Key, bytes: &mut Vec<u8>) -> Option<u8> {
+        let kind = self.read(key, bytes);
+        count(if kind.is_some() { &self.counters.hits } else { &self.counters.misses });
+        kind
+    }
+
+    /// As [`get_into`](Self::get_into), not counted.
+    pub(super) fn read(&self, key: &Key, bytes: &mut Vec<u8>) -> Option<u8> {
+        let hash = key.hash();
+        loop {
+            let found = self.find(key, hash)?;
+            if let Some(kind) = self.copy_out(&found, hash, bytes) {
+                return kind;
+            }
+            self.pool.pm().spin(); // the segment was used anew meanwhile
+        }
+    }
+
+    /// `Some(None)`: it turned out to be none. `None`: the segment was used anew.
+    fn copy_out(&self, found: &Found, hash: u64, bytes: &mut Vec<u8>) -> Option<Option<u8>> {
+        let (pm, at, header) = (self.pool.pm(), found.at(), found.stored.header());
+        let cells = self.cells(at, usize::MAX).get(LINE_WORDS..).unwrap_or_default();
+        let len = (header.len as usize).min(size_of_val(cells));
+        bytes.clear();
+        bytes.resize(len, 0);
+        pm.read_bytes(cells, bytes);
+        if self.generation_of(at.place()) != found.generation {
+            return None;
+        }
+        if !found.slot.is_verified() {
+            let seed = self.seed(found.generation);
+            let whole = len == header.len as usize
+                && found.stored.holds(seed, at.line(), payload_sum(bytes));
+            if !whole {
+                self.give_up(found);
+                return Some(None);
+            }
+            count(&self.counters.verified);
+            let mut shard = self.index.shard(pm, hash);
+            if let Some(slot) = shard.find(hash, |other| other == at)
+                && self.generation_of(at.place()) == found.generation
+            {
+                shard.set_verified(slot);
+            }
+        }
+        Some(Some(header.kind))
+    }
+
+    /// The entry of this name that the index has, which counts as a use.
+    pub(super) fn find(&self, key: &Key, hash: u64) -> Option<Found> {
+        let pm = self.pool.pm();
+        let mut shard = self.index.shard(pm, hash);
+        let read = |at: Location| {
+            let cells = self.cells(at, LINE_WORDS);
+            (cells.len() == LINE_WORDS).then(|| Stored::read(pm, cells))
+        };
+        let at = shard.find(hash, |at| read(at).is_some_and(|stored| stored.key() == *key))?;
+        let slot = shard.slot(at);
+        if !slot.is_referenced() {
+            shard.set_referenced(at);
+        }
+        let stored = read(slot.location())?;
+        let generation = self.place(slot.location().place()).generation.load(Acquire);
+        Some(Found { slot, stored, generation })
+    }
+
+    pub(super) fn is_listed(&self, record: &Record, at: Location) -> bool {
+        let hash = record.key.hash();
+        self.index.shard(self.pool.pm(), hash).find(hash, |other| other == at).is_some()
+    }
+
+    /// Ends an entry that is not whole. It must not come back: what made it look so may pass.
+    #[cold]
+    fn give_up(&self, found: &Found) {
+        let mut log = self.pool.pm().lock(&self.log);
+        let (at, record) = (found.at(), found.record());
+        if self.generation_of(at.place()) != found.generation || !self.is_listed(&record, at) {
+            return;
+        }
+        if found.stored.is_live() {
+            count(&self.counters.corrupt);
+        }
+        if self.pool.check_writable().is_err() {
+            self.unlist(&mut log, &record, at);
+        } else if let Err(error) = self.kill(&mut log, [(at.place(), record)]) {
+            self.pool.note_damage(&error);
+        }
+    }
+
+    /// Keeps the block of this name where it is until the result is dropped, if it is here: its segment
+    /// is not used anew.
+    ///
+    /// An invalidation ends a pinned block for everybody else.
+    pub fn pin(&self, key: &Key) -> Option<Pinned<'_, M>> {
+        let mut bytes = Vec::new();
+        self.read(key, &mut bytes)?; // verifies it
+        let hash = key.hash();
+        // Under this lock no segment is used anew.
+        let _log = self.pool.pm().lock(&self.log);
+        let found = self.find(key, hash)?;
+        if !found.slot.is_verified() {
+            return None; // another block, inserted meanwhile
+        }
+        self.place(found.at().place()).pins.fetch_add(1, Relaxed);
+        Some(Pinned { cache: self, found })
+    }
+}
+
+/// A block that stays where it is.
+#[derive(Debug)]
+#[must_use = "the block is pinned while this lives"]
+pub struct Pinned<'c, M: Medium> {
+    cache: &'c BlockCache<M>,
+    found: Found,
+}
+
+impl<M: Medium> Pinned<'_, M> {
+    /// What kind of block it is.
+    #[must_use]
+    pub fn kind(&self) -> u8 {
+        self.found.stored.header().kind
+    }
+
+    /// Bytes of the block.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.found.stored.header().len as usize
+    }
+
+    /// Returns whether the block has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let cells = self.cache.cells(self.found.at(), usize::MAX);
+        self.cache.pool.pm().read_vec(cells.get(LINE_WORDS..).unwrap_or_default(), self.len())
+    }
+}
+
+impl<M: Medium> Drop for Pinned<'_, M> {
+    fn drop(&mut self) {
+        self.cache.place(self.found.at().place()).pins.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,288 @@
+//! Creating, opening, destroying.
+//!
+//! Opening reads the table, then of each place, in the order of the generations, the summary; where
+//! there is none, the entries. Of entries of one name the last one counts: those before it were killed.
+//! Nothing is written, so it may be interrupted and done again. What a crash left without a summary is
+//! not appended to, since behind its last whole entry there may be others of the same generation; it is
+//! sealed before the next segment is begun.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+
+use parking_lot::Mutex;
+use pmindex_core::{LINE, Medium, OpenIndex, Owner, PPtr, PmError, PmU64, Pool};
+
+use super::entry::{LINE_BYTES, LINE_WORDS, Stored};
+use super::index::{Index, Location, Slot};
+use super::key::Filter;
+use super::layout::{FORMAT, KIND, Root, Table, checksum};
+use super::log::{Log, Segment};
+use super::metrics::count;
+use super::places::{Place, block_checksum, generation_checksum};
+use super::summary::{self, Record};
+use super::{BlockCache, CacheOptions, SEGMENT_BYTES};
+
+/// Generations of one opening of a pool.
+const COUNTER_BITS: u32 = 32;
+/// As many are passed over for each place whose generation is damaged: it may have had the last one.
+const PASSED: u64 = 1 << 20;
+
+fn root_checksum(identity: u64, segment_bytes: u64, places: u64) -> u64 {
+    checksum(b"root", &[identity, segment_bytes, places, FORMAT])
+}
+
+fn table_checksum(identity: u64, table: u64) -> u64 {
+    checksum(b"tabl", &[identity, table])
+}
+
+impl<M: Medium> BlockCache<M> {
+    /// Makes a cache of this name.
+    ///
+    /// # Errors
+    /// [`PmError::NameTaken`], [`PmError::Full`], [`PmError::BadOption`] and those of
+    /// [`Pool::create_index`].
+    ///
+    /// # Cost
+    /// 4 fences. Segments are allocated when they are needed.
+    pub fn create(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &CacheOptions,
+    ) -> Result<Self, PmError> {
+        let bytes = options.segment_bytes;
+        if !SEGMENT_BYTES.contains(&bytes) || !bytes.is_multiple_of(LINE as u64) {
+            return Err(PmError::BadOption { what: "size of a segment", value: bytes });
+        }
+        if bytes > pool.largest_block() {
+            return Err(PmError::TooLarge { wanted: bytes, max: pool.largest_block() });
+        }
+        let most = (pool.largest_block() - size_of::<Table>() as u64)
+            / size_of::<super::layout::Place>() as u64;
+        let places = (options.capacity / bytes).clamp(2, most.min(u64::from(u16::MAX) - 1));
+        let identity =
+            options.identity.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        let pm = pool.pm();
+        let open = pool.create_index::<Root>(name, KIND, FORMAT, |root| {
+            pm.store(&root.identity, identity);
+            pm.store(&root.segment_bytes, bytes);
+            pm.store(&root.places, places);
+            pm.store(&root.checksum, root_checksum(identity, bytes, places));
+            pm.store(&root.table, PPtr::NULL);
+            root.reserved.iter().for_each(|word| pm.store(word, 0));
+            pm.flush(root)
+        })?;
+        Self::start(pool, open, options)
+    }
+
+    /// Opens the cache of this name, if there is one: with all that it had, but for what a crash took.
+    /// Of the options the number of shards counts, the others are those of its creation.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if its root is damaged, [`PmError::AlreadyOpen`].
+    ///
+    /// # Cost
+    /// No flush, no fence (if its creation was complete). Time: the summaries, about 40 bytes an entry.
+    pub fn open(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &CacheOptions,
+    ) -> Result<Option<Self>, PmError> {
+        let Some(open) = pool.open_index(name)? else { return Ok(None) };
+        Self::start(pool, open, options).map(Some)
+    }
+
+    /// Frees all that the cache of this name has in the pool; `false` if there is none. Nobody has it open.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
+    ///
+    /// # Cost
+    /// 2 fences a segment.
+    pub fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, PmError> {
+        let options = CacheOptions::new(0).shards(1);
+        let Some(cache) = Self::open(pool, name, &options)? else { return Ok(false) };
+        for place in 0..cache.places.len() as u16 {
+            if pool.pm().load(&cache.cell(place)?.block) != 0 {
+                cache.free_segment(place)?;
+            }
+        }
+        pool.free_from(&pool.get(cache.root)?.table)?;
+        drop(cache);
+        pool.drop_index(name)
+    }
+
+    /// A cache of this root block.
+    fn start(
+        pool: &Arc<Pool<M>>,
+        open: OpenIndex,
+        options: &CacheOptions,
+    ) -> Result<Self, PmError> {
+        let (pm, at) = (pool.pm(), open.root::<Root>());
+        let corrupt = |what| Err(PmError::Corrupt { what, offset: at.offset() });
+        if (open.kind, open.layout) != (KIND, FORMAT) {
+            return corrupt("an index that is no block cache of this version");
+        }
+        let root = pool.get(at)?;
+        let [identity, bytes, places] =
+            [&root.identity, &root.segment_bytes, &root.places].map(|word| pm.load(word));
+        let sound = pm.load(&root.checksum) == root_checksum(identity, bytes, places);
+        if !sound || !SEGMENT_BYTES.contains(&bytes) || !(2..u16::MAX.into()).contains(&places) {
+            return corrupt("the root of a block cache");
+        }
+        let mut table = pm.load(&root.table).offset();
+        if table == 0 {
+            table = make_table(pool, root, identity, places)?;
+        }
+        let stored = pm.load(&pool.get(PPtr::<Table>::new(table))?.checksum);
+        if stored != table_checksum(identity, table) {
+            return corrupt("the table of a block cache");
+        }
+        let Ok(opened) = u32::try_from(pool.generation()) else {
+            return Err(PmError::BadOption { what: "generation of a pool", value: u64::MAX });
+        };
+        let first = u64::from(opened) << COUNTER_BITS;
+        let log = Log {
+            open: None,
+            leftovers: Vec::new(),
+            sealed: VecDeque::new(),
+            free: Vec::new(),
+            unused: Vec::new(),
+            filters: vec![Filter::default(); places as usize],
+            accounts: std::collections::HashMap::new(),
+            sequence: u64::from(opened) << 32,
+            generation: first + 1,
+        };
+        let cache = Self {
+            pool: Arc::clone(pool),
+            root: at,
+            table,
+            identity,
+            lines: (bytes / LINE_BYTES as u64) as u32,
+            places: (0..places).map(|_| Place::default()).collect(),
+            index: Index::new(options.shards),
+            log: Mutex::new(log),
+            flights: super::flight::Flights::default(),
+            counters: super::metrics::Counters::default(),
+            _open: open,
+        };
+        cache.recover(&mut cache.log.lock())?;
+        Ok(cache)
+    }
+
+    fn recover(&self, log: &mut Log) -> Result<(), PmError> {
+        let pm = self.pool.pm();
+        let mut found: Vec<(u64, u16)> = Vec::new();
+        for place in (0..self.places.len() as u16).rev() {
+            let cell = self.cell(place)?;
+            let block = pm.load(&cell.block);
+            if block == 0 {
+                log.unused.push(place); // the first ones last, to be taken first
+                continue;
+            }
+            let sound = pm.load(&cell.block_checksum)
+                == block_checksum(self.identity, place, block)
+                && self.pool.words(block, self.lines as usize * LINE_WORDS).is_ok();
+            if !sound {
+                count(&self.counters.corrupt); // not used any more
+                continue;
+            }
+            self.place(place).offset.store(block, Release);
+            let generation = pm.load(&cell.generation);
+            let sum = generation_checksum(self.identity, place, block, generation);
+            if pm.load(&cell.generation_checksum) == sum {
+                self.place(place).generation.store(generation, Release);
+                found.push((generation, place));
+                log.generation = log.generation.max(generation + 1);
+            } else {
+                if generation != 0 {
+                    log.generation += PASSED;
+                }
+                log.free.push(place);
+            }
+        }
+        found.sort_unstable();
+        for (generation, place) in found {
+            let seed = self.seed(generation);
+            let records = match summary::read(pm, self.segment(place)?, seed) {
+                Some(records) => {
+                    log.sealed.push_back(place);
+                    records
+                }
+                None => self.recover_unsealed(log, place, seed)?,
+            };
+            for record in &records {
+                self.list(log, place, record);
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_unsealed(
+        &self,
+        log: &mut Log,
+        place: u16,
+        seed: u64,
+    ) -> Result<Vec<Record>, PmError> {
+        let (records, line) = summary::scan(self.pool.pm(), self.segment(place)?, seed);
+        if line == 0 {
+            log.free.push(place);
+            return Ok(records);
+        }
+        count(&self.counters.unsealed);
+        log.sealed.push_back(place);
+        let runs = vec![(None, 0..line)];
+        log.leftovers.push(Segment { place, seed, line, records: records.clone(), runs });
+        Ok(records)
+    }
+
+    /// Puts an entry into the index, in the place of one of the same name before it.
+    fn list(&self, log: &mut Log, place: u16, record: &Record) {
+        let (pm, hash) = (self.pool.pm(), record.key.hash());
+        let is_same = |at: Location| {
+            let cells = self.cells(at, LINE_WORDS);
+            cells.len() == LINE_WORDS && Stored::read(pm, cells).key() == record.key
+        };
+        let mut shard = self.index.shard(pm, hash);
+        let before = shard.find(hash, is_same).map(|at| shard.remove(at).location());
+        shard.insert(Slot::new(hash, Location::new(place, record.line)));
+        drop(shard);
+        if let Some(at) = before {
+            let len = Stored::read(pm, self.cells(at, LINE_WORDS)).header().len;
+            log.give_back(&Record { key: record.key, line: at.line(), len });
+        }
+        log.filters[usize::from(place)].add(&record.key);
+        log.take(record);
+    }
+}
+
+/// Makes the table of a root that has none.
+///
+/// ```text
+/// P1    the table; its ticket           P2
+/// P2    the pointer to it (LIN)         return (DUR)
+/// ```
+fn make_table<M: Medium>(
+    pool: &Pool<M>,
+    root: &Root,
+    identity: u64,
+    places: u64,
+) -> Result<u64, PmError> {
+    let pm = pool.pm();
+    let bytes = size_of::<Table>() + places as usize * size_of::<super::layout::Place>();
+    let mut op = pool.op()?;
+    let block = op.reserve_bytes(bytes as u64, LINE as u64)?;
+    let offset = block.ptr().offset();
+    let mut words = vec![0; bytes / 8];
+    words[0] = table_checksum(identity, offset);
+    let filled = pm.stream_words(pool.words(offset, words.len())?, &words);
+    let cell: &PmU64 = root.table.as_word();
+    op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
+    op.prepare(filled)?; // P1, durable before: P2
+    pm.store(cell, offset); // P2, LIN
+    let flushed = op.seal().and(pm.flush(cell));
+    let durable = pm.fence(flushed)?; // DUR
+    op.finish(durable);
+    Ok(offset)
+}

@@ -1,0 +1,15 @@
+//! A cache of blocks in persistent memory that is warm after a crash, and policies of placement.
+//!
+//! * [`BlockCache`]: keeps blocks of slow files in a pool, across crashes.
+//! * [`policy`]: which blocks are worth a copy in DRAM as well: 2Q, S3-FIFO, LRU.
+
+#![forbid(unsafe_code)]
+
+pub mod block;
+mod hash;
+pub mod policy;
+
+pub use block::{
+    Block, BlockCache, CacheOptions, Checked, Fetch, Inserted, Key, Metrics, Pinned, Prefix,
+    Refusal, Ticket, Waiting,
+};

@@ -1,0 +1,62 @@
+//! Least recently used: the baseline.
+
+use std::hash::Hash;
+
+use super::table::Table;
+use super::{Access, Policy};
+
+/// Keeps what was used last.
+#[derive(Debug)]
+pub struct Lru<K> {
+    table: Table<K, 1>,
+    capacity: usize,
+}
+
+impl<K: Copy + Eq + Hash> Lru<K> {
+    /// Keeps so many blocks, at least one.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        Self { table: Table::new(capacity), capacity }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Policy<K> for Lru<K> {
+    fn access(&mut self, id: K) -> Access<K> {
+        if let Some(node) = self.table.find(id) {
+            self.table.renew(node, 0);
+            return Access::Hit;
+        }
+        let mut evicted = None;
+        if self.len() == self.capacity {
+            let Some(victim) = self.table.oldest(0) else { return Access::Below };
+            evicted = self.table.take(victim);
+        }
+        self.table.add(id, 0);
+        Access::Admitted { evicted }
+    }
+
+    fn contains(&self, id: K) -> bool {
+        self.table.find(id).is_some()
+    }
+
+    fn remove(&mut self, id: K) -> bool {
+        self.table.find(id).and_then(|node| self.table.take(node)).is_some()
+    }
+
+    fn pin(&mut self, id: K) -> bool {
+        self.table.find(id).map(|node| self.table.pin(node)).is_some()
+    }
+
+    fn unpin(&mut self, id: K) -> bool {
+        self.table.find(id).is_some_and(|node| self.table.unpin(node))
+    }
+
+    fn len(&self) -> usize {
+        self.table.len(0)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}

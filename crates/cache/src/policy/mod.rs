@@ -1,0 +1,86 @@
+//! Policies: which blocks are kept in the faster memory. They decide over ids; blocks are their
+//! caller's.
+//!
+//! | policy | keeps | a scan |
+//! | --- | --- | --- |
+//! | [`Lru`] | what was used last; admits every miss | evicts everything |
+//! | [`TwoQ`] | what was asked for twice in a while; of what is used once, nothing | leaves the rest in place |
+//! | [`S3Fifo`] | what was asked for again soon after it came, or after it went | passes through the small queue |
+//!
+//! A policy that may answer [`Access::Below`] is for a memory whose lower level can be read in place
+//! (thesis, section 3.4): a miss then need not cost a copy. Every policy answers so when all it holds
+//! is pinned.
+//!
+//! # Cost
+//! Every call takes constant time ([`S3Fifo`]: amortized), and no memory after the policy was made: ids
+//! are nodes of one table of fixed size.
+//!
+//! ```
+//! use pmindex_cache::policy::{Access, Policy, TwoQ};
+//!
+//! let mut hot = TwoQ::new(2);
+//! assert_eq!(hot.access("a"), Access::Admitted { evicted: None });
+//! assert_eq!(hot.access("b"), Access::Admitted { evicted: None });
+//! assert_eq!(hot.access("c"), Access::Below); // full: read it where it lies
+//! assert_eq!(hot.access("c"), Access::Admitted { evicted: Some("a") }); // again: it is hot
+//! ```
+
+mod lru;
+mod s3_fifo;
+mod table;
+mod two_q;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod traces;
+
+use std::hash::Hash;
+
+pub use lru::Lru;
+pub use s3_fifo::S3Fifo;
+pub use two_q::TwoQ;
+
+/// What a policy decides about an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access<K> {
+    /// The block is kept.
+    Hit,
+    /// The block is kept from now on: the caller loads it, in the place of `evicted` if there is one.
+    Admitted {
+        /// A block that is kept no longer.
+        evicted: Option<K>,
+    },
+    /// The block is not kept: the caller reads it in the level below.
+    Below,
+}
+
+/// Decides which ids are kept, at most [`capacity`](Self::capacity) of them.
+pub trait Policy<K: Copy + Eq + Hash> {
+    /// Notes an access, and decides.
+    fn access(&mut self, id: K) -> Access<K>;
+
+    /// Returns whether a block is kept.
+    fn contains(&self, id: K) -> bool;
+
+    /// Forgets an id wholly, pinned or not: its block is gone. Returns whether it was kept.
+    fn remove(&mut self, id: K) -> bool;
+
+    /// Keeps a block until it is unpinned as many times. Returns `false` if it is not kept.
+    fn pin(&mut self, id: K) -> bool;
+
+    /// Takes back one [`pin`](Self::pin). The last one counts as a use. Returns `false` if the block was
+    /// not pinned.
+    fn unpin(&mut self, id: K) -> bool;
+
+    /// How many blocks are kept.
+    fn len(&self) -> usize;
+
+    /// Returns whether no block is kept.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many blocks may be kept; at least 1.
+    fn capacity(&self) -> usize;
+}

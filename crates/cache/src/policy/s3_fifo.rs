@@ -1,0 +1,130 @@
+//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023).
+//!
+//! A block comes into the small queue, a tenth of all. What leaves that queue and was used more than
+//! once meanwhile goes on to the main queue; of the rest the ids are remembered, as many as the main
+//! queue may have blocks, and one that comes back while it is remembered goes to the main queue at once. What leaves
+//! the main queue and was used since it came there goes round again.
+
+use std::hash::Hash;
+
+use super::table::Table;
+use super::{Access, Policy};
+
+/// Blocks that came not long ago.
+const SMALL: usize = 0;
+/// Blocks that were used.
+const MAIN: usize = 1;
+/// Ids of blocks that left the small queue.
+const GHOST: usize = 2;
+
+/// More uses than this are not counted.
+const MAX_USES: u8 = 3;
+/// A block of the small queue with more uses than this goes on to the main queue.
+const FEW_USES: u8 = 1;
+
+/// Keeps what is used again soon after it came, in queues first in, first out.
+#[derive(Debug)]
+pub struct S3Fifo<K> {
+    table: Table<K, 3>,
+    capacity: usize,
+    small: usize,
+    ghosts: usize,
+}
+
+impl<K: Copy + Eq + Hash> S3Fifo<K> {
+    /// Keeps so many blocks, at least one.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        let small = (capacity / 10).max(1);
+        let ghosts = (capacity - small).max(1);
+        // One ghost more, for as long as an access takes.
+        Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
+    }
+
+    /// Evicts a block; `None` if all are pinned.
+    fn evict(&mut self) -> Option<K> {
+        loop {
+            let small = self.table.oldest(SMALL);
+            let main = self.table.oldest(MAIN);
+            match (small, main) {
+                (Some(node), main) if main.is_none() || self.table.len(SMALL) >= self.small => {
+                    if *self.table.uses(node) > FEW_USES {
+                        *self.table.uses(node) = 0;
+                        self.table.renew(node, MAIN);
+                        continue;
+                    }
+                    let id = self.table.take(node)?;
+                    self.table.add(id, GHOST);
+                    return Some(id);
+                }
+                (_, Some(node)) => {
+                    let uses = self.table.uses(node);
+                    if *uses == 0 {
+                        return self.table.take(node);
+                    }
+                    *uses -= 1;
+                    self.table.renew(node, MAIN);
+                }
+                (_, None) => return None,
+            }
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Policy<K> for S3Fifo<K> {
+    fn access(&mut self, id: K) -> Access<K> {
+        let found = self.table.find(id);
+        let ghost = found.filter(|&node| self.table.list_of(node) == GHOST);
+        if let Some(node) = found
+            && ghost.is_none()
+        {
+            let uses = self.table.uses(node);
+            *uses = (*uses + 1).min(MAX_USES);
+            return Access::Hit;
+        }
+        let mut evicted = None;
+        if self.len() == self.capacity {
+            evicted = self.evict();
+            if evicted.is_none() {
+                return Access::Below;
+            }
+        }
+        match ghost {
+            Some(node) => self.table.renew(node, MAIN),
+            None => self.table.add(id, SMALL),
+        }
+        if self.table.len(GHOST) > self.ghosts
+            && let Some(oldest) = self.table.oldest(GHOST)
+        {
+            self.table.take(oldest);
+        }
+        Access::Admitted { evicted }
+    }
+
+    fn contains(&self, id: K) -> bool {
+        self.table.find_before(id, GHOST).is_some()
+    }
+
+    fn remove(&mut self, id: K) -> bool {
+        let kept = self.contains(id);
+        self.table.find(id).and_then(|node| self.table.take(node));
+        kept
+    }
+
+    fn pin(&mut self, id: K) -> bool {
+        self.table.find_before(id, GHOST).map(|node| self.table.pin(node)).is_some()
+    }
+
+    fn unpin(&mut self, id: K) -> bool {
+        self.table.find_before(id, GHOST).is_some_and(|node| self.table.unpin(node))
+    }
+
+    fn len(&self) -> usize {
+        self.table.len(SMALL) + self.table.len(MAIN)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}

@@ -1,0 +1,214 @@
+//! Ids in lists: a hash table whose nodes are linked into lists as well. Its size is fixed when it is
+//! made.
+
+use std::hash::{Hash, Hasher};
+
+use crate::hash::Mixer;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// A node of the table.
+pub(super) type Node = u32;
+
+#[derive(Debug)]
+struct Slot<K> {
+    id: Option<K>,
+    /// The next node of the same bucket; of a free node, the next free one.
+    chain: Node,
+    newer: Node,
+    older: Node,
+    /// Which list it belongs to. A pinned node belongs to one and is not linked there.
+    list: usize,
+    pins: u32,
+    /// For the policy to use.
+    uses: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    newest: Node,
+    oldest: Node,
+    /// Pinned nodes included.
+    len: usize,
+}
+
+/// Ids, each in one of `LISTS` lists.
+#[derive(Debug)]
+pub(super) struct Table<K, const LISTS: usize> {
+    slots: Box<[Slot<K>]>,
+    buckets: Box<[Node]>,
+    free: Node,
+    lists: [List; LISTS],
+}
+
+impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
+    /// A table for so many ids, fewer than 2^32 - 1.
+    pub(super) fn new(ids: usize) -> Self {
+        let last = ids.saturating_sub(1) as Node;
+        let slot = |at: Node| Slot {
+            id: None,
+            chain: if at == last { NONE } else { at + 1 },
+            newer: NONE,
+            older: NONE,
+            list: 0,
+            pins: 0,
+            uses: 0,
+        };
+        Self {
+            slots: (0..=last).map(slot).collect(),
+            buckets: vec![NONE; ids.next_power_of_two()].into(),
+            free: 0,
+            lists: [List { newest: NONE, oldest: NONE, len: 0 }; LISTS],
+        }
+    }
+
+    fn bucket(&self, id: K) -> usize {
+        let mut hasher = Mixer::default();
+        id.hash(&mut hasher);
+        hasher.finish() as usize & (self.buckets.len() - 1)
+    }
+
+    fn slot(&self, node: Node) -> &Slot<K> {
+        &self.slots[node as usize]
+    }
+
+    fn slot_mut(&mut self, node: Node) -> &mut Slot<K> {
+        &mut self.slots[node as usize]
+    }
+
+    /// The node of an id.
+    pub(super) fn find(&self, id: K) -> Option<Node> {
+        let mut at = self.buckets[self.bucket(id)];
+        while at != NONE {
+            let slot = self.slot(at);
+            if slot.id == Some(id) {
+                return Some(at);
+            }
+            at = slot.chain;
+        }
+        None
+    }
+
+    /// The node of an id, if it is in one of the lists before this one.
+    pub(super) fn find_before(&self, id: K, list: usize) -> Option<Node> {
+        self.find(id).filter(|&node| self.slot(node).list < list)
+    }
+
+    /// How many ids a list has.
+    pub(super) fn len(&self, list: usize) -> usize {
+        self.lists[list].len
+    }
+
+    /// The list of a node.
+    pub(super) fn list_of(&self, node: Node) -> usize {
+        self.slot(node).list
+    }
+
+    /// A number that the policy keeps of a node; 0 in the beginning.
+    pub(super) fn uses(&mut self, node: Node) -> &mut u8 {
+        &mut self.slot_mut(node).uses
+    }
+
+    /// The oldest node of a list that is not pinned.
+    pub(super) fn oldest(&self, list: usize) -> Option<Node> {
+        let oldest = self.lists[list].oldest;
+        (oldest != NONE).then_some(oldest)
+    }
+
+    /// Adds an id that is not there as the newest of a list. There is room.
+    pub(super) fn add(&mut self, id: K, list: usize) {
+        let bucket = self.bucket(id);
+        let node = self.free;
+        let chain = std::mem::replace(&mut self.buckets[bucket], node);
+        let slot = self.slot_mut(node);
+        let next = slot.chain;
+        *slot = Slot { id: Some(id), chain, newer: NONE, older: NONE, list, pins: 0, uses: 0 };
+        self.free = next;
+        self.lists[list].len += 1;
+        self.link(node);
+    }
+
+    /// Removes a node, and returns its id.
+    pub(super) fn take(&mut self, node: Node) -> Option<K> {
+        self.unlink(node);
+        let (list, id) = (self.slot(node).list, self.slot(node).id);
+        self.lists[list].len -= 1;
+        let bucket = self.bucket(id?);
+        let next = self.slot(node).chain;
+        if self.buckets[bucket] == node {
+            self.buckets[bucket] = next;
+        } else {
+            let mut at = self.buckets[bucket];
+            while self.slot(at).chain != node {
+                at = self.slot(at).chain;
+            }
+            self.slot_mut(at).chain = next;
+        }
+        let free = std::mem::replace(&mut self.free, node);
+        *self.slot_mut(node) =
+            Slot { id: None, chain: free, newer: NONE, older: NONE, list: 0, pins: 0, uses: 0 };
+        id
+    }
+
+    /// Makes a node the newest of a list.
+    pub(super) fn renew(&mut self, node: Node, list: usize) {
+        self.unlink(node);
+        let before = std::mem::replace(&mut self.slot_mut(node).list, list);
+        self.lists[before].len -= 1;
+        self.lists[list].len += 1;
+        self.link(node);
+    }
+
+    /// Pins a node.
+    pub(super) fn pin(&mut self, node: Node) {
+        self.unlink(node);
+        self.slot_mut(node).pins += 1;
+    }
+
+    /// Takes a pin back; the last one makes the node the newest of its list. Returns `false` if it was not
+    /// pinned.
+    pub(super) fn unpin(&mut self, node: Node) -> bool {
+        let slot = self.slot_mut(node);
+        if slot.pins == 0 {
+            return false;
+        }
+        slot.pins -= 1;
+        self.link(node);
+        true
+    }
+
+    /// Links a node as the newest of its list, unless it is pinned.
+    fn link(&mut self, node: Node) {
+        if self.slot(node).pins > 0 {
+            return;
+        }
+        let list = self.slot(node).list;
+        let older = std::mem::replace(&mut self.lists[list].newest, node);
+        self.slot_mut(node).older = older;
+        self.slot_mut(node).newer = NONE;
+        if older == NONE {
+            self.lists[list].oldest = node;
+        } else {
+            self.slot_mut(older).newer = node;
+        }
+    }
+
+    /// Takes a node out of its list, unless it is pinned.
+    fn unlink(&mut self, node: Node) {
+        let &Slot { newer, older, list, pins, .. } = self.slot(node);
+        if pins > 0 {
+            return;
+        }
+        if newer == NONE {
+            self.lists[list].newest = older;
+        } else {
+            self.slot_mut(newer).older = older;
+        }
+        if older == NONE {
+            self.lists[list].oldest = newer;
+        } else {
+            self.slot_mut(older).newer = newer;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Hit ratios on synthetic traces. The bounds are those of the traces, with some room: each is a
+//! property that a wrong policy does not have.
+
+use super::{Access, Lru, Policy, S3Fifo, TwoQ};
+use crate::hash::mix;
+
+const IDS: u64 = 10_000;
+const CAPACITY: usize = 1_000;
+const ACCESSES: u64 = 200_000;
+
+/// A number below `bound`, the `at`-th of a sequence.
+fn random(at: u64, bound: u64) -> u64 {
+    ((u128::from(mix(at + 1)) * u128::from(bound)) >> 64) as u64
+}
+
+/// Ids by a Zipf distribution of exponent 1, the first ones most often.
+#[expect(clippy::cast_precision_loss, reason = "a distribution for a test")]
+fn zipfian() -> impl Fn(u64) -> u64 {
+    let mut sums = vec![0.0f64];
+    for rank in 1..=IDS {
+        sums.push(sums[rank as usize - 1] + 1.0 / rank as f64);
+    }
+    move |at| {
+        let point = random(at, 1 << 53) as f64 / (1u64 << 53) as f64 * sums[IDS as usize];
+        sums.partition_point(|&sum| sum <= point) as u64
+    }
+}
+
+/// Hits, and copies into the cache, in percent of the accesses of the second half.
+fn measure(policy: &mut dyn Policy<u64>, trace: impl Fn(u64) -> u64) -> (u64, u64) {
+    let (mut hits, mut copies) = (0, 0);
+    for at in 0..ACCESSES {
+        let access = policy.access(trace(at));
+        if at >= ACCESSES / 2 {
+            hits += u64::from(access == Access::Hit);
+            copies += u64::from(matches!(access, Access::Admitted { .. }));
+        }
+    }
+    (hits * 200 / ACCESSES, copies * 200 / ACCESSES)
+}
+
+/// LRU, 2Q, S3-FIFO.
+fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 3] {
+    let all = [
+        measure(&mut Lru::new(CAPACITY), &trace),
+        measure(&mut TwoQ::new(CAPACITY), &trace),
+        measure(&mut S3Fifo::new(CAPACITY), &trace),
+    ];
+    println!("{all:?}");
+    all
+}
+
+/// A tenth of the ids is kept, so a tenth of the accesses hits, whatever is kept. 2Q copies hardly
+/// anything.
+#[test]
+fn uniform() {
+    let [lru, two_q, s3] = all(|at| random(at, IDS));
+    for (hits, _) in [lru, two_q, s3] {
+        assert!((8..=12).contains(&hits));
+    }
+    assert!(lru.1 >= 85 && two_q.1 <= 2);
+}
+
+#[test]
+fn skewed() {
+    let zipfian = zipfian();
+    let [lru, two_q, s3] = all(zipfian);
+    assert!(two_q.0 >= lru.0 && s3.0 >= lru.0);
+    assert!(two_q.1 * 4 <= lru.1, "2Q copies less than a quarter as often");
+}
+
+/// Between every two accesses of a skewed trace there is one of a scan that does not come back.
+#[test]
+fn skewed_with_a_scan() {
+    let zipfian = zipfian();
+    let trace = |at: u64| if at.is_multiple_of(2) { zipfian(at) } else { IDS + 1 + at };
+    let [lru, two_q, s3] = all(trace);
+    assert!(two_q.0 >= lru.0 + 3 && s3.0 >= lru.0 + 3);
+    assert!(two_q.1 * 8 <= lru.1);
+}
+
+/// A loop over somewhat more than is kept: LRU evicts each block just before it is asked for.
+#[test]
+fn loop_over_too_much() {
+    let [lru, two_q, _] = all(|at| at % (CAPACITY as u64 * 5 / 4));
+    assert_eq!(lru, (0, 100));
+    assert!(two_q.0 >= 75 && two_q.1 == 0);
+}

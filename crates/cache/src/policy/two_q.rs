@@ -1,0 +1,116 @@
+//! 2Q as a policy of placement (thesis, section 3.4, algorithm 3.1).
+//!
+//! `AM` holds the blocks that are kept, by last use. `A1` holds only ids, first in, first out: blocks
+//! that were asked for and not kept, and blocks that were evicted. A block is kept if there is room, or
+//! if it is asked for while its id is in `A1`.
+//!
+//! The algorithm as printed never removes from `A1` an id that it promotes, so ids of blocks that are
+//! kept push out those of blocks that are not. Here an id is in one of the two. What the text leaves
+//! open: `A1` counts ids, and has at least one; victims that are pinned are passed over, and if all are,
+//! the block is served from below, its id in `A1` as it was.
+
+use std::hash::Hash;
+
+use super::table::Table;
+use super::{Access, Policy};
+
+/// The blocks that are kept.
+const AM: usize = 0;
+/// Ids of others.
+const A1: usize = 1;
+
+/// Keeps what was asked for twice in a while.
+#[derive(Debug)]
+pub struct TwoQ<K> {
+    table: Table<K, 2>,
+    capacity: usize,
+    ids: usize,
+}
+
+impl<K: Copy + Eq + Hash> TwoQ<K> {
+    /// Keeps so many blocks, at least one, and remembers a twentieth as many ids, as the thesis does
+    /// (section 3.5.2).
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self::with_ids(capacity, capacity / 20)
+    }
+
+    /// Keeps so many blocks, and remembers so many ids; at least one of each.
+    #[must_use]
+    pub fn with_ids(capacity: usize, ids: usize) -> Self {
+        let (capacity, ids) = (capacity.max(1), ids.max(1));
+        Self { table: Table::new(capacity + ids), capacity, ids }
+    }
+
+    /// How many ids of blocks that are not kept are remembered.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.table.len(A1)
+    }
+
+    /// Makes room in `A1` for one id.
+    fn forget_oldest(&mut self) {
+        if self.table.len(A1) == self.ids
+            && let Some(oldest) = self.table.oldest(A1)
+        {
+            self.table.take(oldest);
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Policy<K> for TwoQ<K> {
+    fn access(&mut self, id: K) -> Access<K> {
+        let found = self.table.find(id);
+        if let Some(node) = found
+            && self.table.list_of(node) == AM
+        {
+            self.table.renew(node, AM);
+            return Access::Hit;
+        }
+        if self.len() < self.capacity {
+            match found {
+                Some(node) => self.table.renew(node, AM),
+                None => self.table.add(id, AM),
+            }
+            return Access::Admitted { evicted: None };
+        }
+        let Some(node) = found else {
+            self.forget_oldest();
+            self.table.add(id, A1);
+            return Access::Below;
+        };
+        let Some(victim) = self.table.oldest(AM) else { return Access::Below };
+        let evicted = self.table.take(victim);
+        self.table.renew(node, AM); // which leaves A1 a place
+        if let Some(evicted) = evicted {
+            self.table.add(evicted, A1);
+        }
+        Access::Admitted { evicted }
+    }
+
+    fn contains(&self, id: K) -> bool {
+        self.table.find_before(id, A1).is_some()
+    }
+
+    fn remove(&mut self, id: K) -> bool {
+        let kept = self.contains(id);
+        self.table.find(id).and_then(|node| self.table.take(node));
+        kept
+    }
+
+    fn pin(&mut self, id: K) -> bool {
+        self.table.find_before(id, A1).map(|node| self.table.pin(node)).is_some()
+    }
+
+    fn unpin(&mut self, id: K) -> bool {
+        self.table.find_before(id, A1).is_some_and(|node| self.table.unpin(node))
+    }
+
+    fn len(&self) -> usize {
+        self.table.len(AM)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}

@@ -1,0 +1,350 @@
+//! The block cache: losing blocks is legal, a wrong block is not.
+//!
+//! The model is what a name may be found with: a state is explained if it has nothing else. What
+//! [`Op::Seal`] found stays until the next operation that may begin a segment.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use pmindex_cache::{BlockCache, CacheOptions, Key, Prefix};
+use pmindex_core::trace::Space;
+use pmindex_core::{PmError, Pool, PoolOptions, Traced};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use proptest::prelude::*;
+
+/// Names of blocks: two instances, two files each.
+const BLOCKS: u8 = 6;
+const SEGMENT: u64 = 1024;
+const SEGMENTS: u64 = 3;
+
+type Cache = BlockCache<Traced>;
+
+/// The cache; `None` only within [`Op::Reopen`].
+pub(crate) struct BlockCached {
+    space: Space,
+    cache: RwLock<Option<Cache>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Inserts a block: which, the version, and its length.
+    Insert(u8, u8, u8),
+    Get(u8),
+    Remove(u8),
+    /// Ends the blocks of a file, or of the whole instance.
+    Invalidate(u8, Option<u8>),
+    /// Makes durable what there is.
+    Seal,
+    /// Opens the cache again, after its process died: nothing is lost.
+    Reopen,
+}
+
+/// What may be found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    blocks: BTreeMap<u8, (u8, u8)>,
+    /// What a seal found: each of them must be found.
+    sealed: Option<Vec<u8>>,
+    /// This was found, by who opened a cache with so many segments without a summary.
+    found: Option<u64>,
+}
+
+impl Contents {
+    /// Whether `found`, which is what was found, is explained by this.
+    fn explains(&self, found: &Self) -> bool {
+        let unsealed = found.found.unwrap_or(0);
+        found.blocks.iter().all(|(block, what)| self.blocks.get(block) == Some(what))
+            && self.sealed.as_ref().is_none_or(|sealed| {
+                unsealed == 0 && sealed.iter().all(|block| found.blocks.contains_key(block))
+            })
+    }
+}
+
+impl PartialEq for Contents {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.found, other.found) {
+            (None, None) => self.blocks == other.blocks && self.sealed == other.sealed,
+            (None, Some(_)) => self.explains(other),
+            (Some(_), None) => other.explains(self),
+            (Some(_), Some(_)) => self.explains(other) || other.explains(self),
+        }
+    }
+}
+
+impl Eq for Contents {}
+
+impl std::hash::Hash for Contents {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.blocks.hash(state);
+    }
+}
+
+/// Blocks found, or ended, or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ret {
+    Done,
+    Found(Option<(u8, u8)>),
+    Sealed(Vec<u8>),
+}
+
+fn key(block: u8) -> Key {
+    Key {
+        instance: 7 + u128::from(block % 2),
+        file: u64::from(block / 2 % 2),
+        offset: block.into(),
+    }
+}
+
+fn bytes(block: u8, version: u8, len: u8) -> Vec<u8> {
+    (0..len).map(|at| block ^ version.wrapping_mul(37) ^ at.wrapping_mul(11)).collect()
+}
+
+impl BlockCached {
+    fn with<R>(&self, body: impl FnOnce(&Cache) -> Result<R, Fault>) -> Result<R, Fault> {
+        match &*self.cache.read_recursive() {
+            Some(cache) => body(cache),
+            None => Err(Fault::new("closed")),
+        }
+    }
+
+    fn opened(space: &Space) -> Result<Option<Cache>, Fault> {
+        let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
+        let cache = BlockCache::open(&pool, "cache", &options())?;
+        let unsealed = cache.as_ref().map_or(0, |cache| cache.metrics().unsealed);
+        if unsealed > 1 {
+            return Err(Fault::new(format!("{unsealed} segments were not sealed")));
+        }
+        Ok(cache)
+    }
+
+    fn found(cache: &Cache) -> Result<BTreeMap<u8, (u8, u8)>, Fault> {
+        let mut found = BTreeMap::new();
+        for block in 0..BLOCKS {
+            if let Some(what) = get(cache, block)? {
+                found.insert(block, what);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The version and the length of a block, if it is found.
+fn get(cache: &Cache, block: u8) -> Result<Option<(u8, u8)>, Fault> {
+    let Some(found) = cache.get(&key(block)) else { return Ok(None) };
+    let (version, len) = (found.kind, found.bytes.len() as u8);
+    if found.bytes != bytes(block, version, len) {
+        return Err(Fault::new(format!("block {block} is wrong: {found:?}")));
+    }
+    Ok(Some((version, len)))
+}
+
+impl CrashSubject for BlockCached {
+    type Op = Op;
+    type Ret = Ret;
+    type Model = Contents;
+    const NAME: &'static str = "block-cache";
+
+    fn geometry() -> Geometry {
+        let len = pool_options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = create_used_pool(space, &pool_options())?;
+        let cache = BlockCache::create(&pool, "cache", &options())?;
+        Ok(Self { space: space.clone(), cache: RwLock::new(Some(cache)) })
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let cache = Self::opened(space)?;
+        Ok(cache.map(|cache| Self { space: space.clone(), cache: RwLock::new(Some(cache)) }))
+    }
+
+    fn apply(&self, op: &Op) -> Result<Ret, Fault> {
+        if matches!(op, Op::Reopen) {
+            let mut cache = self.cache.write();
+            let before = cache.as_ref().map_or(Ok(BTreeMap::new()), Self::found)?;
+            if let Some(pool) = cache.take().map(|cache| Arc::clone(cache.pool())) {
+                Arc::into_inner(pool).map(Pool::kill);
+            }
+            *cache = Self::opened(&self.space)?;
+            let after = cache.as_ref().map_or(Ok(BTreeMap::new()), Self::found)?;
+            return if before == after {
+                Ok(Ret::Done)
+            } else {
+                Err(Fault::new(format!("{before:?} before the process died, then {after:?}")))
+            };
+        }
+        self.with(|cache| {
+            match *op {
+                Op::Insert(block, version, len) => {
+                    cache.insert(&key(block), version, &bytes(block, version, len))?;
+                }
+                Op::Get(block) => return Ok(Ret::Found(get(cache, block)?)),
+                Op::Remove(block) => drop(cache.remove(&key(block))?),
+                Op::Invalidate(instance, file) => {
+                    let instance = 7 + u128::from(instance);
+                    let all = Prefix::Instance(instance);
+                    let prefix = file.map_or(all, |file| Prefix::File(instance, file.into()));
+                    cache.invalidate(prefix)?;
+                }
+                Op::Seal => {
+                    cache.seal()?;
+                    return Ok(Ret::Sealed(Self::found(cache)?.into_keys().collect()));
+                }
+                Op::Reopen => {}
+            }
+            Ok(Ret::Done)
+        })
+    }
+
+    fn observe(&self) -> Result<Contents, Fault> {
+        self.with(|cache| {
+            cache.check()?;
+            let found = Some(cache.metrics().unsealed);
+            Ok(Contents { blocks: Self::found(cache)?, sealed: None, found })
+        })
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.with(|cache| {
+            let blocks: Result<Vec<u64>, PmError> = cache.blocks();
+            cache.pool().audit(blocks?.into_iter())?;
+            Ok(())
+        })
+    }
+
+    fn model(model: &mut Contents, op: &Op) -> Ret {
+        model.found = None;
+        let ended = |block: &u8| match *op {
+            Op::Remove(removed) => *block == removed,
+            Op::Invalidate(instance, file) => {
+                key(*block).instance == 7 + u128::from(instance)
+                    && file.is_none_or(|file| key(*block).file == u64::from(file))
+            }
+            _ => false,
+        };
+        model.blocks.retain(|block, _| !ended(block));
+        if let Some(sealed) = &mut model.sealed {
+            sealed.retain(|block| !ended(block));
+        }
+        match *op {
+            Op::Insert(block, version, len) => {
+                model.blocks.insert(block, (version, len));
+                model.sealed = None; // a segment may be used anew
+                Ret::Done
+            }
+            Op::Get(block) => Ret::Found(model.blocks.get(&block).copied()),
+            Op::Seal => Ret::Sealed(model.blocks.keys().copied().collect()),
+            Op::Remove(_) | Op::Invalidate(..) | Op::Reopen => Ret::Done,
+        }
+    }
+
+    /// Any block may be gone.
+    fn outcomes(model: &Contents, op: &Op) -> Vec<(Contents, Ret)> {
+        let mut whole = model.clone();
+        let ret = Self::model(&mut whole, op);
+        match ret {
+            Ret::Found(Some(_)) => vec![(whole.clone(), ret), (whole, Ret::Found(None))],
+            Ret::Sealed(blocks) => (0..1u32 << blocks.len())
+                .map(|part| {
+                    let is_in = |&(at, _): &(usize, &u8)| part >> at & 1 == 1;
+                    let sealed: Vec<u8> =
+                        blocks.iter().enumerate().filter(is_in).map(|(_, &block)| block).collect();
+                    let mut after = whole.clone();
+                    after.blocks.retain(|block, _| sealed.contains(block));
+                    after.sealed = Some(sealed.clone());
+                    (after, Ret::Sealed(sealed))
+                })
+                .collect(),
+            ret => vec![(whole, ret)],
+        }
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        ops_for(1)
+    }
+
+    fn ops_for(threads: usize) -> BoxedStrategy<Op> {
+        ops_for(threads)
+    }
+
+    fn directed() -> Vec<Plan<Op>> {
+        // Two blocks fill a segment of a KiB.
+        let fill = |from: u8| (0..6).map(move |n| Op::Insert(2 + n % 4, from + n, 190));
+        vec![
+            // A block that is hit is copied on, and then ended: its first copy must not come back.
+            Plan {
+                setup: [Op::Insert(1, 9, 60), Op::Insert(0, 1, 60), Op::Get(0)]
+                    .into_iter()
+                    .chain(fill(2))
+                    .collect(),
+                threads: vec![vec![
+                    Op::Get(0),
+                    Op::Insert(2, 20, 190),
+                    Op::Insert(3, 20, 190),
+                    Op::Remove(0),
+                    Op::Get(0),
+                ]],
+                tail: vec![Op::Get(0), Op::Insert(4, 30, 190), Op::Get(0)],
+            },
+            // As before, by another thread than the one that copied it.
+            Plan {
+                setup: [Op::Insert(1, 9, 60), Op::Insert(0, 1, 60), Op::Get(0)]
+                    .into_iter()
+                    .chain(fill(2))
+                    .collect(),
+                threads: vec![
+                    vec![Op::Get(0), Op::Insert(2, 20, 190), Op::Insert(3, 20, 190)],
+                    vec![Op::Get(5), Op::Invalidate(1, None), Op::Remove(0), Op::Get(0)],
+                ],
+                tail: vec![Op::Get(0), Op::Reopen, Op::Get(0)],
+            },
+            // What is sealed stays, sealed twice or not, whatever is appended then.
+            Plan {
+                setup: vec![Op::Insert(0, 1, 100), Op::Insert(1, 2, 30)],
+                threads: vec![vec![
+                    Op::Seal,
+                    Op::Get(1),
+                    Op::Insert(2, 3, 80),
+                    Op::Seal,
+                    Op::Remove(1),
+                    Op::Insert(2, 4, 80),
+                    Op::Seal,
+                ]],
+                tail: vec![Op::Seal, Op::Insert(0, 5, 100), Op::Reopen, Op::Get(0)],
+            },
+        ]
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("cache/src/block/")
+    }
+}
+
+fn ops_for(threads: usize) -> BoxedStrategy<Op> {
+    let one = prop_oneof![
+        10 => (0..BLOCKS, 1..255u8, 0..200u8).prop_map(|(b, v, l)| Op::Insert(b, v, l)),
+        4 => (0..BLOCKS).prop_map(Op::Get),
+        2 => (0..BLOCKS).prop_map(Op::Remove),
+        1 => (0..2u8, 0..3u8).prop_map(|(i, f)| Op::Invalidate(i, (f < 2).then_some(f))),
+    ];
+    if threads > 1 {
+        return one.boxed();
+    }
+    prop_oneof![12 => one, 2 => Just(Op::Seal), 1 => Just(Op::Reopen)].boxed()
+}
+
+fn options() -> CacheOptions {
+    CacheOptions::new(SEGMENTS * SEGMENT).segment_bytes(SEGMENT).shards(1).identity(0x1d)
+}
+
+fn pool_options() -> PoolOptions {
+    PoolOptions::new().size(32 << 10).zone_bytes(16 << 10).slots(3).slot_bytes(512)
+}
