@@ -182,7 +182,7 @@ fn write_until_refused(
             (Ok(false), _) => {}
             (Ok(true), Some(value)) => drop(model.insert(key, value)),
             (Ok(true), None) => drop(model.remove(&key)),
-            (lost, wanted) if is_lost(&lost) => return (key, wanted),
+            (done, wanted) if is_lost(&done) => return (key, wanted),
             (other, _) => panic!("{other:?}"),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use pmindex_cache::{BlockCache, CacheOptions, Key, Prefix};
 use pmindex_core::trace::Space;
-use pmindex_core::{PmError, Pool, PoolOptions, Traced};
+use pmindex_core::{PmError, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use proptest::prelude::*;
 
@@ -166,8 +166,9 @@ impl CrashSubject for BlockCached {
         if matches!(op, Op::Reopen) {
             let mut cache = self.cache.write();
             let before = cache.as_ref().map_or(Ok(BTreeMap::new()), Self::found)?;
-            if let Some(pool) = cache.take().map(|cache| Arc::clone(cache.pool())) {
-                Arc::into_inner(pool).map(Pool::kill);
+            let pool = cache.take().map(|cache| Arc::clone(cache.pool()));
+            if let Some(pool) = pool.and_then(Arc::into_inner) {
+                pool.kill();
             }
             *cache = Self::opened(&self.space)?;
             let after = cache.as_ref().map_or(Ok(BTreeMap::new()), Self::found)?;

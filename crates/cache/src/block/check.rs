@@ -6,7 +6,7 @@ use pmindex_core::{Medium, PmError};
 
 use super::BlockCache;
 use super::entry::{LINE_WORDS, Stored, payload_sum};
-use super::index::Location;
+use super::index::{Location, Slot};
 use super::key::Prefix;
 use super::summary::Record;
 
@@ -52,7 +52,7 @@ impl<M: Medium> BlockCache<M> {
             }
         }
         let mut listed = Vec::new();
-        self.index.for_each(pm, |shard| listed.extend(shard.iter().map(|slot| slot.location())));
+        self.index.for_each(pm, |shard| listed.extend(shard.iter().map(Slot::location)));
         listed.sort_unstable_by_key(|at| (at.place(), at.line()));
         for of_place in listed.chunk_by(|one, two| one.place() == two.place()) {
             let place = of_place[0].place();

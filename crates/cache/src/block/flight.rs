@@ -29,10 +29,13 @@ struct Flight {
     ended: Condvar,
 }
 
+/// What a load came to: a block, or none.
+type Loaded = Option<Arc<Block>>;
+
 #[derive(Debug, Default)]
 struct End {
-    /// `Some(None)`: without a block.
-    block: Option<Option<Arc<Block>>>,
+    /// What it ended with: a block, or none.
+    ended: Option<Loaded>,
     wakers: Vec<Waker>,
 }
 
@@ -50,7 +53,7 @@ impl Flights {
 impl Flight {
     fn end(&self, block: Option<Arc<Block>>) {
         let mut end = self.end.lock();
-        end.block = Some(block);
+        end.ended = Some(block);
         let wakers = std::mem::take(&mut end.wakers);
         drop(end);
         self.ended.notify_all();
@@ -180,7 +183,7 @@ impl<M: Medium> Ticket<'_, M> {
 impl<M: Medium> Drop for Ticket<'_, M> {
     fn drop(&mut self) {
         self.land();
-        let ended = self.flight.end.lock().block.is_some();
+        let ended = self.flight.end.lock().ended.is_some();
         if !ended {
             self.flight.end(None);
         }
@@ -193,7 +196,7 @@ impl Waiting {
     pub fn wait(self) -> Option<Arc<Block>> {
         let mut end = self.0.end.lock();
         loop {
-            if let Some(block) = &end.block {
+            if let Some(block) = &end.ended {
                 return block.clone();
             }
             self.0.ended.wait(&mut end);
@@ -206,7 +209,7 @@ impl Future for Waiting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut end = self.0.end.lock();
-        if let Some(block) = &end.block {
+        if let Some(block) = &end.ended {
             return Poll::Ready(block.clone());
         }
         if !end.wakers.iter().any(|waker| waker.will_wake(context.waker())) {

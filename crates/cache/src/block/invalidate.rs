@@ -31,15 +31,12 @@ impl<M: Medium> BlockCache<M> {
         let places: Vec<u16> = places.map(|(place, _)| place).collect();
         let (mut doomed, mut voided) = (Vec::new(), None);
         for place in places {
-            match self.records_of(&log, place)? {
-                Some(records) => {
-                    let covered = records.into_iter().filter(|record| prefix.covers(&record.key));
-                    doomed.extend(covered.map(|record| (place, record)));
-                }
-                None => {
-                    let begun = self.void(&mut log, place)?;
-                    voided = Some(voided.unwrap_or(Flushed::nothing()).and(begun));
-                }
+            if let Some(records) = self.records_of(&log, place)? {
+                let covered = records.into_iter().filter(|record| prefix.covers(&record.key));
+                doomed.extend(covered.map(|record| (place, record)));
+            } else {
+                let begun = self.void(&mut log, place)?;
+                voided = Some(voided.unwrap_or(Flushed::nothing()).and(begun));
             }
         }
         if let Some(voided) = voided {

@@ -71,7 +71,7 @@ pm_struct! {
 }
 
 /// A checksum of a few words, never 0. What it is of stands first.
-pub(super) fn checksum(of: &[u8; 4], words: &[u64]) -> u64 {
-    let start = u64::from(u32::from_le_bytes(*of));
+pub(super) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
+    let start = u64::from(u32::from_le_bytes(of));
     words.iter().fold(mix(start), |sum, &word| mix(sum ^ word).wrapping_add(start)) | 1
 }

@@ -36,12 +36,12 @@ pub(super) struct Place {
 
 /// The checksum of a place's segment.
 pub(super) fn block_checksum(identity: u64, place: u16, block: u64) -> u64 {
-    checksum(b"blk ", &[identity, place.into(), block])
+    checksum(*b"blk ", &[identity, place.into(), block])
 }
 
 /// The checksum of a generation.
 pub(super) fn generation_checksum(identity: u64, place: u16, block: u64, generation: u64) -> u64 {
-    checksum(b"gen ", &[identity, place.into(), block, generation])
+    checksum(*b"gen ", &[identity, place.into(), block, generation])
 }
 
 impl<M: Medium> BlockCache<M> {

@@ -35,6 +35,14 @@ impl Found {
     }
 }
 
+/// What the bytes of an entry turned out to be.
+enum Copied {
+    /// A block of this kind.
+    Block(u8),
+    /// None: the entry is damaged.
+    Damaged,
+}
+
 impl<M: Medium> BlockCache<M> {
     /// The block of this name, if it is here.
     ///
@@ -62,15 +70,16 @@ impl<M: Medium> BlockCache<M> {
         let hash = key.hash();
         loop {
             let found = self.find(key, hash)?;
-            if let Some(kind) = self.copy_out(&found, hash, bytes) {
-                return kind;
+            match self.copy_out(&found, hash, bytes) {
+                Some(Copied::Block(kind)) => return Some(kind),
+                Some(Copied::Damaged) => return None,
+                None => self.pool.pm().spin(), // the segment was used anew meanwhile
             }
-            self.pool.pm().spin(); // the segment was used anew meanwhile
         }
     }
 
-    /// `Some(None)`: it turned out to be none. `None`: the segment was used anew.
-    fn copy_out(&self, found: &Found, hash: u64, bytes: &mut Vec<u8>) -> Option<Option<u8>> {
+    /// `None`: the segment was used anew.
+    fn copy_out(&self, found: &Found, hash: u64, bytes: &mut Vec<u8>) -> Option<Copied> {
         let (pm, at, header) = (self.pool.pm(), found.at(), found.stored.header());
         let cells = self.cells(at, usize::MAX).get(LINE_WORDS..).unwrap_or_default();
         let len = (header.len as usize).min(size_of_val(cells));
@@ -86,7 +95,7 @@ impl<M: Medium> BlockCache<M> {
                 && found.stored.holds(seed, at.line(), payload_sum(bytes));
             if !whole {
                 self.give_up(found);
-                return Some(None);
+                return Some(Copied::Damaged);
             }
             count(&self.counters.verified);
             let mut shard = self.index.shard(pm, hash);
@@ -96,7 +105,7 @@ impl<M: Medium> BlockCache<M> {
                 shard.set_verified(slot);
             }
         }
-        Some(Some(header.kind))
+        Some(Copied::Block(header.kind))
     }
 
     /// The entry of this name that the index has, which counts as a use.

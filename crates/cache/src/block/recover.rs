@@ -30,11 +30,11 @@ const COUNTER_BITS: u32 = 32;
 const PASSED: u64 = 1 << 20;
 
 fn root_checksum(identity: u64, segment_bytes: u64, places: u64) -> u64 {
-    checksum(b"root", &[identity, segment_bytes, places, FORMAT])
+    checksum(*b"root", &[identity, segment_bytes, places, FORMAT])
 }
 
 fn table_checksum(identity: u64, table: u64) -> u64 {
-    checksum(b"tabl", &[identity, table])
+    checksum(*b"tabl", &[identity, table])
 }
 
 impl<M: Medium> BlockCache<M> {
