@@ -241,7 +241,7 @@ mod tests {
                 prop_assert_eq!(shard.used, map.len());
                 prop_assert_eq!(shard.iter().count(), map.len());
             }
-            let even = |at: Location| at.place() % 2 == 0;
+            let even = |at: Location| at.place().is_multiple_of(2);
             shard.remove_all(even);
             prop_assert_eq!(shard.used, map.values().filter(|&&at| !even(at)).count());
         }

@@ -98,7 +98,9 @@ mod tests {
         let mut filter = Filter::default();
         let keys: Vec<Key> =
             (0..20).map(|n| Key { instance: 7 << 64 | 5, file: n, offset: 4096 * n }).collect();
-        keys.iter().for_each(|key| filter.add(key));
+        for key in &keys {
+            filter.add(key);
+        }
         for key in &keys {
             assert!(filter.may_have(&Prefix::Instance(key.instance)));
             assert!(filter.may_have(&Prefix::File(key.instance, key.file)));

@@ -116,7 +116,7 @@ fn threads_find_whole_blocks() {
                         cache.remove(&mine).unwrap();
                         assert_eq!(cache.get(&mine), None);
                     }
-                    let other = (random >> 20) as u128 % 4;
+                    let other = u128::from(random >> 20) % 4;
                     let theirs = Key { instance: other, file: 0, offset: (random >> 30) % 7 };
                     if cache.get_into(&theirs, &mut buffer).is_some() {
                         let (round, rest) = buffer.split_first_chunk::<8>().unwrap();
