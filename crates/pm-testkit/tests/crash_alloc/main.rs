@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 use blocks::{Blocks, Step};
 use pmindex_testkit::crash::{
-    Change, Config, CrashSubject, Explorer, Mutation, Persistency, Plan, Report, explore,
+    Change, Config, CrashSubject, Explorer, Mutation, Persistency, Plan, Report, Site, StepKind,
+    explore,
 };
 
 #[track_caller]
@@ -65,9 +66,15 @@ fn directed() -> Vec<Plan<Step>> {
     plans
 }
 
-/// Whether some crash state betrays the mutant (or the program, if it is none).
+/// Whether some crash state betrays the mutant (or the program, if it is none). What a barrier is for
+/// shows only where stores to a line have no order but that of barriers.
 fn is_caught(random: &[Config], mutation: Option<Mutation>) -> bool {
-    let with = |config: &Config| Config { mutation, shrink: false, ..config.clone() };
+    let model = match mutation {
+        Some(Mutation { site: Site { kind: StepKind::Barrier, .. }, .. }) => Persistency::Barriers,
+        _ => Persistency::Lines,
+    };
+    let with =
+        |config: &Config| Config { mutation, shrink: false, ..config.clone() }.persistency(model);
     let mut explorer = Explorer::<Blocks>::new(with(&Config::new().states(50_000)));
     directed().iter().any(|plan| explorer.explore(plan, 0).is_err())
         || random.iter().any(|config| explore::<Blocks>(&with(config)).is_err())
