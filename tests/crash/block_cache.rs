@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use parking_lot::RwLock;
 use pmindex_cache::{BlockCache, CacheOptions, Key, Prefix};
@@ -25,6 +26,8 @@ type Cache = BlockCache<Traced>;
 pub(crate) struct BlockCached {
     space: Space,
     cache: RwLock<Option<Cache>>,
+    /// Segments that its opening found without a summary, until the next seal.
+    unsealed: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +50,8 @@ pub(crate) struct Contents {
     blocks: BTreeMap<u8, (u8, u8)>,
     /// What a seal found: each of them must be found.
     sealed: Option<Vec<u8>>,
-    /// This was found, by who opened a cache with so many segments without a summary.
+    /// This was found, in a cache whose opening found so many segments without a summary, if nothing
+    /// was sealed since.
     found: Option<u64>,
 }
 
@@ -102,6 +106,11 @@ fn bytes(block: u8, version: u8, len: u8) -> Vec<u8> {
 }
 
 impl BlockCached {
+    fn over(space: &Space, cache: Cache) -> Self {
+        let unsealed = cache.metrics().unsealed.into();
+        Self { space: space.clone(), cache: RwLock::new(Some(cache)), unsealed }
+    }
+
     fn with<R>(&self, body: impl FnOnce(&Cache) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.cache.read_recursive() {
             Some(cache) => body(cache),
@@ -109,6 +118,7 @@ impl BlockCached {
         }
     }
 
+    /// `None` if the pool never was whole.
     fn opened(space: &Space) -> Result<Option<Cache>, Fault> {
         let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
         let cache = BlockCache::open(&pool, "cache", &options())?;
@@ -154,12 +164,11 @@ impl CrashSubject for BlockCached {
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_used_pool(space, &pool_options())?;
         let cache = BlockCache::create(&pool, "cache", &options())?;
-        Ok(Self { space: space.clone(), cache: RwLock::new(Some(cache)) })
+        Ok(Self::over(space, cache))
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
-        let cache = Self::opened(space)?;
-        Ok(cache.map(|cache| Self { space: space.clone(), cache: RwLock::new(Some(cache)) }))
+        Ok(Self::opened(space)?.map(|cache| Self::over(space, cache)))
     }
 
     fn apply(&self, op: &Op) -> Result<Ret, Fault> {
@@ -171,6 +180,7 @@ impl CrashSubject for BlockCached {
                 pool.kill();
             }
             *cache = Self::opened(&self.space)?;
+            self.unsealed.store(cache.as_ref().map_or(0, |cache| cache.metrics().unsealed), SeqCst);
             let after = cache.as_ref().map_or(Ok(BTreeMap::new()), Self::found)?;
             return if before == after {
                 Ok(Ret::Done)
@@ -193,6 +203,7 @@ impl CrashSubject for BlockCached {
                 }
                 Op::Seal => {
                     cache.seal()?;
+                    self.unsealed.store(0, SeqCst);
                     return Ok(Ret::Sealed(Self::found(cache)?.into_keys().collect()));
                 }
                 Op::Reopen => {}
@@ -204,7 +215,7 @@ impl CrashSubject for BlockCached {
     fn observe(&self) -> Result<Contents, Fault> {
         self.with(|cache| {
             cache.check()?;
-            let found = Some(cache.metrics().unsealed);
+            let found = Some(self.unsealed.load(SeqCst));
             Ok(Contents { blocks: Self::found(cache)?, sealed: None, found })
         })
     }
