@@ -69,10 +69,9 @@ impl Contents {
 impl PartialEq for Contents {
     fn eq(&self, other: &Self) -> bool {
         match (self.found, other.found) {
-            (None, None) => self.blocks == other.blocks && self.sealed == other.sealed,
             (None, Some(_)) => self.explains(other),
             (Some(_), None) => other.explains(self),
-            (Some(_), Some(_)) => self.explains(other) || other.explains(self),
+            _ => self.blocks == other.blocks && self.sealed == other.sealed,
         }
     }
 }
@@ -91,6 +90,8 @@ pub(crate) enum Ret {
     Done,
     Found(Option<(u8, u8)>),
     Sealed(Vec<u8>),
+    /// Never returned: the operation did a part.
+    Cut,
 }
 
 fn key(block: u8) -> Key {
@@ -202,9 +203,12 @@ impl CrashSubject for BlockCached {
                     cache.invalidate(prefix)?;
                 }
                 Op::Seal => {
+                    let before = Self::found(cache)?;
                     cache.seal()?;
                     self.unsealed.store(0, SeqCst);
-                    return Ok(Ret::Sealed(Self::found(cache)?.into_keys().collect()));
+                    let mut sealed = Self::found(cache)?;
+                    sealed.retain(|block, what| before.get(block) == Some(what));
+                    return Ok(Ret::Sealed(sealed.into_keys().collect()));
                 }
                 Op::Reopen => {}
             }
@@ -214,7 +218,10 @@ impl CrashSubject for BlockCached {
 
     fn observe(&self) -> Result<Contents, Fault> {
         self.with(|cache| {
-            cache.check()?;
+            let checked = cache.check()?;
+            if checked.unusable > 0 {
+                return Err(Fault::new(format!("segments were lost: {checked:?}")));
+            }
             let found = Some(self.unsealed.load(SeqCst));
             Ok(Contents { blocks: Self::found(cache)?, sealed: None, found })
         })
@@ -229,7 +236,6 @@ impl CrashSubject for BlockCached {
     }
 
     fn model(model: &mut Contents, op: &Op) -> Ret {
-        model.found = None;
         let ended = |block: &u8| match *op {
             Op::Remove(removed) => *block == removed,
             Op::Invalidate(instance, file) => {
@@ -254,6 +260,10 @@ impl CrashSubject for BlockCached {
         }
     }
 
+    fn observed(model: Contents) -> Contents {
+        Contents { found: None, ..model }
+    }
+
     /// Any block may be gone.
     fn outcomes(model: &Contents, op: &Op) -> Vec<(Contents, Ret)> {
         let mut whole = model.clone();
@@ -271,6 +281,11 @@ impl CrashSubject for BlockCached {
                     (after, Ret::Sealed(sealed))
                 })
                 .collect(),
+            ret if matches!(op, Op::Invalidate(..)) => {
+                // A crash in the middle: of what was sealed some may be gone.
+                let part = Contents { blocks: model.blocks.clone(), ..whole.clone() };
+                vec![(whole, ret), (part, Ret::Cut)]
+            }
             ret => vec![(whole, ret)],
         }
     }
@@ -314,6 +329,44 @@ impl CrashSubject for BlockCached {
                 ],
                 tail: vec![Op::Get(0), Op::Reopen, Op::Get(0)],
             },
+            // A process that died while it ended blocks, of a sealed segment and of another.
+            Plan {
+                setup: vec![
+                    Op::Insert(0, 1, 60),
+                    Op::Insert(2, 2, 60),
+                    Op::Seal,
+                    Op::Insert(1, 3, 60),
+                    Op::Insert(4, 4, 60),
+                ],
+                threads: vec![vec![
+                    Op::Remove(0),
+                    Op::Insert(4, 5, 60),
+                    Op::Remove(1),
+                    Op::Invalidate(0, None),
+                ]],
+                tail: vec![Op::Get(0), Op::Remove(0), Op::Remove(1), Op::Invalidate(0, Some(0))],
+            },
+            // One that died while it began a segment, in the place of another: what that had stays away.
+            Plan {
+                setup: [Op::Insert(1, 9, 60), Op::Insert(0, 1, 60)]
+                    .into_iter()
+                    .chain(fill(2))
+                    .collect(),
+                threads: vec![vec![Op::Insert(2, 20, 190), Op::Insert(3, 20, 190)]],
+                tail: (0..BLOCKS).map(Op::Remove).collect(),
+            },
+            // One that died while it sealed.
+            Plan {
+                setup: vec![Op::Insert(0, 1, 60), Op::Insert(2, 2, 60)],
+                threads: vec![vec![Op::Seal]],
+                tail: vec![Op::Seal, Op::Get(0), Op::Get(2)],
+            },
+            // What one thread inserted another one seals.
+            Plan {
+                setup: vec![Op::Insert(0, 1, 100)],
+                threads: vec![vec![Op::Insert(1, 2, 100)], vec![Op::Seal, Op::Get(1), Op::Seal]],
+                tail: vec![Op::Get(0), Op::Get(1)],
+            },
             // What is sealed stays, sealed twice or not, whatever is appended then.
             Plan {
                 setup: vec![Op::Insert(0, 1, 100), Op::Insert(1, 2, 30)],
@@ -347,10 +400,11 @@ fn ops_for(threads: usize) -> BoxedStrategy<Op> {
         2 => (0..BLOCKS).prop_map(Op::Remove),
         1 => (0..2u8, 0..3u8).prop_map(|(i, f)| Op::Invalidate(i, (f < 2).then_some(f))),
     ];
+    let sealing = prop_oneof![12 => one, 2 => Just(Op::Seal)];
     if threads > 1 {
-        return one.boxed();
+        return sealing.boxed();
     }
-    prop_oneof![12 => one, 2 => Just(Op::Seal), 1 => Just(Op::Reopen)].boxed()
+    prop_oneof![14 => sealing, 1 => Just(Op::Reopen)].boxed()
 }
 
 fn options() -> CacheOptions {

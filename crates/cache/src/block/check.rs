@@ -22,6 +22,8 @@ pub struct Checked {
     pub damaged: u64,
     /// Segments.
     pub segments: u64,
+    /// Segments whose place in the table is damaged: they are not used.
+    pub unusable: u64,
 }
 
 impl<M: Medium> BlockCache<M> {
@@ -46,6 +48,8 @@ impl<M: Medium> BlockCache<M> {
         for (place, &lists) in (0..).zip(&lists) {
             let offset = self.place(place).offset.load(Acquire);
             checked.segments += u64::from(offset != 0);
+            let is_made = pm.load(&self.cell(place)?.block) != 0;
+            checked.unusable += u64::from(offset == 0 && is_made);
             // One that is in no list is damaged.
             if lists > 1 || (lists == 0 && offset != 0) {
                 return Err(PmError::Corrupt { what: "a segment in two lists of a cache", offset });

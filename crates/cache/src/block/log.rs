@@ -3,7 +3,7 @@
 //! ```text
 //! insert
 //! step  store                                                     durable before
-//! P1    the entry: its header stored, its block streamed          nothing
+//! P1    the entry: stored and flushed                             nothing
 //!
 //! rotation
 //! P1    the summary of the segment that is full, streamed; the    P2: the one fence
@@ -20,9 +20,9 @@
 //! returns, and there is one live copy of an entry on the medium, since those of a segment that is used
 //! anew end with its generation, under a fence, before any of them is copied on.
 //!
-//! The header is stored, not streamed: a kill is an ordinary store to its line, and those may not meet
-//! a non-temporal one that is under way. What other threads appended the sealing one flushes once more,
-//! for a fence waits only for its own thread's stores.
+//! An entry is stored, not streamed: what a thread streamed only its own fence makes durable, and the
+//! fence is that of the thread which seals. It flushes what other threads appended once more, for a fence
+//! waits only for its own thread's flushes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -308,7 +308,8 @@ impl<M: Medium> BlockCache<M> {
                 from[..last.len()].copy_from_slice(last);
                 words[whole.len()] = u64::from_le_bytes(from);
             }
-            flushed = flushed.and(pm.stream_words(cells, &words[..cells.len()])); // P1
+            pm.write_words(cells, &words[..cells.len()]); // P1
+            flushed = flushed.and(pm.flush_words(cells));
         }
         let _ = flushed;
         open.note(record);

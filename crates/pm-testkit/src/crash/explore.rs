@@ -646,7 +646,7 @@ impl<S: CrashSubject> Walk<'_, S> {
                 if !allowed.contains(model) {
                     return Err(format!("observed {model:?}, expected one of {allowed:?}"));
                 }
-                self.oracle = Oracle::from_state(model.clone(), 1);
+                self.oracle = Oracle::from_state(S::observed(model.clone()), 1);
             }
         }
         Ok(())

@@ -38,6 +38,7 @@ impl Failure {
         for (i, ops) in plan.threads.iter().enumerate() {
             lines.push(format!("thread {i}: {ops:?}"));
         }
+        lines.push(format!("tail:     {:?}", plan.tail));
         let config = config.clone();
         let (what, path, history) = (String::new(), Vec::new(), Vec::new());
         Self { subject, config, seed, what, path, plan: lines, history }

@@ -406,6 +406,8 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             threads: vec![inserts(&[6])],
             tail: removes(&[4, 2, 4, 0, 4, 8, 4, 6]),
         },
+        // An insert that a crash cuts short, then others into its leaf, one of them into its slot.
+        Plan { setup: inserts(&[4]), threads: vec![inserts(&[8])], tail: inserts(&[12, 6, 8, 2]) },
         Plan { setup: inserts(&all), threads: vec![removes(&all)], tail: inserts(&all[..8]) },
         Plan {
             setup: inserts(&reverse),

@@ -191,7 +191,7 @@ fn recover_and_use<S: CrashSubject>(
     }
     subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
     journal.note(Step::Observed { model: found.clone() });
-    let mut oracle = Oracle::<S>::from_state(found, 1);
+    let mut oracle = Oracle::<S>::from_state(S::observed(found), 1);
     // Not the thread that opened: its flushes are not this one's to fence.
     let thread = if S::concurrent() { NEXT_THREAD } else { 0 };
     for op in tail {

@@ -80,6 +80,12 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
     /// What `op` does to a model, and what it returns.
     fn model(model: &mut Self::Model, op: &Self::Op) -> Self::Ret;
 
+    /// The state to go on from once this was observed: for models of which a state that is observed may
+    /// equal several that are allowed.
+    fn observed(model: Self::Model) -> Self::Model {
+        model
+    }
+
     /// All outcomes the specification allows, for operations that may also refuse (pool full).
     fn outcomes(model: &Self::Model, op: &Self::Op) -> Vec<(Self::Model, Self::Ret)> {
         let mut after = model.clone();

@@ -49,9 +49,9 @@ pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
 }
 
 fn fill(pm: &impl Medium, log: &Log, note: &Note) {
-    // One line, stored in this order: it never says half of one thing and half of another.
-    pm.store(&log.armed, 0);
-    pm.in_order();
+    // It is not armed: the change before this one has ended, or was finished by who found it. One line,
+    // stored in this order, so what is armed is whole.
+    debug_assert_eq!(pm.load(&log.armed), 0, "a change while another is under way");
     pm.store(&log.parent, note.parent.into_word());
     pm.store(&log.mask, note.mask);
     pm.store(&log.expect, note.expect);

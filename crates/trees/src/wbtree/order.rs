@@ -197,7 +197,10 @@ impl Order {
         let (words, tail) = (&line[..ORDER_WORDS], &line[ORDER_WORDS]);
         let tag = Tail::from_word(pm.load_word(tail)).other_tag(state);
         pm.store_word(tail, Tail::INVALID.into_word());
-        pm.in_order(); // durable before: any word of the new order, on the same line
+        // Durable before: any word of the new order, on the same line. Where words persist as they were
+        // stored, a mixture of two orders is sorted or names a slot twice; where they do not, one of
+        // three words or more (a leaf of 17 slots or more) may be neither.
+        pm.in_order();
         for (cell, bytes) in words.iter().zip(self.slots.as_chunks::<8>().0) {
             let word = u64::from_le_bytes(*bytes);
             if pm.load_word(cell) != word {
