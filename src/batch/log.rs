@@ -32,7 +32,7 @@ impl Log {
             opened => Some(opened?),
         };
         let last = index.as_ref().map(Index::last).transpose()?.flatten();
-        let next = AtomicU64::new(last.map_or(0, |(number, _)| number + 1));
+        let next = AtomicU64::new(last.map_or(0, |(number, _): (u64, _)| number.wrapping_add(1)));
         Ok(Self { index, next })
     }
 
@@ -42,9 +42,13 @@ impl Log {
 
     /// Makes a record durable; its number.
     pub(super) fn put(&self, record: &[u8]) -> Result<u64, IndexError> {
-        let number = self.next.fetch_add(1, Relaxed);
-        self.index()?.insert(&number, record)?;
-        Ok(number)
+        loop {
+            // Not that of another record, though the numbers of a damaged file may have come to their end.
+            let number = self.next.fetch_add(1, Relaxed);
+            if self.index()?.insert(&number, record)? {
+                return Ok(number);
+            }
+        }
     }
 
     /// Takes a record out, durably.

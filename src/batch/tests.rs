@@ -160,6 +160,23 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
     assert_eq!(index.check(), Ok(filled - 2 + 3));
 }
 
+/// A number that no log ever came to, from a damaged file: the batches after it are logged all the same.
+#[test]
+fn a_batch_is_logged_under_a_number_of_its_own_whatever_the_file_says() {
+    let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+    let index = FpTree::<u64, u64>::create(&pool, INDEX).unwrap();
+    drop(Batched::new(&pool, INDEX, index).unwrap());
+    let none = to_record::<u64, u64>(&[]).unwrap();
+    let name = format!("{INDEX}.batch");
+    let log = crate::any::AnyIndex::<u64, Vec<u8>>::open(&pool, &name).unwrap();
+    assert_eq!(log.insert(&0, &none), Ok(true));
+    assert_eq!(log.insert(&u64::MAX, &none), Ok(true));
+    drop(log);
+    let log = super::log::Log::open(&pool, INDEX).unwrap();
+    assert_eq!(log.put(&none), Ok(1));
+    assert_eq!(log.records().map(|records| records.len()), Ok(3));
+}
+
 /// Who may only read sees what a batch changes, whole, also if a crash interrupted it, and writes nothing.
 #[test]
 fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
