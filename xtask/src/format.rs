@@ -28,6 +28,7 @@ const PARTS: &[(&str, &str)] = &[
     ("HART", "crates/hart/src/layout.rs"),
     ("SPTree", "crates/sptree/src/layout.rs"),
     ("SPTree's structured log", "crates/sptree/src/log/layout.rs"),
+    ("The block cache", "crates/cache/src/block/layout.rs"),
 ];
 
 const HEAD: &str = "# The on-media format
