@@ -239,7 +239,10 @@ impl Journal {
                 Some(())
             };
             let written = self.fences.commit(join, |all| self.write(all));
-            written.map_err(|Refused| DurabilityLost)?;
+            written.map_err(|Refused| {
+                self.lose("the thread that wrote to the journal has panicked"); // if nothing else
+                DurabilityLost
+            })?;
         }
         if head.is_empty() { Ok(()) } else { self.sync().map_err(|_| DurabilityLost) }
     }

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! step  what                                                    durable before
+//! H0    superblock: no stamp, as it was read                    A1
 //! A1    the journal's file, empty, with identity, generation    A2
 //!       and stamp
 //! A2    superblock: its stamp (S3, S4)                          the first fence that the journal serves
@@ -20,7 +21,8 @@
 //! ```
 //!
 //! A crash between A1 and A2, or H2 and A1, leaves a journal that no superblock names; the next opening
-//! makes it anew.
+//! makes it anew. A crash in creation, which stores nothing that a journal has, leaves an empty one, and
+//! the next creation takes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -155,33 +157,40 @@ pub(super) fn of(
 
 /// H1, H2: whatever the journal holds is in the file, and the file needs it no more. Nothing for a file
 /// that needs none.
-pub(super) fn heal(file: &PoolFile, found: &mut Found) -> Result<(), OpenError> {
-    if found.superblock.journal == 0 {
-        return Ok(());
-    }
+pub(super) fn heal(
+    file: &PoolFile,
+    found: &mut Found,
+    opts: &PoolOptions,
+) -> Result<(), OpenError> {
     let io = |what| move |e: Errno| file.error(what, e);
+    let write = |superblock: &Superblock, copy| {
+        let (offset, bytes) = superblock.to_bytes(copy);
+        file.write_at(offset, &bytes).map_err(io("writing the superblock"))?;
+        file.sync().map_err(io("synchronising the superblock"))
+    };
+    if found.superblock.journal == 0 {
+        // H0, durable before: A1. That no journal is needed may stand in the caches alone, where a process
+        // left it that died in H2 or C2; on the medium the old one may be named.
+        return if opts.journal { write(&found.superblock, found.copy) } else { Ok(()) };
+    }
     // What the dead process left in the caches, and what a failed write-back left there for durable.
     file.write_back().map_err(io("making what was left durable"))?;
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
     let mut held = BTreeMap::new();
-    let write = |held: &mut BTreeMap<u64, [u8; LINE]>| write_lines(file, held);
     replay(file, found, len, |offset, line| {
         held.insert(offset, *line);
-        if held.len() < HELD { Ok(()) } else { write(&mut held) }
+        if held.len() < HELD { Ok(()) } else { write_lines(file, &mut held) }
     })?;
-    write(&mut held).map_err(io("replaying the journal"))?;
+    write_lines(file, &mut held).map_err(io("replaying the journal"))?;
     // H1, durable before: H2.
     file.sync().map_err(io("synchronising what was replayed"))?;
     // H2: the older copy first, each durable before the next.
     let superblock = &mut found.superblock;
     superblock.sequence = superblock.sequence.wrapping_add(1);
     superblock.journal = 0;
-    for copy in [1 - found.copy, found.copy] {
-        let (offset, bytes) = superblock.to_bytes(copy);
-        file.write_at(offset, &bytes).map_err(io("writing the superblock"))?;
-        file.sync().map_err(io("synchronising the superblock"))?;
-    }
+    write(superblock, 1 - found.copy)?;
+    write(superblock, found.copy)?;
     found.damaged = false;
     Ok(())
 }
@@ -268,6 +277,9 @@ fn write_lines(file: &PoolFile, held: &mut BTreeMap<u64, [u8; LINE]>) -> Result<
 }
 
 fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {
+    if let LogError::Io { what, kind, why } = error {
+        return io_error(journal, what, io::Error::new(*kind, why.to_string()));
+    }
     let (path, journal) = (path.to_path_buf(), journal.to_path_buf());
     OpenError::JournalDamaged { path, journal, why: error.to_string() }
 }
@@ -305,13 +317,21 @@ impl<M: Medium> Pool<M> {
 pub(super) mod simulated {
     use std::cell::RefCell;
 
-    use super::{Disk, PoolDisk};
+    use super::{Disk, Errno, PoolDisk};
 
     pub(in crate::pool) type Disks =
         (Box<dyn Fn() -> Box<dyn Disk>>, Box<dyn Fn() -> Box<dyn PoolDisk>>);
 
     thread_local! {
         pub(in crate::pool) static DISKS: RefCell<Option<Disks>> = const { RefCell::new(None) };
+    }
+
+    /// Synchronises the pool's file while it is being opened.
+    pub(in crate::pool) fn sync(sync: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        let disk = DISKS.with_borrow(|disks| disks.as_ref().map(|disks| disks.1()));
+        let Some(disk) = disk else { return sync() };
+        let synced = disk.sync_by(&mut || Ok(sync()?));
+        synced.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
     pub(super) fn log() -> Option<Box<dyn Disk>> {

@@ -191,7 +191,7 @@ impl<M: Medium> Pool<M> {
             FileKind::Regular => {
                 let mut found = check_head(&file, len)?;
                 if !opts.read_only {
-                    journal::heal(&file, &mut found)?;
+                    journal::heal(&file, &mut found, opts)?;
                 }
                 (found.superblock.size, Some(found))
             }

@@ -173,6 +173,27 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
 }
 
 #[test]
+fn a_creation_that_ended_midway_is_not_in_the_way_of_the_next() {
+    let place = Place::new();
+    for succeed in 0..3 {
+        // What a crash leaves of it: the journal has its name, and the pool's file has none yet.
+        let created = Pool::create_with(place.path(), &options(), |mapped| {
+            mapped.fail_write_back_after(succeed);
+            mapped
+        });
+        if let Ok(pool) = created {
+            pool.kill();
+            fs::remove_file(place.path()).unwrap();
+        }
+        assert!(!place.path().exists());
+        let pool = Pool::create(place.path(), &options()).unwrap();
+        add(&pool, "a", 1).unwrap();
+        pool.close().unwrap();
+        fs::remove_file(place.path()).unwrap();
+    }
+}
+
+#[test]
 fn every_failing_write_leaves_a_pool_that_opens_with_what_was_acknowledged() {
     let place = Place::new();
     Pool::create(place.path(), &options()).unwrap().close().unwrap();
