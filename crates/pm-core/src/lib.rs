@@ -85,6 +85,8 @@ pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
+#[doc(hidden)]
+pub use media::JournalMoment;
 pub use media::{Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;

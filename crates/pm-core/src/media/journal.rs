@@ -99,9 +99,35 @@ pub(crate) struct Journal {
     wake: Condvar,
     /// How many more writes succeed, when a test lets one fail.
     pretended: Mutex<Option<u64>>,
+    /// Told of each moment, when a test watches.
+    watch: OnceLock<Watch>,
     /// Fences that have joined a round.
     #[cfg(test)]
     pub(crate) joined: AtomicU64,
+}
+
+/// A moment at which a power failure would leave something else than at the one before. For tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalMoment {
+    /// Lines were flushed.
+    Flushed,
+    /// The next thing is a write to the journal.
+    Writing,
+    /// The journal was written, and nobody was told.
+    Written,
+    /// The pool's file was synchronised.
+    Synchronised,
+    /// The journal begins later.
+    Truncated,
+}
+
+struct Watch(Box<dyn Fn(JournalMoment) + Send + Sync>);
+
+impl Debug for Watch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -155,6 +181,7 @@ impl Journal {
             work: Mutex::default(),
             wake: Condvar::new(),
             pretended: Mutex::default(),
+            watch: OnceLock::new(),
             #[cfg(test)]
             joined: AtomicU64::new(0),
         }
@@ -183,6 +210,17 @@ impl Journal {
         *self.pretended.lock() = Some(succeed);
     }
 
+    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    pub(crate) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
+        let _ = self.watch.set(Watch(watch)); // the first one stays
+    }
+
+    fn tell(&self, moment: JournalMoment) {
+        if let Some(watch) = self.watch.get() {
+            watch.0(moment);
+        }
+    }
+
     /// Whether a write failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Acquire)
@@ -202,6 +240,7 @@ impl Journal {
                 None => flushed.push((self.identity, lines.collect())),
             }
         });
+        self.tell(JournalMoment::Flushed);
     }
 
     /// Makes durable what this thread noted.
@@ -261,8 +300,10 @@ impl Journal {
             if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
+            self.tell(JournalMoment::Writing);
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
+            self.tell(JournalMoment::Written);
             if let Err(why) = written {
                 self.lose(&format!("writing to the journal: {why}"));
                 return Err(Refused);
@@ -299,11 +340,13 @@ impl Journal {
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
         let tail = self.log.tail(); // J1
         self.sync()?; // J2, durable before: J3
+        self.tell(JournalMoment::Synchronised);
         if let Err(error) = self.log.truncate(tail) {
             self.lose(&format!("ending a checkpoint: {error}"));
             return Err(Errno::IO.into());
         }
         self.checkpoints.fetch_add(1, AcqRel);
+        self.tell(JournalMoment::Truncated);
         Ok(())
     }
 
