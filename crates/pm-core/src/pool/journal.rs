@@ -37,7 +37,8 @@ use rustix::io::Errno;
 use crate::error::{DurabilityLost, OpenError, PmError};
 use crate::line::LINE;
 use crate::media::{
-    Cutter, JOURNAL_FIRST, Journal, JournalState, Medium, Permit, PoolDisk, lines_in,
+    Cutter, JOURNAL_FIRST, Journal, JournalState, Medium, Permit, PoolDisk, checkpoint_in,
+    lines_in, new_stamp,
 };
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
@@ -45,6 +46,7 @@ use crate::region::Region;
 use super::Pool;
 use super::detect::random_u128;
 use super::file::PoolFile;
+use super::layout::CHECKPOINT;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock};
 
@@ -86,7 +88,8 @@ pub(super) fn make(
     (identity, generation): (u128, u64),
     opts: &PoolOptions,
 ) -> Result<Log, OpenError> {
-    let stamp = (random_u128() as u64).max(1);
+    let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
+    let stamp = new_stamp(random_u128() as u64 >> 1, word);
     let id = LogId { identity, generation, stamp };
     let options = LogOptions::new().wait(opts.journal_wait);
     let path = path_of(&file.path).map_err(|e| io_error(&file.path, "naming the journal", e))?;
@@ -222,6 +225,19 @@ fn replay(
         }
         _ => io_error(&path, "opening the journal", e),
     })?;
+    let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
+    match Log::extent(&disk, id) {
+        Ok(extent) if checkpoint_in(word, stamp) < extent.start => {
+            let why = "it is newer than the pool's file, which is an older copy";
+            return Err(OpenError::JournalForeign { path, journal, why });
+        }
+        Ok(extent) if checkpoint_in(word, stamp) > extent.end => {
+            let why = "it is older than the pool's file: it is an older copy";
+            return Err(OpenError::JournalForeign { path, journal, why });
+        }
+        Ok(_) => {}
+        Err(error) => return Err(refused(&path, &journal, id, &error)),
+    }
     let (mut failed, mut bad) = (None, None);
     let replayed = Log::replay(&disk, id, |_, record| {
         let lines = lines_in(record).ok_or(LogError::Damaged)?;
@@ -244,22 +260,30 @@ fn replay(
         let why = format!("it names offset {offset:#x} of a file of {len} bytes");
         return Err(OpenError::JournalDamaged { path, journal, why });
     }
-    match replayed {
-        Ok(_) => Ok(()),
-        Err(LogError::Foreign { found, .. }) => {
-            let why = if found.identity != identity {
-                "it belongs to another pool"
-            } else if found.generation < generation {
-                "it is older than the pool's file"
-            } else if found.generation > generation {
-                "it is newer than the pool's file"
-            } else {
-                "it belongs to a copy of this pool"
-            };
-            Err(OpenError::JournalForeign { path, journal, why })
-        }
-        Err(error) => Err(damaged(&path, &journal, &error)),
-    }
+    replayed.map(drop).map_err(|error| refused(&path, &journal, id, &error))
+}
+
+/// The word at `CHECKPOINT`, 0 in a file that ends before it.
+fn checkpoint_word(file: &PoolFile) -> Result<u64, Errno> {
+    let mut head = [0; CHECKPOINT as usize + 8];
+    file.read_head(&mut head)?;
+    let word = head.last_chunk().copied().unwrap_or_default();
+    Ok(u64::from_le_bytes(word))
+}
+
+/// What a log is refused with that should be this one.
+fn refused(path: &Path, journal: &Path, id: LogId, error: &LogError) -> OpenError {
+    let LogError::Foreign { found, .. } = error else { return damaged(path, journal, error) };
+    let why = if found.identity != id.identity {
+        "it belongs to another pool"
+    } else if found.generation < id.generation {
+        "it is older than the pool's file"
+    } else if found.generation > id.generation {
+        "it is newer than the pool's file"
+    } else {
+        "it belongs to a copy of this pool"
+    };
+    OpenError::JournalForeign { path: path.to_path_buf(), journal: journal.to_path_buf(), why }
 }
 
 /// Writes lines, neighbours together.

@@ -36,14 +36,6 @@ pub(super) struct Backing {
     journal: Option<Arc<Journal>>,
 }
 
-impl Drop for Backing {
-    fn drop(&mut self) {
-        if let Some(journal) = &self.journal {
-            journal.end();
-        }
-    }
-}
-
 impl Backing {
     /// The descriptor of the file.
     #[cfg(test)]

@@ -141,6 +141,62 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
 }
 
 #[test]
+fn a_file_and_a_journal_of_different_moments_are_refused() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    let copy = || (fs::read(place.path()).unwrap(), fs::read(journal_of(&place)).unwrap());
+    let mut moments = Vec::new();
+    for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+        add(&pool, name, i as u64).unwrap();
+        moments.push(copy());
+        pool.checkpoint().unwrap();
+    }
+    add(&pool, "d", 3).unwrap();
+    moments.push(copy());
+    pool.kill();
+    for (i, (file, _)) in moments.iter().enumerate() {
+        for (j, (_, journal)) in moments.iter().enumerate() {
+            if i == j + 1 {
+                continue; // no checkpoint in between: nothing tells them apart
+            }
+            fs::write(place.path(), file).unwrap();
+            fs::write(journal_of(&place), journal).unwrap();
+            for opts in [plain().read_only(true), plain()] {
+                let opened = Pool::open(place.path(), &opts);
+                if i == j {
+                    let pool = opened.unwrap();
+                    let name = ["a", "b", "c", "d"][i];
+                    assert_eq!(value_of(&pool, name), Some(i as u64));
+                    continue;
+                }
+                let error = opened.map(|pool| value_of(&pool, "b")).unwrap_err();
+                assert!(error.to_string().contains("older copy"), "{i}, {j}: {error}");
+                assert!(fs::read(place.path()).unwrap() == *file, "{i}, {j}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_in_which_the_disk_lost_something_is_refused() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let used = pool.journal().unwrap().used as usize;
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    let mut journal = fs::read(journal_of(&place)).unwrap();
+    journal[4 * 4096 + used - 4096 + 100] ^= 1;
+    fs::write(journal_of(&place), journal).unwrap();
+    let file = fs::read(place.path()).unwrap();
+    for opts in [plain().read_only(true), plain()] {
+        let error = Pool::open(place.path(), &opts).unwrap_err();
+        assert!(error.to_string().contains("the disk lost"), "{error}");
+        assert!(fs::read(place.path()).unwrap() == file);
+    }
+}
+
+#[test]
 fn a_journal_that_another_pool_may_need_is_not_taken() {
     let place = crashed();
     fs::rename(place.path(), place.directory.path().join("moved")).unwrap();
