@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
 use rustix::fd::OwnedFd;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::error::{DurabilityLost, OpenError, PmError};
@@ -82,12 +83,37 @@ impl PoolDisk for File {
     }
 }
 
+/// The lock of a journal: whoever has it writes to the journal. The pool's own does not do: its file may
+/// have another name by now, or none yet.
+#[derive(Debug)]
+pub(super) struct Lock(fs::File);
+
+impl Lock {
+    fn take(file: fs::File) -> Result<Self, Errno> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self(file))
+    }
+
+    /// Whether this is the lock of the file that has the name now.
+    fn is_of(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let (own, named) = (self.0.metadata(), fs::symlink_metadata(path));
+        own.is_ok_and(|own| named.is_ok_and(|named| same(&own, &named)))
+    }
+
+    /// Gives it back, whoever else has the descriptor.
+    pub(super) fn end(&self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock); // else when it is closed
+    }
+}
+
 /// A1: makes the journal of a pool that is nothing but its file, or makes it anew.
 pub(super) fn make(
     file: &PoolFile,
     (identity, generation): (u128, u64),
     opts: &PoolOptions,
-) -> Result<Log, OpenError> {
+) -> Result<(Log, Option<Lock>), OpenError> {
     let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
     let stamp = new_stamp(random_u128() as u64 >> 1, word);
     let id = LogId { identity, generation, stamp };
@@ -95,34 +121,58 @@ pub(super) fn make(
     let path = path_of(&file.path).map_err(|e| io_error(&file.path, "naming the journal", e))?;
     #[cfg(test)]
     if let Some(disk) = simulated::log() {
-        return Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e));
+        let log = Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e))?;
+        return Ok((log, None));
     }
     let io = |what| move |e| io_error(&file.path, what, e);
     let len = opts.journal_bytes.next_multiple_of(4096);
+    let locked = |e: Errno| match e {
+        Errno::WOULDBLOCK => OpenError::Locked { path: file.path.clone() },
+        e => io("locking the journal")(e.into()),
+    };
     let there = match fs::symlink_metadata(&path) {
         Ok(there) => Some(there.len()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(io("looking for the journal")(e)),
     };
+    let mut lock = None;
     if there.is_some() {
-        may_be_replaced(&path, identity).map_err(|why| OpenError::JournalInTheWay {
+        let in_the_way = |why| OpenError::JournalInTheWay {
             path: file.path.clone(),
             journal: path.clone(),
             why,
-        })?;
+        };
+        may_be_replaced(&path, identity).map_err(in_the_way)?;
+        let held = fs::File::open(&path).map_err(io("opening the journal"))?;
+        let held = Lock::take(held).map_err(locked)?;
+        may_be_replaced(&path, identity).map_err(in_the_way)?; // nobody writes to it any more
+        lock = Some(held);
     }
     if there != Some(len) {
         let new = NewFile::create(&path, opts.mode).map_err(io("creating the journal"))?;
+        let held = new.file().try_clone().map_err(io("locking the journal"))?;
+        let held = Lock::take(held).map_err(locked)?;
         FileDisk::create(new.file(), len).map_err(|e| match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 OpenError::NoSpace { path: path.clone(), wanted: len }
             }
             _ => io("allocating the journal")(e),
         })?;
-        new.finish(true).map_err(io("naming the journal"))?;
+        match new.finish(there.is_some()) {
+            // Somebody else was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(OpenError::Locked { path: file.path.clone() });
+            }
+            named => named.map_err(io("naming the journal"))?,
+        }
+        lock = Some(held);
+    }
+    if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
+        return Err(OpenError::Locked { path: file.path.clone() }); // somebody replaced it meanwhile
     }
     let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
-    Log::format(Box::new(disk), id, options).map_err(|e| damaged(&file.path, &path, &e))
+    let log = Log::format(Box::new(disk), id, options);
+    Ok((log.map_err(|e| damaged(&file.path, &path, &e))?, lock))
 }
 
 /// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole

@@ -250,6 +250,44 @@ fn a_creation_that_ended_midway_is_not_in_the_way_of_the_next() {
 }
 
 #[test]
+fn a_journal_in_use_is_taken_by_nobody_else() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.checkpoint().unwrap(); // nothing that anybody would miss
+    let moved = place.directory.path().join("moved");
+    fs::rename(place.path(), &moved).unwrap();
+    for opts in [options(), options().journal_bytes(2 << 20)] {
+        let error = Pool::create(place.path(), &opts).unwrap_err();
+        assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+    }
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    fs::rename(journal_of(&place), place.directory.path().join("moved.journal")).unwrap();
+    let pool = Pool::open(&moved, &options()).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+}
+
+#[test]
+fn of_many_creators_one_has_a_journal_and_the_pool() {
+    for _ in 0..20 {
+        let place = Place::new();
+        let created = std::thread::scope(|scope| {
+            let create = || Pool::create(place.path(), &options()).ok();
+            let threads = [0; 3].map(|_| scope.spawn(create));
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let [pool] = <[Pool; 1]>::try_from(created).expect("one");
+        let before = fs::read(place.path()).unwrap();
+        add(&pool, "a", 1).unwrap();
+        pool.kill();
+        fs::write(place.path(), before).unwrap(); // the journal alone has it
+        let pool = Pool::open(place.path(), &plain()).unwrap();
+        assert_eq!(value_of(&pool, "a"), Some(1));
+    }
+}
+
+#[test]
 fn every_failing_write_leaves_a_pool_that_opens_with_what_was_acknowledged() {
     let place = Place::new();
     Pool::create(place.path(), &options()).unwrap().close().unwrap();
