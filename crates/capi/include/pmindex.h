@@ -36,6 +36,11 @@
 // For pmindex_options.flags: opens although the modules report lost data.
 #define PMINDEX_ACCEPT_DIRTY_SHUTDOWN 16
 
+// For pmindex_options.flags: on an ordinary file a fence waits for a write to a journal beside it, which
+// all threads share, rather than for an msync(). As long as the pool is open, and after a crash, the file
+// and its journal (the same name with .journal behind it) belong together.
+#define PMINDEX_JOURNAL 32
+
 // How a call ended. 0 is success, a positive code is an answer, a negative one an error, about
 // which pmindex_last_error() says more.
 typedef enum {
@@ -130,7 +135,7 @@ typedef struct {
   // with PMINDEX_STATUS_TOO_WEAK.
   uint32_t durability;
   // Any of PMINDEX_READ_ONLY, PMINDEX_FIXED_SIZE, PMINDEX_EMULATE_PM,
-  // PMINDEX_NO_WRITE_BACK, PMINDEX_ACCEPT_DIRTY_SHUTDOWN, combined with |.
+  // PMINDEX_NO_WRITE_BACK, PMINDEX_ACCEPT_DIRTY_SHUTDOWN, PMINDEX_JOURNAL, combined with |.
   uint32_t flags;
   // For later versions; 0.
   uint32_t reserved;

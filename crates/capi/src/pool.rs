@@ -51,11 +51,17 @@ pub const PMINDEX_NO_WRITE_BACK: u32 = 8;
 /// For `pmindex_options.flags`: opens although the modules report lost data.
 pub const PMINDEX_ACCEPT_DIRTY_SHUTDOWN: u32 = 16;
 
+/// For `pmindex_options.flags`: on an ordinary file a fence waits for a write to a journal beside it, which
+/// all threads share, rather than for an msync(). As long as the pool is open, and after a crash, the file
+/// and its journal (the same name with `.journal` behind it) belong together.
+pub const PMINDEX_JOURNAL: u32 = 32;
+
 const FLAGS: u32 = PMINDEX_READ_ONLY
     | PMINDEX_FIXED_SIZE
     | PMINDEX_EMULATE_PM
     | PMINDEX_NO_WRITE_BACK
-    | PMINDEX_ACCEPT_DIRTY_SHUTDOWN;
+    | PMINDEX_ACCEPT_DIRTY_SHUTDOWN
+    | PMINDEX_JOURNAL;
 
 /// Options for pools. All zero is the default.
 #[repr(C)]
@@ -71,7 +77,7 @@ pub struct Options {
     /// with `PMINDEX_STATUS_TOO_WEAK`.
     durability: u32,
     /// Any of `PMINDEX_READ_ONLY`, `PMINDEX_FIXED_SIZE`, `PMINDEX_EMULATE_PM`,
-    /// `PMINDEX_NO_WRITE_BACK`, `PMINDEX_ACCEPT_DIRTY_SHUTDOWN`, combined with `|`.
+    /// `PMINDEX_NO_WRITE_BACK`, `PMINDEX_ACCEPT_DIRTY_SHUTDOWN`, `PMINDEX_JOURNAL`, combined with `|`.
     flags: u32,
     /// For later versions; 0.
     reserved: u32,
@@ -94,6 +100,7 @@ impl Options {
             .grow(!has(PMINDEX_FIXED_SIZE))
             .emulate_pm(has(PMINDEX_EMULATE_PM))
             .write_back(!has(PMINDEX_NO_WRITE_BACK))
+            .journal(has(PMINDEX_JOURNAL))
             .accept_dirty_shutdown(has(PMINDEX_ACCEPT_DIRTY_SHUTDOWN));
         let Some((_, least)) = LEAST.iter().find(|(number, _)| *number as u32 == self.durability)
         else {

@@ -136,14 +136,20 @@ impl From<OpenError> for Fault {
     fn from(error: OpenError) -> Self {
         let status = match &error {
             OpenError::NotFound { .. } | OpenError::NoDirectory { .. } => Status::NoSuch,
-            OpenError::AlreadyExists { .. } => Status::AlreadyExists,
+            OpenError::AlreadyExists { .. } | OpenError::JournalInTheWay { .. } => {
+                Status::AlreadyExists
+            }
             OpenError::PermissionDenied { .. } => Status::Permission,
             OpenError::NotAFile { .. }
             | OpenError::NotAPool { .. }
             | OpenError::UnsupportedVersion { .. } => Status::NotAPool,
             OpenError::Locked { .. } => Status::Busy,
             OpenError::NoSpace { .. } => Status::Full,
-            OpenError::Truncated { .. } | OpenError::Damaged { .. } => Status::Corrupt,
+            OpenError::Truncated { .. }
+            | OpenError::Damaged { .. }
+            | OpenError::JournalMissing { .. }
+            | OpenError::JournalForeign { .. }
+            | OpenError::JournalDamaged { .. } => Status::Corrupt,
             OpenError::BadOption { .. } => Status::InvalidArgument,
             OpenError::TooWeak { .. } => Status::TooWeak,
             OpenError::DirtyShutdown { .. } => Status::DurabilityLost,

@@ -369,6 +369,14 @@ int main(int argc, char **argv) {
     scan(index, NULL, " pear ");
     OK(pmindex_index_close(index));
     OK(pmindex_pool_close(pool));
+
+    /* With a journal, where the medium is one that has any use for it. */
+    options.flags = PMINDEX_JOURNAL;
+    OK(pmindex_pool_open(path, &options, &pool));
+    OK(pmindex_index_open(pool, "squares", &index));
+    OK(pmindex_u64_insert(index, 9999, 1));
+    OK(pmindex_index_close(index));
+    OK(pmindex_pool_close(pool));
     puts("all of it holds");
     return EXIT_SUCCESS;
 }

@@ -49,9 +49,17 @@ impl Drop for Place {
     fn drop(&mut self) {
         if !self.keep {
             // It may not have been created.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = remove(&self.path);
         }
     }
+}
+
+/// Removes a pool's file, and the journal beside it if there is one.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push(".journal");
+    let _ = std::fs::remove_file(journal); // only some pools have one
+    std::fs::remove_file(path)
 }
 
 fn has_room(dir: &Path, room: u64) -> bool {

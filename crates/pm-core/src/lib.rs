@@ -85,14 +85,16 @@ pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
+#[doc(hidden)]
+pub use media::JournalMoment;
 pub use media::{Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced};
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
-#[doc(hidden)]
-pub use pool::forge_checksums;
 pub use pool::{
     Claim, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryPass, RecoveryScope,
 };
+#[doc(hidden)]
+pub use pool::{forge_checksums, without_journal};
 pub use ptr::{PPtr, PmPtr};
 
 /// The traced medium's own types: what the crash simulator builds on.

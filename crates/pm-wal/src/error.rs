@@ -32,6 +32,16 @@ pub enum LogError {
         /// Bytes there should be.
         expected: u64,
     },
+    /// A batch is missing before another one.
+    #[error(
+        "the disk lost what was written at offset {offset} of the log: there is more at {later}"
+    )]
+    Hole {
+        /// Where the batch should be.
+        offset: u64,
+        /// Where the next one is.
+        later: u64,
+    },
     /// The log is another one than the caller names.
     #[error("the log is {found}, and {expected} was asked for")]
     Foreign {

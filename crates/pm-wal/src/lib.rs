@@ -24,10 +24,13 @@
 //! L1    format: zeros everywhere                           L2
 //! L2    both heads: identity, generation, horizon          the first batch
 //! L3    a batch (LIN and DUR: of all its records)          acknowledging any of them, the next batch
-//! L4    a head with a later horizon, over the older head   reuse of the space before that horizon
-//! L5    a head with a greater generation, at each opening  the first batch of that generation
+//! L4    both heads, with a later horizon                   reuse of the space before that horizon
+//! L5    both heads, with a greater generation, opening     the first batch of that generation
 //! L6    the last batch once more, at each opening          the first batch of that generation
 //! ```
+//!
+//! Of the heads the older one is written first, each is durable before the next, and the newest whole one
+//! counts. When both are written either suffices, so one that rots loses nothing.
 //!
 //! A batch counts if its checksum is right, which is seeded with the log's identity, the generation
 //! and the batch's offset, if it names the end of the batch before it, and if no batch before it has

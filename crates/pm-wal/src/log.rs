@@ -1,5 +1,6 @@
 //! Opening, writing and truncating a log.
 
+use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::Arc;
@@ -136,12 +137,10 @@ impl Log {
     pub fn format(disk: Box<dyn Disk>, id: LogId, options: LogOptions) -> Result<Self, LogError> {
         let shape = Shape::of(disk.block(), disk.len())?;
         // What was there is whole or gone, whatever crashes: the caller needs neither.
-        let head = Head { id, sequence: 1, shape, horizon: 0, since: 0 };
+        let head = Head { id, sequence: 0, shape, horizon: 0, since: 0 };
         let mut heads = Heads { newest: head, copy: 1, block: Buffer::zeros(disk.block()) };
+        // L2, durable before: the first batch.
         heads.write(&*disk, head).map_err(|e| LogError::io("writing a head of the log", &e))?;
-        // L2: both copies are this log's before the first batch.
-        let next = Head { sequence: 2, ..head };
-        heads.write(&*disk, next).map_err(|e| LogError::io("writing a head of the log", &e))?;
         Ok(Self::assemble(disk, heads, 0, options))
     }
 
@@ -173,7 +172,7 @@ impl Log {
         }
         let id = LogId { generation: head.id.generation + 1, ..head.id };
         let mut heads = Heads { newest: head, copy, block: Buffer::zeros(disk.block()) };
-        let next = Head { id, sequence: head.sequence + 1, ..head };
+        let next = Head { id, ..head };
         // L5, durable before: any batch of this generation.
         heads.write(&*disk, next).map_err(|e| LogError::io("writing a head of the log", &e))?;
         Ok(Self::assemble(disk, heads, scan.position(), options))
@@ -202,6 +201,27 @@ impl Log {
             }
         }
         Ok(records)
+    }
+
+    /// Where the log with exactly this name begins and ends, if nothing is missing in between; changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`LogError::Hole`] if there is a batch behind one that is not whole: a batch was durable before the
+    /// next was written, so the disk lost it. [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`,
+    /// `Cut`, `Io`.
+    pub fn extent(disk: &dyn Disk, id: LogId) -> Result<Range<u64>, LogError> {
+        let (head, _) = read_heads(disk)?;
+        if head.id != id {
+            return Err(LogError::Foreign { expected: id, found: head.id });
+        }
+        let mut scan = Scan::new(head.id, head.shape, head.horizon, head.since);
+        while scan.next(disk)?.is_some() {}
+        let tail = scan.position();
+        match scan.later(disk, head.horizon + head.shape.capacity)? {
+            Some(later) => Err(LogError::Hole { offset: tail, later }),
+            None => Ok(head.horizon..tail),
+        }
     }
 
     fn assemble(disk: Box<dyn Disk>, heads: Heads, tail: u64, options: LogOptions) -> Self {
@@ -316,7 +336,7 @@ impl Log {
     /// Where the last batch ends and where one of so many bytes goes, when there is room for it.
     fn find_room(&self, bytes: u64) -> Result<(u64, u64), LogError> {
         let mut state = self.state.lock();
-        let until = Instant::now() + self.wait;
+        let until = Instant::now().checked_add(self.wait); // none: for ever
         loop {
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
@@ -327,6 +347,10 @@ impl Log {
             if offset + bytes - state.horizon <= self.shape.capacity {
                 return Ok((state.tail, offset));
             }
+            let Some(until) = until else {
+                self.room.wait(&mut state);
+                continue;
+            };
             if self.room.wait_until(&mut state, until).timed_out() {
                 return Err(LogError::Full { wanted: bytes, waited: self.wait });
             }
@@ -353,10 +377,9 @@ impl Log {
         if horizon <= old {
             return Ok(old);
         }
-        let sequence = heads.newest.sequence + 1;
         // L4, durable before: any use of the space before the horizon.
         let since = if horizon >= self.began { self.id.generation } else { heads.newest.since };
-        let next = Head { sequence, horizon, since, ..heads.newest };
+        let next = Head { horizon, since, ..heads.newest };
         let written = heads.write(&*self.disk, next);
         self.check("writing a head of the log", written)?;
         self.state.lock().horizon = horizon;
@@ -411,12 +434,14 @@ impl Log {
 }
 
 impl Heads {
-    /// Writes a head over the older copy.
+    /// Writes a head over the older copy and then over the other one: when it returns, either suffices.
     fn write(&mut self, disk: &dyn Disk, head: Head) -> std::io::Result<()> {
-        let copy = 1 - self.copy;
-        head.encode(self.block.as_mut());
-        disk.write_durably(copy * disk.block() as u64, self.block.as_slice())?;
-        (self.newest, self.copy) = (head, copy);
+        for copy in [1 - self.copy, self.copy] {
+            let head = Head { sequence: self.newest.sequence + 1, ..head };
+            head.encode(self.block.as_mut());
+            disk.write_durably(copy * disk.block() as u64, self.block.as_slice())?;
+            self.newest = head;
+        }
         Ok(())
     }
 }

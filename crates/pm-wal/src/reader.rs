@@ -40,15 +40,37 @@ impl Scan {
         Ok(Some(header))
     }
 
+    /// Where, before `end`, there is a whole batch behind the next one, which is not whole.
+    pub(crate) fn later(&mut self, disk: &dyn Disk, end: u64) -> Result<Option<u64>, LogError> {
+        let mut at = self.position;
+        while at < end {
+            if self.batch_after(disk, at, None)?.is_some() {
+                return Ok(Some(at));
+            }
+            at += self.shape.block;
+        }
+        Ok(None)
+    }
+
     /// The batch at an offset, if it is the next.
     fn batch_at(&mut self, disk: &dyn Disk, at: u64) -> Result<Option<BatchHeader>, LogError> {
+        self.batch_after(disk, at, Some(self.position))
+    }
+
+    /// The batch at an offset, if it follows the one that ended at `before`.
+    fn batch_after(
+        &mut self,
+        disk: &dyn Disk,
+        at: u64,
+        before: Option<u64>,
+    ) -> Result<Option<BatchHeader>, LogError> {
         let block = self.shape.block as usize;
         self.batch.grow(block);
         self.read(disk, at, 0..block)?;
         let Some(header) = BatchHeader::decode(self.batch.as_slice()) else { return Ok(None) };
         let bytes = self.shape.batch_bytes(u64::from(header.len));
         let is_next = header.offset == at
-            && header.before == self.position
+            && before.is_none_or(|before| header.before == before)
             && (self.generation..=self.id.generation).contains(&header.generation);
         let fits =
             u64::from(header.len) <= self.shape.most() && at + bytes <= self.shape.next_lap(at + 1);

@@ -216,6 +216,59 @@ fn nothing_is_read_beyond_the_first_bad_batch() {
 }
 
 #[test]
+fn either_head_suffices_when_the_space_was_used_again() {
+    let (disk, log) = sim(8);
+    for i in 0..20u8 {
+        log.append(&[i; 600]).unwrap();
+        if i % 2 == 1 {
+            log.truncate(u64::MAX).unwrap();
+            log.append(&[100 + i; 600]).unwrap();
+        }
+        let whole = read(&disk, ID).unwrap();
+        for copy in 0..2 {
+            let rotten = changed(&disk, |bytes| bytes[copy * BLOCK + 80] ^= 1);
+            let is_there = read(&rotten, ID).unwrap().ends_with(&whole);
+            assert!(is_there, "without copy {copy} after {i}");
+        }
+    }
+    drop(log);
+    let log = Log::open(Box::new(disk.clone()), ID.identity, options()).unwrap();
+    log.append(&[7; 100]).unwrap();
+    let whole = read(&disk, log.id()).unwrap();
+    for copy in 0..2 {
+        let rotten = changed(&disk, |bytes| bytes[copy * BLOCK + 80] ^= 1);
+        assert!(read(&rotten, log.id()).is_ok_and(|read| read == whole), "without copy {copy}");
+    }
+}
+
+#[test]
+fn a_batch_that_the_disk_lost_is_told_from_the_end() {
+    let (disk, log) = sim(9);
+    let mut ends = vec![0];
+    for i in 0..7u8 {
+        log.append(&[i; 600]).unwrap();
+        ends.push(log.tail());
+        if i == 3 {
+            log.truncate(ends[3]).unwrap();
+        }
+    }
+    assert_eq!(Log::extent(&disk, ID).unwrap(), ends[3]..ends[7]);
+    for number in 3..7 {
+        // The second block of the batch.
+        let at = 4 * BLOCK as u64 + (ends[number + 1] - BLOCK as u64) % log.capacity();
+        let bad = changed(&disk, |bytes| bytes[at as usize] ^= 1);
+        let found = Log::extent(&bad, ID);
+        match number {
+            6 => assert!(matches!(found, Ok(ref range) if range.end == ends[6]), "{found:?}"),
+            _ => assert!(
+                matches!(found, Err(LogError::Hole { offset, .. }) if offset == ends[number]),
+                "{number}: {found:?}"
+            ),
+        }
+    }
+}
+
+#[test]
 fn a_batch_counts_only_at_its_place() {
     let (disk, id) = three();
     let moved = changed(&disk, |bytes| bytes.copy_within(8 * BLOCK..10 * BLOCK, 6 * BLOCK));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pmindex::Backup;
-use pmindex::core::{OpenError, Pool};
+use pmindex::core::{OpenError, Pool, without_journal};
 use serde_json::json;
 
 use crate::error::CliError;
@@ -191,6 +191,9 @@ impl LiveCopy {
             let (here, there) = (&mut self.here[..bytes], &mut self.there[..bytes]);
             let done = (|| {
                 self.pool.read_exact_at(here, at)?;
+                if at == 0 {
+                    without_journal(here);
+                }
                 // What is not there yet differs.
                 let same = self.copy.read_exact_at(there, at).is_ok() && here == there;
                 if same { Ok(()) } else { self.copy.write_all_at(here, at) }

@@ -20,10 +20,14 @@
 //! ```text
 //! checkpoint (when half of the log is used, by a thread of its own; closing)
 //! step  what                                          durable before
-//! J1    take the tail of the log                      -
+//! J1    take the tail of the log, store it in the     -
+//!       file (`CHECKPOINT`)
 //! J2    fdatasync the pool's file                     J3
 //! J3    the log's horizon is that tail                reuse of the log's space
 //! ```
+//!
+//! So what the file says of the last checkpoint lies between the horizon and the tail of the log; if it
+//! does not, they are copies of different moments, and nothing is replayed.
 //!
 //! The superblock is not journaled: it says which journal belongs to the file, so a fence after a
 //! change of it synchronises the file, and reading it needs no replay.
@@ -51,6 +55,7 @@ use crate::alloc::PAGE;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::{LINE, lines_of};
+use crate::pool::layout::CHECKPOINT;
 
 use super::Permit;
 use super::undo::Undo;
@@ -58,6 +63,8 @@ use super::writeback::Cutter;
 
 /// What of a pool is not journaled: both copies of its superblock.
 pub(crate) const FIRST: u64 = 2 * PAGE;
+/// Bits of the word at `CHECKPOINT` that are the stamp's: positions are whole blocks.
+const STAMP: u64 = 0xfff;
 /// The most lines of a run: bits of a record's first word.
 const RUN: u64 = (1 << 16) - 1;
 
@@ -99,9 +106,35 @@ pub(crate) struct Journal {
     wake: Condvar,
     /// How many more writes succeed, when a test lets one fail.
     pretended: Mutex<Option<u64>>,
+    /// Told of each moment, when a test watches.
+    watch: OnceLock<Watch>,
     /// Fences that have joined a round.
     #[cfg(test)]
     pub(crate) joined: AtomicU64,
+}
+
+/// A moment at which a power failure would leave something else than at the one before. For tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalMoment {
+    /// Lines were flushed.
+    Flushed,
+    /// The next thing is a write to the journal.
+    Writing,
+    /// The journal was written, and nobody was told.
+    Written,
+    /// The pool's file was synchronised.
+    Synchronised,
+    /// The journal begins later.
+    Truncated,
+}
+
+struct Watch(Box<dyn Fn(JournalMoment) + Send + Sync>);
+
+impl Debug for Watch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -155,6 +188,7 @@ impl Journal {
             work: Mutex::default(),
             wake: Condvar::new(),
             pretended: Mutex::default(),
+            watch: OnceLock::new(),
             #[cfg(test)]
             joined: AtomicU64::new(0),
         }
@@ -183,6 +217,17 @@ impl Journal {
         *self.pretended.lock() = Some(succeed);
     }
 
+    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    pub(crate) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
+        let _ = self.watch.set(Watch(watch)); // the first one stays
+    }
+
+    fn tell(&self, moment: JournalMoment) {
+        if let Some(watch) = self.watch.get() {
+            watch.0(moment);
+        }
+    }
+
     /// Whether a write failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Acquire)
@@ -202,6 +247,7 @@ impl Journal {
                 None => flushed.push((self.identity, lines.collect())),
             }
         });
+        self.tell(JournalMoment::Flushed);
     }
 
     /// Makes durable what this thread noted.
@@ -239,7 +285,10 @@ impl Journal {
                 Some(())
             };
             let written = self.fences.commit(join, |all| self.write(all));
-            written.map_err(|Refused| DurabilityLost)?;
+            written.map_err(|Refused| {
+                self.lose("the thread that wrote to the journal has panicked"); // if nothing else
+                DurabilityLost
+            })?;
         }
         if head.is_empty() { Ok(()) } else { self.sync().map_err(|_| DurabilityLost) }
     }
@@ -258,8 +307,10 @@ impl Journal {
             if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
+            self.tell(JournalMoment::Writing);
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
+            self.tell(JournalMoment::Written);
             if let Err(why) = written {
                 self.lose(&format!("writing to the journal: {why}"));
                 return Err(Refused);
@@ -295,12 +346,17 @@ impl Journal {
     /// Synchronises the file, and then the log needs nothing from before.
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
         let tail = self.log.tail(); // J1
+        if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
+            word.atomic().fetch_max(tail & !STAMP | self.stamp() & STAMP, AcqRel);
+        }
         self.sync()?; // J2, durable before: J3
+        self.tell(JournalMoment::Synchronised);
         if let Err(error) = self.log.truncate(tail) {
             self.lose(&format!("ending a checkpoint: {error}"));
             return Err(Errno::IO.into());
         }
         self.checkpoints.fetch_add(1, AcqRel);
+        self.tell(JournalMoment::Truncated);
         Ok(())
     }
 
@@ -339,6 +395,10 @@ impl Journal {
 
     /// Starts the thread that makes checkpoints.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
+        if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
+            // The word of an earlier journal says the same of this one: there was no checkpoint.
+            word.atomic().store(self.stamp() & STAMP, Release);
+        }
         let journal = Arc::clone(self);
         let named = std::thread::Builder::new().name("pmindex-journal".into());
         let thread = named.spawn(move || journal.work())?;
@@ -400,6 +460,17 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// A stamp that the word at `CHECKPOINT`, of an earlier journal, does not mistake for its own.
+pub(crate) fn new_stamp(random: u64, word: u64) -> u64 {
+    let low = |stamp: u64| stamp & STAMP;
+    (random..).find(|&stamp| low(stamp) != 0 && low(stamp) != low(word)).unwrap_or(1)
+}
+
+/// Where the journal of this stamp ended at its last checkpoint, as the word at `CHECKPOINT` says.
+pub(crate) fn checkpoint_in(word: u64, stamp: u64) -> u64 {
+    if word & STAMP == stamp & STAMP { word & !STAMP } else { 0 }
 }
 
 /// The lines of a record of the journal: the offset of each in the file, and its bytes. `None` for what

@@ -12,7 +12,7 @@ use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
-use super::journal::Journal;
+use super::journal::{Journal, JournalMoment};
 use super::undo::Undo;
 use super::writeback::{Cutter, Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
@@ -126,6 +126,15 @@ impl Mapped {
             Some(Slow::Msync(writeback)) => writeback.fail_after(succeed),
             Some(Slow::Journal(journal)) => journal.fail_after(succeed),
             _ => {}
+        }
+    }
+
+    /// Has `watch` told of each step of the journal, and of each flush before it, by the thread that does
+    /// it. For tests; nothing in modes other than `Journal`.
+    #[doc(hidden)]
+    pub fn watch_journal(&self, watch: impl Fn(JournalMoment) + Send + Sync + 'static) {
+        if let Some(Slow::Journal(journal)) = self.slow.as_deref() {
+            journal.watch(Box::new(watch));
         }
     }
 

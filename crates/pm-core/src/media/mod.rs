@@ -22,8 +22,10 @@ use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
 pub use counting::{Counting, Counts};
-pub use journal::JournalState;
-pub(crate) use journal::{FIRST as JOURNAL_FIRST, Journal, PoolDisk, lines_in};
+pub(crate) use journal::{
+    FIRST as JOURNAL_FIRST, Journal, PoolDisk, checkpoint_in, lines_in, new_stamp,
+};
+pub use journal::{JournalMoment, JournalState};
 pub use mapped::Mapped;
 pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};

@@ -27,6 +27,9 @@ use crate::newfile::{folder_of, hidden_name};
 use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
 
+#[cfg(test)]
+use super::journal::simulated;
+
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
@@ -245,6 +248,9 @@ impl PoolFile {
     #[track_caller]
     pub(super) fn sync(&self) -> Result<(), Errno> {
         match &self.handle {
+            #[cfg(test)]
+            Handle::Os(fd) => simulated::sync(|| retry(|| sys::sync(fd.as_fd()))),
+            #[cfg(not(test))]
             Handle::Os(fd) => retry(|| sys::sync(fd.as_fd())),
             Handle::Simulated(file) => {
                 file.sync();
@@ -257,6 +263,9 @@ impl PoolFile {
     /// died in naming the file.
     pub(super) fn write_back(&self) -> Result<(), Errno> {
         match &self.handle {
+            #[cfg(test)]
+            Handle::Os(fd) => simulated::sync(|| retry(|| sys::sync_data(fd.as_fd())))?,
+            #[cfg(not(test))]
             Handle::Os(fd) => retry(|| sys::sync_data(fd.as_fd()))?,
             Handle::Simulated(file) => file.sync(),
         }

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! step  what                                                    durable before
+//! H0    superblock: no stamp, as it was read                    A1
 //! A1    the journal's file, empty, with identity, generation    A2
 //!       and stamp
 //! A2    superblock: its stamp (S3, S4)                          the first fence that the journal serves
@@ -20,7 +21,8 @@
 //! ```
 //!
 //! A crash between A1 and A2, or H2 and A1, leaves a journal that no superblock names; the next opening
-//! makes it anew.
+//! makes it anew. A crash in creation, which stores nothing that a journal has, leaves an empty one, and
+//! the next creation takes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,12 +32,14 @@ use std::sync::Arc;
 
 use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
 use rustix::fd::OwnedFd;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::error::{DurabilityLost, OpenError, PmError};
 use crate::line::LINE;
 use crate::media::{
-    Cutter, JOURNAL_FIRST, Journal, JournalState, Medium, Permit, PoolDisk, lines_in,
+    Cutter, JOURNAL_FIRST, Journal, JournalState, Medium, Permit, PoolDisk, checkpoint_in,
+    lines_in, new_stamp,
 };
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
@@ -43,6 +47,7 @@ use crate::region::Region;
 use super::Pool;
 use super::detect::random_u128;
 use super::file::PoolFile;
+use super::layout::CHECKPOINT;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock};
 
@@ -78,46 +83,96 @@ impl PoolDisk for File {
     }
 }
 
+/// The lock of a journal: whoever has it writes to the journal. The pool's own does not do: its file may
+/// have another name by now, or none yet.
+#[derive(Debug)]
+pub(super) struct Lock(fs::File);
+
+impl Lock {
+    fn take(file: fs::File) -> Result<Self, Errno> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self(file))
+    }
+
+    /// Whether this is the lock of the file that has the name now.
+    fn is_of(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let (own, named) = (self.0.metadata(), fs::symlink_metadata(path));
+        own.is_ok_and(|own| named.is_ok_and(|named| same(&own, &named)))
+    }
+
+    /// Gives it back, whoever else has the descriptor.
+    pub(super) fn end(&self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock); // else when it is closed
+    }
+}
+
 /// A1: makes the journal of a pool that is nothing but its file, or makes it anew.
 pub(super) fn make(
     file: &PoolFile,
     (identity, generation): (u128, u64),
     opts: &PoolOptions,
-) -> Result<Log, OpenError> {
-    let stamp = (random_u128() as u64).max(1);
+) -> Result<(Log, Option<Lock>), OpenError> {
+    let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
+    let stamp = new_stamp(random_u128() as u64 >> 1, word);
     let id = LogId { identity, generation, stamp };
     let options = LogOptions::new().wait(opts.journal_wait);
     let path = path_of(&file.path).map_err(|e| io_error(&file.path, "naming the journal", e))?;
     #[cfg(test)]
     if let Some(disk) = simulated::log() {
-        return Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e));
+        let log = Log::format(disk, id, options).map_err(|e| damaged(&file.path, &path, &e))?;
+        return Ok((log, None));
     }
     let io = |what| move |e| io_error(&file.path, what, e);
     let len = opts.journal_bytes.next_multiple_of(4096);
+    let locked = |e: Errno| match e {
+        Errno::WOULDBLOCK => OpenError::Locked { path: file.path.clone() },
+        e => io("locking the journal")(e.into()),
+    };
     let there = match fs::symlink_metadata(&path) {
         Ok(there) => Some(there.len()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(io("looking for the journal")(e)),
     };
+    let mut lock = None;
     if there.is_some() {
-        may_be_replaced(&path, identity).map_err(|why| OpenError::JournalInTheWay {
+        let in_the_way = |why| OpenError::JournalInTheWay {
             path: file.path.clone(),
             journal: path.clone(),
             why,
-        })?;
+        };
+        may_be_replaced(&path, identity).map_err(in_the_way)?;
+        let held = fs::File::open(&path).map_err(io("opening the journal"))?;
+        let held = Lock::take(held).map_err(locked)?;
+        may_be_replaced(&path, identity).map_err(in_the_way)?; // nobody writes to it any more
+        lock = Some(held);
     }
     if there != Some(len) {
         let new = NewFile::create(&path, opts.mode).map_err(io("creating the journal"))?;
+        let held = new.file().try_clone().map_err(io("locking the journal"))?;
+        let held = Lock::take(held).map_err(locked)?;
         FileDisk::create(new.file(), len).map_err(|e| match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 OpenError::NoSpace { path: path.clone(), wanted: len }
             }
             _ => io("allocating the journal")(e),
         })?;
-        new.finish(true).map_err(io("naming the journal"))?;
+        match new.finish(there.is_some()) {
+            // Somebody else was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(OpenError::Locked { path: file.path.clone() });
+            }
+            named => named.map_err(io("naming the journal"))?,
+        }
+        lock = Some(held);
+    }
+    if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
+        return Err(OpenError::Locked { path: file.path.clone() }); // somebody replaced it meanwhile
     }
     let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
-    Log::format(Box::new(disk), id, options).map_err(|e| damaged(&file.path, &path, &e))
+    let log = Log::format(Box::new(disk), id, options);
+    Ok((log.map_err(|e| damaged(&file.path, &path, &e))?, lock))
 }
 
 /// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole
@@ -155,33 +210,40 @@ pub(super) fn of(
 
 /// H1, H2: whatever the journal holds is in the file, and the file needs it no more. Nothing for a file
 /// that needs none.
-pub(super) fn heal(file: &PoolFile, found: &mut Found) -> Result<(), OpenError> {
-    if found.superblock.journal == 0 {
-        return Ok(());
-    }
+pub(super) fn heal(
+    file: &PoolFile,
+    found: &mut Found,
+    opts: &PoolOptions,
+) -> Result<(), OpenError> {
     let io = |what| move |e: Errno| file.error(what, e);
+    let write = |superblock: &Superblock, copy| {
+        let (offset, bytes) = superblock.to_bytes(copy);
+        file.write_at(offset, &bytes).map_err(io("writing the superblock"))?;
+        file.sync().map_err(io("synchronising the superblock"))
+    };
+    if found.superblock.journal == 0 {
+        // H0, durable before: A1. That no journal is needed may stand in the caches alone, where a process
+        // left it that died in H2 or C2; on the medium the old one may be named.
+        return if opts.journal { write(&found.superblock, found.copy) } else { Ok(()) };
+    }
     // What the dead process left in the caches, and what a failed write-back left there for durable.
     file.write_back().map_err(io("making what was left durable"))?;
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
     let mut held = BTreeMap::new();
-    let write = |held: &mut BTreeMap<u64, [u8; LINE]>| write_lines(file, held);
     replay(file, found, len, |offset, line| {
         held.insert(offset, *line);
-        if held.len() < HELD { Ok(()) } else { write(&mut held) }
+        if held.len() < HELD { Ok(()) } else { write_lines(file, &mut held) }
     })?;
-    write(&mut held).map_err(io("replaying the journal"))?;
+    write_lines(file, &mut held).map_err(io("replaying the journal"))?;
     // H1, durable before: H2.
     file.sync().map_err(io("synchronising what was replayed"))?;
     // H2: the older copy first, each durable before the next.
     let superblock = &mut found.superblock;
     superblock.sequence = superblock.sequence.wrapping_add(1);
     superblock.journal = 0;
-    for copy in [1 - found.copy, found.copy] {
-        let (offset, bytes) = superblock.to_bytes(copy);
-        file.write_at(offset, &bytes).map_err(io("writing the superblock"))?;
-        file.sync().map_err(io("synchronising the superblock"))?;
-    }
+    write(superblock, 1 - found.copy)?;
+    write(superblock, found.copy)?;
     found.damaged = false;
     Ok(())
 }
@@ -213,6 +275,19 @@ fn replay(
         }
         _ => io_error(&path, "opening the journal", e),
     })?;
+    let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
+    match Log::extent(&disk, id) {
+        Ok(extent) if checkpoint_in(word, stamp) < extent.start => {
+            let why = "it is newer than the pool's file, which is an older copy";
+            return Err(OpenError::JournalForeign { path, journal, why });
+        }
+        Ok(extent) if checkpoint_in(word, stamp) > extent.end => {
+            let why = "it is older than the pool's file: it is an older copy";
+            return Err(OpenError::JournalForeign { path, journal, why });
+        }
+        Ok(_) => {}
+        Err(error) => return Err(refused(&path, &journal, id, &error)),
+    }
     let (mut failed, mut bad) = (None, None);
     let replayed = Log::replay(&disk, id, |_, record| {
         let lines = lines_in(record).ok_or(LogError::Damaged)?;
@@ -235,22 +310,30 @@ fn replay(
         let why = format!("it names offset {offset:#x} of a file of {len} bytes");
         return Err(OpenError::JournalDamaged { path, journal, why });
     }
-    match replayed {
-        Ok(_) => Ok(()),
-        Err(LogError::Foreign { found, .. }) => {
-            let why = if found.identity != identity {
-                "it belongs to another pool"
-            } else if found.generation < generation {
-                "it is older than the pool's file"
-            } else if found.generation > generation {
-                "it is newer than the pool's file"
-            } else {
-                "it belongs to a copy of this pool"
-            };
-            Err(OpenError::JournalForeign { path, journal, why })
-        }
-        Err(error) => Err(damaged(&path, &journal, &error)),
-    }
+    replayed.map(drop).map_err(|error| refused(&path, &journal, id, &error))
+}
+
+/// The word at `CHECKPOINT`, 0 in a file that ends before it.
+fn checkpoint_word(file: &PoolFile) -> Result<u64, Errno> {
+    let mut head = [0; CHECKPOINT as usize + 8];
+    file.read_head(&mut head)?;
+    let word = head.last_chunk().copied().unwrap_or_default();
+    Ok(u64::from_le_bytes(word))
+}
+
+/// What a log is refused with that should be this one.
+fn refused(path: &Path, journal: &Path, id: LogId, error: &LogError) -> OpenError {
+    let LogError::Foreign { found, .. } = error else { return damaged(path, journal, error) };
+    let why = if found.identity != id.identity {
+        "it belongs to another pool"
+    } else if found.generation < id.generation {
+        "it is older than the pool's file"
+    } else if found.generation > id.generation {
+        "it is newer than the pool's file"
+    } else {
+        "it belongs to a copy of this pool"
+    };
+    OpenError::JournalForeign { path: path.to_path_buf(), journal: journal.to_path_buf(), why }
 }
 
 /// Writes lines, neighbours together.
@@ -268,6 +351,9 @@ fn write_lines(file: &PoolFile, held: &mut BTreeMap<u64, [u8; LINE]>) -> Result<
 }
 
 fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {
+    if let LogError::Io { what, kind, why } = error {
+        return io_error(journal, what, io::Error::new(*kind, why.to_string()));
+    }
     let (path, journal) = (path.to_path_buf(), journal.to_path_buf());
     OpenError::JournalDamaged { path, journal, why: error.to_string() }
 }
@@ -305,13 +391,21 @@ impl<M: Medium> Pool<M> {
 pub(super) mod simulated {
     use std::cell::RefCell;
 
-    use super::{Disk, PoolDisk};
+    use super::{Disk, Errno, PoolDisk};
 
     pub(in crate::pool) type Disks =
         (Box<dyn Fn() -> Box<dyn Disk>>, Box<dyn Fn() -> Box<dyn PoolDisk>>);
 
     thread_local! {
         pub(in crate::pool) static DISKS: RefCell<Option<Disks>> = const { RefCell::new(None) };
+    }
+
+    /// Synchronises the pool's file while it is being opened.
+    pub(in crate::pool) fn sync(sync: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        let disk = DISKS.with_borrow(|disks| disks.as_ref().map(|disks| disks.1()));
+        let Some(disk) = disk else { return sync() };
+        let synced = disk.sync_by(&mut || Ok(sync()?));
+        synced.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
     pub(super) fn log() -> Option<Box<dyn Disk>> {

@@ -3,6 +3,7 @@
 //! ```text
 //! offset
 //! 0        superblock, copy A (one page; 128 bytes used)
+//! 2048     where the journal ended at its last checkpoint, and the low 12 bits of its stamp
 //! 4096     superblock, copy B
 //! 8192     directory: 64 entries of 128 bytes
 //! 16384    operation slots of the allocator (tickets and micro-logs)
@@ -28,6 +29,8 @@ pub(crate) const FORMAT_VERSION: u64 = 1;
 pub(crate) const FORMAT_WITH_JOURNAL: u64 = 2;
 /// Offset of each copy of the superblock.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, PAGE];
+/// Offset of the word that says where the journal ended at its last checkpoint.
+pub(crate) const CHECKPOINT: u64 = 2048;
 /// Offset of the directory.
 pub(crate) const DIRECTORY_OFFSET: u64 = 2 * PAGE;
 /// Entries of the directory.

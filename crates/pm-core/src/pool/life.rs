@@ -218,8 +218,12 @@ impl<M: Medium> Drop for Pool<M> {
             // The file stays as after a crash if this fails; opening it recovers.
             let _ = self.end();
         }
-        if let (false, Some(backing)) = (self.is_forked(), &mut self.backing) {
-            backing.ends();
+        let Some(backing) = &mut self.backing else { return };
+        if let Some(journal) = backing.journal() {
+            journal.end(); // its thread stores to the mapping, which goes next
+        }
+        if self.region.len() != 0 {
+            backing.ends(); // not a forked child's
         }
     }
 }

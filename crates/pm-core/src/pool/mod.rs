@@ -72,6 +72,8 @@ pub use forge::forge_checksums;
 pub use life::{RecoveryPass, RecoveryScope};
 pub use options::PoolOptions;
 pub use peek::Peek;
+#[doc(hidden)]
+pub use superblock::without_journal;
 
 /// A pool of persistent memory.
 ///

@@ -180,11 +180,11 @@ impl PoolOptions {
         self
     }
 
-    /// Bytes of the journal's file (default 32 MiB), 1 MiB at least. The pool's file is synchronised
+    /// Bytes of the journal's file (default 32 MiB), 1 MiB to 1 TiB. The pool's file is synchronised
     /// each time half of it is used, and an opening after a crash reads no more than that. It is
     /// written once as a whole, with zeros.
     pub fn journal_bytes(mut self, bytes: u64) -> Self {
-        self.journal_bytes = bytes.max(1 << 20);
+        self.journal_bytes = bytes.clamp(1 << 20, 1 << 40);
         self
     }
 

@@ -34,14 +34,7 @@ pub(super) struct Backing {
     kind: MapKind,
     huge: bool,
     journal: Option<Arc<Journal>>,
-}
-
-impl Drop for Backing {
-    fn drop(&mut self) {
-        if let Some(journal) = &self.journal {
-            journal.end();
-        }
-    }
+    journal_lock: Option<journal::Lock>,
 }
 
 impl Backing {
@@ -63,6 +56,9 @@ impl Backing {
 
     /// The mapping ends next, and the lock with it.
     pub(super) fn ends(&mut self) {
+        if let Some(lock) = &self.journal_lock {
+            lock.end(); // its thread has ended
+        }
         self.file.unlock_at_the_end();
     }
 
@@ -191,7 +187,7 @@ impl<M: Medium> Pool<M> {
             FileKind::Regular => {
                 let mut found = check_head(&file, len)?;
                 if !opts.read_only {
-                    journal::heal(&file, &mut found)?;
+                    journal::heal(&file, &mut found, opts)?;
                 }
                 (found.superblock.size, Some(found))
             }
@@ -263,7 +259,13 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
     let region = space.file().region();
     region.shorten(to_usize(size));
     let ground = Ground::memory(region, true);
-    let backing = Some(Backing { file, kind: MapKind::Shared, huge: false, journal: None });
+    let backing = Some(Backing {
+        file,
+        kind: MapKind::Shared,
+        huge: false,
+        journal: None,
+        journal_lock: None,
+    });
     Ground { path: SIMULATED.into(), backing, ..ground }
 }
 
@@ -367,7 +369,7 @@ fn prepare(
     }
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
     let permit = Permit::new();
-    let mut journal = None;
+    let (mut journal, mut journal_lock) = (None, None);
     let (durability, mapped) = if opts.read_only {
         if let Some(found) = found.filter(|found| found.superblock.journal != 0) {
             journal::show(&file, &found, &region)?;
@@ -382,7 +384,8 @@ fn prepare(
             let served = found.map_or((opts.uuid.unwrap_or_default(), 1), |found| {
                 (found.superblock.uuid, found.superblock.generation.wrapping_add(1))
             });
-            let log = journal::make(&file, served, opts)?;
+            let (log, lock) = journal::make(&file, served, opts)?;
+            journal_lock = lock;
             let cutter = cutter(&file, &region).map_err(duplicated)?;
             let made = journal::of(log, &file, cutter, permit).map_err(duplicated)?;
             journal = Some(Arc::clone(&made));
@@ -408,7 +411,7 @@ fn prepare(
         emulated,
         dirty_shutdowns: detect::dirty_shutdowns(&medium),
         origin: Origin::File(medium),
-        backing: Some(Backing { file, kind, huge: opts.huge_pages, journal }),
+        backing: Some(Backing { file, kind, huge: opts.huge_pages, journal, journal_lock }),
         permit,
     };
     Ok((ground, mapped))

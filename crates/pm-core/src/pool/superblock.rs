@@ -226,6 +226,14 @@ impl Superblock {
     }
 }
 
+/// Makes the first bytes of a copy of a pool's file, as it stands in memory, say that there is no
+/// journal: what stands in memory needs none. For copies that are made from outside, while the process
+/// that writes holds still.
+#[doc(hidden)]
+pub fn without_journal(head: &mut [u8]) {
+    forget_journal(head, 0);
+}
+
 /// Makes each whole copy in an image, which begins at `offset` of a pool, say that there is no journal:
 /// the image holds what stands in memory.
 pub(super) fn forget_journal(image: &mut [u8], offset: u64) {

@@ -78,6 +78,11 @@ impl Mapping {
         Some(unsafe { word.as_ref() })
     }
 
+    /// The mapped word at an offset.
+    pub(crate) fn word(&self, offset: u64) -> Option<&PmU64> {
+        self.word_at(self.base.addr().get().checked_add(usize::try_from(offset).ok()?)?)
+    }
+
     /// The line at this address, as it was at one moment, and where it is in the file. It is read until
     /// two readings are the same: only words that all went back to what they were in between, each
     /// just in time, could deceive.

@@ -141,6 +141,62 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
 }
 
 #[test]
+fn a_file_and_a_journal_of_different_moments_are_refused() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    let copy = || (fs::read(place.path()).unwrap(), fs::read(journal_of(&place)).unwrap());
+    let mut moments = Vec::new();
+    for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+        add(&pool, name, i as u64).unwrap();
+        moments.push(copy());
+        pool.checkpoint().unwrap();
+    }
+    add(&pool, "d", 3).unwrap();
+    moments.push(copy());
+    pool.kill();
+    for (i, (file, _)) in moments.iter().enumerate() {
+        for (j, (_, journal)) in moments.iter().enumerate() {
+            if i == j + 1 {
+                continue; // no checkpoint in between: nothing tells them apart
+            }
+            fs::write(place.path(), file).unwrap();
+            fs::write(journal_of(&place), journal).unwrap();
+            for opts in [plain().read_only(true), plain()] {
+                let opened = Pool::open(place.path(), &opts);
+                if i == j {
+                    let pool = opened.unwrap();
+                    let name = ["a", "b", "c", "d"][i];
+                    assert_eq!(value_of(&pool, name), Some(i as u64));
+                    continue;
+                }
+                let error = opened.map(|pool| value_of(&pool, "b")).unwrap_err();
+                assert!(error.to_string().contains("older copy"), "{i}, {j}: {error}");
+                assert!(fs::read(place.path()).unwrap() == *file, "{i}, {j}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_in_which_the_disk_lost_something_is_refused() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let used = pool.journal().unwrap().used as usize;
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    let mut journal = fs::read(journal_of(&place)).unwrap();
+    journal[4 * 4096 + used - 4096 + 100] ^= 1;
+    fs::write(journal_of(&place), journal).unwrap();
+    let file = fs::read(place.path()).unwrap();
+    for opts in [plain().read_only(true), plain()] {
+        let error = Pool::open(place.path(), &opts).unwrap_err();
+        assert!(error.to_string().contains("the disk lost"), "{error}");
+        assert!(fs::read(place.path()).unwrap() == file);
+    }
+}
+
+#[test]
 fn a_journal_that_another_pool_may_need_is_not_taken() {
     let place = crashed();
     fs::rename(place.path(), place.directory.path().join("moved")).unwrap();
@@ -170,6 +226,65 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
     fs::write(journal_of(&strange), vec![1; 100_000]).unwrap();
     let error = Pool::create(strange.path(), &options()).unwrap_err();
     assert!(matches!(error, OpenError::JournalInTheWay { .. }), "{error}");
+}
+
+#[test]
+fn a_creation_that_ended_midway_is_not_in_the_way_of_the_next() {
+    let place = Place::new();
+    for succeed in 0..3 {
+        // What a crash leaves of it: the journal has its name, and the pool's file has none yet.
+        let created = Pool::create_with(place.path(), &options(), |mapped| {
+            mapped.fail_write_back_after(succeed);
+            mapped
+        });
+        if let Ok(pool) = created {
+            pool.kill();
+            fs::remove_file(place.path()).unwrap();
+        }
+        assert!(!place.path().exists());
+        let pool = Pool::create(place.path(), &options()).unwrap();
+        add(&pool, "a", 1).unwrap();
+        pool.close().unwrap();
+        fs::remove_file(place.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_in_use_is_taken_by_nobody_else() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.checkpoint().unwrap(); // nothing that anybody would miss
+    let moved = place.directory.path().join("moved");
+    fs::rename(place.path(), &moved).unwrap();
+    for opts in [options(), options().journal_bytes(2 << 20)] {
+        let error = Pool::create(place.path(), &opts).unwrap_err();
+        assert!(matches!(error, OpenError::Locked { .. }), "{error}");
+    }
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    fs::rename(journal_of(&place), place.directory.path().join("moved.journal")).unwrap();
+    let pool = Pool::open(&moved, &options()).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+}
+
+#[test]
+fn of_many_creators_one_has_a_journal_and_the_pool() {
+    for _ in 0..20 {
+        let place = Place::new();
+        let created = std::thread::scope(|scope| {
+            let create = || Pool::create(place.path(), &options()).ok();
+            let threads = [0; 3].map(|_| scope.spawn(create));
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let [pool] = <[Pool; 1]>::try_from(created).expect("one");
+        let before = fs::read(place.path()).unwrap();
+        add(&pool, "a", 1).unwrap();
+        pool.kill();
+        fs::write(place.path(), before).unwrap(); // the journal alone has it
+        let pool = Pool::open(place.path(), &plain()).unwrap();
+        assert_eq!(value_of(&pool, "a"), Some(1));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod bad_files;
 mod files;
 mod fork;
 mod journal;
+mod journal_again;
 mod journal_crash;
 mod memory;
 mod modes;
