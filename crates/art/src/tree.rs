@@ -236,6 +236,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// One or two cache misses per node, at most one node per byte. No fence, no locked instruction.
     #[inline]
     pub fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<Place<'t>> {
+        Some(self.find_known(pm, key)?.0)
+    }
+
+    /// As [`find`](Self::find), and how many bytes of the leaf's key the tree knows: they are `key`'s.
+    /// One more than `key` has, if the leaf's key is all of it.
+    #[inline(always)]
+    pub fn find_known(&self, pm: &impl Medium, key: &[u8]) -> Option<(Place<'t>, usize)> {
         loop {
             if let Ok(found) = self.try_find(pm, key, |_| ()) {
                 return found;
@@ -243,9 +250,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`find`](Self::find), and where the search ended.
+    /// As [`find_known`](Self::find_known), and where the search ended.
     #[inline]
-    pub fn find_spot(&self, pm: &impl Medium, key: &[u8]) -> (Option<Place<'t>>, Spot<'t>) {
+    pub fn find_spot(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+    ) -> (Option<(Place<'t>, usize)>, Spot<'t>) {
         let mut spot = self.top(pm);
         loop {
             if let Ok(found) = self.try_find(pm, key, |here| spot = here) {
@@ -268,14 +279,15 @@ impl<'t, L: Leaves> Tree<'t, L> {
         pm: &impl Medium,
         key: &[u8],
         mut arriving: impl FnMut(Spot<'t>),
-    ) -> Result<Option<Place<'t>>, Changed> {
+    ) -> Result<Option<(Place<'t>, usize)>, Changed> {
         let Spot { mut at, mut cell, mut child } = self.top(pm);
         self.nodes.prefetch_child(child, key, 0);
         loop {
             let (kind, index) = match child.target() {
                 Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
                 Target::Leaf(leaf) => {
-                    return Ok(Some(Place { leaf, lock: at.lock, version: at.version }));
+                    let place = Place { leaf, lock: at.lock, version: at.version };
+                    return Ok(Some((place, at.depth)));
                 }
                 Target::Node(kind, index) => (kind, index),
             };

@@ -71,8 +71,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             for ((probe, place), out) in probes.iter().zip(&places).zip(out) {
                 *out = match place.as_ref().map(|place| self.read_candidate(place, probe)) {
                     None => None,
-                    Some(Some(found)) => found?,
-                    Some(None) => self.get_probe(probe)?,
+                    Some(Some(Ok(Some(value)))) => Some(value),
+                    Some(_) => self.get_probe(probe)?, // which says why there is none
                 };
             }
         }

@@ -167,6 +167,23 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
     }
 
+    /// Whether the record has a key that begins with the first `known` bytes of `key`; or is all of
+    /// it, if these are more than it has.
+    pub(crate) fn begins(&self, slot: SlotRef, key: &[u8], known: usize) -> Result<bool, PmError> {
+        let common = &key[..known.min(key.len())];
+        let fits = |len: usize| len >= common.len() && (known <= key.len() || len == key.len());
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let words = self.key_words(slot)?;
+                Ok(fits(8 * n) && words.as_flattened().starts_with(common))
+            }
+            Shape::Bytes => {
+                let (words, len) = self.key_part(slot)?;
+                Ok(fits(len) && self.pm().eq_bytes(words, common.len(), common))
+            }
+        }
+    }
+
     /// The object of a long key.
     fn key_object(&self, words: &[PmU64], slot: SlotRef) -> Result<SlotRef, PmError> {
         match ValueWord::from_word(self.pm().load_word(&words[1])) {

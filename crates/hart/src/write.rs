@@ -171,6 +171,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let same = self.records.key_is(slot, &probe);
             if place.validate(pm) {
                 if !same? {
+                    self.find(&probe, &key)?; // which looks whether it is damaged
                     return Ok(None);
                 }
                 // Whatever changes the key changes the version: what was found is still so.
@@ -303,6 +304,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
         Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))
+    }
+
+    /// Whether a record's bit is set.
+    pub(crate) fn is_live(&self, slot: SlotRef) -> Result<bool, PmError> {
+        Ok(self.line_word(slot)?.live() & Self::bit_of(slot) != 0)
     }
 
     /// Replaces the value of a record whose key's lock is held.
