@@ -70,6 +70,12 @@ impl Child {
         usize::from(!self.is_nothing()) + usize::from((self.0 & 7).wrapping_sub(1) < 4)
     }
 
+    /// The index of a node of 4 children.
+    #[inline(always)]
+    pub(crate) const fn n4(self) -> Option<u32> {
+        if self.0 & 7 == Kind::N4 as u64 + 1 { Some((self.0 >> 3) as u32) } else { None }
+    }
+
     /// The value of a leaf; of anything else something.
     #[inline(always)]
     pub(crate) const fn leaf_value(self) -> u64 {

@@ -103,6 +103,11 @@ impl Meta {
     pub(crate) fn prefix_len(self) -> usize {
         (self.0 >> 48 & 0xff) as usize
     }
+    /// Whether it is that of a [`Node4`] without a prefix, with a child.
+    #[inline(always)]
+    pub(crate) fn is_bare(self) -> bool {
+        ((self.0 >> 32) as u32).wrapping_sub(1) < 4
+    }
     /// The bytes of a [`Node4`].
     #[inline(always)]
     pub(crate) fn keys(self) -> u32 {

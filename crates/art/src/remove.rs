@@ -8,7 +8,7 @@ use crate::change::smaller;
 use crate::child::{Child, Kind, Target};
 use crate::leaves::Leaves;
 use crate::node::{Meta, Node, PREFIX_MAX, prefix_mask};
-use crate::tree::{At, Changed, Place, Tree};
+use crate::tree::{At, Changed, Place, Spot, Tree};
 
 /// A node on the way down, with how it was reached.
 #[derive(Clone, Copy)]
@@ -123,6 +123,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         (way.root, way.fork) = (Some(at), None);
         way.single.clear();
         self.nodes.prefetch_child(child, key, 0);
+        // Whether nodes were passed since the fork that is noted; each was one.
+        let mut passed = false;
         loop {
             let (kind, index) = match child.target() {
                 Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
@@ -152,12 +154,20 @@ impl<'t, L: Leaves> Tree<'t, L> {
             if meta.count() + usize::from(self.ends(node)) > 1 {
                 way.fork = Some(Step { above: at, cell, here, node, kind, index, meta, byte });
                 way.single.clear();
+                passed = false;
+            } else if passed {
+                return Err(Changed); // it was a fork when it was looked at
             } else {
                 way.single.push((here, kind, index));
             }
             at = At { depth: here.depth + 1, ..here };
             cell = next;
             child = self.nodes.dram.load(cell);
+            if self.nodes.is_chain(head, &prefix, key, at.depth) {
+                let depth = at.depth;
+                Spot { at, cell, child } = self.nodes.along(pm, key, Spot { at, cell, child })?;
+                passed = at.depth > depth;
+            }
             // A large node's header and child lie on different lines: both at once.
             self.nodes.prefetch_child(child, key, at.depth);
         }

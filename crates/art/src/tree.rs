@@ -5,7 +5,7 @@ use pmindex_core::{Medium, PmCell, PmError, pm_struct};
 
 use crate::child::{Child, Target};
 use crate::leaves::Leaves;
-use crate::node::{Header, Nodes, PREFIX_MAX, prefix_mask};
+use crate::node::{Header, Meta, Node, Node4, Nodes, PREFIX_MAX, prefix_mask};
 
 pm_struct! {
     /// The root of a tree, in DRAM: any number of them share their [`Nodes`]. Zero is an empty tree.
@@ -98,6 +98,9 @@ pub(crate) fn key_word(key: &[u8], depth: usize) -> (u64, usize) {
     (word, rest.len())
 }
 
+/// Bytes of a key behind which a search looks for a chain: a shorter one is not worth it.
+const DEEP: usize = 16;
+
 /// How many bytes of a node's prefix the key shares, and the prefix itself.
 pub(crate) struct Prefix {
     pub(crate) word: u64,
@@ -112,6 +115,78 @@ impl Nodes {
         let lock = &root.lock;
         let version = lock.begin_read(pm);
         (At { lock, version, depth: 0 }, self.dram.load(&root.child))
+    }
+
+    /// Whether a node that a search has come by may be one of a chain. Racing: a hint.
+    #[inline(always)]
+    pub(crate) fn is_chain(
+        &self,
+        head: &Header,
+        prefix: &Prefix,
+        key: &[u8],
+        depth: usize,
+    ) -> bool {
+        // Of keys of a fixed size the compiler knows the first of it, and leaves the rest out.
+        key.len() > DEEP
+            && prefix.len == 0
+            && depth >= DEEP
+            && !self.dram.load(&head.end).is_nothing()
+    }
+
+    /// Follows a chain of nodes where keys end that begin others, `a`, `aa`, `aaa` and so on: up to its
+    /// last node, not into it, so that whoever notes the nodes that he passes comes by that one, too.
+    #[inline(never)]
+    pub(crate) fn along<'t>(
+        &'t self,
+        pm: &impl Medium,
+        key: &[u8],
+        from: Spot<'t>,
+    ) -> Result<Spot<'t>, Changed> {
+        let node = |child: Child| child.n4().map(|index| self.n4.get(index));
+        let links = |meta: Meta, node: &Node4| {
+            meta.is_bare() && !self.dram.load(&node.head.end).is_nothing()
+        };
+        let Some(mut here) = node(from.child) else { return Ok(from) };
+        let mut version = here.head.lock.begin_read(pm);
+        if !from.at.holds(pm) {
+            return Err(Changed);
+        }
+        let mut meta = self.dram.load(&here.head.meta);
+        let mut rest = key.get(from.at.depth..).unwrap_or(&[]);
+        if !links(meta, here) {
+            return Ok(from);
+        }
+        let mut before = None;
+        while let Some((&byte, more)) = rest.split_first() {
+            let mut cell = &here.children[0];
+            if meta.keys() as u8 != byte {
+                let Some(other) = self.find_later(here, meta, byte) else { break };
+                cell = other;
+            }
+            let Some(below) = node(self.dram.load(cell)) else { break };
+            let own = below.head.lock.begin_read(pm);
+            if !here.head.lock.validate(pm, version) {
+                return Err(Changed);
+            }
+            meta = self.dram.load(&below.head.meta);
+            if !links(meta, below) {
+                break;
+            }
+            before = Some((here, version, byte));
+            (here, version, rest) = (below, own, more);
+        }
+        let Some((node, version, byte)) = before else { return Ok(from) };
+        // Racing, as all that was read of it: whoever goes on from here validates its version.
+        let cell = self.find(Node::N4(node), self.dram.load(&node.head.meta), byte);
+        let cell = cell.ok_or(Changed)?;
+        let at = At { lock: &node.head.lock, version, depth: key.len() - rest.len() };
+        Ok(Spot { at, cell, child: self.dram.load(cell) })
+    }
+
+    /// The cell of a child that is not the first. Racing: validate.
+    #[inline(never)]
+    fn find_later<'n>(&self, node: &'n Node4, meta: Meta, byte: u8) -> Option<&'n PmCell<Child>> {
+        self.find(Node::N4(node), meta, byte)
     }
 
     /// Compares a node's prefix with the key from `depth` on. Racing: validate.
@@ -161,6 +236,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// One or two cache misses per node, at most one node per byte. No fence, no locked instruction.
     #[inline]
     pub fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<Place<'t>> {
+        Some(self.find_known(pm, key)?.0)
+    }
+
+    /// As [`find`](Self::find), and how many bytes of the leaf's key the tree knows: they are `key`'s.
+    /// One more than `key` has, if the leaf's key is all of it.
+    #[inline(always)]
+    pub fn find_known(&self, pm: &impl Medium, key: &[u8]) -> Option<(Place<'t>, usize)> {
         loop {
             if let Ok(found) = self.try_find(pm, key, |_| ()) {
                 return found;
@@ -168,9 +250,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`find`](Self::find), and where the search ended.
+    /// As [`find_known`](Self::find_known), and where the search ended.
     #[inline]
-    pub fn find_spot(&self, pm: &impl Medium, key: &[u8]) -> (Option<Place<'t>>, Spot<'t>) {
+    pub fn find_spot(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+    ) -> (Option<(Place<'t>, usize)>, Spot<'t>) {
         let mut spot = self.top(pm);
         loop {
             if let Ok(found) = self.try_find(pm, key, |here| spot = here) {
@@ -193,14 +279,15 @@ impl<'t, L: Leaves> Tree<'t, L> {
         pm: &impl Medium,
         key: &[u8],
         mut arriving: impl FnMut(Spot<'t>),
-    ) -> Result<Option<Place<'t>>, Changed> {
+    ) -> Result<Option<(Place<'t>, usize)>, Changed> {
         let Spot { mut at, mut cell, mut child } = self.top(pm);
         self.nodes.prefetch_child(child, key, 0);
         loop {
             let (kind, index) = match child.target() {
                 Target::Nothing => return if at.holds(pm) { Ok(None) } else { Err(Changed) },
                 Target::Leaf(leaf) => {
-                    return Ok(Some(Place { leaf, lock: at.lock, version: at.version }));
+                    let place = Place { leaf, lock: at.lock, version: at.version };
+                    return Ok(Some((place, at.depth)));
                 }
                 Target::Node(kind, index) => (kind, index),
             };
@@ -225,6 +312,9 @@ impl<'t, L: Leaves> Tree<'t, L> {
             at.depth += 1;
             child = next.map_or(Child::NOTHING, |next| self.nodes.dram.load(next));
             cell = next.unwrap_or(cell); // without one the search ends here
+            if self.nodes.is_chain(head, &prefix, key, at.depth) {
+                Spot { at, cell, child } = self.nodes.along(pm, key, Spot { at, cell, child })?;
+            }
             // A large node's header and child lie on different lines: both at once.
             self.nodes.prefetch_child(child, key, at.depth);
         }

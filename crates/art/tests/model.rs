@@ -24,8 +24,12 @@ fn keys() -> impl Strategy<Value = Vec<u8>> + Clone {
     let few = prop_oneof![Just(0u8), Just(1), Just(255)];
     let byte = prop_oneof![2 => few, 1 => any::<u8>()];
     let part = prop_oneof![6 => Just(0usize), 1 => 6..10usize, 1 => 16..20usize, 1 => Just(100)];
-    (part, proptest::collection::vec(byte, 0..4), 0..2usize)
-        .prop_map(|(part, tail, more)| [vec![9; part], tail, vec![3; 9 * more]].concat())
+    let some = (part, proptest::collection::vec(byte, 0..4), 0..2usize)
+        .prop_map(|(part, tail, more)| [vec![9; part], tail, vec![3; 9 * more]].concat());
+    // Each the beginning of the next, with forks on both sides.
+    let fork = prop_oneof![6 => Just(vec![]), 1 => Just(vec![4]), 1 => Just(vec![6])];
+    let chain = (0..40usize, fork).prop_map(|(len, fork)| [vec![5; len], fork].concat());
+    prop_oneof![2 => some, 1 => chain]
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

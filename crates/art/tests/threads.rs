@@ -13,11 +13,15 @@ use pmindex_testkit::crash::interleave;
 use pmindex_testkit::history::{Call, Clock, History, Log, Outcome};
 
 const THREADS: u64 = 4;
-const KEYS: u64 = 240;
+/// From this number on each key is the beginning of the next.
+const CHAIN: u64 = 240;
+const KEYS: u64 = CHAIN + 40;
 
-/// Key number `n`: in nodes of all sizes, some the beginning of others, some with long common parts.
+/// Key number `n`: in nodes of all sizes, some the beginning of others, some with long common parts,
+/// and a chain.
 fn key(n: u64) -> Vec<u8> {
     match n % 6 {
+        _ if n >= CHAIN => vec![0xf0; (n - CHAIN) as usize + 1],
         0 | 1 => vec![b'k', n as u8],
         2 => vec![b'k', n as u8 - 2, 1],
         3 => [vec![b'k'; 21], vec![n as u8]].concat(),
@@ -197,12 +201,18 @@ fn scheduled(seed: u64) {
     let leaves: Loader = load;
     let tree = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &leaves);
     // Children of the node behind `k`, about as many as a size has room for or is replaced at.
-    let children: Vec<u64> = (0..KEYS).filter(|n| n % 6 < 2).collect();
+    let children: Vec<u64> = (0..CHAIN).filter(|n| n % 6 < 2).collect();
     let fanout = [0usize, 1, 2, 3, 4, 5, 12, 13, 16, 17, 37, 38, 48, 49][rng.next(14) as usize];
-    let near = &children[fanout.saturating_sub(2)..fanout + 2];
-    let others: Vec<u64> = (0..KEYS).filter(|n| n % 6 >= 2 && rng.next(40) == 0).collect();
+    let mut near = children[fanout.saturating_sub(2)..fanout + 2].to_vec();
+    let others: Vec<u64> = (0..CHAIN).filter(|n| n % 6 >= 2 && rng.next(40) == 0).collect();
+    let mut chain = Vec::new();
+    if seed % 3 == 2 {
+        // Beside nodes of a chain, most of which a search passes.
+        chain = (CHAIN..KEYS).filter(|_| rng.next(12) > 0).collect();
+        near = (0..4).map(|_| CHAIN + 15 + rng.next(KEYS - CHAIN - 15)).collect();
+    }
     let mut before = BTreeMap::new();
-    for &n in children[..fanout].iter().chain(&others) {
+    for &n in children[..fanout].iter().chain(&others).chain(&chain) {
         assert_eq!(tree.insert(&pm, &key(n), n).unwrap(), None);
         before.insert(n, 0);
     }

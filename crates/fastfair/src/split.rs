@@ -65,6 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let dropped = &left.words()[id_word(moved[0])..=id_word(last)];
         self.make_known(&linked.low, linked.separator, linked.leaf, dropped)?;
         change.done();
+        self.pm().handover_point(); // the records are others' before this thread's next fence
         Ok(())
     }
 

@@ -13,6 +13,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
     /// The record of the probe's key, linked when it was found.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: damage keeps the search from telling whether the key is there.
     #[inline(always)]
     pub(crate) fn find<'t>(
         &'t self,
@@ -33,13 +36,61 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let home = Self::home(key.bytes());
         let tree = self.tree(home.entry);
         loop {
-            let (place, spot) = tree.find_spot(pm, home.rest);
-            let Some(place) = place else { return Ok((None, spot)) };
+            let (found, spot) = tree.find_spot(pm, home.rest);
+            let Some((place, known)) = found else { return Ok((None, spot)) };
             let same = self.records.key_is(SlotRef::from_number(place.leaf), probe);
-            if place.validate(pm) {
-                return Ok((same?.then_some(place), spot));
+            if !place.validate(pm) {
+                continue;
+            }
+            if same? {
+                return Ok((Some(place), spot));
+            }
+            if let Some(other) = self.look_at_other(&place, key.bytes(), known) {
+                other?;
+                return Ok((None, spot));
             }
         }
+    }
+
+    /// Looks at the record of another key to which a search for `key` has led, through a tree that
+    /// knows the first `known` bytes of the rest of it; `None` if it is not linked there any more.
+    ///
+    /// A record of the index has a key of a possible length, readable, which begins as the way to it
+    /// says, and its bit is set. One that has not was `key`'s record, perhaps.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: the record is damaged.
+    #[inline(never)]
+    fn look_at_other(
+        &self,
+        place: &Place<'_>,
+        key: &[u8],
+        known: usize,
+    ) -> Option<Result<(), PmError>> {
+        let slot = SlotRef::from_number(place.leaf);
+        let known = key.len() - Self::home(key).rest.len() + known;
+        let mut sound = match self.records.begins(slot, key, known) {
+            Ok(true) => self.is_live(slot),
+            other => other,
+        };
+        if sound == Ok(false) {
+            // A removal clears the bit before the record leaves the tree, under its key's lock.
+            let of_its_key = self.records.key(slot).map(|key| Probe::of_stored(&key).hash());
+            sound = match of_its_key {
+                Ok(hash) => self.read_at(place, hash, |slot| {
+                    Ok(self.records.begins(slot, key, known)? && self.is_live(slot)?)
+                })?,
+                Err(error) => Err(error),
+            };
+        }
+        place.validate(self.pm()).then(|| match sound {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let what = "a record where the trees have another key's";
+                Err(PmError::Corrupt { what, offset: slot.offset() })
+            }
+            Err(error) => Err(error),
+        })
     }
 
     /// What `read` makes of a record with a key of this hash, if it is still linked in its place;
@@ -85,9 +136,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let home = Self::home(bytes.bytes());
         let tree = self.tree(home.entry);
         loop {
-            let Some(place) = tree.find(self.pm(), home.rest) else { return Ok(None) };
-            if let Some(found) = self.read_candidate(&place, probe) {
-                return Ok(found?);
+            let found = tree.find_known(self.pm(), home.rest);
+            let Some((place, known)) = found else { return Ok(None) };
+            match self.read_candidate(&place, probe) {
+                None => {}
+                Some(Ok(None)) => {
+                    if let Some(other) = self.look_at_other(&place, bytes.bytes(), known) {
+                        other?;
+                        return Ok(None);
+                    }
+                }
+                Some(found) => return Ok(found?),
             }
         }
     }

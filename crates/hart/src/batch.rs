@@ -13,12 +13,10 @@
 //! is staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use std::ops::Range;
-
 use parking_lot::MutexGuard;
 use pmindex_art::{Place, Search};
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Medium, PmError, Rmw};
+use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe};
 
@@ -73,8 +71,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             for ((probe, place), out) in probes.iter().zip(&places).zip(out) {
                 *out = match place.as_ref().map(|place| self.read_candidate(place, probe)) {
                     None => None,
-                    Some(Some(found)) => found?,
-                    Some(None) => self.get_probe(probe)?,
+                    Some(Some(Ok(Some(value)))) => Some(value),
+                    Some(_) => self.get_probe(probe)?, // which says why there is none
                 };
             }
         }
@@ -250,15 +248,15 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
                 break;
             }
         }
-        let lines = |staged: &Staged<'t, 'r, K, V, M, CHUNK, PREFIX>| {
-            staged.pending.lines_of_objects(staged.record)
-        };
-        let written = self.records.iter().flat_map(lines).filter(|lines| !lines.is_empty());
-        let mut written: Vec<Range<u64>> = written.collect();
+        let mut written: Vec<&[PmU64]> = Vec::new();
+        for staged in &self.records {
+            let objects = staged.pending.words_of_objects(staged.record)?;
+            written.extend(objects.into_iter().filter(|words| !words.is_empty()));
+        }
         if written.is_empty() {
             return Ok(None);
         }
-        self.tree.records.flush_lines(&mut written).map(Some)
+        Ok(Some(self.tree.pm().flush_together(&mut written)))
     }
 
     /// Writes what is staged, makes it durable (end of P1, and P2), then visible. What `results` says
@@ -305,10 +303,11 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
             }
             self.tree.change_bits(part[0].pending.slot, Rmw::Or(bits))?;
         }
-        let mut all = Flushed::nothing();
+        // Once each: what came back to the hand meanwhile may be on a line of an earlier record.
+        let mut cells: Vec<&[PmU64]> = Vec::new();
         for part in self.records.chunk_by(|a, b| line(a) == line(b)) {
-            all = all.and(self.tree.flush_bits(part[0].pending.slot)?);
+            cells.push(words_of(self.tree.line_cell(part[0].pending.slot)?));
         }
-        Ok(all)
+        Ok(self.tree.pm().flush_together(&mut cells))
     }
 }

@@ -58,6 +58,13 @@
 //! it after; then it validates the tree's node, so the record was this key's and not memory in reuse.
 //! Readers that find nothing touch no lock. No reader executes a fence or a locked instruction.
 //!
+//! # Keys that begin each other
+//!
+//! A key that is the beginning of others ends at a node. So in a chain (`a`, `aa`, `aaa` and so on) a
+//! search for the longest key passes a node of 64 bytes of DRAM for each of its bytes: about 40
+//! instructions each, and it reads no record but the last one. A `get` of 1,000 bytes behind 999 keys
+//! that it begins with takes some 43,000 instructions; behind keys that part from it early, 1,600.
+//!
 //! # Lock order
 //!
 //! Key locks (several: a batch only tries), a hand of the allocator, its shelves and table, locks of

@@ -4,11 +4,10 @@
 //! writer left, and the caller validates before it believes either.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use pmindex_art::{KeyBuf, Leaves};
-use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
 use pmindex_record::{Datum, Probe};
 
@@ -135,33 +134,16 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
     /// Fills an object.
     #[track_caller]
     pub(crate) fn write_object(&self, at: SlotRef, bytes: &[u8]) -> Result<(), PmError> {
-        let words = self.pool.words(at.offset(), 1 + bytes.len().div_ceil(8))?;
+        let words = self.written_words(at, bytes.len())?;
         self.pm().store_word(&words[0], bytes.len() as u64);
         self.pm().write_bytes(&words[1..], bytes);
         Ok(())
     }
 
-    /// The lines of an object of so many bytes.
+    /// The words of an object of so many bytes.
     #[inline(always)]
-    pub(crate) fn lines_of(at: SlotRef, len: usize) -> Range<u64> {
-        let end = at.offset() + 8 * (1 + len.div_ceil(8)) as u64;
-        at.offset() & !(LINE as u64 - 1)..end.next_multiple_of(LINE as u64)
-    }
-
-    /// Flushes the lines of some objects; those that neighbours share, once.
-    #[track_caller]
-    pub(crate) fn flush_lines(&self, objects: &mut [Range<u64>]) -> Result<Flushed, PmError> {
-        objects.sort_unstable_by_key(|lines| lines.start);
-        let (mut flushed, mut done) = (Flushed::nothing(), 0);
-        for lines in objects {
-            let first = lines.start.max(done);
-            if first < lines.end {
-                let words = self.pool.words(first, (lines.end - first) as usize / 8)?;
-                flushed = flushed.and(self.pm().flush_words(words));
-                done = lines.end;
-            }
-        }
-        Ok(flushed)
+    pub(crate) fn written_words(&self, at: SlotRef, len: usize) -> Result<&[PmU64], PmError> {
+        self.pool.words(at.offset(), 1 + len.div_ceil(8))
     }
 
     /// Whether the record has the probe's key.
@@ -181,6 +163,23 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
                 let at = self.key_object(words, slot)?;
                 let (words, len) = self.object(at, MAX_KEY_BYTES)?;
                 Ok(pm.eq_bytes(words, len, bytes))
+            }
+        }
+    }
+
+    /// Whether the record has a key that begins with the first `known` bytes of `key`; or is all of
+    /// it, if these are more than it has.
+    pub(crate) fn begins(&self, slot: SlotRef, key: &[u8], known: usize) -> Result<bool, PmError> {
+        let common = &key[..known.min(key.len())];
+        let fits = |len: usize| len >= common.len() && (known <= key.len() || len == key.len());
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let words = self.key_words(slot)?;
+                Ok(fits(8 * n) && words.as_flattened().starts_with(common))
+            }
+            Shape::Bytes => {
+                let (words, len) = self.key_part(slot)?;
+                Ok(fits(len) && self.pm().eq_bytes(words, common.len(), common))
             }
         }
     }

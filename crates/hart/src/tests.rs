@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Barrier, Mutex};
 
 use pmindex_core::trace::{Event, EventKind, Space};
-use pmindex_core::{Mapped, Medium, PPtr, Pool, PoolOptions, Traced};
-use pmindex_index::{Shape, Storable, Words};
+use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool, PoolOptions, Traced};
+use pmindex_index::{IndexError, Key, Shape, Storable, Value, Words};
+use pmindex_record::Probe;
 
-use crate::layout::Piece;
+use crate::layout::{Piece, SlotRef};
+use crate::record::KeyBytes;
 use crate::shutdown::{Title, checksum};
 use crate::tree::Hart;
 
@@ -444,4 +446,83 @@ fn short_keys_with_every_prefix() {
     short_keys::<1>();
     short_keys::<2>();
     short_keys::<3>();
+}
+
+/// The slot of a key's record.
+fn slot_of<K: Key, V: Value>(hart: &Hart<K, V, Mapped, 4, 1>, key: &K) -> SlotRef {
+    let probe = Probe::of_stored(key);
+    let found = hart.find(&probe, &KeyBytes::of(&probe)).expect("sound");
+    SlotRef::from_number(found.expect("there").leaf)
+}
+
+/// Changes a word of a pool.
+fn change(pool: &Pool, offset: u64, change: impl Fn(u64) -> u64) {
+    let cell = &pool.words(offset, 1).expect("in the pool")[0];
+    pool.pm().store_word(cell, change(pool.pm().load_word(cell)));
+}
+
+fn assert_damaged<T: std::fmt::Debug>(pool: &Pool, found: Result<T, IndexError>, what: &str) {
+    assert!(matches!(found, Err(IndexError::Pool(PmError::Corrupt { .. }))), "{what}: {found:?}");
+    assert!(pool.damage().is_some(), "{what}");
+}
+
+/// A record that has not the key to which the trees lead: whoever looks for that key is told so.
+#[test]
+fn a_record_with_another_key_than_the_trees_have_is_damage() {
+    type Call = fn(&Small, u64) -> Result<bool, IndexError>;
+    let calls: [(&str, Call); 7] = [
+        ("get", |hart, key| hart.get(&key).map(|found| found.is_some())),
+        ("contains_key", |hart, key| hart.contains_key(&key)),
+        ("get_many", |hart, key| hart.get_many(&[key], &mut [None]).map(|()| true)),
+        ("insert", |hart, key| hart.insert(&key, &1)),
+        ("update", |hart, key| hart.update(&key, &1)),
+        ("upsert", |hart, key| hart.upsert(&key, &1)),
+        ("remove", |hart, key| hart.remove(&key).map(|found| found.is_some())),
+    ];
+    for (name, call) in calls {
+        let (pool, hart) = filled(500);
+        call(&hart, key(77)).expect("sound");
+        assert_eq!(hart.get(&(key(78) ^ 1 << 39)), Ok(None)); // leads to a record that is whole
+        assert_eq!(pool.damage(), None);
+        change(&pool, slot_of(&hart, &key(78)).offset(), |word| word ^ 1 << 60);
+        assert_damaged(&pool, call(&hart, key(78)), name);
+    }
+}
+
+#[test]
+fn a_record_whose_bit_is_clear_is_damage_to_who_meets_it() {
+    let (pool, hart) = filled(2);
+    assert_eq!(hart.get(&5), Ok(None));
+    let slot = slot_of(&hart, &0);
+    change(&pool, slot.line(), |word| word & !Small::bit_of(slot));
+    assert_damaged(&pool, hart.get(&5), "get");
+}
+
+#[test]
+fn keys_of_bytes_that_are_damaged_are_said_to_be() {
+    // What to do to the record's words, by number, or to its object's.
+    type Damage = fn(&Pool, SlotRef, u64);
+    let damages: [(&str, Damage); 6] = [
+        ("an impossible length", |pool, slot, _| change(pool, slot.offset(), |_| 1 << 40)),
+        ("another length", |pool, slot, _| change(pool, slot.offset(), |len| len - 1)),
+        ("no object", |pool, slot, _| change(pool, slot.offset() + 8, |_| 0)),
+        ("an object elsewhere", |pool, slot, _| change(pool, slot.offset() + 8, |_| 1 << 45 | 2)),
+        ("the object's length", |pool, _, object| change(pool, object, |len| len + 1)),
+        ("the object's bytes", |pool, _, object| change(pool, object + 8, |word| !word)),
+    ];
+    for (name, damage) in damages {
+        let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+        let hart = Text::create(&pool, "h").expect("room");
+        let long = |n: u8| [vec![b'l', n], vec![b'o'; 30]].concat();
+        for n in 0..40 {
+            assert!(hart.insert(&long(n), b"a value").expect("room"));
+        }
+        assert_eq!(hart.get(&[b'l', 7]), Ok(None));
+        assert_eq!(hart.get(&[long(7), vec![0]].concat()), Ok(None)); // leads to another record
+        assert_eq!(pool.damage(), None);
+        let slot = slot_of(&hart, &long(7));
+        let object = hart.records.key_out_of_line(slot).expect("sound").expect("out of line");
+        damage(&pool, slot, object.offset());
+        assert_damaged(&pool, hart.get(&long(7)), name);
+    }
 }

@@ -3,8 +3,6 @@
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
 
-use std::ops::Range;
-
 use pmindex_art::{Spot, Way};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
@@ -173,6 +171,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let same = self.records.key_is(slot, &probe);
             if place.validate(pm) {
                 if !same? {
+                    self.find(&probe, &key)?; // which looks whether it is damaged
                     return Ok(None);
                 }
                 // Whatever changes the key changes the version: what was found is still so.
@@ -297,7 +296,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// The commit word of a record's line.
     #[inline(always)]
-    fn line_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
+    pub(crate) fn line_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
         Ok(&self.pool.words(slot.line(), 1)?[0])
     }
 
@@ -305,6 +304,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
         Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))
+    }
+
+    /// Whether a record's bit is set.
+    pub(crate) fn is_live(&self, slot: SlotRef) -> Result<bool, PmError> {
+        Ok(self.line_word(slot)?.live() & Self::bit_of(slot) != 0)
     }
 
     /// Replaces the value of a record whose key's lock is held.
@@ -351,8 +355,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let written = self.write_object(bytes)?;
             *object = Some(written);
             let at = written.at;
-            let lines = Records::<K, V, M, PREFIX>::lines_of(at, bytes.len());
-            let written = self.records.flush_lines(&mut [lines])?;
+            let written = pm.flush_words(self.records.written_words(at, bytes.len())?);
             pm.fence(written)?;
             word = ValueWord::Object(at).into_word();
         }
@@ -426,22 +429,23 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if self.objects.key.is_none() && self.objects.value.is_none() {
             return Ok(None);
         }
-        self.tree.records.flush_lines(&mut self.lines_of_objects(record)).map(Some)
+        Ok(Some(self.tree.pm().flush_together(&mut self.words_of_objects(record)?)))
     }
 
-    /// The lines of the objects that [`write`](Self::write) has written, of the key's and of the
+    /// The words of the objects that [`write`](Self::write) has written, of the key's and of the
     /// value's. Several records are written before the first one is flushed: slots are handed out
     /// under locks, and a locked instruction waits for every flush before it.
     #[inline(always)]
-    pub(crate) fn lines_of_objects(&self, record: &Incoming<'_, K, V>) -> [Range<u64>; 2] {
-        let lines = |object: Option<ObjectSlot>, bytes: Option<&[u8]>| match (object, bytes) {
-            (Some(object), Some(bytes)) => {
-                Records::<K, V, M, PREFIX>::lines_of(object.at, bytes.len())
-            }
-            _ => 0..0,
+    pub(crate) fn words_of_objects(
+        &self,
+        record: &Incoming<'_, K, V>,
+    ) -> Result<[&'t [PmU64]; 2], PmError> {
+        let (tree, value) = (self.tree, Outgoing::of(record.datum));
+        let words = |object: Option<ObjectSlot>, bytes: Option<&[u8]>| match (object, bytes) {
+            (Some(object), Some(bytes)) => tree.records.written_words(object.at, bytes.len()),
+            _ => Ok([].as_slice()),
         };
-        let value = Outgoing::of(record.datum);
-        [lines(self.objects.key, record.long_key()), lines(self.objects.value, value.bytes())]
+        Ok([words(self.objects.key, record.long_key())?, words(self.objects.value, value.bytes())?])
     }
 
     /// Makes the durable record visible; `spot`: where the search for its key ended.
