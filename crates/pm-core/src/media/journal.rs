@@ -465,7 +465,8 @@ impl Journal {
 /// A stamp that the word at `CHECKPOINT`, of an earlier journal, does not mistake for its own.
 pub(crate) fn new_stamp(random: u64, word: u64) -> u64 {
     let low = |stamp: u64| stamp & STAMP;
-    (random..).find(|&stamp| low(stamp) != 0 && low(stamp) != low(word)).unwrap_or(1)
+    let differs = |stamp: &u64| low(*stamp) != 0 && low(*stamp) != low(word);
+    (0..3).map(|more| random.wrapping_add(more)).find(differs).unwrap_or(random)
 }
 
 /// Where the journal of this stamp ended at its last checkpoint, as the word at `CHECKPOINT` says.
