@@ -163,11 +163,11 @@ fn attack_once(
     }
 }
 
+/// An opened structure, and what is in it.
+type Found = (Box<dyn Running>, AnyValue);
+
 /// Opens the structure and looks at all of it.
-fn observed(
-    program: AnySubject,
-    space: &Space,
-) -> Result<Option<(Box<dyn Running>, AnyValue)>, Fault> {
+fn observed(program: AnySubject, space: &Space) -> Result<Option<Found>, Fault> {
     let Some(subject) = program.open(space)? else { return Ok(None) };
     let model = subject.observe()?;
     Ok(Some((subject, model)))
