@@ -15,7 +15,7 @@ use pmindex_core::trace::{Event, EventKind, Space};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::crash::{CrashSubject, Fault, Rng};
+use crate::crash::{AnyOp, AnySubject, AnyValue, CrashSubject, Fault, Rng, Running, any_subject};
 
 /// Operations before the damage, and after it.
 const BEFORE: usize = 60;
@@ -56,24 +56,28 @@ enum End {
 /// # Errors
 /// Whatever goes wrong without any damage.
 pub fn attack<S: CrashSubject>(attacks: u64, seed: u64) -> Result<Attacked, Fault> {
-    let geometry = S::geometry();
+    attack_any(any_subject::<S>(), attacks, seed)
+}
+
+fn attack_any(program: AnySubject, attacks: u64, seed: u64) -> Result<Attacked, Fault> {
+    let geometry = program.geometry();
     let space = Space::new(geometry.len, geometry.capacity);
     let config = Config { failure_persistence: None, ..Config::default() };
     let mut runner =
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let mut ops = |count: usize| -> Vec<S::Op> {
-        let op = S::ops();
+    let mut ops = |count: usize| -> Vec<AnyOp> {
+        let op = program.ops();
         (0..count)
             .filter_map(|_| op.new_tree(&mut runner).ok())
             .map(|tree| tree.current())
             .collect()
     };
     let image = Power::with(&space, || {
-        let subject = S::create(&space)?;
+        let subject = program.create(&space)?;
         ops(BEFORE).iter().try_for_each(|op| subject.apply(op).map(drop))
     })?;
     image.restore(&space);
-    let sound = observed::<S>(&space)?.map(|(_, model)| model);
+    let sound = observed(program, &space)?.map(|(_, model)| model);
     let used: Vec<usize> = (0..image.words.len()).filter(|&at| image.words[at] != 0).collect();
     let mut rng = Rng::new(seed);
     let mut attacked = Attacked::default();
@@ -84,7 +88,7 @@ pub fn attack<S: CrashSubject>(attacks: u64, seed: u64) -> Result<Attacked, Faul
         let ops = ops(AFTER);
         attacked.tried += 1;
         let end = catch_unwind(AssertUnwindSafe(|| {
-            attack_once::<S>(&space, &damaged, sound.as_ref(), &ops)
+            attack_once(program, &space, &damaged, sound.as_ref(), &ops)
         }));
         space.limit_steps(u64::MAX);
         space.record(false);
@@ -115,23 +119,25 @@ fn damage(word: &mut u64, rng: &mut Rng) -> String {
 }
 
 /// `Err`: acknowledged writes are lost.
-fn attack_once<S: CrashSubject>(
+fn attack_once(
+    program: AnySubject,
     space: &Space,
     damaged: &Image,
-    sound: Option<&S::Model>,
-    ops: &[S::Op],
+    sound: Option<&AnyValue>,
+    ops: &[AnyOp],
 ) -> Result<End, Fault> {
     damaged.restore(space);
     space.limit_steps(STEPS);
     let mut opened = None;
-    let mut model = S::Model::default();
+    let mut model = program.initial();
     let mut is_whole = true;
     let after = Power::with(space, || {
-        opened = observed::<S>(space).ok().flatten();
+        opened = observed(program, space).ok().flatten();
         let Some((subject, found)) = &opened else { return Ok(()) };
         model = found.clone();
         for op in ops {
-            let expected = S::model(&mut model, op);
+            let (next, expected) = program.model(&model, op);
+            model = next;
             // An error, or another answer than what was found there allows: noticed, or at odds with
             // itself. What this call did is not known.
             if subject.apply(op).ok() != Some(expected) {
@@ -147,7 +153,7 @@ fn attack_once<S: CrashSubject>(
         return Ok(End::Noticed);
     }
     after.restore(space);
-    match observed::<S>(space) {
+    match observed(program, space) {
         Err(_) | Ok(None) => Ok(End::Noticed),
         Ok(Some((_, left))) if left != model => Err(Fault::new(format!(
             "acknowledged {model:?}, but after the power failed there is {left:?}"
@@ -157,9 +163,12 @@ fn attack_once<S: CrashSubject>(
     }
 }
 
+/// An opened structure, and what is in it.
+type Found = (Box<dyn Running>, AnyValue);
+
 /// Opens the structure and looks at all of it.
-fn observed<S: CrashSubject>(space: &Space) -> Result<Option<(S, S::Model)>, Fault> {
-    let Some(subject) = S::open(space)? else { return Ok(None) };
+fn observed(program: AnySubject, space: &Space) -> Result<Option<Found>, Fault> {
+    let Some(subject) = program.open(space)? else { return Ok(None) };
     let model = subject.observe()?;
     Ok(Some((subject, model)))
 }

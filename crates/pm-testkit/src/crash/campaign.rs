@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::config::Config;
+use super::erased::{AnySubject, subject};
 use super::failure::Failure;
 use super::memory::Persistency;
 use super::report::Report;
@@ -47,18 +48,18 @@ const MUTANT_STATES: u64 = 30_000;
 
 impl Campaign {
     /// The configurations of a subject, with their shares of the states.
-    fn configs<S: CrashSubject>(&self) -> Vec<Config> {
+    fn configs(&self, subject: AnySubject) -> Vec<Config> {
         let share = |percent: u64, slots: Option<u64>| {
             let config = Config::new().seed(self.seed).states(self.states * percent / 100);
             config.slots(self.slots.or(slots))
         };
         let mut configs = vec![
-            share(if S::concurrent() { 30 } else { 65 }, None),
+            share(if subject.concurrent() { 30 } else { 65 }, None),
             share(12, Some(2)).persistency(Persistency::Eadr),
             share(13, Some(1)).persistency(Persistency::Pages),
             share(10, None).persistency(Persistency::Barriers),
         ];
-        if S::concurrent() {
+        if subject.concurrent() {
             configs.push(share(12, None).threads(2));
             configs.push(share(9, Some(1)).threads(2));
             configs.push(share(7, Some(1)).threads(3));
@@ -77,10 +78,14 @@ impl Campaign {
     /// Explores a subject.
     #[must_use]
     pub fn run<S: CrashSubject>(&self) -> Findings {
+        self.run_any(subject::<S>())
+    }
+
+    fn run_any(&self, subject: AnySubject) -> Findings {
         let mut findings = Findings::default();
-        let configs = self.configs::<S>();
+        let configs = self.configs(subject);
         for config in &configs {
-            match explore::<S>(config) {
+            match explore(subject, config) {
                 Ok(report) => findings.reports.push(report),
                 Err(failure) => {
                     findings.failure = Some(failure);
@@ -91,7 +96,7 @@ impl Campaign {
         for step in findings.reports.iter().flat_map(|r| &r.steps) {
             *findings.covered.entry(step.site).or_default() += step.states;
         }
-        findings.unreached = unreached::<S>(&findings.covered);
+        findings.unreached = unreached(subject, &findings.covered);
         if self.mutate {
             let mutated: Vec<Config> = configs
                 .into_iter()
@@ -99,7 +104,7 @@ impl Campaign {
                 .map(|c| Config { states: c.states.min(MUTANT_STATES), ..c })
                 .flat_map(|c| [many_runs(&c), c])
                 .collect();
-            findings.mutants = Some(mutants::<S>(&mutated, &findings.reports));
+            findings.mutants = Some(mutants(subject, &mutated, &findings.reports));
         }
         findings
     }
@@ -111,13 +116,13 @@ fn many_runs(config: &Config) -> Config {
     Config { exhaustive: 16, random: 6, nest_every: 2000, nested_states: 60, ..config.clone() }
 }
 
-fn unreached<S: CrashSubject>(covered: &BTreeMap<Site, u64>) -> Vec<String> {
+fn unreached(subject: AnySubject, covered: &BTreeMap<Site, u64>) -> Vec<String> {
     let lines: BTreeSet<(&str, u32)> = covered.keys().map(|s| (s.file, s.line)).collect();
     let reached = |file: &str, line: u32| {
         lines.iter().any(|(f, l)| *l == line && (f.ends_with(file) || file.ends_with(f)))
     };
     let mut missing = Vec::new();
-    for (file, text) in S::sources() {
+    for (file, text) in subject.sources() {
         for (line, code) in steps_in(text) {
             if !reached(file, line) {
                 missing.push(format!("{file}:{line}: {code}"));

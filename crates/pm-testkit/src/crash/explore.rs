@@ -19,15 +19,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use pmindex_core::trace::{Event, EventKind, Space};
 
 use super::config::Config;
+use super::erased::{AnyOp, AnySubject, AnyValue};
 use super::failure::Failure;
 use super::image::{Coverage, Images};
 use super::memory::Memory;
-use super::oracle::{Allowed, Oracle};
+use super::oracle::{Allowed, AnyOracle};
 use super::report::Report;
 use super::rng::{Rng, mix};
 use super::run::{Plan, Recording, Step, Turns};
 use super::site::{Site, SiteTable, StepKind};
-use super::subject::CrashSubject;
 
 /// A note in the trace: from here on crashes are not explored.
 pub(crate) const PAUSE: u64 = u64::MAX;
@@ -62,13 +62,13 @@ enum Begins {
 }
 
 /// A position in a run that is being walked.
-struct Walk<'a, S: CrashSubject> {
+struct Walk<'a> {
     depth: usize,
     begins: Begins,
     trace: &'a [Event],
-    history: &'a [Step<S>],
-    oracle: Oracle<S>,
-    allowed: Option<Allowed<S::Model>>,
+    history: &'a [Step],
+    oracle: AnyOracle,
+    allowed: Option<Allowed<AnyValue>>,
     /// Identifies the history so far.
     past: u64,
     /// States after which the walk ends.
@@ -93,7 +93,9 @@ pub(crate) struct Directed {
 }
 
 /// Explores runs of one subject in one configuration.
-pub struct Explorer<S: CrashSubject> {
+#[derive(Debug)]
+pub(crate) struct AnyExplorer {
+    subject: AnySubject,
     config: Config,
     space: Space,
     levels: Vec<Option<Level>>,
@@ -102,27 +104,28 @@ pub struct Explorer<S: CrashSubject> {
     pub(crate) sites: SiteTable,
     report: Report,
     rng: Rng,
-    tail: Vec<S::Op>,
+    tail: Vec<AnyOp>,
     /// States in creation after which no more of this trial are explored.
     creation_budget: u64,
     /// If the plan at hand is a directed one.
     directed: Option<Directed>,
 }
 
-impl<S: CrashSubject> Explorer<S> {
+impl AnyExplorer {
     /// An explorer that has seen nothing.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        let geometry = S::geometry();
+    pub(crate) fn new(subject: AnySubject, config: Config) -> Self {
+        let geometry = subject.geometry();
         let space = Space::new(geometry.len, geometry.capacity);
         space.set_slots(config.slots);
         Self {
+            subject,
             space,
             levels: (0..LEVELS).map(|_| Some(Level::new())).collect(),
             seen: HashSet::new(),
             recoveries: HashMap::new(),
             sites: SiteTable::default(),
-            report: Report::new(S::NAME, &config),
+            report: Report::new(subject.name(), &config),
             rng: Rng::new(config.seed),
             tail: Vec::new(),
             creation_budget: 0,
@@ -133,12 +136,12 @@ impl<S: CrashSubject> Explorer<S> {
 
     /// What was explored so far.
     #[must_use]
-    pub fn report(&self) -> &Report {
+    pub(crate) fn report(&self) -> &Report {
         &self.report
     }
 
     pub(crate) fn into_report(mut self) -> Report {
-        self.report.finish(&self.sites, S::owns);
+        self.report.finish(&self.sites, self.subject);
         self.report
     }
 
@@ -146,14 +149,14 @@ impl<S: CrashSubject> Explorer<S> {
     ///
     /// # Errors
     /// The first crash state, or run, that breaks the contract.
-    pub fn explore(&mut self, plan: &Plan<S::Op>, seed: u64) -> Result<(), Box<Failure>> {
+    pub(crate) fn explore(&mut self, plan: &Plan<AnyOp>, seed: u64) -> Result<(), Box<Failure>> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
         let seeded = Turns::Seeded(self.rng.next_u64());
         let hand_over = self.directed.and_then(|directed| directed.hand_over);
         let turns = hand_over.map_or(seeded, Turns::HandOver);
-        let run = Recording::<S>::of(&self.space, plan, turns, self.config.step_limit);
+        let run = Recording::of(self.subject, &self.space, plan, turns, self.config.step_limit);
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
@@ -163,7 +166,7 @@ impl<S: CrashSubject> Explorer<S> {
             begins: Begins::Durable(0),
             trace: &run.trace,
             history: &run.history,
-            oracle: Oracle::uncreated(plan.threads.len()),
+            oracle: AnyOracle::uncreated(self.subject, plan.threads.len()),
             allowed: None,
             past: mix(self.config.threads as u64),
             budget: self.trial_budget(),
@@ -183,20 +186,20 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     /// Which steps a plan executes, creation and setup included.
-    pub(crate) fn scout(&mut self, plan: &Plan<S::Op>, seed: u64) -> BTreeSet<Site> {
+    pub(crate) fn scout(&mut self, plan: &Plan<AnyOp>, seed: u64) -> BTreeSet<Site> {
         self.scouted(plan, seed).trace.iter().filter_map(Site::of).collect()
     }
 
     /// Which steps a plan executes after its setup.
-    pub(crate) fn scout_after_setup(&mut self, plan: &Plan<S::Op>, seed: u64) -> BTreeSet<Site> {
+    pub(crate) fn scout_after_setup(&mut self, plan: &Plan<AnyOp>, seed: u64) -> BTreeSet<Site> {
         let run = self.scouted(plan, seed);
         let ready = run.ready().unwrap_or(run.trace.len());
         run.trace[ready..].iter().filter_map(Site::of).collect()
     }
 
-    fn scouted(&mut self, plan: &Plan<S::Op>, seed: u64) -> Recording<S> {
+    fn scouted(&mut self, plan: &Plan<AnyOp>, seed: u64) -> Recording {
         let turns = Turns::Seeded(Rng::new(seed).next_u64());
-        Recording::<S>::of(&self.space, plan, turns, self.config.step_limit)
+        Recording::of(self.subject, &self.space, plan, turns, self.config.step_limit)
     }
 
     /// Runs a plan that executes the mutated step, and explores the crash states that the mutant may
@@ -206,7 +209,7 @@ impl<S: CrashSubject> Explorer<S> {
     /// As [`explore`](Self::explore).
     pub(crate) fn explore_mutant(
         &mut self,
-        plan: &Plan<S::Op>,
+        plan: &Plan<AnyOp>,
         seed: u64,
         states: u64,
         all_of_it: bool,
@@ -228,7 +231,7 @@ impl<S: CrashSubject> Explorer<S> {
     /// As [`explore`](Self::explore).
     pub(crate) fn explore_recoveries(
         &mut self,
-        plan: &Plan<S::Op>,
+        plan: &Plan<AnyOp>,
         seed: u64,
         states: u64,
     ) -> Result<(), Box<Failure>> {
@@ -241,16 +244,16 @@ impl<S: CrashSubject> Explorer<S> {
     /// Runs a plan and explores up to `states` crash states from the event on that `from` picks.
     fn explore_from(
         &mut self,
-        plan: &Plan<S::Op>,
+        plan: &Plan<AnyOp>,
         seed: u64,
         states: u64,
-        from: impl FnOnce(&mut Self, &Recording<S>) -> Option<usize>,
+        from: impl FnOnce(&mut Self, &Recording) -> Option<usize>,
     ) -> Result<(), Box<Failure>> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
         let turns = Turns::Seeded(self.rng.next_u64());
-        let run = Recording::<S>::of(&self.space, plan, turns, self.config.step_limit);
+        let run = Recording::of(self.subject, &self.space, plan, turns, self.config.step_limit);
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
@@ -261,7 +264,7 @@ impl<S: CrashSubject> Explorer<S> {
             begins: Begins::Durable(0),
             trace: &run.trace,
             history: &run.history,
-            oracle: Oracle::uncreated(plan.threads.len()),
+            oracle: AnyOracle::uncreated(self.subject, plan.threads.len()),
             allowed: None,
             past: mix(self.config.threads as u64),
             budget: self.report.states + states,
@@ -278,7 +281,7 @@ impl<S: CrashSubject> Explorer<S> {
     /// together about half.
     pub(crate) fn explore_directed(
         &mut self,
-        plan: &Plan<S::Op>,
+        plan: &Plan<AnyOp>,
         seed: u64,
         directed: Directed,
     ) -> Result<(), Box<Failure>> {
@@ -301,18 +304,18 @@ impl<S: CrashSubject> Explorer<S> {
         if done < wanted { share.min(wanted) } else { share }
     }
 
-    fn failure(&self, plan: &Plan<S::Op>, seed: u64, run: &Recording<S>) -> Failure {
+    fn failure(&self, plan: &Plan<AnyOp>, seed: u64, run: &Recording) -> Failure {
         let ready = run.history.iter().position(|s| matches!(s, Step::Ready)).unwrap_or(0);
         let history = run.history[ready..].iter().map(ToString::to_string).collect();
-        Failure { history, ..Failure::new(S::NAME, &self.config, seed, plan) }
+        Failure { history, ..Failure::new(self.subject.name(), &self.config, seed, plan) }
     }
 
     /// Walks a trace, crashing at its crash points from event `from` on.
-    fn walk(&mut self, walk: &mut Walk<'_, S>, from: usize) -> Result<(), Broken> {
+    fn walk(&mut self, walk: &mut Walk<'_>, from: usize) -> Result<(), Broken> {
         let Some(mut level) = self.levels[walk.depth].take() else { return Ok(()) };
         if let Begins::Durable(hash) = walk.begins {
             let (kind, mutation) = (self.config.persistency, self.config.mutation);
-            level.memory.begin(&self.space, words_of::<S>(), kind, mutation, hash);
+            level.memory.begin(&self.space, self.words(), kind, mutation, hash);
         }
         let mut result = Ok(());
         // The last step worth going on to when the budget is spent.
@@ -354,6 +357,11 @@ impl<S: CrashSubject> Explorer<S> {
         result
     }
 
+    /// Words of the space.
+    fn words(&self) -> usize {
+        self.subject.geometry().capacity / 8
+    }
+
     /// Whether an event is a step that no crash was explored at.
     fn is_new(&mut self, event: &Event) -> bool {
         let number = self.sites.number(event);
@@ -362,7 +370,7 @@ impl<S: CrashSubject> Explorer<S> {
 
     /// The first event before which crashes are explored: the end of the setup, or in one trial of
     /// four some step within the creation, and in one some step after the setup.
-    fn start_of_crashes(&mut self, run: &Recording<S>, seed: u64) -> usize {
+    fn start_of_crashes(&mut self, run: &Recording, seed: u64) -> usize {
         let mut steps = Vec::new();
         let mut paused = false;
         for (i, event) in run.trace.iter().enumerate() {
@@ -387,7 +395,7 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     /// Where a mutant's crashes start: every other time a little before its step.
-    fn steer(&mut self, run: &Recording<S>, start: usize) -> usize {
+    fn steer(&mut self, run: &Recording, start: usize) -> usize {
         let Some(mutation) = self.config.mutation else { return start };
         let Some(ready) = run.ready() else { return start };
         let after = run.trace.iter().enumerate().skip(ready);
@@ -400,7 +408,7 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     /// Whether a crash before this event is explored.
-    fn crashes_at(&mut self, walk: &Walk<'_, S>, event: Option<&Event>) -> bool {
+    fn crashes_at(&mut self, walk: &Walk<'_>, event: Option<&Event>) -> bool {
         let in_creation = !walk.oracle.is_created();
         if walk.paused || in_creation && self.report.in_creation >= self.creation_budget {
             return false;
@@ -419,7 +427,7 @@ impl<S: CrashSubject> Explorer<S> {
 
     fn crash_point(
         &mut self,
-        walk: &mut Walk<'_, S>,
+        walk: &mut Walk<'_>,
         level: &mut Level,
         i: usize,
     ) -> Result<(), Broken> {
@@ -473,7 +481,7 @@ impl<S: CrashSubject> Explorer<S> {
     }
 
     /// Whether the process also dies alone here.
-    fn kills_at(&mut self, walk: &Walk<'_, S>, level: &Level) -> bool {
+    fn kills_at(&mut self, walk: &Walk<'_>, level: &Level) -> bool {
         let every = self.config.kill_every * if walk.depth == 0 { 1 } else { 16 };
         let pending = !level.memory.dirty.is_empty();
         let room = walk.depth + 1 < self.levels.len() && self.report.states < walk.budget;
@@ -484,31 +492,37 @@ impl<S: CrashSubject> Explorer<S> {
     /// power fails, at any point of that.
     fn kill(
         &mut self,
-        walk: &Walk<'_, S>,
-        allowed: &Allowed<S::Model>,
+        walk: &Walk<'_>,
+        allowed: &Allowed<AnyValue>,
         level: &mut Level,
     ) -> Result<(), Broken> {
         self.report.kills += 1;
         level.overwritten.clear();
         level.memory.show_caches(&self.space, &mut level.overwritten);
         let tail = self.some_of_tail();
-        let (history, verdict) =
-            Recording::<S>::after_crash(&self.space, allowed, &tail, self.config.step_limit);
+        let (history, verdict) = Recording::after_crash(
+            self.subject,
+            &self.space,
+            allowed,
+            &tail,
+            self.config.step_limit,
+        );
         let trace = self.space.with_trace(<[Event]>::to_vec);
         self.space.undo();
         for &(word, old) in level.overwritten.iter().rev() {
             self.space.poke(word as usize, old);
         }
         verdict.map_err(|what| Broken { what, path: Vec::new() })?;
+        let words = self.words();
         if let Some(next) = &mut self.levels[walk.depth + 1] {
-            next.memory.begin_after(&self.space, words_of::<S>(), &level.memory);
+            next.memory.begin_after(&self.space, words, &level.memory);
         }
         let budget = self.config.killed_states;
         self.walk_recovery(walk, Begins::Left, (&trace, &history), allowed, budget)
     }
 
     /// One or two operations to go on with.
-    fn some_of_tail(&mut self) -> Vec<S::Op> {
+    fn some_of_tail(&mut self) -> Vec<AnyOp> {
         let at = self.rng.below(self.tail.len().max(1));
         self.tail[at.min(self.tail.len())..(at + 2).min(self.tail.len())].to_vec()
     }
@@ -516,10 +530,10 @@ impl<S: CrashSubject> Explorer<S> {
     /// Crashes a recovery, and what followed it, at up to `states` states.
     fn walk_recovery(
         &mut self,
-        walk: &Walk<'_, S>,
+        walk: &Walk<'_>,
         begins: Begins,
-        (trace, history): (&[Event], &[Step<S>]),
-        allowed: &Allowed<S::Model>,
+        (trace, history): (&[Event], &[Step]),
+        allowed: &Allowed<AnyValue>,
         states: u64,
     ) -> Result<(), Broken> {
         // What a mutant's step is for shows right after it, or anywhere up to the end; and what an
@@ -551,8 +565,8 @@ impl<S: CrashSubject> Explorer<S> {
     /// One crash state: recovers image `image` and judges the result.
     fn state(
         &mut self,
-        walk: &Walk<'_, S>,
-        allowed: &Allowed<S::Model>,
+        walk: &Walk<'_>,
+        allowed: &Allowed<AnyValue>,
         level: &mut Level,
         image: usize,
     ) -> Result<(), Broken> {
@@ -560,8 +574,13 @@ impl<S: CrashSubject> Explorer<S> {
         level.overwritten.clear();
         level.images.apply(&level.memory, &self.space, image, &mut level.overwritten);
         let tail = self.some_of_tail();
-        let (history, verdict) =
-            Recording::<S>::after_crash(&self.space, allowed, &tail, self.config.step_limit);
+        let (history, verdict) = Recording::after_crash(
+            self.subject,
+            &self.space,
+            allowed,
+            &tail,
+            self.config.step_limit,
+        );
         let nests = walk.depth == 0 && !walk.brief;
         let nested = verdict.is_ok() && nests && self.worth_nesting();
         let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
@@ -622,12 +641,7 @@ fn first_difference(trace: &[Event], hit: usize) -> usize {
     trace[hit..].iter().position(fence).map_or(hit, |after| hit + after)
 }
 
-/// Words of the space.
-fn words_of<S: CrashSubject>() -> usize {
-    S::geometry().capacity / 8
-}
-
-impl<S: CrashSubject> Walk<'_, S> {
+impl Walk<'_> {
     fn step(&mut self, note: &Event) -> Result<(), String> {
         if note.value >= RESUME {
             self.paused = note.value == PAUSE;
@@ -646,7 +660,7 @@ impl<S: CrashSubject> Walk<'_, S> {
                 if !allowed.contains(model) {
                     return Err(format!("observed {model:?}, expected one of {allowed:?}"));
                 }
-                self.oracle = Oracle::from_state(S::observed(model.clone()), 1);
+                self.oracle = self.oracle.restarted(model);
             }
         }
         Ok(())
@@ -682,7 +696,7 @@ impl Broken {
     }
 }
 
-fn fingerprint<S: CrashSubject>(step: &Step<S>) -> u64 {
+fn fingerprint(step: &Step) -> u64 {
     let text = match step {
         Step::Created => return 1,
         Step::Ready => return 2,

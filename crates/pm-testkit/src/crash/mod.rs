@@ -2,6 +2,7 @@
 
 mod campaign;
 mod config;
+mod erased;
 mod explore;
 mod failure;
 mod image;
@@ -20,25 +21,26 @@ mod site;
 mod source;
 mod subject;
 mod survivors;
+mod typed;
 
 pub use campaign::{Campaign, Findings};
 pub use config::Config;
-pub use explore::Explorer;
+pub(crate) use erased::{AnyOp, AnySubject, AnyValue, Running, subject as any_subject};
 pub use failure::Failure;
 pub use index::{CrashIndex, IndexOp, IndexRet, Indexed};
 pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
-pub use oracle::{Allowed, Oracle};
+pub use oracle::Allowed;
 pub(crate) use panics::{last_message, quietly};
 pub use pools::{create_pool, create_used_pool, open_pool};
 pub use report::{Covered, Report};
 pub use rng::Rng;
 pub use run::Plan;
 pub use schedule::{interleave, preempt_once};
-pub use search::explore;
 pub use site::{Site, StepKind};
 pub use subject::{CrashSubject, Fault, Geometry};
-pub use survivors::{Mutant, Mutants, mutants};
+pub use survivors::{Mutant, Mutants};
+pub use typed::{Explorer, Oracle, explore, mutants};
 
 #[cfg(test)]
 mod model_tests;

@@ -6,19 +6,21 @@
 //! model, and which operations in flight have taken effect in it. With one thread that is the
 //! familiar "everything that returned, and the one in flight wholly or not at all".
 
-use super::subject::CrashSubject;
+use super::erased::{AnyOp, AnySubject, AnyValue};
 
 #[derive(Clone, Debug, PartialEq)]
-struct Config<M, R> {
-    model: M,
+struct Config {
+    model: AnyValue,
     /// Per thread, the result of its operation in flight, if that has taken effect.
-    done: Vec<Option<R>>,
+    done: Vec<Option<AnyValue>>,
 }
 
 /// All explanations of a history.
-pub struct Oracle<S: CrashSubject> {
-    configs: Vec<Config<S::Model, S::Ret>>,
-    in_flight: Vec<Option<S::Op>>,
+#[derive(Debug)]
+pub(crate) struct AnyOracle {
+    subject: AnySubject,
+    configs: Vec<Config>,
+    in_flight: Vec<Option<AnyOp>>,
     /// Whether `create` has returned: before that, nothing at all may be there.
     created: bool,
 }
@@ -32,17 +34,18 @@ pub struct Allowed<M> {
     pub models: Vec<M>,
 }
 
-impl<S: CrashSubject> Oracle<S> {
+impl AnyOracle {
     /// The oracle of a run that begins by creating the structure.
     #[must_use]
-    pub fn uncreated(threads: usize) -> Self {
-        Self { created: false, ..Self::from_state(S::Model::default(), threads) }
+    pub(crate) fn uncreated(subject: AnySubject, threads: usize) -> Self {
+        Self { created: false, ..Self::from_state(subject, subject.initial(), threads) }
     }
 
     /// The oracle of a run that begins in a known state.
     #[must_use]
-    pub fn from_state(model: S::Model, threads: usize) -> Self {
+    pub(crate) fn from_state(subject: AnySubject, model: AnyValue, threads: usize) -> Self {
         Self {
+            subject,
             configs: vec![Config { model, done: vec![None; threads] }],
             in_flight: vec![None; threads],
             created: true,
@@ -51,28 +54,35 @@ impl<S: CrashSubject> Oracle<S> {
 
     /// The oracle of a recovery: nobody has observed yet which of the allowed states it is.
     #[must_use]
-    pub(crate) fn after_crash(&self, allowed: &Allowed<S::Model>) -> Self {
-        let config = |model: &S::Model| Config { model: model.clone(), done: vec![None] };
+    pub(crate) fn after_crash(&self, allowed: &Allowed<AnyValue>) -> Self {
+        let config = |model: &AnyValue| Config { model: model.clone(), done: vec![None] };
         Self {
+            subject: self.subject,
             configs: allowed.models.iter().map(config).collect(),
             in_flight: vec![None],
             created: self.created,
         }
     }
 
+    /// The oracle of what follows when a state was observed.
+    #[must_use]
+    pub(crate) fn restarted(&self, observed: &AnyValue) -> Self {
+        Self::from_state(self.subject, self.subject.observed(observed), 1)
+    }
+
     /// `create` returned.
-    pub fn created(&mut self) {
+    pub(crate) fn created(&mut self) {
         self.created = true;
     }
 
     /// Whether `create` has returned.
     #[must_use]
-    pub fn is_created(&self) -> bool {
+    pub(crate) fn is_created(&self) -> bool {
         self.created
     }
 
     /// A thread starts an operation.
-    pub fn invoke(&mut self, thread: usize, op: &S::Op) {
+    pub(crate) fn invoke(&mut self, thread: usize, op: &AnyOp) {
         self.in_flight[thread] = Some(op.clone());
     }
 
@@ -80,11 +90,11 @@ impl<S: CrashSubject> Oracle<S> {
     ///
     /// # Errors
     /// If no linearization explains the result: a fault even without a crash.
-    pub fn respond(&mut self, thread: usize, ret: &S::Ret) -> Result<(), String> {
+    pub(crate) fn respond(&mut self, thread: usize, ret: &AnyValue) -> Result<(), String> {
         self.close();
         self.configs.retain(|c| c.done[thread].as_ref() == Some(ret));
         self.in_flight[thread] = None;
-        let mut kept: Vec<Config<S::Model, S::Ret>> = Vec::with_capacity(self.configs.len());
+        let mut kept: Vec<Config> = Vec::with_capacity(self.configs.len());
         for mut config in self.configs.drain(..) {
             config.done[thread] = None;
             if !kept.contains(&config) {
@@ -107,7 +117,7 @@ impl<S: CrashSubject> Oracle<S> {
                 if self.configs[next].done[thread].is_some() {
                     continue;
                 }
-                for (model, ret) in S::outcomes(&self.configs[next].model, op) {
+                for (model, ret) in self.subject.outcomes(&self.configs[next].model, op) {
                     let mut done = self.configs[next].done.clone();
                     done[thread] = Some(ret);
                     let config = Config { model, done };
@@ -122,14 +132,15 @@ impl<S: CrashSubject> Oracle<S> {
 
     /// The states a crash now may leave.
     #[must_use]
-    pub fn allowed(&self) -> Allowed<S::Model> {
+    pub(crate) fn allowed(&self) -> Allowed<AnyValue> {
         let mut all = Self {
+            subject: self.subject,
             configs: self.configs.clone(),
             in_flight: self.in_flight.clone(),
             created: self.created,
         };
         all.close();
-        let mut models: Vec<S::Model> = Vec::with_capacity(all.configs.len());
+        let mut models: Vec<AnyValue> = Vec::with_capacity(all.configs.len());
         for config in all.configs {
             if !models.contains(&config.model) {
                 models.push(config.model);

@@ -1,10 +1,10 @@
 //! What was explored: counts of states by kind, and the coverage of every persistence step.
 
 use std::fmt;
-use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use super::config::Config;
+use super::erased::AnySubject;
 use super::memory::Persistency;
 use super::site::{Site, SiteTable};
 
@@ -103,10 +103,10 @@ impl Report {
         self.in_creation += u64::from(in_creation);
     }
 
-    pub(crate) fn finish(&mut self, sites: &SiteTable, owns: fn(&Location<'static>) -> bool) {
+    pub(crate) fn finish(&mut self, sites: &SiteTable, subject: AnySubject) {
         self.elapsed = self.started.elapsed();
         self.counts.resize(sites.sites.len(), (0, 0));
-        let owned = sites.sites.iter().zip(&self.counts).filter(|((_, at), _)| owns(at));
+        let owned = sites.sites.iter().zip(&self.counts).filter(|((_, at), _)| subject.owns(at));
         self.steps =
             owned.map(|(&(site, _), &(points, states))| Covered { site, points, states }).collect();
         self.steps.sort_by_key(|c| c.site);

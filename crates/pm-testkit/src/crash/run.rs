@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use parking_lot::Mutex;
 use pmindex_core::trace::{Event, EventKind, Space, alone_as};
 
-use super::oracle::{Allowed, Oracle};
+use super::erased::{AnyOp, AnySubject, AnyValue, Running};
+use super::oracle::{Allowed, AnyOracle};
 use super::panics;
 use super::schedule::{hand_over_once, interleave};
-use super::subject::CrashSubject;
 
 /// What a run is to do.
 #[derive(Clone, Debug)]
@@ -35,25 +35,25 @@ pub(crate) enum Turns {
 const NEXT_THREAD: u16 = 1;
 
 /// A step of the history.
-pub(crate) enum Step<S: CrashSubject> {
+pub(crate) enum Step {
     Created,
     /// From here on crashes are explored.
     Ready,
     Invoke {
         thread: usize,
-        op: S::Op,
+        op: AnyOp,
     },
     Return {
         thread: usize,
-        ret: S::Ret,
+        ret: AnyValue,
     },
     /// After recovery: what was found, which from now on must stay.
     Observed {
-        model: S::Model,
+        model: AnyValue,
     },
 }
 
-impl<S: CrashSubject> fmt::Display for Step<S> {
+impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Created => f.write_str("created"),
@@ -66,28 +66,28 @@ impl<S: CrashSubject> fmt::Display for Step<S> {
 }
 
 /// A finished run.
-pub(crate) struct Recording<S: CrashSubject> {
+pub(crate) struct Recording {
     pub(crate) trace: Vec<Event>,
     /// A note in the trace is an index of this.
-    pub(crate) history: Vec<Step<S>>,
+    pub(crate) history: Vec<Step>,
     /// What went wrong without any crash.
     pub(crate) fault: Option<String>,
 }
 
-struct Journal<'a, S: CrashSubject> {
+struct Journal<'a> {
     space: &'a Space,
-    history: Mutex<Vec<Step<S>>>,
+    history: Mutex<Vec<Step>>,
     fault: Mutex<Option<String>>,
 }
 
-impl<S: CrashSubject> Journal<'_, S> {
-    fn note(&self, step: Step<S>) {
+impl Journal<'_> {
+    fn note(&self, step: Step) {
         let mut history = self.history.lock();
         self.space.note(history.len() as u64);
         history.push(step);
     }
 
-    fn run(&self, subject: &S, thread: usize, op: &S::Op) -> Result<S::Ret, String> {
+    fn run(&self, subject: &dyn Running, thread: usize, op: &AnyOp) -> Result<AnyValue, String> {
         self.note(Step::Invoke { thread, op: op.clone() });
         let ret = subject.apply(op).map_err(|fault| format!("{op:?}: {}", fault.0))?;
         self.note(Step::Return { thread, ret: ret.clone() });
@@ -99,7 +99,7 @@ impl<S: CrashSubject> Journal<'_, S> {
     }
 }
 
-impl<S: CrashSubject> Recording<S> {
+impl Recording {
     /// The event after which crashes are explored.
     pub(crate) fn ready(&self) -> Option<usize> {
         let ready = self.history.iter().position(|step| matches!(step, Step::Ready))?;
@@ -107,25 +107,30 @@ impl<S: CrashSubject> Recording<S> {
     }
 
     /// Executes a plan in `space`, which is zero before and after.
-    pub(crate) fn of(space: &Space, plan: &Plan<S::Op>, turns: Turns, steps: u64) -> Self {
-        let journal =
-            Journal::<S> { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
+    pub(crate) fn of(
+        program: AnySubject,
+        space: &Space,
+        plan: &Plan<AnyOp>,
+        turns: Turns,
+        steps: u64,
+    ) -> Self {
+        let journal = Journal { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
         space.record(true);
         space.limit_steps(steps);
         let result = guarded(|| {
-            let subject = S::create(space).map_err(|fault| format!("create: {}", fault.0))?;
+            let subject = program.create(space).map_err(|fault| format!("create: {}", fault.0))?;
             journal.note(Step::Created);
             for op in &plan.setup {
-                journal.run(&subject, 0, op)?;
+                journal.run(&*subject, 0, op)?;
             }
             journal.note(Step::Ready);
             space.limit_steps(steps);
             if let [ops] = plan.threads.as_slice() {
                 for op in ops {
-                    journal.run(&subject, 0, op)?;
+                    journal.run(&*subject, 0, op)?;
                 }
             } else {
-                run_threads(&journal, &subject, &plan.threads, turns);
+                run_threads(&journal, &*subject, &plan.threads, turns);
             }
             if journal.fault.lock().is_none() {
                 let model = subject.observe().map_err(|f| format!("after the run: {}", f.0))?;
@@ -150,16 +155,16 @@ impl<S: CrashSubject> Recording<S> {
     ///
     /// The recording is returned with the trace still in the space; the caller undoes it.
     pub(crate) fn after_crash(
+        program: AnySubject,
         space: &Space,
-        allowed: &Allowed<S::Model>,
-        tail: &[S::Op],
+        allowed: &Allowed<AnyValue>,
+        tail: &[AnyOp],
         steps: u64,
-    ) -> (Vec<Step<S>>, Result<(), String>) {
-        let journal =
-            Journal::<S> { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
+    ) -> (Vec<Step>, Result<(), String>) {
+        let journal = Journal { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
         space.record(true);
         space.limit_steps(steps);
-        let mut result = guarded(|| recover_and_use(&journal, allowed, tail));
+        let mut result = guarded(|| recover_and_use(program, &journal, allowed, tail));
         space.record(false);
         if result.is_ok() && space.in_use() {
             result = Err("the subject keeps its pool alive after it was dropped".into());
@@ -168,12 +173,13 @@ impl<S: CrashSubject> Recording<S> {
     }
 }
 
-fn recover_and_use<S: CrashSubject>(
-    journal: &Journal<'_, S>,
-    allowed: &Allowed<S::Model>,
-    tail: &[S::Op],
+fn recover_and_use(
+    program: AnySubject,
+    journal: &Journal<'_>,
+    allowed: &Allowed<AnyValue>,
+    tail: &[AnyOp],
 ) -> Result<(), String> {
-    let opened = S::open(journal.space).map_err(|fault| format!("open: {}", fault.0))?;
+    let opened = program.open(journal.space).map_err(|fault| format!("open: {}", fault.0))?;
     let Some(subject) = opened else {
         return if allowed.absent {
             Ok(())
@@ -191,12 +197,12 @@ fn recover_and_use<S: CrashSubject>(
     }
     subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
     journal.note(Step::Observed { model: found.clone() });
-    let mut oracle = Oracle::<S>::from_state(S::observed(found), 1);
+    let mut oracle = AnyOracle::from_state(program, program.observed(&found), 1);
     // Not the thread that opened: its flushes are not this one's to fence.
-    let thread = if S::concurrent() { NEXT_THREAD } else { 0 };
+    let thread = if program.concurrent() { NEXT_THREAD } else { 0 };
     for op in tail {
         oracle.invoke(0, op);
-        let ret = alone_as(thread, || journal.run(&subject, 0, op))
+        let ret = alone_as(thread, || journal.run(&*subject, 0, op))
             .map_err(|e| format!("after recovery: {e}"))?;
         oracle.respond(0, &ret).map_err(|e| format!("after recovery: {op:?}: {e}"))?;
     }
@@ -211,17 +217,12 @@ fn recover_and_use<S: CrashSubject>(
     subject.audit().map_err(|fault| format!("after {tail:?}: audit: {}", fault.0))
 }
 
-fn one_of<M: std::fmt::Debug>(models: &[M]) -> String {
+fn one_of(models: &[AnyValue]) -> String {
     let texts: Vec<String> = models.iter().map(|m| format!("{m:?}")).collect();
     texts.join("\n           or: ")
 }
 
-fn run_threads<S: CrashSubject>(
-    journal: &Journal<'_, S>,
-    subject: &S,
-    threads: &[Vec<S::Op>],
-    turns: Turns,
-) {
+fn run_threads(journal: &Journal<'_>, subject: &dyn Running, threads: &[Vec<AnyOp>], turns: Turns) {
     let body = |thread: usize| {
         for op in &threads[thread] {
             if let Err(message) = journal.run(subject, thread, op) {

@@ -7,13 +7,13 @@ use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
 use proptest::test_runner::{Config as RunnerConfig, RngAlgorithm, TestRng, TestRunner};
 
 use super::config::Config;
-use super::explore::{Directed, Explorer};
+use super::erased::{AnyOp, AnySubject};
+use super::explore::{AnyExplorer, Directed};
 use super::failure::Failure;
 use super::report::Report;
 use super::rng::Rng;
 use super::run::Plan;
 use super::site::Site;
-use super::subject::CrashSubject;
 
 /// Runs in a row without a new state after which a search counts as exhausted.
 const IDLE_TRIALS: u64 = 80;
@@ -35,13 +35,13 @@ const SHRINKS: usize = 400;
 ///
 /// # Errors
 /// The first failure, reduced to a minimal sequence of operations if `config.shrink`.
-pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>> {
-    let mut explorer = Explorer::<S>::new(config.clone());
+pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Box<Failure>> {
+    let mut explorer = AnyExplorer::new(subject, config.clone());
     let (mut trial, mut idle) = (0, 0);
     let concurrent = config.threads > 1;
     let least = if concurrent { DIRECTED_STATES_CONCURRENT } else { DIRECTED_STATES };
     let directed = if config.mutation.is_some() || config.states >= least {
-        S::directed()
+        subject.directed()
     } else {
         Vec::new() // they would take too much of so few
     };
@@ -50,7 +50,7 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
         _ if concurrent => 4 * DIRECTED_RUNS,
         _ => DIRECTED_RUNS,
     };
-    let fits = |plan: &Plan<S::Op>| plan.threads.len() == config.threads;
+    let fits = |plan: &Plan<AnyOp>| plan.threads.len() == config.threads;
     let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
     for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
         for run in 0..runs {
@@ -64,11 +64,11 @@ pub fn explore<S: CrashSubject>(config: &Config) -> Result<Report, Box<Failure>>
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
     while unfinished(explorer.report()) && idle < IDLE_TRIALS {
         let seed = config.seed.wrapping_add(trial);
-        let mut tree = tree::<S>(config, seed);
+        let mut tree = tree(subject, config, seed);
         let before = explorer.report().states;
         if let Err(failure) = explorer.explore(&tree.current(), seed) {
             return Err(if config.shrink {
-                shrink::<S>(config, seed, &mut *tree, failure)
+                shrink(subject, config, seed, &mut *tree, failure)
             } else {
                 failure
             });
@@ -107,12 +107,12 @@ const RECOVERIES: u64 = 16;
 const RECOVERY_STATES: u64 = 400;
 
 /// Finds out which steps the first trials execute.
-pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
-    let mut explorer = Explorer::<S>::new(config.clone());
+pub(crate) fn scout(subject: AnySubject, config: &Config) -> Scouted {
+    let mut explorer = AnyExplorer::new(subject, config.clone());
     let mut seeds: BTreeMap<Site, Vec<u64>> = BTreeMap::new();
     for trial in 0..SCOUTS {
         let seed = config.seed.wrapping_add(trial);
-        for site in explorer.scout(&tree::<S>(config, seed).current(), seed) {
+        for site in explorer.scout(&tree(subject, config, seed).current(), seed) {
             let found = seeds.entry(site).or_default();
             if found.len() < KEPT {
                 found.push(seed);
@@ -120,7 +120,7 @@ pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
         }
     }
     let mut directed: BTreeMap<Site, Vec<usize>> = BTreeMap::new();
-    for (i, plan) in S::directed().iter().enumerate() {
+    for (i, plan) in subject.directed().iter().enumerate() {
         if plan.threads.len() == config.threads {
             for site in explorer.scout_after_setup(plan, directed_seed(config, i, 0)) {
                 directed.entry(site).or_default().push(i);
@@ -131,15 +131,16 @@ pub(crate) fn scout<S: CrashSubject>(config: &Config) -> Scouted {
 }
 
 /// Explores a mutant where its step was executed. `config` has the mutation.
-pub(crate) fn explore_mutant<S: CrashSubject>(
+pub(crate) fn explore_mutant(
+    subject: AnySubject,
     config: &Config,
     site: Site,
     scouted: &Scouted,
 ) -> Result<(), Box<Failure>> {
-    let mut explorer = Explorer::<S>::new(config.clone());
+    let mut explorer = AnyExplorer::new(subject, config.clone());
     if let Some(executing) = scouted.directed.get(&site) {
         // What a directed plan is there for often takes its own operations after the crash, too.
-        let plans = S::directed();
+        let plans = subject.directed();
         for run in 0..DIRECTED_RUNS {
             for &i in executing {
                 let seed = directed_seed(config, i, run);
@@ -149,15 +150,18 @@ pub(crate) fn explore_mutant<S: CrashSubject>(
     }
     if let Some(seeds) = scouted.seeds.get(&site) {
         for &seed in seeds {
-            let plan = tree::<S>(config, seed).current();
+            let plan = tree(subject, config, seed).current();
             explorer.explore_mutant(&plan, seed, FOCUSED_STATES, true)?;
         }
         return Ok(());
     }
     // A step of recovery: which crashes lead to it is not known, and most of those that do are deep
     // in a run.
-    let plans: Vec<_> =
-        S::directed().into_iter().filter(|plan| plan.threads.len() == config.threads).collect();
+    let plans: Vec<_> = subject
+        .directed()
+        .into_iter()
+        .filter(|plan| plan.threads.len() == config.threads)
+        .collect();
     for run in 0..RECOVERIES {
         for (i, plan) in plans.iter().enumerate() {
             let seed = config.seed.wrapping_add((i as u64) << 8 | run);
@@ -167,9 +171,9 @@ pub(crate) fn explore_mutant<S: CrashSubject>(
     Ok(())
 }
 
-type Tree<Op> = Box<dyn ValueTree<Value = Plan<Op>>>;
+type Tree = Box<dyn ValueTree<Value = Plan<AnyOp>>>;
 
-fn tree<S: CrashSubject>(config: &Config, seed: u64) -> Tree<S::Op> {
+fn tree(subject: AnySubject, config: &Config, seed: u64) -> Tree {
     let mut bytes = [0u8; 32];
     let mut rng = Rng::new(seed);
     for chunk in bytes.chunks_mut(8) {
@@ -178,15 +182,20 @@ fn tree<S: CrashSubject>(config: &Config, seed: u64) -> Tree<S::Op> {
     let source = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(RunnerConfig::default(), source);
     let setup = rng.below(config.setup + 1);
-    let plan = plans::<S>(setup, config.ops, config.threads);
+    let plan = plans(subject, setup, config.ops, config.threads);
     match plan.new_tree(&mut runner) {
         Ok(tree) => tree,
         Err(why) => panic!("the subject's strategy gives no operations: {why}"),
     }
 }
 
-fn plans<S: CrashSubject>(setup: usize, ops: usize, threads: usize) -> BoxedStrategy<Plan<S::Op>> {
-    let op = || S::ops_for(threads);
+fn plans(
+    subject: AnySubject,
+    setup: usize,
+    ops: usize,
+    threads: usize,
+) -> BoxedStrategy<Plan<AnyOp>> {
+    let op = || subject.ops_for(threads);
     let thread = vec(op(), 0..=ops).prop_filter("no operation", |ops| !ops.is_empty());
     (vec(op(), 0..=setup), vec(thread, threads), vec(op(), 8))
         .prop_map(|(setup, threads, tail)| Plan { setup, threads, tail })
@@ -194,17 +203,18 @@ fn plans<S: CrashSubject>(setup: usize, ops: usize, threads: usize) -> BoxedStra
 }
 
 /// Reduces a failing plan; each candidate is explored afresh with the same seed.
-fn shrink<S: CrashSubject>(
+fn shrink(
+    subject: AnySubject,
     config: &Config,
     seed: u64,
-    tree: &mut dyn ValueTree<Value = Plan<S::Op>>,
+    tree: &mut dyn ValueTree<Value = Plan<AnyOp>>,
     mut failure: Box<Failure>,
 ) -> Box<Failure> {
     let mut tries = 0;
     while tries < SHRINKS && tree.simplify() {
         loop {
             tries += 1;
-            let mut explorer = Explorer::<S>::new(config.clone());
+            let mut explorer = AnyExplorer::new(subject, config.clone());
             match explorer.explore(&tree.current(), seed) {
                 Err(smaller) => {
                     failure = smaller;

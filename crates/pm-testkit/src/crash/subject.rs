@@ -43,9 +43,9 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
     /// One operation.
     type Op: Clone + Debug + Send + Sync + 'static;
     /// What an operation returns.
-    type Ret: Clone + Debug + PartialEq + Send + 'static;
+    type Ret: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The abstract state: what a user can observe. `Default` is the state after `create`.
-    type Model: Clone + Debug + Default + Eq + Hash + Send + 'static;
+    type Model: Clone + Debug + Default + Eq + Hash + Send + Sync + 'static;
 
     /// The name that `cargo xtask crash --index` knows it by.
     const NAME: &'static str;

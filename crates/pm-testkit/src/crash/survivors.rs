@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::config::Config;
+use super::erased::AnySubject;
 use super::failure::Failure;
 use super::memory::Persistency;
 use super::mutate::{Change, Mutation};
 use super::report::Report;
 use super::search::{Scouted, explore, explore_mutant, scout};
 use super::site::StepKind;
-use super::subject::CrashSubject;
 
 /// A mutant and what became of it.
 #[derive(Clone, Debug)]
@@ -60,10 +60,10 @@ impl fmt::Display for Mutants {
 /// Flushes and fences are explored where they are expected to matter, in the configurations with
 /// [`Persistency::Lines`], and barriers in those with [`Persistency::Barriers`].
 #[must_use]
-pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutants {
+pub(crate) fn mutants(subject: AnySubject, configs: &[Config], reports: &[Report]) -> Mutants {
     let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
     // Where the step is executed, first; then as in any run.
-    let scouted: Vec<Scouted> = configs.iter().map(scout::<S>).collect();
+    let scouted: Vec<Scouted> = configs.iter().map(|config| scout(subject, config)).collect();
     let mut all = Vec::new();
     for site in sites {
         for &change in Change::of(site.kind) {
@@ -81,10 +81,10 @@ pub fn mutants<S: CrashSubject>(configs: &[Config], reports: &[Report]) -> Mutan
             };
             let here = || configs.iter().zip(&scouted).filter(|(c, _)| c.persistency == medium);
             let focused = here().find_map(|(config, scouted)| {
-                explore_mutant::<S>(&mutant(config), site, scouted).err()
+                explore_mutant(subject, &mutant(config), site, scouted).err()
             });
             let caught =
-                focused.or_else(|| here().find_map(|(c, _)| explore::<S>(&mutant(c)).err()));
+                focused.or_else(|| here().find_map(|(c, _)| explore(subject, &mutant(c)).err()));
             all.push(Mutant { mutation, caught });
         }
     }

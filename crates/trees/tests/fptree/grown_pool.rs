@@ -1,11 +1,10 @@
-//! An index that was made in a small pool goes on in the grown one.
-#![forbid(unsafe_code)]
+//! A tree that was made in a small pool goes on in the grown one.
 
 use std::sync::Arc;
 
 use pmindex_core::{PmError, Pool, PoolOptions};
 use pmindex_index::{IndexError, MAX_VALUE_BYTES};
-use pmindex_trees::{BzTree, FpTree};
+use pmindex_trees::FpTree;
 
 /// Far more records than the pool has room for when the index is made, in its leaves as in the room
 /// reserved for inner nodes.
@@ -23,23 +22,6 @@ fn fptree_made_in_one_mebibyte_grows_with_its_pool() {
     }
     assert!(pool.len() > 2 * before);
     assert_eq!(tree.check().expect("whole"), RECORDS);
-}
-
-/// Blocks are no larger in a pool that has grown: the descriptors of a tree that is made then are as many
-/// as there is room for in one.
-#[test]
-fn bztree_made_in_a_grown_pool_fits_its_blocks() {
-    for size in [1 << 20, 2 << 20] {
-        let options = PoolOptions::new().size(size).max_size(64 << 20);
-        let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
-        pool.grow(32 << 20).expect("addresses");
-        let tree = BzTree::<u64, u64>::create(&pool, "numbers").expect("room");
-        for number in 0..20_000u64 {
-            let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert!(tree.insert(&key, &number).expect("room"));
-        }
-        assert_eq!(tree.check().expect("whole"), 20_000);
-    }
 }
 
 /// A value has what a block has room for, and 4 MiB where zones are larger than that.

@@ -1,6 +1,5 @@
 //! Blocks are no larger in a pool that has grown: a log that is made then fits them, and so do its
 //! segments and checkpoints.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

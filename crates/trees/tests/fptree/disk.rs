@@ -1,0 +1,12 @@
+//! A disk that fails under FPTree: at every write-back, in small nodes.
+
+use pmindex_core::Mapped;
+use pmindex_testkit::conformance::OnDisk;
+use pmindex_trees::FpTree;
+
+pmindex_testkit::conformance! {
+    words: FpTree<u64, u64, Mapped, 4, 3>, keys u64, values u64, on OnDisk, groups [disk];
+    bytes: FpTree<Vec<u8>, Vec<u8>, Mapped, 4, 3>, keys Vec<u8>, values Vec<u8>, on OnDisk, groups [disk];
+    arrays: FpTree<(u64, [u8; 12]), [u8; 16], Mapped, 4, 3>, keys (u64, [u8; 12]), values [u8; 16],
+        on OnDisk, groups [disk];
+}
