@@ -498,6 +498,22 @@ fn a_record_whose_bit_is_clear_is_damage_to_who_meets_it() {
     assert_damaged(&pool, hart.get(&5), "get");
 }
 
+/// A removal clears the bit before the record leaves its tree: who meets it meanwhile waits.
+#[test]
+fn a_record_on_its_way_out_is_no_damage() {
+    let (pool, hart) = filled(2);
+    let (slot, zero) = (slot_of(&hart, &0), 0_u64);
+    let lock = hart.lock_of(Probe::of_stored(&zero).hash()).lock(pool.pm());
+    change(&pool, slot.line(), |word| word & !Small::bit_of(slot));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| hart.get(&5));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        change(&pool, slot.line(), |word| word | Small::bit_of(slot));
+        drop(lock);
+        assert_eq!(reader.join().expect("no panic"), Ok(None));
+    });
+}
+
 #[test]
 fn keys_of_bytes_that_are_damaged_are_said_to_be() {
     // What to do to the record's words, by number, or to its object's.
