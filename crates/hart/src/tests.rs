@@ -461,7 +461,7 @@ fn change(pool: &Pool, offset: u64, change: impl Fn(u64) -> u64) {
     pool.pm().store_word(cell, change(pool.pm().load_word(cell)));
 }
 
-fn assert_damaged<T: std::fmt::Debug>(pool: &Pool, found: Result<T, IndexError>, what: &str) {
+fn assert_damaged<T: std::fmt::Debug>(pool: &Pool, found: &Result<T, IndexError>, what: &str) {
     assert!(matches!(found, Err(IndexError::Pool(PmError::Corrupt { .. }))), "{what}: {found:?}");
     assert!(pool.damage().is_some(), "{what}");
 }
@@ -485,7 +485,7 @@ fn a_record_with_another_key_than_the_trees_have_is_damage() {
         assert_eq!(hart.get(&(key(78) ^ 1 << 39)), Ok(None)); // leads to a record that is whole
         assert_eq!(pool.damage(), None);
         change(&pool, slot_of(&hart, &key(78)).offset(), |word| word ^ 1 << 60);
-        assert_damaged(&pool, call(&hart, key(78)), name);
+        assert_damaged(&pool, &call(&hart, key(78)), name);
     }
 }
 
@@ -495,7 +495,7 @@ fn a_record_whose_bit_is_clear_is_damage_to_who_meets_it() {
     assert_eq!(hart.get(&5), Ok(None));
     let slot = slot_of(&hart, &0);
     change(&pool, slot.line(), |word| word & !Small::bit_of(slot));
-    assert_damaged(&pool, hart.get(&5), "get");
+    assert_damaged(&pool, &hart.get(&5), "get");
 }
 
 /// A removal clears the bit before the record leaves its tree: who meets it meanwhile waits.
@@ -539,6 +539,6 @@ fn keys_of_bytes_that_are_damaged_are_said_to_be() {
         let slot = slot_of(&hart, &long(7));
         let object = hart.records.key_out_of_line(slot).expect("sound").expect("out of line");
         damage(&pool, slot, object.offset());
-        assert_damaged(&pool, hart.get(&long(7)), name);
+        assert_damaged(&pool, &hart.get(&long(7)), name);
     }
 }
