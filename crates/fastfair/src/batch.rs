@@ -14,7 +14,7 @@
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
 //! are those of single inserts in input order, and the first error stops the batch at its record.
 
-use pmindex_core::{Flushed, Medium, Op, PmError, Word};
+use pmindex_core::{Flushed, Medium, Op, PmError, PmU64, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 
 use super::access::At;
@@ -24,7 +24,7 @@ use super::layout::{Form, LINE_WORDS};
 use super::leaf::{Image, Leaf};
 use super::shift::{Gap, place};
 use super::tree::FastFair;
-use super::write::{Change, Filled};
+use super::write::Change;
 
 /// How many keys go down together.
 const BATCH: usize = 64;
@@ -182,7 +182,8 @@ struct Staged<'t, K, V, M: Medium, const LEAF: usize> {
 struct Stage<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
     op: Option<Op<'t, M>>,
-    flushed: Flushed,
+    /// The blocks of the records, to be flushed.
+    written: Vec<&'t [PmU64]>,
     leaves: Vec<Staged<'t, K, V, M, LEAF>>,
     /// Staged records: the place of the leaf among `leaves`, the first word of the entry.
     added: Vec<(usize, u64)>,
@@ -194,7 +195,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn new(tree: &'t FastFair<K, V, M, LEAF, INNER>) -> Self {
         let leaves = Vec::with_capacity(BATCH);
         let added = Vec::with_capacity(BATCH);
-        Self { tree, op: None, flushed: Flushed::nothing(), leaves, added }
+        Self { tree, op: None, written: Vec::new(), leaves, added }
     }
 
     /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for
@@ -242,8 +243,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.op = Some(tree.pool.op().ok()?);
         }
         let (op, staged) = (self.op.as_mut()?, &mut self.leaves[index]);
-        let (entry, Filled { block, flushed }) = tree.write_block(op, key, datum).ok()?;
-        self.flushed = std::mem::replace(&mut self.flushed, Flushed::nothing()).and(flushed);
+        let (entry, block, words) = tree.fill_block(op, key, datum).ok()?;
+        self.written.push(words);
         let mut drafted = staged.image.clone();
         let mut stores = Vec::with_capacity(2 * LEAF);
         let placed = place(&mut drafted, LEAF, gap, entry, |at, word| stores.push((at, word)))?;
@@ -308,7 +309,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let pm = self.tree.pm();
         match self.op.take() {
             Some(mut op) => {
-                op.prepare(std::mem::replace(&mut self.flushed, Flushed::nothing()))?;
+                op.prepare(pm.flush_together(&mut self.written))?;
                 let last = self.shift()?;
                 let sealed = op.seal();
                 let durable = pm.fence(last.and(sealed))?; // DUR

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use pmindex_core::{Flushed, Medium, PPtr, PmError, PmU64, Pool};
+use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
 use pmindex_record::RecordBlock;
 
@@ -152,15 +152,15 @@ impl<K: Key, V: Value> Form<K, V> {
         RecordBlock::size_for(key.bytes.len(), datum.bytes.len())
     }
 
-    /// Fills and flushes a record's block.
+    /// Fills a record's block, for whoever flushes it; returns its words.
     #[track_caller]
-    pub(crate) fn write_block<M: Medium>(
-        pool: &Pool<M>,
+    pub(crate) fn fill_block<'p, M: Medium>(
+        pool: &'p Pool<M>,
         block: PPtr<PmU64>,
         key: &Sought<'_>,
         datum: &Datum<'_>,
-    ) -> Result<Flushed, PmError> {
-        RecordBlock::write(pool, block, &key.bytes, &datum.bytes)
+    ) -> Result<&'p [PmU64], PmError> {
+        RecordBlock::fill(pool, block, &key.bytes, &datum.bytes)
     }
 
     /// Copies the key of an entry out, as what is looked for.

@@ -16,7 +16,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
+use pmindex_core::{
+    Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Reserved, Word, words_of,
+};
 use pmindex_index::{IndexError, Key, Noted, Value};
 
 use super::access::At;
@@ -237,17 +239,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Reserves and fills the block of a record, whose entry it returns.
+    /// Reserves, fills and flushes the block of a record, whose entry it returns.
     pub(crate) fn write_block(
         &self,
         op: &mut Op<'_, M>,
         key: &Sought<'_>,
         datum: &Datum<'_>,
     ) -> Result<(Entry, Filled), PmError> {
+        let (entry, block, words) = self.fill_block(op, key, datum)?;
+        Ok((entry, Filled { block, flushed: self.pm().flush_words(words) }))
+    }
+
+    /// As [`write_block`](Self::write_block), for whoever flushes the words of the block.
+    pub(crate) fn fill_block<'t>(
+        &'t self,
+        op: &mut Op<'_, M>,
+        key: &Sought<'_>,
+        datum: &Datum<'_>,
+    ) -> Result<(Entry, Reserved<PmU64>, &'t [PmU64]), PmError> {
         let block = op.reserve_bytes(Form::<K, V>::block_size(key, datum), 8)?;
-        let flushed = Form::<K, V>::write_block(&self.pool, block.ptr(), key, datum)?;
+        let words = Form::<K, V>::fill_block(&self.pool, block.ptr(), key, datum)?;
         let entry = Form::<K, V>::entry(key, datum, block.ptr().offset());
-        Ok((entry, Filled { block, flushed }))
+        Ok((entry, block, words))
     }
 
     /// Replaces a value; `false` (and no change) if the key is missing.
@@ -388,7 +401,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
 /// A block on its way in.
 pub(crate) struct Filled {
-    pub(crate) block: pmindex_core::Reserved<PmU64>,
+    pub(crate) block: Reserved<PmU64>,
     pub(crate) flushed: Flushed,
 }
 

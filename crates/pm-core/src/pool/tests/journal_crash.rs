@@ -52,7 +52,8 @@ impl PoolDisk for SimPool {
     fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         self.disk.pass()?;
         sync()?;
-        *self.durable.lock() = std::fs::read(&self.path)?;
+        let mut durable = self.durable.lock();
+        *durable = std::fs::read(&self.path)?;
         Ok(())
     }
 }
@@ -158,8 +159,9 @@ impl World {
 
     /// The kernel writes back some of the pages as they are now.
     fn write_back(&self, seed: u64) {
-        let now = std::fs::read(self.place.path()).unwrap();
+        // Nobody synchronises between the look and the copy: what is durable stays so.
         let mut durable = self.durable.lock();
+        let now = std::fs::read(self.place.path()).unwrap();
         for (page, (old, new)) in durable.chunks_mut(4096).zip(now.chunks(4096)).enumerate() {
             if mix(seed ^ page as u64).is_multiple_of(3) {
                 old.copy_from_slice(new);
@@ -170,8 +172,8 @@ impl World {
     /// Puts what a power failure leaves into `place`: of each sector of the file what the last
     /// synchronisation left there or what stands there now.
     pub(super) fn crash(&self, which: Survivors, place: &Place) {
-        let now = std::fs::read(self.place.path()).unwrap();
         let mut image = self.durable.lock().clone();
+        let now = std::fs::read(self.place.path()).unwrap();
         for (sector, (old, new)) in image.chunks_mut(SECTOR).zip(now.chunks(SECTOR)).enumerate() {
             let survives = match which {
                 Survivors::None => false,
