@@ -273,7 +273,7 @@ fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
     let mut keys = KeySpace::new(0);
     for round in 0u64.. {
         let (key, value) = (K::foreign(keys.miss()), V::foreign(round));
-        if index.insert(key.borrowed(), value.borrowed())? {
+        if index.try_insert(key.borrowed(), value.borrowed())?.is_ok() {
             index.remove(key.borrowed())?;
         }
         if round == 0 {

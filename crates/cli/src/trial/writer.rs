@@ -155,13 +155,13 @@ fn perform<K: Key, V: Value>(
     let key = |at: usize| universe.key(at).borrowed();
     match change {
         Change::Insert(at, number) => {
-            index.insert(key(*at), universe.value(*number).borrowed())?;
+            index.try_insert(key(*at), universe.value(*number).borrowed())??;
         }
         Change::Update(at, number) => {
-            index.update(key(*at), universe.value(*number).borrowed())?;
+            index.update(key(*at), universe.value(*number).borrowed())??;
         }
         Change::Upsert(at, number) => {
-            index.upsert(key(*at), universe.value(*number).borrowed())?;
+            index.put(key(*at), universe.value(*number).borrowed())?;
         }
         Change::Remove(at) => {
             index.remove(key(*at))?;
@@ -170,7 +170,7 @@ fn perform<K: Key, V: Value>(
             let record =
                 |&(at, number): &(usize, u64)| (universe.key(at).clone(), universe.value(number));
             let records: Vec<(K, V)> = records.iter().map(record).collect();
-            if let Some(stopped) = index.insert_many(&records).stopped {
+            if let Some(stopped) = index.try_insert_many(&records).stopped {
                 return Err(stopped);
             }
         }
