@@ -101,7 +101,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.iter().greatest().noted(&self.pool)
     }
 
-    /// Whether there are no records. Costs what [`first`](Self::first) does.
+    /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first_key_value()?.is_none())
     }
