@@ -302,6 +302,38 @@ pub enum OpenError {
         /// What it is.
         why: String,
     },
+    /// A twin was asked for of a pool that is not in memory.
+    #[error(
+        "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
+         writes it back in an order of its own; put it on tmpfs, or ask for a journal \
+         (PoolOptions::journal) instead of a twin"
+    )]
+    TwinNotInMemory {
+        /// The file.
+        path: PathBuf,
+        /// The twin.
+        twin: PathBuf,
+    },
+    /// What is in the twin's place is no twin of this pool, or a later one.
+    #[error("{path}: {twin} is not its twin: {why}")]
+    TwinForeign {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        twin: PathBuf,
+        /// What it is, and what can be done.
+        why: String,
+    },
+    /// The pool is not in memory any more, and its twin cannot be read.
+    #[error("{path}: its twin {twin} cannot be used: {why}; restore a backup")]
+    TwinDamaged {
+        /// The file.
+        path: PathBuf,
+        /// The twin.
+        twin: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The medium gives less than the caller requires.
     #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
     TooWeak {

@@ -89,13 +89,13 @@ impl PoolDisk for File {
 pub(super) struct Lock(fs::File);
 
 impl Lock {
-    fn take(file: fs::File) -> Result<Self, Errno> {
+    pub(super) fn take(file: fs::File) -> Result<Self, Errno> {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(file))
     }
 
     /// Whether this is the lock of the file that has the name now.
-    fn is_of(&self, path: &Path) -> bool {
+    pub(super) fn is_of(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let (own, named) = (self.0.metadata(), fs::symlink_metadata(path));
@@ -358,7 +358,7 @@ fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {
     OpenError::JournalDamaged { path, journal, why: error.to_string() }
 }
 
-fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
+pub(super) fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
             OpenError::PermissionDenied { path: path.to_path_buf(), what }
