@@ -18,7 +18,7 @@
 //!
 //! Commands: `PING`, `ECHO`, `GET`, `SET` (`NX`, `XX`), `SETNX`, `GETDEL`, `DEL`, `UNLINK`,
 //! `EXISTS`, `STRLEN`, `MGET`, `MSET`, `DBSIZE`, `SCAN` (`MATCH`, `COUNT`), `KEYS`, `RANGE`, `INFO`,
-//! `SELECT 0`, `SHUTDOWN`, `QUIT`, and of `COMMAND`, `CONFIG`, `CLIENT` what redis-cli and
+//! `SAVE` (waits until what was acknowledged survives a power failure), `SELECT 0`, `SHUTDOWN`, `QUIT`, and of `COMMAND`, `CONFIG`, `CLIENT` what redis-cli and
 //! redis-benchmark ask for. `MSET` is atomic key by key, not as a whole. There is no expiry.
 #![forbid(unsafe_code)]
 

@@ -231,10 +231,11 @@ pub(super) fn heal(
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
     let mut held = BTreeMap::new();
-    replay(file, found, len, |offset, line| {
+    let replayed = replay(file, found, len, |offset, line| {
         held.insert(offset, *line);
         if held.len() < HELD { Ok(()) } else { write_lines(file, &mut held) }
-    })?;
+    });
+    accepted(replayed, opts)?;
     write_lines(file, &mut held).map_err(io("replaying the journal"))?;
     // H1, durable before: H2.
     file.sync().map_err(io("synchronising what was replayed"))?;
@@ -249,13 +250,31 @@ pub(super) fn heal(
 }
 
 /// What [`heal`] does, in the private copy that a region of a file open for reading only is.
-pub(super) fn show(file: &PoolFile, found: &Found, region: &Region) -> Result<(), OpenError> {
+pub(super) fn show(
+    file: &PoolFile,
+    found: &Found,
+    region: &Region,
+    opts: &PoolOptions,
+) -> Result<(), OpenError> {
     let pm = crate::media::Mapped::dram();
-    replay(file, found, region.len() as u64, |offset, line| {
+    let shown = replay(file, found, region.len() as u64, |offset, line| {
         let words = region.words(offset, LINE / 8).unwrap_or_default();
         pm.write_bytes(words, line);
         Ok(())
-    })
+    });
+    accepted(shown, opts)
+}
+
+/// What became of a replay, if the caller does not accept that the journal is lost.
+fn accepted(replayed: Result<(), OpenError>, opts: &PoolOptions) -> Result<(), OpenError> {
+    match replayed {
+        Err(
+            OpenError::JournalMissing { .. }
+            | OpenError::JournalForeign { .. }
+            | OpenError::JournalDamaged { .. },
+        ) if opts.accept_journal_loss => Ok(()),
+        other => other,
+    }
 }
 
 /// Gives every line of the journal that the superblock names, in order, to `take`.

@@ -45,6 +45,7 @@ pub struct PoolOptions {
     pub(crate) flush_instruction: Option<FlushInstruction>,
     pub(crate) huge_pages: bool,
     pub(crate) accept_dirty_shutdown: bool,
+    pub(crate) accept_journal_loss: bool,
     pub(crate) as_on_disk: bool,
     #[cfg(feature = "libpmem")]
     pub(crate) libpmem: bool,
@@ -73,6 +74,7 @@ impl Default for PoolOptions {
             flush_instruction: None,
             huge_pages: true,
             accept_dirty_shutdown: false,
+            accept_journal_loss: false,
             as_on_disk: false,
             #[cfg(feature = "libpmem")]
             libpmem: false,
@@ -251,6 +253,16 @@ impl PoolOptions {
     /// while it was in use (default no).
     pub fn accept_dirty_shutdown(mut self, yes: bool) -> Self {
         self.accept_dirty_shutdown = yes;
+        self
+    }
+
+    /// Opens a pool whose journal is lost for good: missing, another's, or not to be read (default no).
+    /// What the file holds by itself is any part of what was acknowledged since the last checkpoint, page
+    /// by page, and need not fit together: the pool may not open even so, and an index in it may be
+    /// damaged. Verify it, and rather save what is left in a new pool. A journal that can be read is
+    /// replayed all the same.
+    pub fn accept_journal_loss(mut self, yes: bool) -> Self {
+        self.accept_journal_loss = yes;
         self
     }
 

@@ -422,7 +422,7 @@ fn prepare(
     let (mut journal, mut follower, mut locks) = (None, None, Vec::new());
     let (durability, mapped) = if opts.read_only {
         if let Some(found) = found.filter(|found| found.superblock.journal != 0) {
-            journal::show(&file, &found, &region)?;
+            journal::show(&file, &found, &region, opts)?;
         }
         // Nothing that this opening stores reaches the file.
         (Durability::Volatile, Mapped::private(instruction, permit))

@@ -326,7 +326,7 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
     for line in 0..LINES {
         world.write(&pool, line);
         world.sync(&pool).unwrap();
-        if line == 20 {
+        if line == LINES - 4 {
             pool.checkpoint_twin().unwrap();
         }
     }
