@@ -58,7 +58,7 @@ use pmindex_wal::{Batch, Log};
 use crate::alloc::PAGE;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
-use crate::line::{LINE, lines_of};
+use crate::line::LINE;
 use crate::region::Mapping;
 
 /// The most bytes that gather before they are written.
@@ -130,6 +130,9 @@ pub(crate) struct Twin {
     /// The process whose threads they are: a forked child has none.
     process: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by a test, no checkpoint goes on.
+    #[cfg(test)]
+    pub(crate) checkpoints: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -212,6 +215,8 @@ impl Twin {
             changed: Condvar::new(),
             process: AtomicU32::new(0),
             threads: Mutex::default(),
+            #[cfg(test)]
+            checkpoints: Mutex::default(),
         }
     }
 
@@ -229,15 +234,32 @@ impl Twin {
 
     /// Notes the lines of `words` for this thread's next fence.
     pub(crate) fn note(&self, words: &[PmU64]) {
-        let lines = lines_of(words.as_ptr().addr(), size_of_val(words));
+        let start = words.as_ptr().addr();
+        let end = start + size_of_val(words);
         NOTED.with_borrow_mut(|noted| {
-            if let Some((_, mine)) = noted.iter_mut().find(|entry| entry.0 == self.identity) {
-                mine.extend(lines);
-                return;
+            let mine = match noted.first_mut() {
+                Some((identity, mine)) if *identity == self.identity => mine,
+                _ => self.to_the_front(noted),
+            };
+            let mut line = start & !(LINE - 1);
+            while line < end {
+                mine.push(line);
+                line += LINE;
             }
-            noted.retain(|entry| !entry.1.is_empty()); // of pools that are closed, mostly
-            noted.push((self.identity, lines.collect()));
         });
+    }
+
+    /// What this thread noted for this medium, first among all from here on.
+    #[cold]
+    fn to_the_front<'n>(&self, noted: &'n mut Vec<(u64, Vec<usize>)>) -> &'n mut Vec<usize> {
+        // Others have nothing to remember, mostly: their pools are closed.
+        noted.retain(|entry| entry.0 == self.identity || !entry.1.is_empty());
+        let at = noted.iter().position(|entry| entry.0 == self.identity).unwrap_or_else(|| {
+            noted.push((self.identity, Vec::new()));
+            noted.len() - 1
+        });
+        noted.swap(0, at);
+        &mut noted[0].1
     }
 
     /// Copies what this thread noted behind everything that was fenced before.
@@ -274,12 +296,12 @@ impl Twin {
         self.mapping.lines_at(lines.iter().copied(), |offset, words| {
             set(dirty, offset);
             if *logs {
-                let mut entry = [0; ENTRY];
-                entry[..8].copy_from_slice(&(offset / LINE as u64).to_le_bytes());
-                for (bytes, word) in entry[8..].chunks_exact_mut(8).zip(words) {
-                    bytes.copy_from_slice(&word.to_le_bytes());
+                let mut entry = [[0; 8]; ENTRY / 8];
+                entry[0] = (offset / LINE as u64).to_le_bytes();
+                for (bytes, word) in entry[1..].iter_mut().zip(words) {
+                    *bytes = word.to_le_bytes();
                 }
-                pending.extend_from_slice(&entry);
+                pending.extend_from_slice(entry.as_flattened());
                 *copied += 1;
             }
         });
@@ -491,6 +513,8 @@ impl Twin {
 
     /// K2 to K4.
     fn advance(&self, tail: u64, dirty: &[u64]) -> Result<(), Over> {
+        #[cfg(test)]
+        drop(self.checkpoints.lock());
         self.copy_pages(pages_in(dirty), How::Logged)?;
         self.check("synchronising the base", self.base.sync())?; // durable before: K4
         let truncated = self.log.truncate(tail).map_err(io::Error::other);
@@ -532,10 +556,12 @@ impl Twin {
             bytes.clear();
             for page in pages.by_ref().take(CHUNK) {
                 let start = bytes.len();
+                let mut any = 0;
                 self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
-                    words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+                    any |= words.iter().fold(0, |any, word| any | word);
+                    bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
                 });
-                if how == How::Anew && bytes[start..].iter().all(|&byte| byte == 0) {
+                if how == How::Anew && any == 0 {
                     bytes.truncate(start);
                     continue;
                 }

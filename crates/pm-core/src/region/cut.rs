@@ -114,7 +114,19 @@ impl Mapping {
             // SAFETY: in bounds and aligned, checked above; any bytes are valid words; mapped as long
             // as the lock is held.
             let line = unsafe { line.as_ref() };
-            take(offset as u64, settled(|| from_fn(|i| line[i].atomic().load(Acquire))));
+            let mut words: [u64; 8] = from_fn(|i| line[i].atomic().load(Acquire));
+            loop {
+                let mut changed = 0;
+                for (word, cell) in words.iter_mut().zip(line) {
+                    let again = cell.atomic().load(Acquire);
+                    changed |= again ^ *word;
+                    *word = again;
+                }
+                if changed == 0 {
+                    break; // two readings are the same
+                }
+            }
+            take(offset as u64, words);
         }
     }
 

@@ -359,3 +359,26 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
     let pool = Pool::open(place.path(), &options(twin)).unwrap();
     assert_eq!(world.check(&pool), LINES);
 }
+
+#[test]
+fn a_checkpoint_has_room_for_what_it_must_log_itself() {
+    let Some(world) = World::new() else { return };
+    let pool = world.create(Duration::from_secs(2));
+    world.sync(&pool).unwrap();
+    let twin = Arc::clone(pool.backing.as_ref().unwrap().twin().unwrap());
+    let held = twin.checkpoints.lock();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            // Three times as much as the log has room for.
+            for i in 0..48 {
+                world.write(&pool, i % LINES);
+                world.sync(&pool).unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        drop(held);
+        writer.join().unwrap();
+    });
+    let state = pool.twin().unwrap();
+    assert!(state.lost.is_none() && state.checkpoints > 1, "{state:?}");
+}
