@@ -136,6 +136,7 @@ pub(crate) struct Twin {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct State {
     /// Copies of lines, in the order of the fences.
     pending: Vec<u8>,
@@ -178,6 +179,9 @@ pub struct TwinState {
     /// Why the twin is not written any more, if it is not.
     pub lost: Option<String>,
 }
+
+/// A thread's name, and what it does.
+type Work = (&'static str, fn(&Twin));
 
 /// How pages are copied to the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -407,7 +411,7 @@ impl Twin {
     /// Starts the threads.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         self.process.store(std::process::id(), Release);
-        let works: [(&str, fn(&Self)); 2] =
+        let works: [Work; 2] =
             [("pmindex-twin", Self::write_often), ("pmindex-base", Self::copy_often)];
         for (name, work) in works {
             let twin = Arc::clone(self);

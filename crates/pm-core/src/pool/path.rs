@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::arch;
 use crate::error::{DurabilityLost, OpenError, OpenFault, PmError};
 use crate::media::{Cutter, Flushed, Journal, Mapped, Medium, Permit, Traced, Twin};
-use crate::mode::Durability;
+use crate::mode::{Durability, FlushInstruction};
 use crate::region::{MapKind, Region};
 use crate::trace::Space;
 
@@ -402,21 +402,9 @@ fn prepare(
             why: medium.why.into(),
         }));
     }
-    if let Some(asked) = opts.twin.as_ref().filter(|_| !opts.read_only) {
-        if medium.durability != Durability::Periodic {
-            return Err(twin::not_in_memory(&path, asked));
-        }
-        if opts.emulate_pm {
-            let (what, value) = ("way to flush a pool with a twin", "emulated".into());
-            return Err(fault(OpenFault::BadOption { what, value }));
-        }
-    }
+    check_twin(&medium, &path, opts)?;
     let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
-    let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
-    if flushes && !arch::has_flush(instruction) {
-        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
-        return Err(fault(OpenFault::BadOption { what, value }));
-    }
+    check_flush(instruction, opts).map_err(fault)?;
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
     let permit = Permit::new();
     let (mut journal, mut follower, mut locks) = (None, None, Vec::new());
@@ -478,6 +466,29 @@ fn prepare(
         permit,
     };
     Ok((ground, mapped))
+}
+
+/// Refuses an instruction that this CPU has not got.
+fn check_flush(instruction: FlushInstruction, opts: &PoolOptions) -> Result<(), OpenFault> {
+    let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
+    if flushes && !arch::has_flush(instruction) {
+        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
+        return Err(OpenFault::BadOption { what, value });
+    }
+    Ok(())
+}
+
+/// Refuses a twin where it would promise what it cannot.
+fn check_twin(medium: &detect::Medium, path: &Path, opts: &PoolOptions) -> Result<(), OpenError> {
+    let Some(asked) = opts.twin.as_ref().filter(|_| !opts.read_only) else { return Ok(()) };
+    if medium.durability != Durability::Periodic {
+        return Err(twin::not_in_memory(path, asked));
+    }
+    if opts.emulate_pm {
+        let (what, value) = ("way to flush a pool with a twin", "emulated".into());
+        return Err(OpenFault::BadOption { what, value }.at(path));
+    }
+    Ok(())
 }
 
 /// The twin of the pool in a file whose superblock is `found`; of a new pool without one.

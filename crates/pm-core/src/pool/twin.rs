@@ -109,7 +109,7 @@ impl BaseDisk for Base {
         let none = FallocateFlags::empty();
         match retry(|| rustix::fs::fallocate(&self.file, none, old, new - old)) {
             Err(e) if Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP) => {
-                self.file.set_len(new)?
+                self.file.set_len(new)?;
             }
             other => other?,
         }

@@ -17,7 +17,7 @@ fn twin_at(place: &Place) -> PathBuf {
 
 /// A twin that is written when somebody waits for it.
 fn options(place: &Place) -> PoolOptions {
-    let seldom = Duration::from_secs(3600);
+    let seldom = Duration::from_hours(1);
     tiny().uuid(7).journal_bytes(1 << 20).twin(twin_at(place)).twin_every(seldom)
 }
 
@@ -220,8 +220,8 @@ fn of_two_threads_that_flush_one_line_no_copy_is_older_than_the_one_before() {
     let entry = pool.open_index("a").unwrap().unwrap();
     let block = pool.get(entry.root::<Block>()).unwrap();
     std::thread::scope(|scope| {
-        for thread in 1..3 {
-            let (pool, word) = (&pool, &block[thread]);
+        for word in &block[1..3] {
+            let pool = &pool;
             scope.spawn(move || {
                 for i in 1..=60_000 {
                     pool.pm().store(word, i);

@@ -108,7 +108,7 @@ struct Done {
 
 fn options(twin: PathBuf) -> PoolOptions {
     let opts = tiny().huge_pages(false).journal_bytes(1 << 20).twin(twin);
-    opts.twin_every(Duration::from_secs(3600)).journal_wait(Duration::from_secs(20))
+    opts.twin_every(Duration::from_hours(1)).journal_wait(Duration::from_secs(20))
 }
 
 fn twin_of(place: &Place) -> PathBuf {
@@ -195,7 +195,9 @@ impl World {
         after.done.lock().lines.truncate(last);
         // What was under way is done again, so that there is one state to come back to.
         let again = after.done.lock().lines.pop();
-        again.into_iter().for_each(|line| after.write(&pool, line));
+        if let Some(line) = again {
+            after.write(&pool, line);
+        }
         for i in 0..12 {
             after.write(&pool, mix(seed ^ i) as usize % LINES);
         }
