@@ -220,6 +220,17 @@ pmindex_status pmindex_pool_open_or_create(const char *path,
                                            const pmindex_options *options,
                                            pmindex_pool **pool);
 
+// Opens a pool in memory (on tmpfs) with a twin on a disk, and creates it if there is neither. What is
+// acknowledged survives a crash or kill of the process; of a power failure everything that had been done
+// by some moment, every_ms milliseconds (0: 100) and a write before it at most, and nothing later.
+// pmindex_pool_sync() waits until the twin has everything. After a power failure, when the pool is not
+// in memory any more, it is made anew of the twin.
+pmindex_status pmindex_pool_open_with_twin(const char *path,
+                                           const pmindex_options *options,
+                                           const char *twin,
+                                           uint32_t every_ms,
+                                           pmindex_pool **pool);
+
 // Closes a pool and marks it as closed cleanly, durably. PMINDEX_STATUS_BUSY (and the pool stays
 // open) while an index of it is open. After any other error the handle is closed, and the next
 // opening recovers. No other thread may be using the handle.
@@ -227,7 +238,8 @@ pmindex_status pmindex_pool_close(pmindex_pool *pool);
 
 // Waits until everything that was acknowledged before survives as much as the pool's medium can give.
 // In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
-// PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write. After
+// PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write; the twin
+// of one that has one has everything. After
 // PMINDEX_STATUS_DURABILITY_LOST no later call succeeds.
 pmindex_status pmindex_pool_sync(const pmindex_pool *pool);
 

@@ -137,6 +137,11 @@ fn connection(
         ("PING", []) => out.simple("PONG")?,
         ("PING" | "ECHO", [text]) => out.bulk(text)?,
         ("INFO", _) => out.bulk(info(context)?.as_bytes())?,
+        // Waits until everything that was acknowledged survives what the pool's medium can give.
+        ("SAVE", []) => {
+            context.store.pool.sync().map_err(IndexError::from)?;
+            out.simple("OK")?;
+        }
         ("SELECT", [number]) if number == b"0" => out.simple("OK")?,
         ("SELECT", [_]) => out.error("ERR DB index is out of range")?,
         // What redis-cli and redis-benchmark ask at their start.
@@ -164,7 +169,8 @@ fn connection(
 fn is_known(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "GET", "SET", "SETNX", "GETSET", "GETDEL", "DEL", "UNLINK", "EXISTS", "STRLEN", "MGET",
-        "MSET", "DBSIZE", "FLUSHDB", "SCAN", "KEYS", "RANGE", "PING", "ECHO", "SELECT", "QUIT",
+        "MSET", "DBSIZE", "FLUSHDB", "SCAN", "KEYS", "RANGE", "PING", "ECHO", "SAVE", "SELECT",
+        "QUIT",
     ];
     NAMES.contains(&name)
 }
