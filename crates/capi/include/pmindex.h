@@ -225,6 +225,12 @@ pmindex_status pmindex_pool_open_or_create(const char *path,
 // opening recovers. No other thread may be using the handle.
 pmindex_status pmindex_pool_close(pmindex_pool *pool);
 
+// Waits until everything that was acknowledged before survives as much as the pool's medium can give.
+// In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
+// PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write. After
+// PMINDEX_STATUS_DURABILITY_LOST no later call succeeds.
+pmindex_status pmindex_pool_sync(const pmindex_pool *pool);
+
 // What the pool's medium is and what its writes survive, in a sentence or two (no final zero byte;
 // text->len says how long).
 pmindex_status pmindex_pool_describe(const pmindex_pool *pool, pmindex_buffer *text);

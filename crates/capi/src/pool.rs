@@ -187,6 +187,18 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
     })
 }
 
+/// Waits until everything that was acknowledged before survives as much as the pool's medium can give.
+/// In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
+/// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write. After
+/// `PMINDEX_STATUS_DURABILITY_LOST` no later call succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_sync(pool: *const Pool) -> Status {
+    run(|| {
+        POOLS.with(pool, |pool| Ok(pool.sync()?))?;
+        Ok(Status::Ok)
+    })
+}
+
 /// What the pool's medium is and what its writes survive, in a sentence or two (no final zero byte;
 /// `text->len` says how long).
 #[unsafe(no_mangle)]

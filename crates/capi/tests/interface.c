@@ -351,8 +351,10 @@ int main(int argc, char **argv) {
     uint64_t size, used;
     OK(pmindex_pool_size(pool, &size, &used));
     EXPECT(size >= 8 << 20 && used > 0 && used < size);
+    OK(pmindex_pool_sync(pool));
     OK(pmindex_pool_close(pool));
     IS(pmindex_pool_close(pool), BAD_HANDLE);
+    IS(pmindex_pool_sync(pool), BAD_HANDLE);
 
     /* Everything is there again, and a reader may not write. */
     options.flags = PMINDEX_READ_ONLY;

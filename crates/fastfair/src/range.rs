@@ -5,35 +5,31 @@
 //! has not changed since, or descends again; to the left it descends to the leaf's low, which belongs
 //! to the leaf before. Either way the next leaf starts exactly where the last one ended, whatever
 //! split or vanished in between: nothing is seen twice, nothing that stayed is missed.
-//!
-//! The two ends share the bounds: each leaf that one end copies moves its bound past the records
-//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
-//! the other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
 use super::layout::Form;
 use super::tree::FastFair;
 
+/// How many leaves ahead a scan fetches.
+const AHEAD: usize = 3;
+
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNER: usize = 30> {
+pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 30, const INNER: usize = 30> =
+    Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
+
+/// What a [`Range`] reads.
+pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
-    /// What is below has been copied by the front.
-    lower: Bound<K>,
-    /// What is above has been copied by the back.
-    upper: Bound<K>,
     front: Front<'t>,
     back: Back,
-    /// What the front has copied, ascending.
-    front_items: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back_items: VecDeque<(K, V)>,
+    barren: Barren,
 }
 
 /// Which leaf the front reads next.
@@ -42,8 +38,6 @@ enum Front<'t> {
     Bound,
     /// The one after this, if this has not changed; else that of the lower bound.
     After(At<'t>),
-    /// None.
-    End,
 }
 
 /// Which leaf the back reads next.
@@ -52,55 +46,6 @@ enum Back {
     Bound,
     /// That of the low of the last one.
     Below(Sought<'static>),
-    /// None.
-    End,
-}
-
-/// Which records of a leaf a scan did not take.
-struct Outside {
-    below: bool,
-    above: bool,
-}
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-/// Leaves that gave nothing: of an intact list never more than there are.
-#[derive(Default)]
-struct Barren(u64);
-
-impl Barren {
-    fn one_more(&mut self, at: &At<'_>, limit: u64) -> Result<(), PmError> {
-        self.0 += 1;
-        if self.0 <= limit {
-            return Ok(());
-        }
-        Err(PmError::Corrupt { what: "the list of leaves has no end", offset: at.leaf })
-    }
-}
-
-/// How many leaves ahead a scan fetches.
-const AHEAD: usize = 3;
-
-impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -110,27 +55,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
-        match (&lower, &upper) {
-            (Bound::Excluded(s), Bound::Excluded(e)) => {
-                assert!(s != e, "range start and end are equal and excluded");
-                assert!(s <= e, "range start is greater than range end");
-            }
-            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end");
-            }
-            _ => {}
-        }
-        Range {
-            tree: self,
-            lower,
-            upper,
-            front: Front::Bound,
-            back: Back::Bound,
-            front_items: VecDeque::new(),
-            back_items: VecDeque::new(),
-        }
+        let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
+        Scan::new(Leaves { tree: self, front, back, barren }, Bounds::of(&bounds))
     }
 
     /// All records, in order.
@@ -145,108 +73,127 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        let mut range = self.range(K::owned(from)..);
-        let all = out.len().saturating_add(limit);
-        while out.len() < all && range.append_leaf(all, out).noted(&self.pool)? {}
-        Ok(())
+        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
     }
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first()?.is_none())
     }
-}
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    FastFair<K, V, M, LEAF, INNER>
-{
-    /// The records of a leaf that lie between the bounds, ascending; `None` if it has changed.
+    /// Appends the records of a leaf that lie between the bounds, the least `most`, ascending; `None` if
+    /// it has changed. Whatever goes wrong, nothing is appended.
     #[inline(always)]
     fn copy_out(
         &self,
         at: &At<'_>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut VecDeque<(K, V)>,
+        bounds: &Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
-        let copied = self.copy_records(at, |key, entry| {
-            let (low, high) = (below(&key, lower), above(&key, upper));
-            if !(low || high) {
-                items.push_back((key, Form::<K, V>::value(&self.pool, entry)?));
-            }
-            Ok(Outside { below: low, above: high })
-        });
-        if !at.validate(self.pm()) {
-            items.clear();
+        let before = items.len();
+        let copied = self.copy_records(at, bounds, most, items);
+        let valid = at.validate(self.pm());
+        if !valid || copied.is_err() {
+            items.truncate(before);
+        }
+        if !valid {
             self.pm().spin();
             return None;
         }
         Some(copied)
     }
 
-    /// Hands the records of a leaf to `take`. Racing: validate.
+    /// As [`copy_out`](Self::copy_out). Racing: validate.
     #[inline(always)]
     fn copy_records(
         &self,
         at: &At<'_>,
-        mut take: impl FnMut(K, Entry) -> Result<Outside, PmError>,
+        bounds: &Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
         let leaf = self.leaf(at.leaf)?;
         let image = leaf.image(self.pm());
-        let mut outside = Outside { below: false, above: false };
-        let mut each = |i: usize| {
-            let entry = image.entry(i);
-            let key = Form::<K, V>::key(&self.pool, entry)?;
-            let Outside { below, above } = take(key, entry)?;
-            outside.below |= below;
-            outside.above |= above;
-            Ok::<(), PmError>(())
-        };
         if image.state().is_of(self.era) {
-            for i in image.records(LEAF) {
-                each(i)?;
-            }
+            let entries = image.records(LEAF).map(|i| image.entry(i));
+            self.copy_entries(at, entries, bounds, most, items)
         } else {
-            for i in self.records_of(&leaf)? {
-                each(i)?;
+            let entries = self.records_of(&leaf)?.into_iter().map(|i| image.entry(i));
+            self.copy_entries(at, entries, bounds, most, items)
+        }
+    }
+
+    #[inline(always)]
+    fn copy_entries(
+        &self,
+        at: &At<'_>,
+        mut entries: impl Iterator<Item = Entry>,
+        bounds: &Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<Outside, PmError> {
+        let (before, full) = (items.len(), items.len().saturating_add(most));
+        let mut outside = Outside::default();
+        let mut next = entries.next();
+        while let Some(entry) = next
+            && bounds.is_below(&Form::<K, V>::key(&self.pool, entry)?)
+        {
+            outside.below = true;
+            next = entries.next();
+        }
+        while let Some(entry) = next {
+            if items.len() >= full {
+                outside.cut = true;
+                break;
             }
+            let key = Form::<K, V>::key(&self.pool, entry)?;
+            if bounds.is_above(&key) {
+                outside.above = true;
+                break;
+            }
+            if items.len() > before && items.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(PmError::Corrupt {
+                    what: "keys of a leaf out of order",
+                    offset: at.leaf,
+                });
+            }
+            items.push((key, Form::<K, V>::value(&self.pool, entry)?));
+            next = entries.next();
         }
         Ok(outside)
     }
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Range<'t, K, V, M, LEAF, INNER>
+    Leaves<'t, K, V, M, LEAF, INNER>
 {
     /// The leaf to read next at the front, or `None` after the last.
-    fn front_leaf(&self) -> Result<Option<At<'t>>, PmError> {
+    fn front_leaf(&self, lower: &Bound<K>) -> Result<Option<At<'t>>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
-        match &self.front {
-            Front::End => return Ok(None),
-            Front::After(last) => {
-                let leaf = tree.leaf(last.leaf)?.next(pm);
-                let lock = tree.lock_of(leaf);
-                let version = lock.begin_read(pm);
-                if last.validate(pm) {
-                    let hint = last.hint.next();
-                    if let Some(leaf) = tree.sibling(hint, AHEAD) {
-                        tree.prefetch_leaf(leaf);
-                    }
-                    return Ok((leaf != 0).then_some(At { leaf, lock, version, hint }));
+        if let Front::After(last) = &self.front {
+            let leaf = tree.leaf(last.leaf)?.next(pm);
+            let lock = tree.lock_of(leaf);
+            let version = lock.begin_read(pm);
+            if last.validate(pm) {
+                let hint = last.hint.next();
+                if let Some(leaf) = tree.sibling(hint, AHEAD) {
+                    tree.prefetch_leaf(leaf);
                 }
+                return Ok((leaf != 0).then_some(At { leaf, lock, version, hint }));
             }
-            Front::Bound => {}
         }
-        let at = match &self.lower {
+        let at = match lower {
             Bound::Included(key) | Bound::Excluded(key) => {
                 tree.locate(&Sought::of_bound::<K>(key.borrowed()))?
             }
@@ -260,149 +207,70 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Some(at))
     }
 
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
-        let mut barren = Barren::default();
-        while self.front_items.is_empty() {
-            let Some(at) = self.front_leaf()? else {
-                self.front = Front::End;
-                return Ok(());
-            };
-            let bounds = (&self.lower, &self.upper);
-            let Some(outside) = tree.copy_out(&at, bounds, &mut self.front_items) else { continue };
-            barren.one_more(&at, tree.leaf_limit())?;
-            self.front = if outside?.above { Front::End } else { Front::After(at) };
-            if let Some((greatest, _)) = self.front_items.back() {
-                self.lower = Bound::Excluded(greatest.clone());
-            }
-        }
-        Ok(())
-    }
-
     /// The leaf to read next at the back.
-    fn back_leaf(&self) -> Result<Option<At<'t>>, PmError> {
-        let tree = self.tree;
-        match (&self.back, &self.upper) {
-            (Back::End, _) => Ok(None),
-            (Back::Below(low), _) => tree.locate(low).map(Some),
+    fn back_leaf(&self, upper: &Bound<K>) -> Result<At<'t>, PmError> {
+        match (&self.back, upper) {
+            (Back::Below(low), _) => self.tree.locate(low),
             (Back::Bound, Bound::Included(key) | Bound::Excluded(key)) => {
-                tree.locate(&Sought::of_bound::<K>(key.borrowed())).map(Some)
+                self.tree.locate(&Sought::of_bound::<K>(key.borrowed()))
             }
-            (Back::Bound, Bound::Unbounded) => tree.locate(&Sought::GREATEST).map(Some),
+            (Back::Bound, Bound::Unbounded) => self.tree.locate(&Sought::GREATEST),
         }
     }
+}
 
-    fn fill_back(&mut self) -> Result<(), IndexError> {
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
+    for Leaves<'_, K, V, M, LEAF, INNER>
+{
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
+    }
+
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
+        let Some(at) = self.front_leaf(&bounds.lower)? else { return Ok(false) };
+        let Some(outside) = tree.copy_out(&at, bounds, most, items) else { return Ok(true) };
+        let (outside, taken) = (outside?, &items[before..]);
+        self.barren.count(taken.len(), at.leaf, tree.leaf_limit())?;
+        bounds.pass_up(taken);
+        self.front = if outside.cut { Front::Bound } else { Front::After(at) };
+        Ok(outside.cut || !outside.above)
+    }
+
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
         let tree = self.tree;
-        let mut barren = Barren::default();
-        while self.back_items.is_empty() {
-            let Some(at) = self.back_leaf()? else { return Ok(()) };
-            let bounds = (&self.lower, &self.upper);
-            let Some(outside) = tree.copy_out(&at, bounds, &mut self.back_items) else { continue };
-            barren.one_more(&at, tree.leaf_limit())?;
-            // A leaf's low is the same all its life, so it belongs to the copy.
-            let Some(low) = tree.low_at(&at) else {
-                self.back_items.clear();
-                continue;
-            };
-            self.back = match low? {
-                Some(low) if !outside?.below => Back::Below(low),
-                _ => Back::End,
-            };
-            if let Some((least, _)) = self.back_items.front() {
-                self.upper = Bound::Excluded(least.clone());
-            }
+        let at = self.back_leaf(&bounds.upper)?;
+        let Some(outside) = tree.copy_out(&at, bounds, usize::MAX, items) else { return Ok(true) };
+        let outside = outside?;
+        self.barren.count(items.len(), at.leaf, tree.leaf_limit())?;
+        // A leaf's low is the same all its life, so it belongs to the copy.
+        let Some(low) = tree.low_at(&at) else {
+            items.clear();
+            return Ok(true);
+        };
+        let low = low?;
+        let more = low.is_some() && !outside.below;
+        bounds.pass_down(items);
+        if let Some(low) = low {
+            self.back = Back::Below(low);
         }
-        Ok(())
+        Ok(more)
     }
-
-    /// Appends the records of the next leaf of a range without an upper bound of which nothing was
-    /// given out otherwise, until there are `all`. Whether there may be more.
-    fn append_leaf(&mut self, all: usize, out: &mut Vec<(K, V)>) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, out.len());
-        let mut barren = Barren::default();
-        while out.len() == before {
-            let Some(at) = self.front_leaf()? else { return Ok(false) };
-            let lower = &self.lower;
-            let copied = tree.copy_records(&at, |key, entry| {
-                if out.len() < all && !below(&key, lower) {
-                    out.push((key, Form::<K, V>::value(&tree.pool, entry)?));
-                }
-                Ok(Outside { below: false, above: false })
-            });
-            if !at.validate(tree.pm()) {
-                out.truncate(before);
-                tree.pm().spin();
-                continue;
-            }
-            if let Err(error) = copied {
-                out.truncate(before);
-                return Err(error.into());
-            }
-            barren.one_more(&at, tree.leaf_limit())?;
-            self.front = Front::After(at);
-        }
-        if let Some((greatest, _)) = out.last() {
-            self.lower = Bound::Excluded(greatest.clone());
-        }
-        Ok(true)
-    }
-
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.front = Front::End;
-        self.back = Back::End;
-        self.front_items.clear();
-        self.back_items.clear();
-        Err(error).noted(&self.tree.pool)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        let item = self.back_items.pop_front()?;
-        self.lower = Bound::Excluded(item.0.clone()); // the back may have leaves to read yet
-        Some(Ok(item))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        let item = self.front_items.pop_back()?;
-        self.upper = Bound::Excluded(item.0.clone()); // the front may have leaves to read yet
-        Some(Ok(item))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator

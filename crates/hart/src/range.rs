@@ -4,18 +4,13 @@
 //! each record, whose place is validated after it is read. Where something has changed it goes on from
 //! the last key that it has. Records lie anywhere in PM: a walk fetches each as soon as it knows of it,
 //! so the cache misses of a batch overlap each other and the rest of the walk.
-//!
-//! The two ends share the bounds: each batch that one end copies moves its bound past the records
-//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
-//! the other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_art::{Direction, KeyBuf, Place, Root, Scratch};
-use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Bounds, LeafSource, Probe, Scan};
 
 use crate::directory::Directory;
 use crate::layout::SlotRef;
@@ -24,6 +19,8 @@ use crate::tree::Hart;
 
 /// The most records that are read at a time.
 const BATCH: usize = 128;
+/// The most that are read at first, where nothing says how many are wanted.
+const FIRST_BATCH: usize = 4;
 /// From how many records on the next tree is walked together with the first.
 const SEVERAL: usize = 16;
 /// The most trees that are walked together, but for the first.
@@ -32,18 +29,14 @@ const MOST_TREES: usize = 32;
 const AHEAD: usize = 12;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> {
+pub type Range<'t, K, V, M = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> =
+    Scan<Batches<'t, K, V, M, CHUNK, PREFIX>>;
+
+/// What a [`Range`] reads.
+pub struct Batches<'t, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
-    /// What is below has been copied by the front.
-    lower: Bound<K>,
-    /// What is above has been copied by the back.
-    upper: Bound<K>,
     front: End,
     back: End,
-    /// What the front has copied, ascending.
-    front_items: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back_items: VecDeque<(K, V)>,
     /// The roots of the trees that are walked together, but for the first.
     beyond: Vec<&'t Root>,
     scratch: Scratch<'t>,
@@ -55,32 +48,8 @@ type From = (usize, Bound<KeyBuf>);
 /// Where one end reads next. `None`: nowhere.
 struct End {
     next: Option<From>,
-    /// Records of the next batch.
+    /// The most records of the next batch.
     batch: usize,
-}
-
-impl<K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> std::fmt::Debug
-    for Range<'_, K, V, M, CHUNK, PREFIX>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
-}
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
 }
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
@@ -90,29 +59,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
-        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
-        match (&lower, &upper) {
-            (Bound::Excluded(s), Bound::Excluded(e)) => {
-                assert!(s != e, "range start and end are equal and excluded");
-                assert!(s <= e, "range start is greater than range end");
-            }
-            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end");
-            }
-            _ => {}
-        }
-        Range {
-            front: End { next: self.scan_from(&lower, true), batch: 4 },
-            back: End { next: self.scan_from(&upper, false), batch: 4 },
+        let bounds = Bounds::of(&bounds);
+        let batches = Batches {
             tree: self,
-            lower,
-            upper,
-            front_items: VecDeque::new(),
-            back_items: VecDeque::new(),
+            front: End { next: self.scan_from(&bounds.lower, true), batch: FIRST_BATCH },
+            back: End { next: self.scan_from(&bounds.upper, false), batch: FIRST_BATCH },
             beyond: Vec::new(),
             scratch: Scratch::new(),
-        }
+        };
+        Scan::new(batches, bounds)
     }
 
     /// The directory entry of a key, and the rest of it.
@@ -155,30 +112,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        let mut range = self.range(K::owned(from)..);
-        let enough = out.len() + limit;
-        while out.len() < enough {
-            range.front.batch = (enough - out.len()).min(BATCH);
-            let read = range.read_batch(true, |key, value| out.push((key, value)));
-            if !read.noted(&self.pool)? {
-                break;
-            }
-        }
-        Ok(())
+        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
     }
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        let mut range = self.iter();
-        range.front.batch = 1;
-        range.next().transpose()
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        let mut range = self.iter();
-        range.back.batch = 1;
-        range.next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// The record at a place with its key; `None` if it is not linked there any more.
@@ -197,16 +141,22 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 }
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
-    Range<'_, K, V, M, CHUNK, PREFIX>
+    Batches<'_, K, V, M, CHUNK, PREFIX>
 {
     /// Takes up to `limit` places from `from` on, from as many trees as that takes; returns whether
     /// there may be more.
-    fn take_places(&mut self, from: &From, up: bool, limit: usize) -> Result<bool, PmError> {
+    fn take_places(
+        &mut self,
+        bounds: &Bounds<K>,
+        from: &From,
+        up: bool,
+        limit: usize,
+    ) -> Result<bool, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         let direction = if up { Direction::Ascending } else { Direction::Descending };
         let fetch = |leaf| tree.records.prefetch(SlotRef::from_number(leaf));
         // The last entry that is not beyond the other end's bound.
-        let last = match if up { &self.upper } else { &self.lower } {
+        let last = match if up { &bounds.upper } else { &bounds.lower } {
             Bound::Included(key) | Bound::Excluded(key) => {
                 Some(Hart::<K, V, M, CHUNK, PREFIX>::home_of(key).0)
             }
@@ -239,18 +189,21 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// Reads some records at one end and moves that end on; `false` if there are none left.
-    fn read_batch(&mut self, up: bool, mut take: impl FnMut(K, V)) -> Result<bool, IndexError> {
-        let tree = self.tree;
+    /// Reads at one end, away from it: returns whether there may be more.
+    fn read(
+        &mut self,
+        bounds: &Bounds<K>,
+        (up, most): (bool, usize),
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
         let end = if up { &mut self.front } else { &mut self.back };
         let Some(from) = end.next.take() else { return Ok(false) };
-        let limit = end.batch;
+        // Who says how many are wanted has them at once.
+        let limit = if most == usize::MAX { end.batch } else { most.min(BATCH) };
         end.batch = (4 * limit).min(BATCH);
-        let more = self.take_places(&from, up, limit)?;
-        // Given out when the next one is there: of the last one the key is kept.
-        let mut held: Option<(K, V)> = None;
-        let mut changed = false;
-        let mut ended = false;
+        let more = self.take_places(bounds, &from, up, limit)?;
+        let (mut changed, mut ended) = (false, false);
         let objects = |place: &Place<'_>| {
             tree.records.prefetch_objects(SlotRef::from_number(place.leaf));
         };
@@ -263,120 +216,67 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 break;
             };
             let (key, value) = record?;
+            let (below, above) = (bounds.is_below(&key), bounds.is_above(&key));
             // What is not beyond what this end has read is no tree's: nothing would end it.
-            if if up { below(&key, &self.lower) } else { above(&key, &self.upper) } {
+            if if up { below } else { above } {
                 let offset = SlotRef::from_number(place.leaf).offset();
                 return Err(PmError::Corrupt { what: "a record out of order", offset }.into());
             }
-            let outside = if up { above(&key, &self.upper) } else { below(&key, &self.lower) };
-            if outside {
-                ended = true;
+            ended = below || above;
+            if ended {
                 break;
             }
-            if let Some((key, value)) = held.replace((key, value)) {
-                take(key, value);
-            }
+            items.push((key, value));
         }
-        let last = held.map(|(key, value)| {
-            let last = key.clone();
-            take(key, value);
-            last
-        });
         let next = if ended || !more && !changed {
             None
-        } else if let Some(key) = &last {
+        } else if let Some((key, _)) = items[before..].last() {
             let (entry, rest) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
             Some((entry, Bound::Excluded(rest)))
         } else {
             Some(from)
         };
-        if up {
-            self.front.next = next;
-        } else {
-            self.back.next = next;
-        }
-        self.moved(up, last);
-        Ok(true)
-    }
-
-    /// Moves the bound of an end past what it has read.
-    fn moved(&mut self, up: bool, last: Option<K>) {
-        if let Some(key) = last {
-            let bound = if up { &mut self.lower } else { &mut self.upper };
-            *bound = Bound::Excluded(key);
-        }
-    }
-
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let mut items = std::mem::take(&mut self.front_items);
-        while items.is_empty()
-            && self.read_batch(true, |key, value| items.push_back((key, value)))?
-        {}
-        self.front_items = items;
-        Ok(())
-    }
-
-    fn fill_back(&mut self) -> Result<(), IndexError> {
-        let mut items = std::mem::take(&mut self.back_items);
-        while items.is_empty()
-            && self.read_batch(false, |key, value| items.push_front((key, value)))?
-        {}
-        self.back_items = items;
-        Ok(())
-    }
-
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.front.next = None;
-        self.back.next = None;
-        self.front_items.clear();
-        self.back_items.clear();
-        Err(error).noted(&self.tree.pool)
+        let end = if up { &mut self.front } else { &mut self.back };
+        end.next = next;
+        Ok(end.next.is_some())
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Iterator
-    for Range<'_, K, V, M, CHUNK, PREFIX>
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> LeafSource
+    for Batches<'_, K, V, M, CHUNK, PREFIX>
 {
-    type Item = Result<(K, V), IndexError>;
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
 
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        if self.front_items.is_empty() {
-            // Nothing was left between the ends: what comes there now is not part of this scan.
-            self.back.next = None;
-        }
-        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
     }
-}
 
-impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, CHUNK, PREFIX>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        if self.back_items.is_empty() {
-            self.front.next = None;
-        }
-        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let before = items.len();
+        let more = self.read(bounds, (true, most), items)?;
+        bounds.pass_up(&items[before..]);
+        Ok(more)
     }
-}
 
-impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, CHUNK, PREFIX>
-{
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let more = self.read(bounds, (false, most), items)?;
+        items.reverse();
+        bounds.pass_down(items);
+        Ok(more)
+    }
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> IntoIterator

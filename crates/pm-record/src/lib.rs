@@ -26,6 +26,8 @@ mod hash;
 mod pending;
 mod probe;
 mod route;
+mod salvage;
+mod scan;
 mod separator;
 mod slot;
 
@@ -34,5 +36,7 @@ pub use hash::{hash_bytes, hash_words};
 pub use pending::Pending;
 pub use probe::{Datum, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
+pub use salvage::{Salvaged, salvage_leaves};
+pub use scan::{Barren, Bounds, LeafSource, Outside, Scan};
 pub use separator::{low_between, separator_between};
 pub use slot::{PrefixedSlot, RawSlot, Slot};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Probe, RecordBlock, Route, Slot};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Slot};
 
 use crate::access::At;
 use crate::buffer::Buffering;
@@ -18,44 +18,9 @@ use crate::tree::SpTree;
 /// How far ahead of the record that is copied the rest of another one's block is fetched.
 const AHEAD: usize = 6;
 
-/// Which records of a Bnode a scan did not take.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Outside {
-    /// Some are below the bounds.
-    pub(crate) below: bool,
-    /// Some are above the bounds.
-    pub(crate) above: bool,
-    /// Some are within the bounds, and were not wanted yet.
-    pub(crate) cut: bool,
-}
-
-/// What a scan wants of a Bnode.
-pub(crate) struct Wanted<'b, K> {
-    pub(crate) lower: &'b Bound<K>,
-    pub(crate) upper: &'b Bound<K>,
-    /// The least so many.
-    pub(crate) most: usize,
-}
-
 /// Room for a private copy of a Bnode.
 #[derive(Default)]
 pub(crate) struct Scratch(Vec<u64>);
-
-pub(crate) fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-pub(crate) fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
-}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
@@ -99,12 +64,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         at
     }
 
-    /// Appends the records of a Bnode that are wanted, ascending; `None` if it has changed. Whatever
-    /// goes wrong, nothing is appended.
+    /// Appends the records of a Bnode that lie between the bounds, the least `most`, ascending; `None` if
+    /// it has changed. Whatever goes wrong, nothing is appended.
     pub(crate) fn copy_out(
         &self,
         at: &At<'_>,
-        wanted: &Wanted<'_, K>,
+        bounds: &Bounds<K>,
+        most: usize,
         scratch: &mut Scratch,
         items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
@@ -112,11 +78,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let taken = self.middle.taken(at.node, LEAF);
         let copied = self.bnode(at.bnode).and_then(|bnode| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
-                Ok(self.copy_one_word(at.node, &bnode, taken, wanted, scratch, items))
+                Ok(self.copy_one_word(at.node, &bnode, (taken, bounds, most), scratch, items))
             } else if Self::BUFFERED {
-                self.copy_with_buffer(at.node, &bnode, taken, wanted, items)
+                self.copy_with_buffer(at.node, &bnode, (taken, bounds, most), items)
             } else {
-                self.copy_any(at.node, &bnode, taken, wanted, items)
+                self.copy_any(at.node, &bnode, (taken, bounds, most), items)
             }
         });
         let valid = at.validate(self.pm());
@@ -136,8 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
-        taken: Taken,
-        &Wanted { lower, upper, most }: &Wanted<'_, K>,
+        (taken, bounds, most): (Taken, &Bounds<K>, usize),
         Scratch(copy): &mut Scratch,
         items: &mut Vec<(K, V)>,
     ) -> Outside {
@@ -156,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
-            let (low, high) = (below(&key, lower), above(&key, upper));
+            let (low, high) = (bounds.is_below(&key), bounds.is_above(&key));
             outside.below |= low;
             outside.above |= high;
             keys[count] = word;
@@ -178,16 +143,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
-        taken: Taken,
-        wanted: &Wanted<'_, K>,
+        (taken, bounds, most): (Taken, &Bounds<K>, usize),
         items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
-        let (all, mut merged) = (Wanted { most: usize::MAX, ..*wanted }, Vec::new());
-        let outside = self.copy_any(node, bnode, taken, &all, &mut merged)?;
-        let bounds = (wanted.lower, wanted.upper);
+        let mut merged = Vec::new();
+        let all = (taken, bounds, usize::MAX);
+        let outside = self.copy_any(node, bnode, all, &mut merged)?;
         let mut outside = self.overlay(node, bounds, outside, &mut merged);
-        outside.cut = merged.len() > wanted.most;
-        merged.truncate(wanted.most);
+        outside.cut = merged.len() > most;
+        merged.truncate(most);
         items.append(&mut merged);
         Ok(outside)
     }
@@ -198,29 +162,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
-        taken: Taken,
-        wanted: &Wanted<'_, K>,
+        (taken, bounds, most): (Taken, &Bounds<K>, usize),
         items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let order = Order::of(pool, bnode, taken)?;
         let count = order.len();
-        let start = match wanted.lower {
+        let start = match &bounds.lower {
             Bound::Unbounded => 0,
             Bound::Included(key) => self.first_from(bnode, &order, key, Ordering::is_lt)?,
             Bound::Excluded(key) => self.first_from(bnode, &order, key, Ordering::is_le)?,
         };
-        let end = match wanted.upper {
+        let end = match &bounds.upper {
             Bound::Unbounded => count,
             Bound::Included(key) => self.first_from(bnode, &order, key, Ordering::is_le)?,
             Bound::Excluded(key) => self.first_from(bnode, &order, key, Ordering::is_lt)?,
         };
         let within = start..end.max(start);
-        let cut = within.len() > wanted.most;
-        let within = start..start + within.len().min(wanted.most);
+        let cut = within.len() > most;
+        let within = start..start + within.len().min(most);
         let taking = within.len();
         if K::SHAPE.is_bytes() {
-            let more = wanted.most > within.len() && end == count;
+            let more = most > within.len() && end == count;
             let mut next = more.then(|| self.next_blocks(node)).flatten().into_iter().flatten();
             for at in within.clone().take(AHEAD) {
                 order.block(at).fetch_rest(pm);

@@ -5,36 +5,28 @@
 //! Mnode has not changed since, or searches again; to the left it searches for what is below the
 //! Mnode's low key. Either way the next Bnode starts exactly where the last one ended, whatever split
 //! or merged in between: nothing is seen twice, nothing that stayed is missed.
-//!
-//! The two ends share the bounds: each Bnode that one end copies moves its bound past the records
-//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
-//! the other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{OwnedRoute, Probe, Route};
+use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan};
 
 use crate::access::At;
-use crate::copy::{Outside, Scratch, Wanted};
+use crate::copy::Scratch;
 use crate::middle::NONE;
 use crate::tree::SpTree;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> {
+pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> =
+    Scan<Leaves<'t, K, V, M, LEAF, BUFFER>>;
+
+/// What a [`Range`] reads.
+pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
-    /// What is below has been copied by the front.
-    lower: Bound<K>,
-    /// What is above has been copied by the back.
-    upper: Bound<K>,
     front: Front<'t>,
     back: Back,
-    /// What the front has copied, ascending.
-    front_items: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back_items: VecDeque<(K, V)>,
+    barren: Barren,
     scratch: Scratch,
 }
 
@@ -44,8 +36,6 @@ enum Front<'t> {
     Bound,
     /// The one after this, if this has not changed; else that of the lower bound.
     After(At<'t>),
-    /// None.
-    End,
 }
 
 /// Which Mnode the back reads next.
@@ -54,16 +44,6 @@ enum Back {
     Bound,
     /// The one on the left of this low key.
     Below(OwnedRoute),
-    /// None.
-    End,
-}
-
-impl<K, V, M: Medium, const LEAF: usize, const BUFFER: usize> std::fmt::Debug
-    for Range<'_, K, V, M, LEAF, BUFFER>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -73,28 +53,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
-        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
-        match (&lower, &upper) {
-            (Bound::Excluded(s), Bound::Excluded(e)) => {
-                assert!(s != e, "range start and end are equal and excluded");
-                assert!(s <= e, "range start is greater than range end");
-            }
-            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end");
-            }
-            _ => {}
-        }
-        Range {
+        let leaves = Leaves {
             tree: self,
-            lower,
-            upper,
             front: Front::Bound,
             back: Back::Bound,
-            front_items: VecDeque::new(),
-            back_items: VecDeque::new(),
+            barren: Barren::default(),
             scratch: Scratch::default(),
-        }
+        };
+        Scan::new(leaves, Bounds::of(&bounds))
     }
 
     /// All records, in order.
@@ -114,14 +82,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        let mut first = Vec::with_capacity(1);
-        self.iter().append_to(1, &mut first).noted(&self.pool)?;
-        Ok(first.pop())
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records.
@@ -131,29 +97,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    Range<'t, K, V, M, LEAF, BUFFER>
+    Leaves<'t, K, V, M, LEAF, BUFFER>
 {
     /// The Mnode to read next at the front, or `None` after the last.
-    fn front_leaf(&self) -> Option<At<'t>> {
+    fn front_node(&self, lower: &Bound<K>) -> Option<At<'t>> {
         let (tree, pm) = (self.tree, self.tree.pm());
-        match &self.front {
-            Front::End => return None,
-            Front::After(last) => {
-                let index = tree.middle.next(last.node);
-                let node = tree.middle.get(index);
-                let version = node.lock.begin_read(pm);
-                let bnode = tree.middle.dram.load(&node.bnode);
-                if last.validate(pm) {
-                    if index == NONE {
-                        return None;
-                    }
-                    tree.prefetch_right(node);
-                    return Some(At { index, node, version, bnode });
+        if let Front::After(last) = &self.front {
+            let index = tree.middle.next(last.node);
+            let node = tree.middle.get(index);
+            let version = node.lock.begin_read(pm);
+            let bnode = tree.middle.dram.load(&node.bnode);
+            if last.validate(pm) {
+                if index == NONE {
+                    return None;
                 }
+                tree.prefetch_right(node);
+                return Some(At { index, node, version, bnode });
             }
-            Front::Bound => {}
         }
-        Some(match &self.lower {
+        Some(match lower {
             Bound::Included(key) | Bound::Excluded(key) => {
                 tree.locate_to_scan(&Route::to(&Probe::of_stored(key)))
             }
@@ -161,48 +123,9 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         })
     }
 
-    /// Appends what is next at the front, `most` records at most; nothing at the end.
-    fn copy_front(&mut self, most: usize, items: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-        let (tree, before) = (self.tree, items.len());
-        // Bnodes that give nothing: of an intact list never more than there are.
-        let mut barren = 0;
-        tree.make_ready()?;
-        while items.len() == before {
-            let Some(at) = self.front_leaf() else {
-                self.front = Front::End;
-                return Ok(());
-            };
-            if barren > SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&tree.pool) {
-                let what = "the list of Bnodes has no end";
-                return Err(PmError::Corrupt { what, offset: at.bnode }.into());
-            }
-            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most };
-            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, items);
-            let Some(outside) = copied else { continue };
-            barren += 1;
-            self.front = match outside? {
-                Outside { cut: true, .. } => Front::Bound,
-                Outside { above: true, .. } => Front::End,
-                _ => Front::After(at),
-            };
-            if let Some((greatest, _)) = items[before..].last() {
-                self.lower = Bound::Excluded(greatest.clone());
-            }
-        }
-        Ok(())
-    }
-
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let mut items = Vec::from(std::mem::take(&mut self.front_items));
-        let copied = self.copy_front(usize::MAX, &mut items);
-        self.front_items = items.into();
-        copied
-    }
-
     /// The Mnode to read next at the back.
-    fn back_leaf(&self) -> Option<At<'t>> {
-        match (&self.back, &self.upper) {
-            (Back::End, _) => None,
+    fn back_node(&self, upper: &Bound<K>) -> Option<At<'t>> {
+        match (&self.back, upper) {
             (Back::Below(low), _) => self.tree.locate_below(&low.route::<K>()),
             (Back::Bound, Bound::Included(key) | Bound::Excluded(key)) => {
                 Some(self.tree.locate(&Route::to(&Probe::of_stored(key))))
@@ -210,103 +133,60 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             (Back::Bound, Bound::Unbounded) => Some(self.tree.locate(&Route::GREATEST)),
         }
     }
+}
 
-    fn fill_back(&mut self) -> Result<(), IndexError> {
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSource
+    for Leaves<'_, K, V, M, LEAF, BUFFER>
+{
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
+    }
+
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
+        tree.make_ready()?;
+        let Some(at) = self.front_node(&bounds.lower) else { return Ok(false) };
+        let copied = tree.copy_out(&at, bounds, most, &mut self.scratch, items);
+        let Some(outside) = copied else { return Ok(true) };
+        let (outside, taken) = (outside?, &items[before..]);
+        let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&tree.pool);
+        self.barren.count(taken.len(), at.bnode, limit)?;
+        bounds.pass_up(taken);
+        self.front = if outside.cut { Front::Bound } else { Front::After(at) };
+        Ok(outside.cut || !outside.above)
+    }
+
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
         let tree = self.tree;
         tree.make_ready()?;
-        let mut items = Vec::from(std::mem::take(&mut self.back_items));
-        while items.is_empty() {
-            let Some(at) = self.back_leaf() else {
-                self.back = Back::End;
-                return Ok(());
-            };
-            let wanted = Wanted { lower: &self.lower, upper: &self.upper, most: usize::MAX };
-            let first = tree.middle.prev(at.node) == NONE;
-            let low = (!first).then(|| tree.middle.low_route(at.node));
-            let copied = tree.copy_out(&at, &wanted, &mut self.scratch, &mut items);
-            let Some(outside) = copied else { continue };
-            self.back = match low {
-                Some(low) if !outside?.below => Back::Below(low),
-                _ => Back::End,
-            };
-            if let Some((least, _)) = items.first() {
-                self.upper = Bound::Excluded(least.clone());
-            }
+        let Some(at) = self.back_node(&bounds.upper) else { return Ok(false) };
+        // Read before the copy, which validates both.
+        let first = tree.middle.prev(at.node) == NONE;
+        let low = (!first).then(|| tree.middle.low_route(at.node));
+        let copied = tree.copy_out(&at, bounds, usize::MAX, &mut self.scratch, items);
+        let Some(outside) = copied else { return Ok(true) };
+        let more = !outside?.below && low.is_some();
+        bounds.pass_down(items);
+        if let Some(low) = low {
+            self.back = Back::Below(low);
         }
-        self.back_items = items.into();
-        Ok(())
+        Ok(more)
     }
-
-    /// Appends up to `limit` records.
-    pub(crate) fn append_to(
-        &mut self,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        let end = out.len().saturating_add(limit);
-        out.extend(self.front_items.drain(..limit.min(self.front_items.len())));
-        while out.len() < end {
-            let before = out.len();
-            self.copy_front(end - before, out)?;
-            if out.len() == before {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.front = Front::End;
-        self.back = Back::End;
-        self.front_items.clear();
-        self.back_items.clear();
-        Err(error).noted(&self.tree.pool)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Iterator
-    for Range<'_, K, V, M, LEAF, BUFFER>
-{
-    type Item = Result<(K, V), IndexError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        if self.front_items.is_empty() {
-            // Nothing was left between the ends: what comes there now is not part of this scan.
-            self.back = Back::End;
-        }
-        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, LEAF, BUFFER>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        if self.back_items.is_empty() {
-            self.front = Front::End;
-        }
-        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, LEAF, BUFFER>
-{
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> IntoIterator

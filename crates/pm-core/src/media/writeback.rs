@@ -4,7 +4,9 @@
 //! costs is not the pages but the drive's own flush at the end of each `msync`, so
 //!
 //! * a fence makes one call, over all between its first and its last page: what others have stored
-//!   there and not yet flushed goes with it, as it might at any time;
+//!   there and not yet flushed goes with it, as it might at any time. (To write exactly the pages that were
+//!   flushed takes a call for each run and one more wait for the drive: fewer pages where words are stored
+//!   that nobody flushes, and slower everywhere);
 //! * fences that come while one is under way wait and then go together, one thread for all.
 //!
 //! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a

@@ -14,6 +14,7 @@
 //! | `grow` | growth in place |
 //! | `directory` | named indexes |
 //! | `claim` | each of them open once |
+//! | `sync` | waiting for what the medium can give |
 //! | `damage` | what was found damaged takes no writes |
 //! | `life` | facts about a pool, closing it |
 //!
@@ -53,6 +54,7 @@ mod options;
 mod path;
 mod peek;
 mod superblock;
+mod sync;
 
 use core::sync::atomic::AtomicBool;
 use std::path::PathBuf;

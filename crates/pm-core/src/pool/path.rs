@@ -23,6 +23,7 @@ use super::journal;
 use super::layout::SUPERBLOCKS;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock, WORDS};
+use super::sync::Synced;
 
 /// Addresses reserved for a pool that may grow, unless the caller says how many.
 const RESERVE: u64 = 64 << 30;
@@ -35,6 +36,7 @@ pub(super) struct Backing {
     huge: bool,
     journal: Option<Arc<Journal>>,
     journal_lock: Option<journal::Lock>,
+    pub(super) synced: Synced,
 }
 
 impl Backing {
@@ -60,6 +62,15 @@ impl Backing {
             lock.end(); // its thread has ended
         }
         self.file.unlock_at_the_end();
+    }
+
+    /// Makes the file durable, as long as it is and whatever is in it. No call reaches a device's caches.
+    #[track_caller]
+    pub(super) fn sync_whole(&self) -> Result<(), Errno> {
+        match self.file.kind {
+            FileKind::Regular => self.file.sync(),
+            FileKind::Device => Ok(()),
+        }
     }
 
     /// Asks for what recovery reads from a disk.
@@ -217,7 +228,8 @@ impl<M: Medium> Pool<M> {
             e => os("allocating more of the file", e),
         })?;
         // What fails here may be the write-back of what was stored to the old part.
-        let synced = self.pm().sync_apart(&mut || Ok(backing.file.sync()?));
+        let synced =
+            self.pm().sync_apart(&mut || Ok(backing.synced.note(|| backing.file.sync())?));
         synced.map_err(|e| match Errno::from_io_error(&e) {
             _ if self.pm().is_poisoned() => DurabilityLost.into(),
             Some(e) if is_full(e) => PmError::NoSpace { wanted: len - old },
@@ -265,6 +277,7 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
         huge: false,
         journal: None,
         journal_lock: None,
+        synced: Synced::default(),
     });
     Ground { path: SIMULATED.into(), backing, ..ground }
 }
@@ -411,7 +424,14 @@ fn prepare(
         emulated,
         dirty_shutdowns: detect::dirty_shutdowns(&medium),
         origin: Origin::File(medium),
-        backing: Some(Backing { file, kind, huge: opts.huge_pages, journal, journal_lock }),
+        backing: Some(Backing {
+            file,
+            kind,
+            huge: opts.huge_pages,
+            journal,
+            journal_lock,
+            synced: Synced::default(),
+        }),
         permit,
     };
     Ok((ground, mapped))

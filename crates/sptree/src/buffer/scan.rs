@@ -1,12 +1,9 @@
 //! What a buffer makes of the records of its Bnode: for scans, and verified.
 
-use std::ops::Bound;
-
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Route, Slot};
+use pmindex_record::{Bounds, Outside, Probe, Route, Slot};
 
-use crate::copy::{Outside, above, below};
 use crate::layout::{Taken, bits, tag_of};
 use crate::leaf::Bnode;
 use crate::middle::Mnode;
@@ -20,7 +17,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     pub(crate) fn overlay(
         &self,
         node: &Mnode,
-        (lower, upper): (&Bound<K>, &Bound<K>),
+        bounds: &Bounds<K>,
         mut outside: Outside,
         items: &mut Vec<(K, V)>,
     ) -> Outside {
@@ -31,7 +28,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         for entry in 0..state.len().min(Self::ROOM) {
             let copy = buffers.words::<K, V>(buffer, entry);
             let key = K::from_words(&copy[..keys]);
-            let (low, high) = (below(&key, lower), above(&key, upper));
+            let (low, high) = (bounds.is_below(&key), bounds.is_above(&key));
             outside.below |= low;
             outside.above |= high;
             if low || high {

@@ -4,17 +4,12 @@
 //! order. Each was there, durably, at some moment of the copy. Going on it descends to the keys
 //! right after the separator on the leaf's right, or to those up to the separator on its left: the
 //! next leaf starts exactly where the last one ended, whatever split or merged in between.
-//!
-//! The two ends share the bounds: each leaf that one end copies moves its bound past it, so the
-//! other end never copies the same records; when nothing is left to copy, an end takes what the
-//! other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError};
+use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Bounds, LeafSource, Probe, Scan};
 
 use super::access::Path;
 use super::inner::Target;
@@ -24,26 +19,12 @@ use super::record::{Raw, Record, key_from};
 use super::tree::BzTree;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER: usize = 64> {
-    tree: &'t BzTree<K, V, M, LEAF, INNER>,
-    /// What is below has been copied by the front.
-    lower: Bound<Raw>,
-    /// What is above has been copied by the back.
-    upper: Bound<Raw>,
-    /// Nothing is left between the two.
-    done: bool,
-    /// What the front has copied, ascending.
-    front: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back: VecDeque<(K, V)>,
-}
+pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 60, const INNER: usize = 64> =
+    Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
+/// What a [`Range`] reads. Its bounds move to the separators, so there is nothing else to keep.
+pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+    tree: &'t BzTree<K, V, M, LEAF, INNER>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -53,22 +34,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let (lower, upper) = (bounds.start_bound(), bounds.end_bound());
-        match (lower, upper) {
-            (Bound::Excluded(s), Bound::Excluded(e)) => {
-                assert!(s != e, "range start and end are equal and excluded");
-                assert!(s <= e, "range start is greater than range end");
-            }
-            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end");
-            }
-            _ => {}
-        }
-        let raw = |key: &K| Raw::of(&Probe::<K>::of_stored(key));
-        let (lower, upper) = (lower.map(raw), upper.map(raw));
-        let (front, back) = (VecDeque::new(), VecDeque::new());
-        Range { tree: self, lower, upper, done: false, front, back }
+        let Bounds { lower, upper } = Bounds::of(&bounds);
+        let raw = |key: K| Raw::of(&Probe::<K>::of_stored(&key));
+        let bounds = Bounds { lower: lower.map(raw), upper: upper.map(raw) };
+        Scan::new(Leaves { tree: self }, bounds)
     }
 
     /// All records, in order.
@@ -88,12 +59,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The least record.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records.
@@ -114,12 +85,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The records of a leaf between the bounds, ascending.
+    /// Appends the records of a leaf between the bounds, ascending.
     fn copy_out(
         &self,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
-        bounds: (&Bound<Raw>, &Bound<Raw>),
-        items: &mut VecDeque<(K, V)>,
+        bounds: &Bounds<Raw>,
+        items: &mut Vec<(K, V)>,
     ) -> Result<(), PmError> {
         let status = leaf.status(&self.mwcas)?;
         let live = leaf.live(&self.mwcas, status)?;
@@ -127,7 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut later = [(0, 0); MAX_LEAF];
         let mut count = 0;
         if Geometry::<K, V, LEAF, INNER>::FIXED && K::SHAPE == Shape::Inline(1) {
-            let low = match bounds.0 {
+            let low = match &bounds.lower {
                 Bound::Included(raw) => Some(raw.words[0]),
                 Bound::Excluded(raw) => match raw.words[0].checked_add(1) {
                     None => return Ok(()),
@@ -135,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 },
                 Bound::Unbounded => None,
             };
-            let high = match bounds.1 {
+            let high = match &bounds.upper {
                 Bound::Included(raw) => Some(raw.words[0]),
                 Bound::Excluded(raw) => match raw.words[0].checked_sub(1) {
                     None => return Ok(()),
@@ -156,7 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             later.sort_unstable();
             let mut next = 0;
             let mut push = |key: u64, record: Record<'_, K, V>| -> Result<(), PmError> {
-                items.push_back((K::from_words(&[key]), record.value(&self.mwcas)?));
+                items.push((K::from_words(&[key]), record.value(&self.mwcas)?));
                 Ok(())
             };
             for number in bits(live.sorted) {
@@ -191,8 +162,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         live: &super::leaf::Live,
-        (lower, upper): (&Bound<Raw>, &Bound<Raw>),
-        items: &mut VecDeque<(K, V)>,
+        bounds: &Bounds<Raw>,
+        items: &mut Vec<(K, V)>,
     ) -> Result<(), PmError> {
         let pm = self.pm();
         let mut found = Vec::new();
@@ -201,12 +172,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for place in sorted.chain(later) {
             let record = leaf.record(place)?;
             let key = record.raw_key(&self.mwcas)?;
-            let above = match lower {
+            let above = match &bounds.lower {
                 Bound::Included(raw) => key.compare(K::SHAPE, raw).is_ge(),
                 Bound::Excluded(raw) => key.compare(K::SHAPE, raw).is_gt(),
                 Bound::Unbounded => true,
             };
-            let below = match upper {
+            let below = match &bounds.upper {
                 Bound::Included(raw) => key.compare(K::SHAPE, raw).is_le(),
                 Bound::Excluded(raw) => key.compare(K::SHAPE, raw).is_lt(),
                 Bound::Unbounded => true,
@@ -219,148 +190,88 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // The same key twice: it was replaced while this read. Either was there.
         found.dedup_by(|a, b| a.0.compare(K::SHAPE, &b.0).is_eq());
         for (key, record) in found {
-            items.push_back((key_from(&key, leaf.offset())?, record.value(&self.mwcas)?));
+            items.push((key_from(&key, leaf.offset())?, record.value(&self.mwcas)?));
         }
         Ok(())
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Range<'_, K, V, M, LEAF, INNER>
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
+    for Leaves<'_, K, V, M, LEAF, INNER>
 {
-    /// Copies leaves from the front until there is an item, or nothing left.
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        while self.front.is_empty() && !self.done {
-            let (tree, lower, upper) = (self.tree, &self.lower, &self.upper);
-            let items = &mut self.front;
-            let high = tree.optimistic(|| {
-                items.clear();
-                let target = match lower {
-                    Bound::Included(raw) => Target::Key(raw.borrowed()),
-                    Bound::Excluded(raw) => Target::After(raw.borrowed()),
-                    Bound::Unbounded => Target::First,
-                };
-                let path = tree.path(tree.anchor()?, &target)?;
-                tree.prefetch_next(&path)?;
-                tree.copy_out(&tree.leaf(path.leaf)?, (lower, upper), items)?;
-                Ok(tree.fences(&path)?.1)
-            })?;
-            let Some(high) = high else {
-                self.done = true;
-                continue;
-            };
-            if let Bound::Excluded(last) = &self.lower
-                && last.compare(K::SHAPE, &high).is_ge()
-            {
-                return Err(corrupt("separators out of order", 0).into());
-            }
-            if let Bound::Included(last) | Bound::Excluded(last) = &self.upper {
-                self.done = last.compare(K::SHAPE, &high).is_le();
-            }
-            self.lower = Bound::Excluded(high);
-        }
-        Ok(())
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = Raw;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
     }
 
-    /// Copies leaves from the back until there is an item, or nothing left.
-    fn fill_back(&mut self) -> Result<(), IndexError> {
-        while self.back.is_empty() && !self.done {
-            let (tree, lower, upper) = (self.tree, &self.lower, &self.upper);
-            let items = &mut self.back;
-            let low = tree.optimistic(|| {
-                items.clear();
-                let target = match upper {
-                    Bound::Included(raw) | Bound::Excluded(raw) => Target::Key(raw.borrowed()),
-                    Bound::Unbounded => Target::Last,
-                };
-                let path = tree.path(tree.anchor()?, &target)?;
-                tree.copy_out(&tree.leaf(path.leaf)?, (lower, upper), items)?;
-                Ok(tree.fences(&path)?.0)
-            })?;
-            let Some(low) = low else {
-                self.done = true;
-                continue;
-            };
-            if let Bound::Included(last) | Bound::Excluded(last) = &self.upper
-                && last.compare(K::SHAPE, &low).is_le()
-            {
-                return Err(corrupt("separators out of order", 0).into());
-            }
-            if let Bound::Included(first) | Bound::Excluded(first) = &self.lower {
-                self.done = match first.compare(K::SHAPE, &low) {
-                    std::cmp::Ordering::Less => false,
-                    std::cmp::Ordering::Equal => matches!(self.lower, Bound::Excluded(_)),
-                    std::cmp::Ordering::Greater => true,
-                };
-            }
-            self.upper = Bound::Included(low);
-        }
-        Ok(())
-    }
-
-    /// Appends up to `limit` records.
-    pub(super) fn append_to(
+    fn read_front(
         &mut self,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        let mut left = limit;
-        while left > 0 {
-            self.fill_front()?;
-            let taken = left.min(self.front.len());
-            if taken == 0 {
-                break;
-            }
-            out.extend(self.front.drain(..taken));
-            left -= taken;
+        bounds: &mut Bounds<Raw>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
+        let high = tree.optimistic(|| {
+            items.truncate(before);
+            let target = match &bounds.lower {
+                Bound::Included(raw) => Target::Key(raw.borrowed()),
+                Bound::Excluded(raw) => Target::After(raw.borrowed()),
+                Bound::Unbounded => Target::First,
+            };
+            let path = tree.path(tree.anchor()?, &target)?;
+            tree.prefetch_next(&path)?;
+            tree.copy_out(&tree.leaf(path.leaf)?, bounds, items)?;
+            Ok(tree.fences(&path)?.1)
+        })?;
+        let Some(high) = high else { return Ok(false) };
+        if let Bound::Excluded(last) = &bounds.lower
+            && last.compare(K::SHAPE, &high).is_ge()
+        {
+            return Err(corrupt("separators out of order", 0).into());
         }
-        Ok(())
+        let more = match &bounds.upper {
+            Bound::Included(last) | Bound::Excluded(last) => last.compare(K::SHAPE, &high).is_gt(),
+            Bound::Unbounded => true,
+        };
+        bounds.lower = Bound::Excluded(high);
+        Ok(more)
     }
 
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.done = true;
-        self.front.clear();
-        self.back.clear();
-        Err(error).noted(&self.tree.pool)
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<Raw>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let tree = self.tree;
+        let low = tree.optimistic(|| {
+            items.clear();
+            let target = match &bounds.upper {
+                Bound::Included(raw) | Bound::Excluded(raw) => Target::Key(raw.borrowed()),
+                Bound::Unbounded => Target::Last,
+            };
+            let path = tree.path(tree.anchor()?, &target)?;
+            tree.copy_out(&tree.leaf(path.leaf)?, bounds, items)?;
+            Ok(tree.fences(&path)?.0)
+        })?;
+        let Some(low) = low else { return Ok(false) };
+        if let Bound::Included(last) | Bound::Excluded(last) = &bounds.upper
+            && last.compare(K::SHAPE, &low).is_le()
+        {
+            return Err(corrupt("separators out of order", 0).into());
+        }
+        let more = match &bounds.lower {
+            Bound::Included(first) => first.compare(K::SHAPE, &low).is_le(),
+            Bound::Excluded(first) => first.compare(K::SHAPE, &low).is_lt(),
+            Bound::Unbounded => true,
+        };
+        bounds.upper = Bound::Included(low);
+        Ok(more)
     }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        self.front.pop_front().or_else(|| self.back.pop_front()).map(Ok)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        self.back.pop_back().or_else(|| self.front.pop_back()).map(Ok)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator

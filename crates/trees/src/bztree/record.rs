@@ -16,7 +16,7 @@ use super::layout::Place;
 
 /// A key without its type: what separators and bounds are.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(super) struct Raw {
+pub struct Raw {
     pub(super) words: Words,
     pub(super) bytes: Vec<u8>,
 }

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Probe, RecordBlock};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
@@ -12,55 +12,18 @@ use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
-/// Which records of a leaf a scan did not take.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Outside {
-    /// Some are below the bounds.
-    pub(super) below: bool,
-    /// Some are above the bounds.
-    pub(super) above: bool,
-    /// Some may be within the bounds, and were not wanted yet.
-    pub(super) cut: bool,
-}
-
-/// What a scan wants of a leaf.
-pub(super) struct Wanted<'b, K> {
-    pub(super) lower: &'b Bound<K>,
-    pub(super) upper: &'b Bound<K>,
-    /// The least so many.
-    pub(super) most: usize,
-}
-
-impl<K: Key> Wanted<'_, K> {
-    /// What prefixes the keys within the bounds have: from, to.
-    fn prefixes(&self) -> (u64, u64) {
-        let prefix = |bound: &Bound<K>, none| match bound {
-            Bound::Included(key) | Bound::Excluded(key) => Probe::of_stored(key).prefix(),
-            Bound::Unbounded => none,
-        };
-        (prefix(self.lower, 0), prefix(self.upper, u64::MAX))
-    }
+/// What prefixes the keys within the bounds have: from, to.
+fn prefixes<K: Key>(bounds: &Bounds<K>) -> (u64, u64) {
+    let prefix = |bound: &Bound<K>, none| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Probe::of_stored(key).prefix(),
+        Bound::Unbounded => none,
+    };
+    (prefix(&bounds.lower, 0), prefix(&bounds.upper, u64::MAX))
 }
 
 /// Room for a private copy of a leaf.
 #[derive(Default)]
 pub(super) struct Scratch(Vec<u64>);
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
-}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
@@ -91,21 +54,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Appends the records of a leaf that are wanted, ascending; `None` if it has changed. Whatever
-    /// goes wrong, nothing is appended.
+    /// Appends the records of a leaf that lie between the bounds, the least `most`, ascending; `None` if
+    /// it has changed. Whatever goes wrong, nothing is appended.
     pub(super) fn copy_out(
         &self,
         at: &At<'_>,
-        wanted: &Wanted<'_, K>,
+        bounds: &Bounds<K>,
+        most: usize,
         scratch: &mut Scratch,
         items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
         let before = items.len();
         let copied = self.leaf(at.leaf).and_then(|leaf| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
-                Ok(self.copy_words(&leaf, wanted, scratch, items))
+                Ok(self.copy_words(&leaf, bounds, most, scratch, items))
             } else {
-                self.copy_records(&leaf, wanted, items)
+                self.copy_records(&leaf, bounds, most, items)
             }
         });
         let valid = at.validate(self.pm());
@@ -123,7 +87,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_words(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        &Wanted { lower, upper, most }: &Wanted<'_, K>,
+        bounds: &Bounds<K>,
+        most: usize,
         Scratch(copy): &mut Scratch,
         items: &mut Vec<(K, V)>,
     ) -> Outside {
@@ -137,7 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for i in bits(slots).filter(|&i| i < LEAF) {
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
-            let (low, high) = (below(&key, lower), above(&key, upper));
+            let (low, high) = (bounds.is_below(&key), bounds.is_above(&key));
             outside.below |= low;
             outside.above |= high;
             keys[count] = word;
@@ -159,11 +124,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_records(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        wanted: &Wanted<'_, K>,
+        bounds: &Bounds<K>,
+        most: usize,
         items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
         let pm = self.pm();
-        let (from, to) = wanted.prefixes();
+        let (from, to) = prefixes(bounds);
         let (mut prefixes, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
         let mut outside = Outside::default();
@@ -179,13 +145,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let ranks = rank_sort(&prefixes[..count], &mut ranks);
         let slot_of = |rank: &u8| usize::from(slots[usize::from(*rank)]);
         if Slot::<K, V>::HAS_BLOCK {
-            self.fetch_blocks(leaf, ranks.iter().take(wanted.most).map(slot_of));
-            if wanted.most > count {
-                self.fetch_next(leaf, wanted.most - count);
+            self.fetch_blocks(leaf, ranks.iter().take(most).map(slot_of));
+            if most > count {
+                self.fetch_next(leaf, most - count);
             }
         }
         let prefix_of = |rank: &u8| prefixes[usize::from(*rank)];
-        let full = items.len().saturating_add(wanted.most);
+        let full = items.len().saturating_add(most);
         for tied in ranks.chunk_by(|a, b| prefix_of(a) == prefix_of(b)) {
             if items.len() >= full {
                 outside.cut = true;
@@ -199,9 +165,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 continue;
             }
             for (key, slot) in leaf.keys_in_order(&self.pool, tied.iter().map(slot_of))? {
-                if below(&key, wanted.lower) {
+                if bounds.is_below(&key) {
                     outside.below = true;
-                } else if above(&key, wanted.upper) {
+                } else if bounds.is_above(&key) {
                     outside.above = true;
                 } else if items.len() >= full {
                     outside.cut = true;

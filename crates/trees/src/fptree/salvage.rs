@@ -1,10 +1,8 @@
 //! Reading the leaves of an index that may be too damaged to be opened.
 
-use std::collections::HashSet;
-
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Probe, Salvaged, salvage_leaves};
 
 use super::layout::{Geometry, Root, Slot, bits};
 use super::leaf::Leaf;
@@ -36,51 +34,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<Vec<PmError>, IndexError> {
         let index = Self::listed().open(pool, name)?;
         let head = pool.pm().load(&pool.get(index.root::<Root>())?.head).offset();
-        let mut damage = Vec::new();
-        let mut seen = HashSet::new();
-        let mut next = head;
-        while next != 0 && seen.insert(next) {
-            let leaf = match Leaf::<K, V, LEAF>::at(pool, next) {
-                Ok(leaf) => leaf,
-                Err(error) => {
-                    damage.push(error);
-                    break;
-                }
-            };
-            let (good, bad) = read(pool, &leaf);
-            if bad > 0 {
-                damage.push(PmError::Corrupt { what: "a leaf", offset: next });
-            }
-            if good.len() >= bad && !good.into_iter().all(|(key, value)| each(key, value)) {
-                return Ok(damage);
-            }
-            next = leaf.next(pool.pm());
-        }
-        let Some(foreign) = foreign else { return Ok(damage) };
-        let blocks = match pool.live_blocks() {
-            Ok(blocks) => blocks,
-            Err(error) => {
-                damage.push(error);
-                return Ok(damage);
-            }
-        };
-        let bytes = Geometry::<K, V, LEAF>::BYTES;
-        let sized = |&&(_, size): &&(u64, u64)| (bytes..bytes * 5 / 4).contains(&size);
-        for &(offset, _) in blocks.iter().filter(sized) {
-            if seen.contains(&offset) || foreign(offset) {
-                continue;
-            }
-            let (good, bad) = read(pool, &Leaf::<K, V, LEAF>::at(pool, offset)?);
-            if good.len() < 2 || bad > 0 {
-                continue;
-            }
-            let what = "the list of leaves does not lead to a leaf";
-            damage.push(PmError::Corrupt { what, offset });
-            if !good.into_iter().all(|(key, value)| each(key, value)) {
-                break;
-            }
-        }
-        Ok(damage)
+        let leaves = (head, Geometry::<K, V, LEAF>::BYTES);
+        let read = |offset| Ok(read(pool, &Leaf::<K, V, LEAF>::at(pool, offset)?));
+        Ok(salvage_leaves(pool, leaves, foreign, &read, each))
     }
 }
 
@@ -89,11 +45,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
-) -> (Vec<(K, V)>, usize) {
+) -> Salvaged<K, V> {
     let pm = pool.pm();
     let state = leaf.settled(pm);
     if !state.is_valid(LEAF) {
-        return (Vec::new(), 1);
+        return Salvaged { good: Vec::new(), bad: 1, next: leaf.next(pm) };
     }
     let (mut good, mut bad) = (Vec::new(), 0);
     for i in bits(state.slots()) {
@@ -104,5 +60,5 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
             _ => bad += 1,
         }
     }
-    (good, bad)
+    Salvaged { good, bad, next: leaf.next(pm) }
 }

@@ -1,11 +1,8 @@
 //! The records of one leaf, in order, as scans take them.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
-
 use pmindex_core::{LINE, Medium, PmError, Word, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::Slot;
+use pmindex_record::{Bounds, Outside, Slot};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
@@ -13,31 +10,9 @@ use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, bits};
 use super::leaf::Leaf;
 use super::tree::NvTree;
 
-/// Which records of a leaf a scan did not take.
-pub(super) struct Outside {
-    pub(super) below: bool,
-    pub(super) above: bool,
-}
-
 /// Room for a private copy of a leaf.
 #[derive(Default)]
 pub(super) struct Scratch(Vec<u64>);
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
-}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
@@ -69,14 +44,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The records of a leaf that lie between the bounds, ascending; `None` if it has changed.
+    /// Appends the records of a leaf that lie between the bounds, ascending; `None` if it has changed.
+    /// Whatever goes wrong, nothing is appended.
     pub(super) fn copy_out(
         &self,
         at: &At<'_>,
-        bounds: (&Bound<K>, &Bound<K>),
+        bounds: &Bounds<K>,
         scratch: &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Option<Result<Outside, PmError>> {
+        let before = items.len();
         let copied = self.leaf(at.leaf).and_then(|leaf| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
                 Ok(self.copy_words(&leaf, bounds, scratch, items))
@@ -84,8 +61,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.copy_records(&leaf, bounds, items)
             }
         });
-        if !at.validate(self.pm()) {
-            items.clear();
+        let valid = at.validate(self.pm());
+        if !valid || copied.is_err() {
+            items.truncate(before);
+        }
+        if !valid {
             self.pm().spin();
             return None;
         }
@@ -96,9 +76,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_words(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
+        bounds: &Bounds<K>,
         Scratch(copy): &mut Scratch,
-        items: &mut VecDeque<(K, V)>,
+        items: &mut Vec<(K, V)>,
     ) -> Outside {
         copy.resize(Geometry::<K, V, LEAF>::WORDS, 0);
         self.pm().read_words(leaf.words(), copy);
@@ -106,11 +86,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let slot_of = Geometry::<K, V, LEAF>::slot;
         let (mut keys, mut places) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
-        let mut outside = Outside { below: false, above: false };
+        let mut outside = Outside::default();
         for i in bits(slots).filter(|&i| i < LEAF) {
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
-            let (low, high) = (below(&key, lower), above(&key, upper));
+            let (low, high) = (bounds.is_below(&key), bounds.is_above(&key));
             outside.below |= low;
             outside.above |= high;
             keys[count] = word;
@@ -121,7 +101,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for &rank in rank_sort(&keys[..count], &mut order) {
             let slot = slot_of(usize::from(places[usize::from(rank)]));
             let record = &copy[slot..slot + Slot::<K, V>::WORDS];
-            items.push_back((K::from_words(&record[..1]), V::from_words(&record[1..])));
+            items.push((K::from_words(&record[..1]), V::from_words(&record[1..])));
         }
         outside
     }
@@ -130,21 +110,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn copy_records(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut VecDeque<(K, V)>,
+        bounds: &Bounds<K>,
+        items: &mut Vec<(K, V)>,
     ) -> Result<Outside, PmError> {
-        let mut outside = Outside { below: false, above: false };
+        let (mut outside, before) = (Outside::default(), items.len());
         for i in bits(leaf.hint(self.pm()).live()).filter(|&i| i < LEAF) {
             let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
-            if above(&key, upper) {
+            if bounds.is_above(&key) {
                 outside.above = true;
-            } else if below(&key, lower) {
+            } else if bounds.is_below(&key) {
                 outside.below = true;
             } else {
-                items.push_back((key, Slot::<K, V>::value(&self.pool, leaf.slot(i))?));
+                items.push((key, Slot::<K, V>::value(&self.pool, leaf.slot(i))?));
             }
         }
-        items.make_contiguous().sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        items[before..].sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(outside)
     }
 }

@@ -5,17 +5,12 @@
 //! leaf has not changed since, or descends again; to the left it descends to the separator on the
 //! leaf's left. Either way the next leaf starts exactly where the last one ended, whatever split or
 //! vanished in between: nothing is seen twice, nothing that stayed is missed.
-//!
-//! The two ends share the bounds: each leaf that one end copies moves its bound past the records
-//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
-//! the other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
-use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan};
 
 use super::access::At;
 use super::copy::Scratch;
@@ -23,18 +18,15 @@ use super::inner::{Entry, OwnedRoute, Route, Siblings};
 use super::tree::NvTree;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER: usize = 29> {
+pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 42, const INNER: usize = 29> =
+    Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
+
+/// What a [`Range`] reads.
+pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
-    /// What is below has been copied by the front.
-    lower: Bound<K>,
-    /// What is above has been copied by the back.
-    upper: Bound<K>,
     front: Front<'t>,
     back: Back,
-    /// What the front has copied, ascending.
-    front_items: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back_items: VecDeque<(K, V)>,
+    barren: Barren,
     scratch: Scratch,
 }
 
@@ -45,8 +37,6 @@ enum Front<'t> {
     /// The one after this, if this has not changed; else that of the lower bound. With the place of
     /// this among its siblings, to prefetch by.
     After(At<'t>, Siblings),
-    /// None.
-    End,
 }
 
 /// Which leaf the back reads next.
@@ -55,16 +45,6 @@ enum Back {
     Bound,
     /// That of the separator on the left of the last one.
     Below(OwnedRoute),
-    /// None.
-    End,
-}
-
-impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -78,28 +58,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let (lower, upper) = (bounds.start_bound().cloned(), bounds.end_bound().cloned());
-        match (&lower, &upper) {
-            (Bound::Excluded(s), Bound::Excluded(e)) => {
-                assert!(s != e, "range start and end are equal and excluded");
-                assert!(s <= e, "range start is greater than range end");
-            }
-            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-                assert!(s <= e, "range start is greater than range end");
-            }
-            _ => {}
-        }
-        Range {
+        let leaves = Leaves {
             tree: self,
-            lower,
-            upper,
             front: Front::Bound,
             back: Back::Bound,
-            front_items: VecDeque::new(),
-            back_items: VecDeque::new(),
+            barren: Barren::default(),
             scratch: Scratch::default(),
-        }
+        };
+        Scan::new(leaves, Bounds::of(&bounds))
     }
 
     /// All records, in order.
@@ -123,12 +91,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The least record. Costs a way down and a leaf's copy.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record. Costs a way down and a leaf's copy.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records. Costs what [`first`](Self::first) does.
@@ -138,29 +106,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Range<'t, K, V, M, LEAF, INNER>
+    Leaves<'t, K, V, M, LEAF, INNER>
 {
     /// The leaf to read next at the front, or `None` after the last.
-    fn front_leaf(&self) -> Result<Option<(At<'t>, Siblings)>, PmError> {
+    fn front_leaf(&self, lower: &Bound<K>) -> Result<Option<(At<'t>, Siblings)>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
-        match &self.front {
-            Front::End => return Ok(None),
-            Front::After(last, siblings) => {
-                let leaf = tree.leaf(last.leaf)?.next(pm);
-                let lock = tree.lock_of(leaf);
-                let version = lock.begin_read(pm);
-                if last.validate(pm) {
-                    let siblings = siblings.next();
-                    tree.prefetch_leaf(tree.inner.sibling(siblings, 1));
-                    return Ok((leaf != 0).then_some((
-                        At { leaf, entry: Entry::default(), lock, version },
-                        siblings,
-                    )));
-                }
+        if let Front::After(last, siblings) = &self.front {
+            let leaf = tree.leaf(last.leaf)?.next(pm);
+            let lock = tree.lock_of(leaf);
+            let version = lock.begin_read(pm);
+            if last.validate(pm) {
+                let siblings = siblings.next();
+                tree.prefetch_leaf(tree.inner.sibling(siblings, 1));
+                let entry = Entry::default();
+                return Ok((leaf != 0).then_some((At { leaf, entry, lock, version }, siblings)));
             }
-            Front::Bound => {}
         }
-        Ok(Some(match &self.lower {
+        Ok(Some(match lower {
             Bound::Included(key) | Bound::Excluded(key) => {
                 tree.locate_to_scan(&Route::to(&Probe::of_stored(key)))
             }
@@ -168,142 +130,69 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }))
     }
 
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
-        // Leaves that give nothing: of an intact list never more than there are.
-        let mut barren = 0;
-        while self.front_items.is_empty() {
-            let Some((at, siblings)) = self.front_leaf()? else {
-                self.front = Front::End;
-                return Ok(());
-            };
-            if barren > NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool) {
-                let what = "the list of leaves has no end";
-                return Err(PmError::Corrupt { what, offset: at.leaf }.into());
-            }
-            let bounds = (&self.lower, &self.upper);
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.front_items);
-            let Some(outside) = copied else { continue };
-            barren += 1;
-            self.front = if outside?.above { Front::End } else { Front::After(at, siblings) };
-            if let Some((greatest, _)) = self.front_items.back() {
-                self.lower = Bound::Excluded(greatest.clone());
-            }
-        }
-        Ok(())
-    }
-
     /// The leaf to read next at the back, with the separator on its left.
-    fn back_leaf(&self) -> Option<(At<'t>, Option<OwnedRoute>)> {
+    fn back_leaf(&self, upper: &Bound<K>) -> (At<'t>, Option<OwnedRoute>) {
         let find = |route: &Route<'_>| {
             let at = self.tree.locate(route);
             (at, self.tree.inner.find_low(self.tree.pm(), route))
         };
-        Some(match (&self.back, &self.upper) {
-            (Back::End, _) => return None,
+        match (&self.back, upper) {
             (Back::Below(low), _) => find(&low.route::<K>()),
             (Back::Bound, Bound::Included(key) | Bound::Excluded(key)) => {
                 find(&Route::to(&Probe::of_stored(key)))
             }
             (Back::Bound, Bound::Unbounded) => find(&Route::GREATEST),
-        })
-    }
-
-    fn fill_back(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
-        while self.back_items.is_empty() {
-            let Some((at, low)) = self.back_leaf() else { return Ok(()) };
-            let bounds = (&self.lower, &self.upper);
-            // The separator on a leaf's left is the same all its life, so it belongs to the copy.
-            let copied = tree.copy_out(&at, bounds, &mut self.scratch, &mut self.back_items);
-            let Some(outside) = copied else { continue };
-            self.back = match low {
-                Some(low) if !outside?.below => Back::Below(low),
-                _ => Back::End,
-            };
-            if let Some((least, _)) = self.back_items.front() {
-                self.upper = Bound::Excluded(least.clone());
-            }
         }
-        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
+    for Leaves<'_, K, V, M, LEAF, INNER>
+{
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
     }
 
-    /// Appends up to `limit` records.
-    pub(super) fn append_to(
+    fn read_front(
         &mut self,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        let mut left = limit;
-        while left > 0 {
-            if self.front_items.is_empty() {
-                self.fill_front()?;
-            }
-            let taken = left.min(self.front_items.len());
-            if taken == 0 {
-                break;
-            }
-            out.extend(self.front_items.drain(..taken));
-            left -= taken;
-        }
-        Ok(())
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
+        let Some((at, siblings)) = self.front_leaf(&bounds.lower)? else { return Ok(false) };
+        let copied = tree.copy_out(&at, bounds, &mut self.scratch, items);
+        let Some(outside) = copied else { return Ok(true) };
+        let (outside, taken) = (outside?, &items[before..]);
+        let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool);
+        self.barren.count(taken.len(), at.leaf, limit)?;
+        bounds.pass_up(taken);
+        self.front = Front::After(at, siblings);
+        Ok(!outside.above)
     }
 
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.front = Front::End;
-        self.back = Back::End;
-        self.front_items.clear();
-        self.back_items.clear();
-        Err(error).noted(&self.tree.pool)
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (at, low) = self.back_leaf(&bounds.upper);
+        // The separator on a leaf's left is the same all its life, so it belongs to the copy.
+        let copied = self.tree.copy_out(&at, bounds, &mut self.scratch, items);
+        let Some(outside) = copied else { return Ok(true) };
+        let more = !outside?.below && low.is_some();
+        bounds.pass_down(items);
+        if let Some(low) = low {
+            self.back = Back::Below(low);
+        }
+        Ok(more)
     }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        let item = self.back_items.pop_front()?;
-        self.lower = Bound::Excluded(item.0.clone()); // the back may have leaves to read yet
-        Some(Ok(item))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        let item = self.front_items.pop_back()?;
-        self.upper = Bound::Excluded(item.0.clone()); // the front may have leaves to read yet
-        Some(Ok(item))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator

@@ -1,10 +1,8 @@
 //! Reading the leaves of an index that may be too damaged to be opened.
 
-use std::collections::HashSet;
-
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Salvaged, Slot, salvage_leaves};
 
 use super::layout::{Geometry, Root, bits};
 use super::leaf::Leaf;
@@ -37,51 +35,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<Vec<PmError>, IndexError> {
         let index = Self::listed().open(pool, name)?;
         let head = pool.pm().load(&pool.get(index.root::<Root>())?.head).offset();
-        let mut damage = Vec::new();
-        let mut seen = HashSet::new();
-        let mut next = head;
-        while next != 0 && seen.insert(next) {
-            let leaf = match Leaf::<K, V, LEAF>::at(pool, next) {
-                Ok(leaf) => leaf,
-                Err(error) => {
-                    damage.push(error);
-                    break;
-                }
-            };
-            let (good, bad) = read(pool, &leaf);
-            if bad > 0 {
-                damage.push(PmError::Corrupt { what: "a leaf", offset: next });
-            }
-            if good.len() >= bad && !good.into_iter().all(|(key, value)| each(key, value)) {
-                return Ok(damage);
-            }
-            next = leaf.next(pool.pm());
-        }
-        let Some(foreign) = foreign else { return Ok(damage) };
-        let blocks = match pool.live_blocks() {
-            Ok(blocks) => blocks,
-            Err(error) => {
-                damage.push(error);
-                return Ok(damage);
-            }
-        };
-        let bytes = Geometry::<K, V, LEAF>::BYTES;
-        let sized = |&&(_, size): &&(u64, u64)| (bytes..bytes * 5 / 4).contains(&size);
-        for &(offset, _) in blocks.iter().filter(sized) {
-            if seen.contains(&offset) || foreign(offset) {
-                continue;
-            }
-            let (good, bad) = read(pool, &Leaf::<K, V, LEAF>::at(pool, offset)?);
-            if good.len() < 2 || bad > 0 {
-                continue;
-            }
-            let what = "the list of leaves does not lead to a leaf";
-            damage.push(PmError::Corrupt { what, offset });
-            if !good.into_iter().all(|(key, value)| each(key, value)) {
-                break;
-            }
-        }
-        Ok(damage)
+        let leaves = (head, Geometry::<K, V, LEAF>::BYTES);
+        let read = |offset| Ok(read(pool, &Leaf::<K, V, LEAF>::at(pool, offset)?));
+        Ok(salvage_leaves(pool, leaves, foreign, &read, each))
     }
 }
 
@@ -91,7 +47,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
-) -> (Vec<(K, V)>, usize) {
+) -> Salvaged<K, V> {
     let pm = pool.pm();
     let hint = leaf.hint(pm);
     let known = if hint.is_valid(LEAF) { hint.count() } else { 0 };
@@ -105,7 +61,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
             _ => bad += 1,
         }
     }
-    (good, bad)
+    Salvaged { good, bad, next: leaf.next(pm) }
 }
 
 /// The slots that the counters call live, whatever else they say.

@@ -3,17 +3,12 @@
 //! A leaf's order gives its records sorted, so a scan copies them out as they come, and the next
 //! leaves, which the parent names, are on their way meanwhile. There are no links between leaves: a
 //! scan holds the way down, and goes on to the next leaf by it.
-//!
-//! The two ends share the bounds: each leaf that one end copies moves its bound past the records
-//! copied, so the other end never copies them; when an end has nothing left to copy, it takes what
-//! the other has copied and not given out.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Bounds, LeafSource, Outside, Probe, Scan, Slot};
 
 use super::access::{Path, Step};
 use super::layout::Child;
@@ -26,80 +21,15 @@ use super::tree::WbTree;
 const AHEAD: usize = 4;
 
 /// Items of a range scan, from both ends.
-pub struct Range<'t, K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
+pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 52, const INNER: usize = 48> =
+    Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
+
+/// What a [`Range`] reads.
+pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t WbTree<K, V, M, LEAF, INNER>,
-    /// What is below has been copied by the front.
-    lower: Bound<K>,
-    /// What is above has been copied by the back.
-    upper: Bound<K>,
-    front: End,
-    back: End,
-    /// What the front has copied, ascending.
-    front_items: VecDeque<(K, V)>,
-    /// What the back has copied, ascending, all greater.
-    back_items: VecDeque<(K, V)>,
-}
-
-/// Which leaf an end reads next.
-enum End {
-    /// That of its bound.
-    Bound,
-    /// The one beside this.
-    Beside(Path),
-    /// None.
-    Over,
-}
-
-impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").finish_non_exhaustive()
-    }
-}
-
-/// Like `BTreeMap::range`.
-///
-/// # Panics
-/// If the start is after the end, or both are equal and excluded.
-pub(super) fn check_bounds<K: Ord>(lower: Bound<&K>, upper: Bound<&K>) {
-    match (lower, upper) {
-        (Bound::Excluded(s), Bound::Excluded(e)) => {
-            assert!(s != e, "range start and end are equal and excluded");
-            assert!(s <= e, "range start is greater than range end");
-        }
-        (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-            assert!(s <= e, "range start is greater than range end");
-        }
-        _ => {}
-    }
-}
-
-fn below<K: Ord>(key: &K, lower: &Bound<K>) -> bool {
-    match lower {
-        Bound::Included(bound) => key < bound,
-        Bound::Excluded(bound) => key <= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-fn above<K: Ord>(key: &K, upper: &Bound<K>) -> bool {
-    match upper {
-        Bound::Included(bound) => key > bound,
-        Bound::Excluded(bound) => key >= bound,
-        Bound::Unbounded => false,
-    }
-}
-
-/// Whether nothing can be between the bounds, which may have met.
-fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
-    match (lower, upper) {
-        (Bound::Included(s), Bound::Included(e)) => s > e,
-        (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
-            s >= e
-        }
-        _ => false,
-    }
+    /// The way to the last leaf that the front, and the back, has read.
+    front: Option<Path>,
+    back: Option<Path>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -116,17 +46,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        check_bounds(bounds.start_bound(), bounds.end_bound());
-        Range {
-            tree: self,
-            lower: bounds.start_bound().cloned(),
-            upper: bounds.end_bound().cloned(),
-            front: End::Bound,
-            back: End::Bound,
-            front_items: VecDeque::new(),
-            back_items: VecDeque::new(),
-        }
+        Scan::new(self.leaves(), Bounds::of(&bounds))
+    }
+
+    /// The leaves, from both ends.
+    pub(super) fn leaves(&self) -> Leaves<'_, K, V, M, LEAF, INNER> {
+        Leaves { tree: self, front: None, back: None }
     }
 
     /// All records, in order.
@@ -194,34 +121,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The records between the bounds of the first leaf that has any, or of the last.
-    pub(super) fn chunk(
-        &self,
-        lower: &Bound<K>,
-        upper: &Bound<K>,
-        last: bool,
-    ) -> Result<VecDeque<(K, V)>, IndexError> {
-        if is_empty(lower, upper) {
-            return Ok(VecDeque::new());
-        }
-        let mut range = self.range((lower.clone(), upper.clone()));
-        if last {
-            range.fill_back()?;
-            Ok(range.back_items)
-        } else {
-            range.fill_front()?;
-            Ok(range.front_items)
-        }
-    }
-
     /// The least record. Costs a way down and a leaf's copy.
     pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next().transpose()
+        self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record. Costs a way down and a leaf's copy.
     pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().next_back().transpose()
+        self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records. Costs what [`first`](Self::first) does.
@@ -230,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     pub(super) fn do_is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.iter().take_front().transpose()?.is_none())
+        Ok(self.iter().least()?.is_none())
     }
 
     /// The way to a leaf; it and its right neighbour are on their way.
@@ -315,31 +222,31 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(false)
     }
 
-    /// The records of a leaf between the bounds, ascending; whether there are others below, above.
+    /// Appends the records of a leaf between the bounds, ascending.
     fn copy_out(
         &self,
         offset: u64,
-        (lower, upper): (&Bound<K>, &Bound<K>),
-        items: &mut VecDeque<(K, V)>,
-    ) -> Result<(bool, bool), PmError> {
+        bounds: &Bounds<K>,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<Outside, PmError> {
         let (pool, leaf) = (&*self.pool, self.leaf(offset)?);
         let state = leaf.state(pool.pm());
         let order = Order::of(pool, &leaf, state, leaf.live(pool.pm(), state))?;
-        let (mut is_below, mut is_above) = (false, false);
+        let mut outside = Outside::default();
         for &i in order.slots() {
             let slot = leaf.slot(usize::from(i));
             let key = Slot::<K, V>::key(pool, slot)?;
-            if above(&key, upper) {
-                is_above = true;
+            if bounds.is_above(&key) {
+                outside.above = true;
                 break;
             }
-            if below(&key, lower) {
-                is_below = true;
+            if bounds.is_below(&key) {
+                outside.below = true;
             } else {
-                items.push_back((key, Slot::<K, V>::value(pool, slot)?));
+                items.push((key, Slot::<K, V>::value(pool, slot)?));
             }
         }
-        Ok((is_below, is_above))
+        Ok(outside)
     }
 }
 
@@ -359,131 +266,72 @@ fn append<K: Key, V: Value, M: Medium, const LEAF: usize>(
     Ok(())
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Range<'_, K, V, M, LEAF, INNER>
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
+    for Leaves<'_, K, V, M, LEAF, INNER>
 {
-    fn fill_front(&mut self) -> Result<(), IndexError> {
-        let tree = self.tree;
-        while self.front_items.is_empty() {
-            let path = match std::mem::replace(&mut self.front, End::Over) {
-                End::Over => return Ok(()),
-                End::Beside(mut path) => {
-                    if !tree.advance(&mut path)? {
-                        return Ok(());
-                    }
-                    tree.prefetch_sibling(&path, 1, true);
-                    path
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.tree.pool
+    }
+
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let (tree, before) = (self.tree, items.len());
+        let path = match (self.front.take(), &bounds.lower) {
+            (Some(mut path), _) => {
+                if !tree.advance(&mut path)? {
+                    return Ok(false);
                 }
-                End::Bound => match &self.lower {
-                    Bound::Included(key) | Bound::Excluded(key) => {
-                        tree.trace_scan(&Route::to(&Probe::of_stored(key)))?
-                    }
-                    Bound::Unbounded => {
-                        let mut path = Path { steps: Vec::new(), leaf: 0 };
-                        tree.go_down(&mut path, tree.top()?, false)?;
-                        path
-                    }
-                },
-            };
-            let bounds = (&self.lower, &self.upper);
-            let (_, above) = tree.copy_out(path.leaf, bounds, &mut self.front_items)?;
-            if !above {
-                self.front = End::Beside(path);
+                tree.prefetch_sibling(&path, 1, true);
+                path
             }
-            if let Some((greatest, _)) = self.front_items.back() {
-                self.lower = Bound::Excluded(greatest.clone());
+            (None, Bound::Included(key) | Bound::Excluded(key)) => {
+                tree.trace_scan(&Route::to(&Probe::of_stored(key)))?
             }
-        }
-        Ok(())
+            (None, Bound::Unbounded) => {
+                let mut path = Path { steps: Vec::new(), leaf: 0 };
+                tree.go_down(&mut path, tree.top()?, false)?;
+                path
+            }
+        };
+        let outside = tree.copy_out(path.leaf, bounds, items)?;
+        bounds.pass_up(&items[before..]);
+        self.front = Some(path);
+        Ok(!outside.above)
     }
 
-    fn fill_back(&mut self) -> Result<(), IndexError> {
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        _: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
         let tree = self.tree;
-        while self.back_items.is_empty() {
-            let path = match std::mem::replace(&mut self.back, End::Over) {
-                End::Over => return Ok(()),
-                End::Beside(mut path) => {
-                    if !tree.retreat(&mut path)? {
-                        return Ok(());
-                    }
-                    path
+        let path = match (self.back.take(), &bounds.upper) {
+            (Some(mut path), _) => {
+                if !tree.retreat(&mut path)? {
+                    return Ok(false);
                 }
-                End::Bound => match &self.upper {
-                    Bound::Included(key) | Bound::Excluded(key) => {
-                        tree.trace(tree.top()?, &Route::to(&Probe::of_stored(key)))?
-                    }
-                    Bound::Unbounded => tree.trace_last()?,
-                },
-            };
-            let bounds = (&self.lower, &self.upper);
-            let (below, _) = tree.copy_out(path.leaf, bounds, &mut self.back_items)?;
-            if !below {
-                self.back = End::Beside(path);
+                path
             }
-            if let Some((least, _)) = self.back_items.front() {
-                self.upper = Bound::Excluded(least.clone());
+            (None, Bound::Included(key) | Bound::Excluded(key)) => {
+                tree.trace(tree.top()?, &Route::to(&Probe::of_stored(key)))?
             }
-        }
-        Ok(())
+            (None, Bound::Unbounded) => tree.trace_last()?,
+        };
+        let outside = tree.copy_out(path.leaf, bounds, items)?;
+        bounds.pass_down(items);
+        self.back = Some(path);
+        Ok(!outside.below)
     }
-
-    /// Tells nobody of damage: readers that race with a writer validate first.
-    #[inline]
-    fn take_front(&mut self) -> Option<Result<(K, V), IndexError>> {
-        if let Some(item) = self.front_items.pop_front() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_front() {
-            return Some(self.fail(error));
-        }
-        self.front_items.pop_front().or_else(|| self.back_items.pop_front()).map(Ok)
-    }
-
-    /// Tells nobody of damage: readers that race with a writer validate first.
-    #[inline]
-    fn take_back(&mut self) -> Option<Result<(K, V), IndexError>> {
-        if let Some(item) = self.back_items.pop_back() {
-            return Some(Ok(item));
-        }
-        if let Err(error) = self.fill_back() {
-            return Some(self.fail(error));
-        }
-        self.back_items.pop_back().or_else(|| self.front_items.pop_back()).map(Ok)
-    }
-
-    #[cold]
-    fn fail(&mut self, error: IndexError) -> Result<(K, V), IndexError> {
-        self.front = End::Over;
-        self.back = End::Over;
-        self.front_items.clear();
-        self.back_items.clear();
-        Err(error)
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.take_front().map(|item| item.noted(&self.tree.pool))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
-    #[inline]
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.take_back().map(|item| item.noted(&self.tree.pool))
-    }
-}
-
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> std::iter::FusedIterator
-    for Range<'_, K, V, M, LEAF, INNER>
-{
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator

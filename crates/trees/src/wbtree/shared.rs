@@ -9,7 +9,6 @@
 //! the lock after it has found its leaf, as a reader does: the locked instruction waits for the
 //! write-backs of the writes before, and the way down need not.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
 };
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{Bounds, Datum, LeafSource, Probe, Scan};
 
 use super::leaf::{Found, Incoming};
-use super::range::check_bounds;
+use super::range::Leaves;
 use super::tree::WbTree;
 
 /// How often a reader tries before it takes the lock.
@@ -210,14 +209,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         let (lower, upper) = (lower.map(K::owned), upper.map(K::owned));
-        check_bounds(lower.as_ref(), upper.as_ref());
-        Box::new(Leaves {
-            shared: self,
-            lower,
-            upper,
-            over: [false; 2],
-            items: [VecDeque::new(), VecDeque::new()],
-        })
+        Box::new(Scan::new(Unlocked { shared: self }, Bounds::of(&(lower, upper))))
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
@@ -287,72 +279,68 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> PmIndex
     }
 }
 
-/// Items of a range scan: the records of a leaf at a time, each leaf's present at one moment. The
-/// tree may change between two leaves; the bounds move past what was copied, so nothing comes twice.
-struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+/// The leaves of the tree, each present at one moment. The tree may change between two of them.
+struct Unlocked<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     shared: &'t SharedWbTree<K, V, M, LEAF, INNER>,
-    lower: Bound<K>,
-    upper: Bound<K>,
-    /// Whether the front, and the back, has copied all there is for it.
-    over: [bool; 2],
-    /// What the front, and the back, has copied, ascending.
-    items: [VecDeque<(K, V)>; 2],
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Leaves<'_, K, V, M, LEAF, INNER>
+    Unlocked<'_, K, V, M, LEAF, INNER>
 {
-    /// Copies the next leaf with records at an end, unless there is something copied already.
-    fn fill(&mut self, back: bool) -> Result<(), IndexError> {
-        let end = usize::from(back);
-        if self.over[end] || !self.items[end].is_empty() {
-            return Ok(());
-        }
-        let (lower, upper) = (&self.lower, &self.upper);
-        let items = self.shared.read(|tree| tree.chunk(lower, upper, back))?;
-        match (back, items.front(), items.back()) {
-            (false, _, Some((greatest, _))) => self.lower = Bound::Excluded(greatest.clone()),
-            (true, Some((least, _)), _) => self.upper = Bound::Excluded(least.clone()),
-            _ => self.over[end] = true,
-        }
-        self.items[end] = items;
-        Ok(())
-    }
-
-    fn take(&mut self, back: bool) -> Option<Result<(K, V), IndexError>> {
-        if let Err(error) = self.fill(back) {
-            self.over = [true; 2];
-            self.items = Default::default();
-            return Some(Err(error));
-        }
-        let end = usize::from(back);
-        let pop = |items: &mut VecDeque<_>| if back { items.pop_back() } else { items.pop_front() };
-        if let Some(item) = pop(&mut self.items[end]) {
-            return Some(Ok(item));
-        }
-        // Nothing is left between the ends but what the other one has copied. What this end gives
-        // out bounds what the other may yet copy.
-        let item = pop(&mut self.items[1 - end])?;
-        let bound = if back { &mut self.upper } else { &mut self.lower };
-        *bound = Bound::Excluded(item.0.clone());
-        Some(Ok(item))
+    /// Reads until there is a record, or nothing left; `more` reads a leaf.
+    fn read(
+        &self,
+        bounds: &mut Bounds<K>,
+        items: &mut Vec<(K, V)>,
+        more: impl Fn(
+            &mut Leaves<'_, K, V, M, LEAF, INNER>,
+            &mut Bounds<K>,
+            &mut Vec<(K, V)>,
+        ) -> Result<bool, IndexError>,
+    ) -> Result<bool, IndexError> {
+        let before = items.len();
+        let (moved, is_more) = self.shared.read(|tree| {
+            items.truncate(before);
+            let (mut leaves, mut moved) = (tree.leaves(), bounds.clone());
+            loop {
+                let is_more = more(&mut leaves, &mut moved, items)?;
+                if items.len() > before || !is_more {
+                    return Ok((moved, is_more));
+                }
+            }
+        })?;
+        *bounds = moved;
+        Ok(is_more)
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Iterator
-    for Leaves<'_, K, V, M, LEAF, INNER>
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
+    for Unlocked<'_, K, V, M, LEAF, INNER>
 {
-    type Item = Result<(K, V), IndexError>;
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = K;
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.take(false)
+    fn pool(&self) -> &Pool<M> {
+        &self.shared.tree.pool
     }
-}
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> DoubleEndedIterator
-    for Leaves<'_, K, V, M, LEAF, INNER>
-{
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.take(true)
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        self.read(bounds, items, |leaves, bounds, items| leaves.read_front(bounds, most, items))
+    }
+
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<K>,
+        most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        self.read(bounds, items, |leaves, bounds, items| leaves.read_back(bounds, most, items))
     }
 }

@@ -25,6 +25,7 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
             && matches!(pool.words(64, 1), Err(PmError::Forked))
             && matches!(pool.op(), Err(PmError::Forked))
             && matches!(pool.grow(1 << 20), Err(PmError::Forked))
+            && matches!(pool.sync(), Err(PmError::Forked))
             && matches!(pool.close(), Err(PmError::Forked));
         _exit(if refused { 7 } else { 1 });
     }

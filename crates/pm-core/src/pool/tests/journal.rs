@@ -352,3 +352,58 @@ fn a_small_journal_goes_round_and_a_pool_grows_beside_it() {
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!((value_of(&pool, "a"), pool.len() > old), (Some(600), true));
 }
+
+/// A file system of so many MiB; unmounted when dropped.
+struct Small(Place);
+
+impl Small {
+    fn new(mib: u64) -> Option<Self> {
+        let place = Place::new();
+        let size = format!("size={mib}m");
+        let mut mount = std::process::Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", &size, "none"]).arg(place.directory.path());
+        let mounted = mount.output().is_ok_and(|done| done.status.success());
+        if !mounted {
+            eprintln!("skipped: nothing can be mounted here");
+        }
+        mounted.then_some(Self(place))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ =
+            std::process::Command::new("umount").arg("-l").arg(self.0.directory.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_the_journal_or_the_growth_beside_it_and_nothing_is_lost() {
+    let Some(small) = Small::new(3) else { return };
+    let place = &small.0;
+    let full = |opened: Result<Pool, OpenError>| {
+        let error = opened.map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::NoSpace { wanted, .. } if wanted == 4 << 20), "{error}");
+        assert!(!journal_of(place).exists());
+    };
+    let large = options().journal_bytes(4 << 20);
+    full(Pool::create(place.path(), &large));
+    assert!(!place.path().exists(), "no half-made pool");
+    let pool = Pool::create(place.path(), &plain()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.kill();
+    full(Pool::open(place.path(), &large)); // which is whole without one
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!(value_of(&pool, "a"), Some(1));
+    let before = pool.len();
+    let error = pool.grow(8 << 20).unwrap_err();
+    assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
+    assert_eq!(pool.len(), before);
+    // Both go on, a checkpoint included.
+    add(&pool, "b", 2).unwrap();
+    pool.checkpoint().unwrap();
+    add(&pool, "c", 3).unwrap();
+    pool.kill();
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!(["a", "b", "c"].map(|name| value_of(&pool, name)), [Some(1), Some(2), Some(3)]);
+}

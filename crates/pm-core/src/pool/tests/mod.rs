@@ -8,6 +8,7 @@ mod journal_again;
 mod journal_crash;
 mod memory;
 mod modes;
+mod sync;
 
 use std::path::{Path, PathBuf};
 

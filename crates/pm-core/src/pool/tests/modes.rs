@@ -107,6 +107,42 @@ fn nothing_that_is_stored_after_a_failed_write_back_reaches_the_file() {
 }
 
 #[test]
+fn a_fence_writes_every_page_that_was_flushed_whoever_shares_its_round() {
+    const THREADS: u64 = 4;
+    const PAGES: u64 = 6;
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &tiny().size(512 << 10).as_on_disk(true)).unwrap();
+    pool.pm().fail_write_back_after(u64::MAX); // and says what the disk has
+    // Nobody has handed these pages out. A thread's lie apart, those of others between them.
+    let word = |thread, page| {
+        let offset = (256u64 << 10) + ((page * THREADS + thread) << 12);
+        (offset as usize / 8, &pool.words(offset, 1).unwrap()[0])
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 1..=25 {
+                    let mut flushed = crate::Flushed::nothing();
+                    for page in 0..PAGES {
+                        // In another order each time: the first page is not always flushed first.
+                        let (_, word) = word(thread, (page * 5 + round) % PAGES);
+                        pool.pm().store(word, round);
+                        flushed = flushed.and(pool.pm().flush(word));
+                    }
+                    pool.pm().fence(flushed).unwrap();
+                    let disk = pool.pm().disk_image().unwrap();
+                    for page in 0..PAGES {
+                        let found = disk[word(thread, page).0];
+                        assert_eq!(found, round, "page {page} of thread {thread}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn growth_that_cannot_be_synchronised_is_a_failed_write_back() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &tiny().as_on_disk(true)).unwrap();

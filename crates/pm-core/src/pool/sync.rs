@@ -1,0 +1,84 @@
+//! Waiting until what was acknowledged survives what it can survive.
+//!
+//! | mode | what is to be done |
+//! | --- | --- |
+//! | `Flush`, `Fence`, `Msync`, `Journal` | nothing: the fence of each write has waited |
+//! | `Process`, or emulated, in a file on a disk | the whole file is synchronised |
+//! | `Process`, or emulated, in tmpfs; `Volatile` | nothing: there is no medium below |
+//!
+//! A file without write-back is synchronised as it is at that moment, and the kernel writes what is
+//! stored later in whatever order it likes. So the promise holds until the next write, and one that is
+//! under way is such a write.
+
+use parking_lot::Mutex;
+
+use crate::error::{DurabilityLost, PmError};
+use crate::media::Medium;
+use crate::mode::Durability;
+
+use super::Pool;
+
+/// Synchronisations of a pool's file. One failure is for good: the kernel takes the pages for written
+/// from then on, and reports it once.
+#[derive(Debug, Default)]
+pub(super) struct Synced {
+    failed: Mutex<bool>,
+}
+
+impl Synced {
+    /// Synchronises, and remembers a failure.
+    pub(super) fn note<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut failed = self.failed.lock(); // one at a time: nobody else hears of its failure
+        let synced = sync();
+        *failed |= synced.is_err();
+        synced
+    }
+
+    /// The same; refused after a failure.
+    fn note_unless_lost<E>(
+        &self,
+        sync: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), DurabilityLost> {
+        let mut failed = self.failed.lock();
+        *failed = *failed || sync().is_err();
+        if *failed { Err(DurabilityLost) } else { Ok(()) }
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Waits until everything that was acknowledged before this call survives as much as the pool's
+    /// medium can give:
+    ///
+    /// * in modes `Flush`, `Fence`, `Msync` and `Journal` a power failure, as it did when it was
+    ///   acknowledged: nothing is left to do;
+    /// * in mode `Process` (or emulated) on a disk, where nothing else waits for the disk, a power failure
+    ///   too, **until the next write**: the file is synchronised as a whole, and the kernel writes what is
+    ///   stored later in any order, so that a power failure after it may leave a pool that does not open.
+    ///   Nobody may write during the call or after it, [`close`](Self::close) included; whoever goes on
+    ///   writing and wants to survive power failures needs `Journal` or `Msync`;
+    /// * on tmpfs the end of the process, and in anonymous memory nothing: there is no medium to wait for.
+    ///
+    /// [`require`](crate::PoolOptions::require) refuses a pool that gives less than the caller needs.
+    ///
+    /// # Errors
+    /// [`PmError::DurabilityLost`] if the disk failed, now or earlier: for good, since the kernel takes for
+    /// written what it could not write. [`PmError::Forked`].
+    ///
+    /// # Cost
+    /// A comparison; in mode `Process` on a disk an `fsync` of the file.
+    pub fn sync(&self) -> Result<(), PmError> {
+        if self.is_forked() {
+            return Err(PmError::Forked);
+        }
+        if self.medium.is_poisoned() {
+            return Err(DurabilityLost.into());
+        }
+        let waits = self.facts.durability > Durability::Process && !self.facts.emulated;
+        match &self.backing {
+            Some(backing) if !waits && !self.facts.read_only => {
+                Ok(backing.synced.note_unless_lost(|| backing.sync_whole())?)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Scans in both directions, over whatever reads one leaf at a time.
+//!
+//! The two ends share the [`Bounds`]: each leaf that one end copies moves its bound past the records
+//! copied, so the other end never copies them. When nothing is left between the bounds, an end takes
+//! what the other one has copied and not given out.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::{Bound, RangeBounds};
+
+use pmindex_core::{Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, Noted, Value};
+
+/// What a scan has not copied yet lies between these.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds<B> {
+    /// What is below has been copied by the front, or is not wanted.
+    pub lower: Bound<B>,
+    /// What is above has been copied by the back, or is not wanted.
+    pub upper: Bound<B>,
+}
+
+/// Which records of a leaf a scan did not take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outside {
+    /// Some are below the bounds.
+    pub below: bool,
+    /// Some are above the bounds.
+    pub above: bool,
+    /// Some may be within the bounds, and were not wanted yet.
+    pub cut: bool,
+}
+
+impl<B: Ord> Bounds<B> {
+    /// Those of a range.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
+    pub fn of(range: &impl RangeBounds<B>) -> Self
+    where
+        B: Clone,
+    {
+        let bounds =
+            Self { lower: range.start_bound().cloned(), upper: range.end_bound().cloned() };
+        match (&bounds.lower, &bounds.upper) {
+            (Bound::Excluded(s), Bound::Excluded(e)) => {
+                assert!(s != e, "range start and end are equal and excluded");
+                assert!(s <= e, "range start is greater than range end");
+            }
+            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
+                assert!(s <= e, "range start is greater than range end");
+            }
+            _ => {}
+        }
+        bounds
+    }
+
+    /// Whether `key` lies below the lower bound.
+    #[inline(always)]
+    pub fn is_below(&self, key: &B) -> bool {
+        match &self.lower {
+            Bound::Included(bound) => key < bound,
+            Bound::Excluded(bound) => key <= bound,
+            Bound::Unbounded => false,
+        }
+    }
+
+    /// Whether `key` lies above the upper bound.
+    #[inline(always)]
+    pub fn is_above(&self, key: &B) -> bool {
+        match &self.upper {
+            Bound::Included(bound) => key > bound,
+            Bound::Excluded(bound) => key >= bound,
+            Bound::Unbounded => false,
+        }
+    }
+
+    /// Whether nothing can lie between the bounds, which may have met.
+    pub fn have_met(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(s), Bound::Included(e)) => s > e,
+            (Bound::Included(s) | Bound::Excluded(s), Bound::Included(e) | Bound::Excluded(e)) => {
+                s >= e
+            }
+            _ => false,
+        }
+    }
+
+    /// Moves the lower bound past the last of these records, which are in order.
+    #[inline]
+    pub fn pass_up<V>(&mut self, items: &[(B, V)])
+    where
+        B: Clone,
+    {
+        if let Some((greatest, _)) = items.last() {
+            self.lower = Bound::Excluded(greatest.clone());
+        }
+    }
+
+    /// Moves the upper bound past the first of these records, which are in order.
+    #[inline]
+    pub fn pass_down<V>(&mut self, items: &[(B, V)])
+    where
+        B: Clone,
+    {
+        if let Some((least, _)) = items.first() {
+            self.upper = Bound::Excluded(least.clone());
+        }
+    }
+}
+
+/// Leaves in a row that gave nothing: of an intact list never more than there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Barren(u64);
+
+impl Barren {
+    /// Counts the leaf at `offset`, of which a scan took `taken` records.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if that is one more than `limit`.
+    #[inline]
+    pub fn count(&mut self, taken: usize, offset: u64, limit: u64) -> Result<(), PmError> {
+        self.0 = if taken == 0 { self.0 + 1 } else { 0 };
+        if self.0 <= limit {
+            return Ok(());
+        }
+        Err(PmError::Corrupt { what: "the list of leaves has no end", offset })
+    }
+}
+
+/// An index as its scans read it: one leaf after another, from both ends.
+///
+/// A read appends records of the next leaf, ascending, that lie between the bounds, and moves its bound
+/// past them. It returns whether there may be more between the bounds, and may append nothing: the leaf
+/// has changed meanwhile, or none of its records is wanted. The records of one read were all there,
+/// durably, during it.
+pub trait LeafSource {
+    /// Keys.
+    type Key: Key;
+    /// Values.
+    type Value: Value;
+    /// Of the pool.
+    type Medium: Medium;
+    /// What the bounds are kept as.
+    type Bound;
+
+    /// Whose damage a scan reports.
+    fn pool(&self) -> &Pool<Self::Medium>;
+
+    /// Reads at the front. Of more than `most` records the rest is held for later, so a source that
+    /// can stop there saves their copies.
+    ///
+    /// # Errors
+    /// Those of a scan; the scan is over.
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<Self::Bound>,
+        most: usize,
+        items: &mut Vec<(Self::Key, Self::Value)>,
+    ) -> Result<bool, IndexError>;
+
+    /// Reads at the back, into `items`, which is empty.
+    ///
+    /// # Errors
+    /// Those of a scan; the scan is over.
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<Self::Bound>,
+        most: usize,
+        items: &mut Vec<(Self::Key, Self::Value)>,
+    ) -> Result<bool, IndexError>;
+}
+
+/// A key and its value.
+type Record<S> = (<S as LeafSource>::Key, <S as LeafSource>::Value);
+
+/// Items of a range scan, from both ends.
+pub struct Scan<S: LeafSource> {
+    source: S,
+    bounds: Bounds<S::Bound>,
+    /// Nothing is left between the bounds.
+    done: bool,
+    /// What the front has copied, ascending.
+    front: VecDeque<Record<S>>,
+    /// What the back has copied, ascending, all greater.
+    back: VecDeque<Record<S>>,
+}
+
+impl<S: LeafSource> fmt::Debug for Scan<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan").finish_non_exhaustive()
+    }
+}
+
+impl<S: LeafSource> Scan<S> {
+    /// Of what lies between the bounds.
+    pub fn new(source: S, bounds: Bounds<S::Bound>) -> Self {
+        Self { source, bounds, done: false, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    /// Appends up to `limit` records, ascending, and tells the pool of no damage.
+    ///
+    /// # Errors
+    /// Those of the index. What was appended before stays.
+    pub fn append_to(&mut self, limit: usize, out: &mut Vec<Record<S>>) -> Result<(), IndexError> {
+        let end = out.len().saturating_add(limit);
+        out.extend(self.front.drain(..limit.min(self.front.len())));
+        while out.len() < end && !self.done {
+            let most = end - out.len();
+            self.done = !self.source.read_front(&mut self.bounds, most, out)?;
+        }
+        if out.len() > end {
+            self.front.extend(out.drain(end..));
+        }
+        let missing = end - out.len();
+        out.extend(self.back.drain(..missing.min(self.back.len())));
+        Ok(())
+    }
+
+    /// The first record, and tells the pool of no damage.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn least(&mut self) -> Result<Option<Record<S>>, IndexError> {
+        self.fill_front(1)?;
+        Ok(self.front.pop_front().or_else(|| self.back.pop_front()))
+    }
+
+    /// The last record, and tells the pool of no damage.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn greatest(&mut self) -> Result<Option<Record<S>>, IndexError> {
+        self.fill_back(1)?;
+        Ok(self.back.pop_back().or_else(|| self.front.pop_back()))
+    }
+
+    /// Copies leaves at the front until there is a record, or nothing left.
+    fn fill_front(&mut self, most: usize) -> Result<(), IndexError> {
+        if !self.front.is_empty() || self.done {
+            return Ok(());
+        }
+        let mut items = Vec::from(std::mem::take(&mut self.front));
+        while items.is_empty() && !self.done {
+            self.done = !self.source.read_front(&mut self.bounds, most, &mut items)?;
+        }
+        self.front = items.into();
+        Ok(())
+    }
+
+    /// Copies leaves at the back until there is a record, or nothing left.
+    fn fill_back(&mut self, most: usize) -> Result<(), IndexError> {
+        if !self.back.is_empty() || self.done {
+            return Ok(());
+        }
+        let mut items = Vec::from(std::mem::take(&mut self.back));
+        while items.is_empty() && !self.done {
+            self.done = !self.source.read_back(&mut self.bounds, most, &mut items)?;
+        }
+        self.back = items.into();
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, error: IndexError) -> Result<Record<S>, IndexError> {
+        self.done = true;
+        self.front.clear();
+        self.back.clear();
+        Err(error).noted(self.source.pool())
+    }
+}
+
+impl<S: LeafSource> Iterator for Scan<S> {
+    type Item = Result<Record<S>, IndexError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.front.pop_front() {
+            return Some(Ok(item));
+        }
+        match self.fill_front(usize::MAX) {
+            Ok(()) => self.front.pop_front().or_else(|| self.back.pop_front()).map(Ok),
+            Err(error) => Some(self.fail(error)),
+        }
+    }
+}
+
+impl<S: LeafSource> DoubleEndedIterator for Scan<S> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(item) = self.back.pop_back() {
+            return Some(Ok(item));
+        }
+        match self.fill_back(usize::MAX) {
+            Ok(()) => self.back.pop_back().or_else(|| self.front.pop_back()).map(Ok),
+            Err(error) => Some(self.fail(error)),
+        }
+    }
+}
+
+impl<S: LeafSource> FusedIterator for Scan<S> {}
