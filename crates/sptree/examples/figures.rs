@@ -68,8 +68,8 @@ fn latency(records: u64) -> Result<(), IndexError> {
     let buffered = BufferedSpTree::<u64, u64>::create(&pool, "buffered")?;
     let mut map = BTreeMap::new();
     for n in 0..records {
-        plain.try_insert(&key(n), &n)??;
-        buffered.try_insert(&key(n), &n)??;
+        let _ = plain.try_insert(&key(n), &n)?;
+        let _ = buffered.try_insert(&key(n), &n)?;
         map.insert(key(n), n);
     }
     let count = (records / 10 / TURNS).max(1);
@@ -133,7 +133,7 @@ fn counted<const BUFFER: usize>(
     let pool = Arc::new(Pool::counting(room(2 * records))?);
     let tree = SpTree::<u64, u64, Counting, 64, BUFFER>::create(&pool, "t")?;
     for n in 0..records {
-        tree.try_insert(&key(n), &n)??;
+        let _ = tree.try_insert(&key(n), &n)?;
     }
     tree.drain()?;
     pool.pm().reset();
@@ -207,7 +207,7 @@ fn resumption(records: u64) -> Result<(), IndexError> {
         let tree = BufferedSpTree::<u64, u64>::create(&pool, "t")?;
         tree.bulk_load(&mut (0..records).map(|n| (n << 20, n)))?;
         for n in 0..writes {
-            tree.update(&((key(n) % records) << 20), &n)??;
+            let _ = tree.update(&((key(n) % records) << 20), &n)?;
         }
         drop(tree); // not closed: as after a crash
         let begin = Instant::now();

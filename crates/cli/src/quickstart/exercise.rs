@@ -238,7 +238,7 @@ fn execute<K: Key, V: Value>(
         }
         Op::Update => {
             for (key, value) in records {
-                index.update(key.borrowed(), value.borrowed())??;
+                let _ = index.update(key.borrowed(), value.borrowed())?;
             }
         }
         Op::Remove => {
@@ -248,7 +248,7 @@ fn execute<K: Key, V: Value>(
         }
         Op::Insert => {
             for (key, value) in records {
-                index.try_insert(key.borrowed(), value.borrowed())??;
+                let _ = index.try_insert(key.borrowed(), value.borrowed())?;
             }
         }
         Op::InsertMany => {
