@@ -11,10 +11,10 @@
 //! aside, so nobody sees any of it before P3.
 
 use pmindex_art::{Builder, Built};
-use pmindex_core::sync::VersionGuard;
+use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Flushed, Medium, PmError, Pool, Rmw};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Loader, Probe, bulk_load};
+use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::{Hand, free_chunk, free_segments};
 use crate::layout::{PLACES, Root, SlotRef};
@@ -84,13 +84,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             return Err(IndexError::NotEmpty);
         }
         let root = self.root()?;
-        let loaded = bulk_load(Load::new(self, root), &[self.locks.all()], records)?;
+        mark(&self.pool, root, 1)?; // P1
+        let mut load = Load::new(self, root);
+        let lent = VersionLock::lend(self.locks.all());
+        load.run(records)?;
+        drop(lent);
+        let loaded = load.finish()?;
         drop(guards);
         Ok(loaded)
     }
 }
 
-/// A load under way.
+/// A load under way. Dropping it unfinished takes everything back.
 struct Load<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     root: &'t Root,
@@ -103,6 +108,9 @@ struct Load<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: u
     entry: usize,
     builder: Builder<'t>,
     built: Vec<(usize, Built)>,
+    last: Option<K>,
+    loaded: u64,
+    finished: bool,
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
@@ -119,10 +127,27 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             entry: 0,
             builder: tree.nodes.builder(),
             built: Vec::new(),
+            last: None,
+            loaded: 0,
+            finished: false,
         }
     }
 
-    fn add_record(&mut self, key: &K, value: &V) -> Result<(), IndexError> {
+    /// Step P2.
+    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
+        for (key, value) in records {
+            if self.last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(IndexError::NotSorted { at: self.loaded });
+            }
+            self.add(&key, &value)?;
+            self.last = Some(key);
+            self.loaded += 1;
+        }
+        self.commit_line()?;
+        Ok(self.build_entry()?)
+    }
+
+    fn add(&mut self, key: &K, value: &V) -> Result<(), IndexError> {
         let tree = self.tree;
         let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
         let bytes = KeyBytes::of(&probe);
@@ -183,6 +208,24 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
+    /// Step P3.
+    fn finish(mut self) -> Result<u64, IndexError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
+        pm.fence(flushed)?;
+        self.finished = true; // what follows decides
+        if let Err(lost) = mark(&tree.pool, self.root, 0) {
+            self.finished = false; // the mark stands
+            return Err(lost.into());
+        } // LIN, DUR
+        for (entry, built) in self.built.drain(..) {
+            tree.directory.mark(entry);
+            tree.nodes.install(pm, tree.directory.root(entry), &built);
+        }
+        tree.count(0, self.loaded);
+        Ok(self.loaded)
+    }
+
     /// Takes everything back: the index was empty, so every chunk there is was made for it.
     fn take_back(&mut self) -> Result<(), PmError> {
         let tree = self.tree;
@@ -190,55 +233,20 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         for (_, built) in self.built.drain(..) {
             tree.nodes.forget(&built);
         }
-        if discard_unfinished(&tree.pool, self.root)? > 0 {
-            tree.chunks.forget_all(tree.pm());
-        }
+        discard_unfinished(&tree.pool, self.root)?;
+        tree.chunks.forget_all(tree.pm());
         Ok(())
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Loader
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
     for Load<'_, K, V, M, CHUNK, PREFIX>
 {
-    type Key = K;
-    type Value = V;
-    const PART: usize = 64;
-
-    /// Step P1.
-    fn begin(&mut self) -> Result<(), PmError> {
-        mark(&self.tree.pool, self.root, 1)
-    }
-
-    /// Step P2.
-    fn add(&mut self, part: &[(K, V)], _: Option<&K>) -> Result<(), IndexError> {
-        part.iter().try_for_each(|(key, value)| self.add_record(key, value))
-    }
-
-    fn complete(&mut self) -> Result<(), PmError> {
-        self.commit_line()?;
-        self.build_entry()?;
-        let flushed = std::mem::replace(&mut self.flushed, Flushed::nothing());
-        self.tree.pm().fence(flushed)?;
-        Ok(())
-    }
-
-    /// Step P3.
-    fn commit(&mut self) -> Result<(), PmError> {
-        mark(&self.tree.pool, self.root, 0) // LIN, DUR
-    }
-
-    fn install(&mut self, loaded: u64) {
-        let (tree, pm) = (self.tree, self.tree.pm());
-        for (entry, built) in self.built.drain(..) {
-            tree.directory.mark(entry);
-            tree.nodes.install(pm, tree.directory.root(entry), &built);
+    fn drop(&mut self) {
+        if !self.finished {
+            // If this fails (the medium does), the mark stands and the next opening discards.
+            let pool = &*self.tree.pool;
+            let _ = pool.complete(|| self.take_back());
         }
-        tree.count(0, loaded);
-    }
-
-    fn undo(&mut self) {
-        // If this fails (the medium does), the mark stands and the next opening discards.
-        let pool = &*self.tree.pool;
-        let _ = pool.complete(|| self.take_back());
     }
 }
