@@ -64,7 +64,7 @@ fn one_by_one(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &
         b.iter(|| black_box(index.get(&!keys.there()).expect("sound")));
     });
     group.bench_function(BenchmarkId::new("update", name), |b| {
-        b.iter(|| assert!(index.update(&keys.there(), &keys.state).expect("room")));
+        b.iter(|| assert!(index.update(&keys.there(), &keys.state).expect("room").is_ok()));
     });
     let mut last = None;
     group.bench_function(BenchmarkId::new("insert", name), |b| {
@@ -74,13 +74,13 @@ fn one_by_one(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &
             }
             *last.insert(keys.fresh())
         };
-        let insert = |key| assert!(index.insert(&key, &key).expect("room"));
+        let insert = |key| assert!(index.try_insert(&key, &key).expect("room").is_ok());
         b.iter_batched(another, insert, BatchSize::PerIteration);
     });
     group.bench_function(BenchmarkId::new("remove", name), |b| {
         let another = || {
             let key = keys.fresh();
-            index.insert(&key, &key).expect("room");
+            index.try_insert(&key, &key).expect("room").expect("done");
             key
         };
         let remove = |key| assert!(index.remove(&key).expect("sound").is_some());
@@ -116,7 +116,7 @@ fn batches(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &mut
             last.extend((0..BATCH).map(|_| (keys.fresh(), 1)));
             last.clone()
         };
-        let insert = |records: Vec<(u64, u64)>| index.insert_many(&records);
+        let insert = |records: Vec<(u64, u64)>| index.try_insert_many(&records);
         b.iter_batched(others, insert, BatchSize::PerIteration);
     });
     group.finish();
@@ -139,7 +139,7 @@ fn indexes(c: &mut Criterion) {
         let pool = Arc::new(Pool::create(file("pool"), &options()).expect("room"));
         let index = AnyIndex::create(&pool, "index", kind).expect("room");
         for number in 0..RECORDS {
-            index.insert(&key(number), &number).expect("room");
+            index.try_insert(&key(number), &number).expect("room").expect("done");
         }
         // What a kill leaves is the file as it is now.
         std::fs::copy(file("pool"), file("killed")).expect("room");

@@ -41,8 +41,8 @@ impl Sessions {
     /// leaves an entry of `by_expiry` without its session, which `expire` tolerates; never a session
     /// that does not run out.
     fn start(&self, token: Token, user: u64, until: Time) -> Result<(), Box<dyn Error>> {
-        self.by_expiry.upsert(&(until, token), &())?;
-        self.by_token.upsert(&token, &(user, until))?;
+        self.by_expiry.put(&(until, token), &())?;
+        self.by_token.put(&token, &(user, until))?;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The key is a tuple, (sensor, time), which sorts as tuples do: the points of a sensor lie side by
 //! side, in order of time, so an interval is one range scan and a sensor's latest point the end of
-//! one. A batch of points costs a few fences in all (`insert_many`).
+//! one. A batch of points costs a few fences in all (`try_insert_many`).
 //!
 //! ```console
 //! cargo run --release --example time_series
@@ -29,7 +29,7 @@ fn report(series: &FpTree<Key, Point>, time: u64) -> Result<(), Box<dyn Error>> 
         |sensor: u32| f64::from(sensor) + f64::from(u32::try_from(time % 1000).unwrap_or(0));
     let batch: Vec<(Key, Point)> =
         (0..SENSORS).map(|sensor| ((sensor, time), measure(sensor).to_bits())).collect();
-    match series.insert_many(&batch).stopped {
+    match series.try_insert_many(&batch).stopped {
         None => Ok(()),
         Some(error) => Err(error.into()),
     }

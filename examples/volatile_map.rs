@@ -23,7 +23,7 @@ const ROUNDS: u64 = 500;
 fn count(map: &BzTree<(String, u64), u64>, word: &str, thread: u64) -> Result<(), IndexError> {
     let key = (word.to_owned(), thread);
     let uses = map.get(&key)?.unwrap_or(0);
-    map.upsert(&key, &(uses + 1))?;
+    map.put(&key, &(uses + 1))?;
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     assert_eq!(uses(&map, "the")?, 3 * ROUNDS * THREADS);
     assert_eq!(uses(&map, "fox")?, ROUNDS * THREADS);
-    let first = map.first()?.map(|((word, _), _)| word);
+    let first = map.first_key_value()?.map(|((word, _), _)| word);
     println!("{first:?} comes first; \"the\" was used {} times", uses(&map, "the")?);
     Ok(())
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter,
+    RecoveryReport, Stats, Value,
 };
 
 /// What a [`PmIndex`] can do without its type being known.
@@ -32,17 +33,23 @@ macro_rules! forward_index {
         fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
             self.$($field).+.contains_key(key)
         }
-        fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
             self.$($field).+.insert(key, value)
         }
-        fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
+            self.$($field).+.try_insert(key, value)
+        }
+        fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
             self.$($field).+.update(key, value)
         }
-        fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-            self.$($field).+.upsert(key, value)
+        fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+            self.$($field).+.put(key, value)
         }
         fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
             self.$($field).+.remove(key)
+        }
+        fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+            self.$($field).+.remove_exact(key, value)
         }
         fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
             self.$($field).+.range_bounds(lower, upper)
@@ -50,11 +57,11 @@ macro_rules! forward_index {
         fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
             self.$($field).+.scan(from, limit, out)
         }
-        fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-            self.$($field).+.first()
+        fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+            self.$($field).+.first_key_value()
         }
-        fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-            self.$($field).+.last()
+        fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+            self.$($field).+.last_key_value()
         }
         fn len(&self) -> Result<u64, IndexError> {
             self.$($field).+.len()
@@ -68,8 +75,8 @@ macro_rules! forward_index {
         fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
             self.$($field).+.get_many(keys, out)
         }
-        fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-            self.$($field).+.insert_many(records)
+        fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+            self.$($field).+.try_insert_many(records)
         }
         fn stats(&self) -> Result<Stats, IndexError> {
             self.$($field).+.stats()

@@ -251,12 +251,12 @@ mod tests {
         let options = PoolOptions::new().size(1 << 20).write_back(false);
         let pool = Arc::new(Pool::create(folder.path().join("pool"), &options).unwrap());
         let index = FpTree::<u64, u64>::create(&pool, "numbers").unwrap();
-        index.insert(&1, &1).unwrap();
+        index.try_insert(&1, &1).unwrap().unwrap();
         let target = folder.path().join("copy");
         fs::write(&target, "the backup of before").unwrap();
         let backup = Backup::begin(&pool, &target).unwrap();
         let outcome = backup.finish_with((), || {
-            index.insert(&2, &2).unwrap();
+            index.try_insert(&2, &2).unwrap().unwrap();
         });
         assert!(matches!(outcome, Err(BackupError::Changed { .. })), "{outcome:?}");
         assert_eq!(fs::read(&target).unwrap(), b"the backup of before");

@@ -12,15 +12,6 @@ pub(crate) fn encoded<T: Storable>(value: &T::Ref) -> Vec<u8> {
     }
 }
 
-/// Whether two values are encoded alike. (What `==` says of them is the user's affair: it may deny
-/// that a value is itself.)
-pub(crate) fn is_same<T: Storable>(one: &T::Ref, other: &T::Ref) -> bool {
-    match T::SHAPE {
-        Shape::Inline(words) => T::to_words(one)[..words] == T::to_words(other)[..words],
-        Shape::Bytes => T::to_bytes(one) == T::to_bytes(other),
-    }
-}
-
 /// Back from the bytes; `None` if they are no encoding.
 pub(crate) fn decoded<T: Storable>(bytes: &[u8]) -> Option<T> {
     match T::SHAPE {

@@ -307,7 +307,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use pmindex_core::PmError;
-    use pmindex_index::{InsertMany, RangeIter, RecoveryReport, Stats};
+    use pmindex_index::{InsertMany, Missing, Occupied, RangeIter, RecoveryReport, Stats};
 
     use super::*;
 
@@ -325,13 +325,19 @@ mod tests {
         fn get(&self, key: &K::Ref) -> Result<Option<u64>, IndexError> {
             Ok(self.records.get(&K::owned(key)).copied())
         }
-        fn insert(&self, _: &K::Ref, _: &u64) -> Result<bool, IndexError> {
+        fn insert(&self, _: &K::Ref, _: &u64) -> Result<Option<u64>, IndexError> {
             Err(lost())
         }
-        fn update(&self, _: &K::Ref, _: &u64) -> Result<bool, IndexError> {
+        fn try_insert(&self, _: &K::Ref, _: &u64) -> Result<Result<(), Occupied>, IndexError> {
             Err(lost())
         }
-        fn upsert(&self, _: &K::Ref, _: &u64) -> Result<bool, IndexError> {
+        fn update(&self, _: &K::Ref, _: &u64) -> Result<Result<(), Missing>, IndexError> {
+            Err(lost())
+        }
+        fn remove_exact(&self, _: &K::Ref, _: &u64) -> Result<Option<u64>, IndexError> {
+            Err(lost())
+        }
+        fn put(&self, _: &K::Ref, _: &u64) -> Result<bool, IndexError> {
             Err(lost())
         }
         fn remove(&self, _: &K::Ref) -> Result<Option<u64>, IndexError> {
@@ -373,7 +379,7 @@ mod tests {
         fn get_many(&self, _: &[K], _: &mut [Option<u64>]) -> Result<(), IndexError> {
             Err(lost())
         }
-        fn insert_many(&self, _: &[(K, u64)]) -> InsertMany {
+        fn try_insert_many(&self, _: &[(K, u64)]) -> InsertMany {
             InsertMany::default()
         }
         fn stats(&self) -> Result<Stats, IndexError> {

@@ -30,8 +30,8 @@ fn write(
         }
         let _writing = gate.read().unwrap_or_else(PoisonError::into_inner);
         let key = number * WRITERS + writer;
-        assert!(index.insert(&key, b"first").expect("room"));
-        assert!(index.update(&key, &value(key)).expect("room"));
+        assert!(index.try_insert(&key, b"first").expect("room").is_ok());
+        assert!(index.update(&key, &value(key)).expect("room").is_ok());
         if number % 3 == 0 {
             assert!(index.remove(&key).expect("there").is_some());
         }
@@ -60,7 +60,7 @@ fn records(path: &Path) -> Vec<(u64, Vec<u8>)> {
     index.scan(&0, usize::MAX, &mut records).expect("readable");
     assert_eq!(index.check().expect("whole"), records.len() as u64);
     // And it can be used.
-    assert!(index.insert(&u64::MAX, b"new").expect("room"));
+    assert!(index.try_insert(&u64::MAX, b"new").expect("room").is_ok());
     index.close().expect("closed");
     records
 }
@@ -127,7 +127,7 @@ fn a_backup_follows_a_pool_that_grows() {
     let backup = Backup::begin(&pool, &copy).expect("copied");
     let before = pool.len();
     for key in 0..2000 {
-        index.insert(&key, &[7; 1000]).expect("room");
+        index.try_insert(&key, &[7; 1000]).expect("room").expect("done");
     }
     assert!(pool.len() > before);
     let report = backup.finish(()).expect("finished");
@@ -150,11 +150,11 @@ fn a_backup_touches_no_file_but_its_target() {
     for name in ["x.partial", "x.tmp", ".x", ".x.partial", "X"] {
         let pool = Arc::new(Pool::create(at(name), &options()).expect("room"));
         let index = AnyIndex::<u64, Vec<u8>>::create(&pool, "records", Kind::FpTree).expect("room");
-        index.insert(&1, b"one").expect("room");
+        index.try_insert(&1, b"one").expect("room").expect("done");
         let backup = Backup::begin(&pool, at("x")).expect("another file than the pool");
-        index.insert(&2, b"two").expect("room");
+        index.try_insert(&2, b"two").expect("room").expect("done");
         backup.finish(()).expect("finished");
-        index.insert(&3, b"three").expect("room");
+        index.try_insert(&3, b"three").expect("room").expect("done");
         drop((index, pool));
         assert_eq!(records(&at("x")).len(), 2);
         assert_eq!(records(&at(name)).len(), 3, "{name}");

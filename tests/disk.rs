@@ -174,9 +174,9 @@ fn write_until_refused(
         let (value, first) = (value(key, i), model.keys().next().copied().unwrap_or(key));
         let last = model.keys().next_back().copied().unwrap_or(key);
         let (key, wanted, done) = match i % 4 {
-            0 | 1 => (key, Some(value), index.upsert(&key, &value).map(|_| true)),
+            0 | 1 => (key, Some(value), index.put(&key, &value).map(|_| true)),
             2 => (last, None, index.remove(&last).map(|_| true)),
-            _ => (first, Some(value), index.update(&first, &value)),
+            _ => (first, Some(value), index.update(&first, &value).map(|done| done.is_ok())),
         };
         match (done, wanted) {
             (Ok(false), _) => {}
@@ -198,7 +198,7 @@ fn one_failure(kind: Kind, works: u64, kept: bool) -> Result<(), String> {
     let index = AnyIndex::<u64, u64>::create(&pool, "index", kind).expect("room");
     let mut model = Model::new();
     for i in 0..200 {
-        index.insert(&(i * 400), &value(i, 0)).expect("a disk that works");
+        index.try_insert(&(i * 400), &value(i, 0)).expect("a disk that works").expect("done");
         model.insert(i * 400, value(i, 0));
     }
     let refused = write_until_refused(&index, &mut model, &mut disk, works);
@@ -207,7 +207,7 @@ fn one_failure(kind: Kind, works: u64, kept: bool) -> Result<(), String> {
         for key in model.keys().chain([&refused.0]) {
             assert_eq!(index.get(key).expect("readable"), model.get(key).copied(), "{kind}");
         }
-        assert!(is_lost(&index.upsert(&1, &value(1, 1))), "{kind}");
+        assert!(is_lost(&index.put(&1, &value(1, 1))), "{kind}");
         assert!(is_lost(&index.remove(&refused.0)), "{kind}");
         assert!(is_lost(&index.update(&0, &value(1, 1))), "{kind}");
     }

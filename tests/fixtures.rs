@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pmindex::core::OpenError;
-use pmindex::{AnyIndex, FpTree, Index, IndexError, Kind, NvTree, Pool, PoolOptions, WbTree};
+use pmindex::{
+    AnyIndex, FpTree, Index, IndexError, Kind, NvTree, Occupied, Pool, PoolOptions, WbTree,
+};
 
 /// Records of each index, before some are removed.
 const RECORDS: u64 = 90;
@@ -91,14 +93,14 @@ fn make(kind: Kind, closed: bool, path: &Path) -> Result<(), IndexError> {
     change(
         |n| n << 40,
         number,
-        |key, value| assert!(numbers.upsert(&key, &value).is_ok()),
+        |key, value| assert!(numbers.put(&key, &value).is_ok()),
         |key| assert!(numbers.remove(&key).is_ok_and(|old| old.is_some())),
     );
     let texts = AnyIndex::<String, Vec<u8>>::create(&pool, "texts", kind)?;
     change(
         text,
         bytes,
-        |key, value| assert!(texts.upsert(&key, &value).is_ok()),
+        |key, value| assert!(texts.put(&key, &value).is_ok()),
         |key| assert!(texts.remove(&key).is_ok_and(|old| old.is_some())),
     );
     if closed {
@@ -149,8 +151,9 @@ fn opens(kind: &str, closed: bool) {
         let blocks = [numbers.blocks().expect("whole"), texts.blocks().expect("whole")].concat();
         pool.audit(blocks.into_iter()).expect("every block once");
         // And it is a pool like any other.
-        assert_eq!(numbers.insert(&u64::MAX, &1), Ok(round == 0));
-        assert_eq!(texts.insert("new", &[1; 500]), Ok(true));
+        let wanted = if round == 0 { Ok(()) } else { Err(Occupied) };
+        assert_eq!(numbers.try_insert(&u64::MAX, &1), Ok(wanted));
+        assert_eq!(texts.try_insert("new", &[1; 500]), Ok(Ok(())));
         assert_eq!(texts.remove("new"), Ok(Some(vec![1; 500])));
         numbers.close().expect("closed");
         texts.close().expect("closed");

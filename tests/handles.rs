@@ -28,7 +28,7 @@ fn nothing_is_lost_through_a_second_handle() {
         let mut acknowledged = Vec::new();
         for key in 0..4000 {
             let index = if key % 2 == 0 { &first } else { &second };
-            if index.insert(&key, &key).is_ok() {
+            if index.try_insert(&key, &key).is_ok() {
                 acknowledged.push(key);
             }
         }
@@ -46,7 +46,7 @@ fn an_index_opens_once_and_again_when_its_handle_is_gone() {
     for &kind in Kind::ALL {
         let pool = pool();
         let index = AnyIndex::<u64, u64>::create(&pool, "numbers", kind).expect("room");
-        index.insert(&1, &10).expect("room");
+        index.try_insert(&1, &10).expect("room").expect("done");
         assert_refused(AnyIndex::<u64, u64>::open(&pool, "numbers"), kind);
         let exists = AnyIndex::<u64, u64>::create(&pool, "numbers", kind);
         assert!(matches!(exists, Err(IndexError::IndexExists { .. })), "{kind}: {exists:?}");
@@ -131,7 +131,7 @@ fn a_value_that_is_not_equal_to_itself_can_be_exchanged() {
     let pool = pool();
     let index = FpTree::<u64, Moody>::create(&pool, "numbers").expect("room");
     let batched = Batched::new(&pool, "numbers", index).expect("room");
-    batched.insert(&1, &Moody { number: 1 }).expect("room");
+    batched.try_insert(&1, &Moody { number: 1 }).expect("room").expect("done");
     let mut turns = 0;
     let made = batched.update_with(&1, |found| {
         turns += 1;
@@ -153,10 +153,10 @@ fn a_load_from_the_index_itself_ends() {
     type Use = fn(&AnyIndex<u64, u64>) -> Result<bool, IndexError>;
     let uses: [(&str, Use); 7] = [
         ("get", |index| index.get(&1).map(|found| found.is_some())),
-        ("insert", |index| index.insert(&1, &1)),
-        ("upsert", |index| index.upsert(&1, &1)),
+        ("insert", |index| index.try_insert(&1, &1).map(|done| done.is_ok())),
+        ("put", |index| index.put(&1, &1)),
         ("remove", |index| index.remove(&1).map(|found| found.is_some())),
-        ("first", |index| index.first().map(|found| found.is_some())),
+        ("first", |index| index.first_key_value().map(|found| found.is_some())),
         ("scan", |index| index.scan(&0, 10, &mut Vec::new()).map(|()| false)),
         ("len", |index| index.len().map(|len| len > 0)),
     ];
@@ -182,7 +182,7 @@ fn a_load_from_the_index_itself_ends() {
             };
             assert_eq!(index.check(), Ok(kept), "{kind}, {name}");
             for key in 1000..1200 {
-                assert_eq!(index.insert(&key, &key), Ok(true), "{kind}, {name}");
+                assert_eq!(index.try_insert(&key, &key), Ok(Ok(())), "{kind}, {name}");
             }
             assert_eq!(index.check(), Ok(kept + 200), "{kind}, {name}");
             index.close().expect("closed");

@@ -158,7 +158,7 @@ impl Image {
         let checked = index.check().unwrap_or_else(|e| panic!("{kind}, {what}: {e}"));
         assert_eq!(checked, found.len() as u64, "{kind}, {what}");
         for key in [1, u64::MAX / 2, u64::MAX - 1] {
-            index.upsert(&key, &key).expect("room");
+            index.put(&key, &key).expect("room");
             assert_eq!(index.remove(&key).expect("there"), Some(key), "{kind}, {what}");
         }
     }
@@ -202,7 +202,7 @@ fn explore(kind: Kind, seed: u64, sparse: u64) -> usize {
         let wanted = (!random.is_multiple_of(4)).then_some(random | 1);
         world.lock().expect("whole").pending = Some((key, wanted));
         match wanted {
-            Some(value) => drop(index.upsert(&key, &value).expect("room")),
+            Some(value) => drop(index.put(&key, &value).expect("room")),
             None => drop(index.remove(&key).expect("a disk that works")),
         }
         let taken = {

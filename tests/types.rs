@@ -94,12 +94,12 @@ fn keeps<I: PmIndex<Id, Reading, Mapped>, C: PmIndex<Cell, u64, Mapped>>() {
         let pool = Arc::new(Pool::create(&path, &options).expect("a pool"));
         let index = I::create(&pool, "readings").expect("an index");
         for (id, reading) in &records {
-            assert!(index.insert(id, reading).expect("room"));
-            assert!(!index.insert(id, reading).expect("room"));
+            assert!(index.try_insert(id, reading).expect("room").is_ok());
+            assert!(index.try_insert(id, reading).expect("room").is_err());
         }
         let index = C::create(&pool, "cells").expect("an index");
         for (cell, i) in cells.iter().zip(0..) {
-            assert!(index.insert(cell, &i).expect("room"));
+            assert!(index.try_insert(cell, &i).expect("room").is_ok());
         }
     }
     records.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -128,13 +128,17 @@ fn derived_types_are_kept_in_the_order_of_their_keys() {
 fn a_grown_enum_opens_and_another_is_refused() {
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
     let cell = Cell::At { row: 3, column: 4 };
-    FpTree::<Cell, u64>::create(&pool, "cells").expect("an index").insert(&cell, &7).expect("room");
+    FpTree::<Cell, u64>::create(&pool, "cells")
+        .expect("an index")
+        .try_insert(&cell, &7)
+        .expect("room")
+        .expect("done");
     let other = FpTree::<Option<i32>, u64>::open(&pool, "cells").expect_err("other keys");
     assert!(matches!(other, IndexError::WrongLayout { .. }), "{other}");
     assert!(other.to_string().contains("Option<i32>"), "{other}");
     let cells = FpTree::<grown::Cell, u64>::open(&pool, "cells").expect("the same layout");
     let cell = grown::Cell::At { row: 3, column: 4 };
     assert_eq!(cells.get(&cell).expect("intact"), Some(7));
-    assert!(cells.insert(&grown::Cell::Whole, &8).expect("room"));
+    assert!(cells.try_insert(&grown::Cell::Whole, &8).expect("room").is_ok());
     assert_eq!(all(&cells), [(grown::Cell::Whole, 8), (cell, 7)]);
 }

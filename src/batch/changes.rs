@@ -27,7 +27,7 @@ impl<K: Key, V: Value> WriteBatch<K, V> {
     }
 
     /// Adds or replaces a record.
-    pub fn upsert(&mut self, key: &K::Ref, value: &V::Ref) -> &mut Self {
+    pub fn put(&mut self, key: &K::Ref, value: &V::Ref) -> &mut Self {
         self.changes.push((K::owned(key), Some(V::owned(value))));
         self
     }

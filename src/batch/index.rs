@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmindex_core::sync::{VersionGuard, VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_index::{Index, IndexError, InsertMany, Key, RangeIter, RecoveryReport, Stats, Value};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, RecoveryReport, Stats, Value,
+    same_encoding,
+};
 
-use crate::encoding::{hash_of, is_same};
+use crate::encoding::hash_of;
 
 use super::changes::{self, WriteBatch};
 use super::log::Log;
@@ -76,9 +79,9 @@ pub enum Exchange<V> {
 /// let pool = Arc::new(Pool::emulated(4 << 20)?);
 /// let index = FpTree::<String, u64>::create(&pool, "accounts")?;
 /// let accounts = Batched::new(&pool, "accounts", index)?;
-/// accounts.write(WriteBatch::new().upsert("Ada", &70).upsert("Bob", &30))?;
+/// accounts.write(WriteBatch::new().put("Ada", &70).put("Bob", &30))?;
 /// // Moves 20, or nothing, whatever happens.
-/// accounts.write(WriteBatch::new().upsert("Ada", &50).upsert("Bob", &50))?;
+/// accounts.write(WriteBatch::new().put("Ada", &50).put("Bob", &50))?;
 ///
 /// let paid = accounts.compare_exchange("Ada", Some(&50), Some(&45))?;
 /// assert_eq!(paid, Exchange::Done);
@@ -185,7 +188,9 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         let _locked = self.lock_to_write(key)?;
         let found = self.index.get(key)?;
         let is_expected = match (&found, expected) {
-            (Some(found), Some(expected)) => is_same::<V>(found.borrowed(), expected.borrowed()),
+            (Some(found), Some(expected)) => {
+                same_encoding::<V>(found.borrowed(), expected.borrowed())
+            }
             (None, None) => true,
             _ => false,
         };
@@ -193,7 +198,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
             return Ok(Exchange::Found(found));
         }
         match (expected, wanted) {
-            (_, Some(wanted)) => self.index.upsert(key, wanted.borrowed()).map(drop)?,
+            (_, Some(wanted)) => self.index.put(key, wanted.borrowed()).map(drop)?,
             (Some(_), None) => self.index.remove(key).map(drop)?,
             (None, None) => {}
         }
@@ -264,7 +269,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     fn make(&self, changes: &[(K, Option<V>)]) -> Result<(), IndexError> {
         for (key, value) in changes {
             match value {
-                Some(value) => self.index.upsert(key.borrowed(), value.borrowed()).map(drop)?,
+                Some(value) => self.index.put(key.borrowed(), value.borrowed()).map(drop)?,
                 None => self.index.remove(key.borrowed()).map(drop)?,
             }
         }
@@ -293,6 +298,16 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         let locked = self.lock_one(key);
         self.finish()?;
         Ok(locked)
+    }
+
+    /// Locks a key for a removal, which may make the room that is missing: batches may be unfinished,
+    /// but for those with this key.
+    fn lock_to_remove(&self, key: &K::Ref) -> Result<VersionGuard<'_>, IndexError> {
+        let locked = self.lock_one(key);
+        match self.finish() {
+            Err(error) if self.is_awaited(key) => Err(error),
+            _ => Ok(locked),
+        }
     }
 
     fn unfinished(&self) -> MutexGuard<'_, Vec<Unfinished<K, V>>> {
@@ -381,25 +396,29 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.index.contains_key(key)
     }
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
         let _locked = self.lock_to_write(key)?;
         self.index.insert(key, value)
     }
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
+        let _locked = self.lock_to_write(key)?;
+        self.index.try_insert(key, value)
+    }
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         let _locked = self.lock_to_write(key)?;
         self.index.update(key, value)
     }
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let _locked = self.lock_to_write(key)?;
-        self.index.upsert(key, value)
+        self.index.put(key, value)
     }
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let _locked = self.lock_one(key);
-        match self.finish() {
-            Err(error) if self.is_awaited(key) => Err(error),
-            // Perhaps this makes the room that is missing.
-            _ => self.index.remove(key),
-        }
+        let _locked = self.lock_to_remove(key)?;
+        self.index.remove(key)
+    }
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        let _locked = self.lock_to_remove(key)?;
+        self.index.remove_exact(key, value)
     }
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         self.index.range_bounds(lower, upper)
@@ -407,11 +426,11 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
         self.index.scan(from, limit, out)
     }
-    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.index.first()
+    fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.index.first_key_value()
     }
-    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.index.last()
+    fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.index.last_key_value()
     }
     fn len(&self) -> Result<u64, IndexError> {
         self.index.len()
@@ -429,10 +448,10 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         self.index.get_many(keys, out)
     }
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let _locked = self.lock(records.iter().map(|(key, _)| key.borrowed()));
         match self.finish() {
-            Ok(()) => self.index.insert_many(records),
+            Ok(()) => self.index.try_insert_many(records),
             Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
         }
     }

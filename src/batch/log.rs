@@ -31,7 +31,7 @@ impl Log {
             }
             opened => Some(opened?),
         };
-        let last = index.as_ref().map(Index::last).transpose()?.flatten();
+        let last = index.as_ref().map(Index::last_key_value).transpose()?.flatten();
         let next = AtomicU64::new(last.map_or(0, |(number, _): (u64, _)| number.wrapping_add(1)));
         Ok(Self { index, next })
     }
@@ -45,7 +45,7 @@ impl Log {
         loop {
             // Not that of another record, though the numbers of a damaged file may have come to their end.
             let number = self.next.fetch_add(1, Relaxed);
-            if self.index()?.insert(&number, record)? {
+            if self.index()?.try_insert(&number, record)?.is_ok() {
                 return Ok(number);
             }
         }

@@ -81,7 +81,7 @@ fn the_last_change_of_a_key_counts() {
     let index = FpTree::<u64, String>::create(&pool, INDEX).unwrap();
     let index = Batched::new(&pool, INDEX, index).unwrap();
     let mut batch = WriteBatch::new();
-    batch.upsert(&1, "a").remove(&1).upsert(&2, "b").upsert(&1, "c").upsert(&2, "d").remove(&2);
+    batch.put(&1, "a").remove(&1).put(&2, "b").put(&1, "c").put(&2, "d").remove(&2);
     index.write(&batch).unwrap();
     assert_eq!((index.get(&1), index.get(&2)), (Ok(Some("c".into())), Ok(None)));
     assert_eq!(index.log.records(), Ok(vec![]), "nothing stays in the log");
@@ -112,7 +112,7 @@ fn what_cannot_be_taken_changes_nothing() {
     let index = Batched::new(&pool, INDEX, index).unwrap();
     let refused = |key: &[u8], value: &[u8]| {
         let mut batch = WriteBatch::new();
-        batch.upsert(b"a".as_slice(), b"b".as_slice()).upsert(key, value);
+        batch.put(b"a".as_slice(), b"b".as_slice()).put(key, value);
         let refused = index.write(&batch).unwrap_err();
         assert_eq!(index.len(), Ok(0), "{refused}");
         assert_eq!(index.log.records(), Ok(vec![]), "{refused}");
@@ -133,13 +133,13 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
     let mut index = open(FpTree::<u64, Vec<u8>>::create(&pool, INDEX).unwrap());
     let value = vec![7; 20_000];
     let mut filled = 0;
-    while index.insert(&filled, &value).is_ok() {
+    while index.try_insert(&filled, &value).is_ok() {
         filled += 1;
     }
     // One record makes room for the log, none for the values.
     index.remove(&0).unwrap();
     let mut batch = WriteBatch::new();
-    batch.upsert(&1000, &[1; 9_000][..]).upsert(&1001, &[2; 9_000][..]);
+    batch.put(&1000, &[1; 9_000][..]).put(&1001, &[2; 9_000][..]);
     let full = index.write(&batch).unwrap_err();
     assert!(matches!(full, IndexError::Pool(PmError::Full { .. })), "{full}");
     assert_eq!(index.log.records().unwrap().len(), 1, "it is durable");
@@ -148,12 +148,12 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
             drop(index);
             index = open(FpTree::open(&pool, INDEX).unwrap());
         }
-        assert!(index.insert(&2000, &[]).is_err(), "nothing comes before it");
+        assert!(index.try_insert(&2000, &[]).is_err(), "nothing comes before it");
         assert!(index.remove(&1000).is_err(), "least of all for its keys");
         assert!(index.write(&batch).is_err());
     }
     assert!(index.remove(&2).unwrap().is_some(), "but room can be made");
-    assert_eq!(index.insert(&2000, &[]), Ok(true));
+    assert_eq!(index.try_insert(&2000, &[]), Ok(Ok(())));
     assert_eq!(index.get(&1000), Ok(Some(vec![1; 9_000])));
     assert_eq!(index.get(&1001), Ok(Some(vec![2; 9_000])));
     assert_eq!(index.log.records().unwrap().len(), 0);
@@ -169,8 +169,8 @@ fn a_batch_is_logged_under_a_number_of_its_own_whatever_the_file_says() {
     let none = to_record::<u64, u64>(&[]).unwrap();
     let name = format!("{INDEX}.batch");
     let log = crate::any::AnyIndex::<u64, Vec<u8>>::open(&pool, &name).unwrap();
-    assert_eq!(log.insert(&0, &none), Ok(true));
-    assert_eq!(log.insert(&u64::MAX, &none), Ok(true));
+    assert_eq!(log.try_insert(&0, &none), Ok(Ok(())));
+    assert_eq!(log.try_insert(&u64::MAX, &none), Ok(Ok(())));
     drop(log);
     let log = super::log::Log::open(&pool, INDEX).unwrap();
     assert_eq!(log.put(&none), Ok(1));
@@ -186,7 +186,7 @@ fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
     let pool = Arc::new(Pool::create(&path, &options).unwrap());
     let index = FpTree::<u64, u64>::create(&pool, INDEX).unwrap();
     let index = Batched::new(&pool, INDEX, index).unwrap();
-    index.write(WriteBatch::new().upsert(&1, &10).upsert(&2, &20)).unwrap();
+    index.write(WriteBatch::new().put(&1, &10).put(&2, &20)).unwrap();
     // Durable in the log, and interrupted before its changes were made.
     index.log.put(&to_record::<u64, u64>(&[(2, None), (3, Some(30))]).unwrap()).unwrap();
     drop(index);
@@ -200,8 +200,8 @@ fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
         index.range_bounds(Bound::Unbounded, Bound::Unbounded).collect();
     assert_eq!(records, Ok(vec![(1, 10), (3, 30)]));
     let refused = Err(IndexError::Pool(PmError::ReadOnly));
-    assert_eq!(index.insert(&4, &40), refused);
-    assert_eq!(index.write(WriteBatch::new().upsert(&4, &40)), refused.clone().map(drop));
+    assert_eq!(index.try_insert(&4, &40), refused);
+    assert_eq!(index.write(WriteBatch::new().put(&4, &40)), refused.clone().map(drop));
     assert_eq!(index.compare_exchange(&1, Some(&10), None).map(drop), refused.map(drop));
     assert_eq!(index.get(&4), Ok(None));
     drop((index, pool));

@@ -103,15 +103,15 @@ impl<V: Variant> CrashSubject for Batch<V> {
                 let mut batch = WriteBatch::new();
                 for (key, value) in changes {
                     match value {
-                        Some(value) => batch.upsert(key, value),
+                        Some(value) => batch.put(key, value),
                         None => batch.remove(key),
                     };
                 }
                 index.write(&batch)?;
                 Ret::Did(true)
             }
-            Op::Insert(key, value) => Ret::Did(index.insert(key, value)?),
-            Op::Upsert(key, value) => Ret::Did(index.upsert(key, value)?),
+            Op::Insert(key, value) => Ret::Did(index.try_insert(key, value)?.is_ok()),
+            Op::Upsert(key, value) => Ret::Did(index.put(key, value)?),
             Op::Remove(key) => Ret::Found(index.remove(key)?),
             Op::Get(key) => Ret::Found(index.get(key)?),
             Op::Exchange(key, expected, wanted) => {

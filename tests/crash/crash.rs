@@ -23,7 +23,12 @@ mod sptree_log;
 mod trees;
 mod wbtree;
 
-use std::process::ExitCode;
+use std::env;
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use clap::Parser;
 use pmindex_testkit::crash::Campaign;
@@ -96,20 +101,60 @@ fn main() -> ExitCode {
         eprintln!("no such structure; there are: {}", names.join(", "));
         return ExitCode::FAILURE;
     }
-    let Args { states, seed, mutate, slots, .. } = args;
-    let campaign = Campaign { states, seed, mutate, slots };
-    let mut all_hold = true;
-    for entry in entries {
-        if let Some(attacks) = args.attacks {
-            all_hold &= withstands(&entry, attacks, args.seed);
-            continue;
-        }
-        let findings = (entry.run)(&campaign);
-        let verdict = if findings.hold() { "holds" } else { "BROKEN" };
-        println!("{findings}{}: {} states, {verdict}\n", entry.name, findings.states());
-        all_hold &= findings.hold();
-    }
+    let all_hold = match &entries[..] {
+        [entry] => explores(entry, &args),
+        _ => explores_all(&entries),
+    };
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Explores one structure in this process, and prints what was found.
+fn explores(entry: &Entry, args: &Args) -> bool {
+    if let Some(attacks) = args.attacks {
+        return withstands(entry, attacks, args.seed);
+    }
+    let Args { states, seed, mutate, slots, .. } = *args;
+    let findings = (entry.run)(&Campaign { states, seed, mutate, slots });
+    let verdict = if findings.hold() { "holds" } else { "BROKEN" };
+    println!("{findings}{}: {} states, {verdict}\n", entry.name, findings.states());
+    findings.hold()
+}
+
+/// Explores each structure in a process of its own, as many at a time as there are cores: what a seed
+/// replays depends on no other structure, and what ends one process ends no other exploration.
+fn explores_all(entries: &[Entry]) -> bool {
+    let next = AtomicUsize::new(0);
+    let all_hold = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if !explores_apart(entry.name) {
+                        all_hold.store(false, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    all_hold.into_inner()
+}
+
+/// Runs this program again with the same arguments for one structure, and prints what it printed.
+fn explores_apart(name: &str) -> bool {
+    let explored = env::current_exe().and_then(|program| {
+        Command::new(program).args(env::args_os().skip(1)).args(["--index", name]).output()
+    });
+    let (told, errors, status) = match explored {
+        Ok(output) => (output.stdout, output.stderr, Ok(output.status)),
+        Err(error) => (Vec::new(), Vec::new(), Err(error)),
+    };
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(&told).and_then(|()| io::stderr().write_all(&errors));
+    let holds = status.as_ref().is_ok_and(ExitStatus::success) && printed.is_ok();
+    if !holds {
+        eprintln!("{name}: NOT EXPLORED OR BROKEN ({status:?}, {printed:?})");
+    }
+    holds
 }
 
 fn withstands(entry: &Entry, attacks: u64, seed: u64) -> bool {

@@ -38,7 +38,7 @@ pub fn agree<K: Key + Debug, V: Value + PartialEq>(
     let mut behind = taken(index, (Bound::Unbounded, Bound::Unbounded), true)?;
     behind.reverse();
     same("a scan from behind", behind, &all)?;
-    let ends = [ok("first", index.first())?, ok("last", index.last())?];
+    let ends = [ok("first", index.first_key_value())?, ok("last", index.last_key_value())?];
     if ends != [all.first().cloned(), all.last().cloned()] {
         return Err("first and last are not the ends of a scan".into());
     }

@@ -177,15 +177,15 @@ fn use_it<K: Key, V: Value>(
     for (n, key) in (0..).zip(&keys) {
         let (key, value) = (key.borrowed(), value(n));
         note(index.get(key).map(drop));
-        note(index.upsert(key, value.borrowed()).map(drop));
+        note(index.put(key, value.borrowed()).map(drop));
         note(index.update(key, value.borrowed()).map(drop));
         note(index.remove(key).map(drop));
-        note(index.insert(key, value.borrowed()).map(drop));
+        note(index.try_insert(key, value.borrowed()).map(drop));
     }
     let records: Vec<(K, V)> = (0..64).map(|n| (key(9000 + n), value(n))).collect();
-    note(index.insert_many(&records).stopped.map_or(Ok(()), Err));
+    note(index.try_insert_many(&records).stopped.map_or(Ok(()), Err));
     for n in 0..600 {
-        note(index.insert(key(10_000 + n).borrowed(), value(n).borrowed()).map(drop));
+        note(index.try_insert(key(10_000 + n).borrowed(), value(n).borrowed()).map(drop));
     }
     for n in 0..600 {
         note(index.remove(key(10_000 + n).borrowed()).map(drop));

@@ -97,12 +97,18 @@ fn refuse<K: Key, V: Value>(
     };
     for n in [0, 7919, 20_000] {
         let (key, value) = (key(n), value(n));
-        is_refused(index.insert(key.borrowed(), value.borrowed()), "insert");
-        is_refused(index.update(key.borrowed(), value.borrowed()), "update");
-        is_refused(index.upsert(key.borrowed(), value.borrowed()), "upsert");
+        is_refused(
+            index.try_insert(key.borrowed(), value.borrowed()).map(|done| done.is_ok()),
+            "insert",
+        );
+        is_refused(
+            index.update(key.borrowed(), value.borrowed()).map(|done| done.is_ok()),
+            "update",
+        );
+        is_refused(index.put(key.borrowed(), value.borrowed()), "put");
         is_refused(index.remove(key.borrowed()).map(|removed| removed.is_some()), "remove");
-        let many = index.insert_many(&[(key, value)]);
-        is_refused(many.stopped.map_or(Ok(many.inserted == [true]), Err), "insert_many");
+        let many = index.try_insert_many(&[(key, value)]);
+        is_refused(many.stopped.map_or(Ok(many.inserted == [true]), Err), "try_insert_many");
     }
     let other = AnyIndex::<u64, u64>::create(pool, "another", index.kind());
     is_refused(other.map(|_| true), "create");

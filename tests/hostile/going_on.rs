@@ -194,9 +194,10 @@ fn one<K: Key + Debug, V: Value + PartialEq>(
     let (there, short) = (model.get(&key).cloned(), (key.borrowed(), value.borrowed()));
     let said = match what {
         0 => index.remove(short.0).map(|removed| removed == there),
-        1 => index.update(short.0, short.1).map(|done| done == there.is_some()),
-        2 => index.upsert(short.0, short.1).map(|new| new == there.is_none()),
-        _ => index.insert(short.0, short.1).map(|done| done == there.is_none()),
+        1 => index.update(short.0, short.1).map(|done| done.is_ok() == there.is_some()),
+        2 => index.put(short.0, short.1).map(|new| new == there.is_none()),
+        3 => index.try_insert(short.0, short.1).map(|done| done.is_ok() == there.is_none()),
+        _ => index.insert(short.0, short.1).map(|old| old == there),
     };
     match said {
         Ok(true) => {}

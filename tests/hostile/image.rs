@@ -102,7 +102,7 @@ fn build<K: Key, V: Value>(
             before = look();
         }
         let n = number(n);
-        index.insert(key(n).borrowed(), value(n).borrowed()).expect("room");
+        index.try_insert(key(n).borrowed(), value(n).borrowed()).expect("room").expect("done");
     }
     for n in records..records + REMOVED {
         index.remove(key(number(n)).borrowed()).expect("there");

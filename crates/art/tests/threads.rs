@@ -63,13 +63,13 @@ fn one_call(
     let value = |leaf: Option<u64>| Outcome::Value(leaf.map(|leaf| leaf / KEYS));
     match rng.next(16) {
         0..=4 => {
-            log.call(n, Call::Insert(tag), || {
+            log.call(n, Call::TryInsert(tag), || {
                 tree.insert(pm, &bytes, leaf).map(|old| Outcome::Done(old.is_none()))
             })
             .unwrap();
         }
         5 => {
-            log.call(n, Call::Upsert(tag), || {
+            log.call(n, Call::Put(tag), || {
                 tree.upsert(pm, &bytes, leaf).map(|old| Outcome::Done(old.is_none()))
             })
             .unwrap();

@@ -43,12 +43,12 @@ int main(int argc, char **argv) {
     }
 
     uint64_t three = 3, five = 5, eaten = 0;
-    must(pmindex_upsert(fruit, text("pear"), number(&five), NULL)); /* durable when it returns */
-    must(pmindex_upsert(fruit, text("apple"), number(&three), NULL));
+    must(pmindex_put(fruit, text("pear"), number(&five), NULL)); /* durable when it returns */
+    must(pmindex_put(fruit, text("apple"), number(&three), NULL));
     pmindex_buffer value = {.data = &eaten, .capacity = sizeof eaten};
     must(pmindex_get(fruit, text("eaten"), &value));
     eaten += 1;
-    must(pmindex_upsert(fruit, text("eaten"), number(&eaten), NULL));
+    must(pmindex_put(fruit, text("eaten"), number(&eaten), NULL));
     must(pmindex_scan(fruit, NULL, show, stdout, NULL));
 
     must(pmindex_index_close(fruit));

@@ -220,6 +220,17 @@ pmindex_status pmindex_pool_open_or_create(const char *path,
                                            const pmindex_options *options,
                                            pmindex_pool **pool);
 
+// Opens a pool in memory (on tmpfs) with a twin on a disk, and creates it if there is neither. What is
+// acknowledged survives a crash or kill of the process; of a power failure everything that had been done
+// by some moment, every_ms milliseconds (0: 100) and a write before it at most, and nothing later.
+// pmindex_pool_sync() waits until the twin has everything. After a power failure, when the pool is not
+// in memory any more, it is made anew of the twin.
+pmindex_status pmindex_pool_open_with_twin(const char *path,
+                                           const pmindex_options *options,
+                                           const char *twin,
+                                           uint32_t every_ms,
+                                           pmindex_pool **pool);
+
 // Closes a pool and marks it as closed cleanly, durably. PMINDEX_STATUS_BUSY (and the pool stays
 // open) while an index of it is open. After any other error the handle is closed, and the next
 // opening recovers. No other thread may be using the handle.
@@ -227,7 +238,8 @@ pmindex_status pmindex_pool_close(pmindex_pool *pool);
 
 // Waits until everything that was acknowledged before survives as much as the pool's medium can give.
 // In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
-// PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write. After
+// PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write; the twin
+// of one that has one has everything. After
 // PMINDEX_STATUS_DURABILITY_LOST no later call succeeds.
 pmindex_status pmindex_pool_sync(const pmindex_pool *pool);
 
@@ -285,16 +297,28 @@ pmindex_status pmindex_get(const pmindex_index *index,
 pmindex_status pmindex_contains(const pmindex_index *index, pmindex_bytes key);
 
 // Adds a record, durably when it returns; PMINDEX_STATUS_EXISTS if the key exists.
-pmindex_status pmindex_insert(const pmindex_index *index, pmindex_bytes key, pmindex_bytes value);
+pmindex_status pmindex_try_insert(const pmindex_index *index,
+                                  pmindex_bytes key,
+                                  pmindex_bytes value);
 
 // Replaces a value, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
 pmindex_status pmindex_update(const pmindex_index *index, pmindex_bytes key, pmindex_bytes value);
 
-// Adds or replaces, durably when it returns. added (may be null) becomes whether the key is new.
-pmindex_status pmindex_upsert(const pmindex_index *index,
+// Adds or replaces, durably when it returns. replaced (may be null) becomes whether the key was
+// there; old (may be null) gets the value it had then. If that does not fit, nothing changes, len
+// of the buffer says how much there is, and the function returns PMINDEX_STATUS_TOO_SMALL.
+pmindex_status pmindex_insert(const pmindex_index *index,
                               pmindex_bytes key,
                               pmindex_bytes value,
-                              bool *added);
+                              pmindex_buffer *old,
+                              bool *replaced);
+
+// Adds or replaces, durably when it returns, without reading the old value. added (may be null)
+// becomes whether the key is new.
+pmindex_status pmindex_put(const pmindex_index *index,
+                           pmindex_bytes key,
+                           pmindex_bytes value,
+                           bool *added);
 
 // Removes a record, durably when it returns; PMINDEX_STATUS_NOT_FOUND if the key is missing.
 // value (may be null) gets the value that was removed. If it does not fit, the record stays, len of
@@ -311,20 +335,34 @@ pmindex_status pmindex_scan(const pmindex_index *index,
                             void *context,
                             uint64_t *visited);
 
+// Removes the records of a range (null: all), each durably. Other threads go on meanwhile; what they
+// add to the range may stay. A crash leaves some of the records, all of them whole. removed (may be
+// null) becomes how many there were.
+pmindex_status pmindex_remove_range(const pmindex_index *index,
+                                    const pmindex_range *range,
+                                    uint64_t *removed);
+
 // pmindex_get() for an index of uint64_t to uint64_t. value may be null.
 pmindex_status pmindex_u64_get(const pmindex_index *index, uint64_t key, uint64_t *value);
 
-// pmindex_insert() for an index of uint64_t to uint64_t.
-pmindex_status pmindex_u64_insert(const pmindex_index *index, uint64_t key, uint64_t value);
+// pmindex_insert() for an index of uint64_t to uint64_t. old and replaced may be null.
+pmindex_status pmindex_u64_insert(const pmindex_index *index,
+                                  uint64_t key,
+                                  uint64_t value,
+                                  uint64_t *old,
+                                  bool *replaced);
+
+// pmindex_try_insert() for an index of uint64_t to uint64_t.
+pmindex_status pmindex_u64_try_insert(const pmindex_index *index, uint64_t key, uint64_t value);
 
 // pmindex_update() for an index of uint64_t to uint64_t.
 pmindex_status pmindex_u64_update(const pmindex_index *index, uint64_t key, uint64_t value);
 
-// pmindex_upsert() for an index of uint64_t to uint64_t. added may be null.
-pmindex_status pmindex_u64_upsert(const pmindex_index *index,
-                                  uint64_t key,
-                                  uint64_t value,
-                                  bool *added);
+// pmindex_put() for an index of uint64_t to uint64_t. added may be null.
+pmindex_status pmindex_u64_put(const pmindex_index *index,
+                               uint64_t key,
+                               uint64_t value,
+                               bool *added);
 
 // pmindex_remove() for an index of uint64_t to uint64_t. value may be null.
 pmindex_status pmindex_u64_remove(const pmindex_index *index, uint64_t key, uint64_t *value);

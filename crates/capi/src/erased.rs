@@ -100,9 +100,9 @@ pub(crate) struct Span {
 /// How a write treats a key that exists or is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Write {
-    Insert,
+    TryInsert,
     Update,
-    Upsert,
+    Put,
 }
 
 /// An open index behind a handle.
@@ -115,7 +115,11 @@ pub(crate) trait Erased: Send + Sync {
     /// Whether it did what was asked; for upserts, whether the key is new.
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault>;
     /// Removes a record. Its value goes into the buffer; if it does not fit, the record stays.
+    /// Adds or replaces; whether there was a value, which `old` gets.
+    fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault>;
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault>;
+    /// Removes the records of a range; how many.
+    fn remove_range(&self, span: &Span) -> Result<u64, Fault>;
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
     /// Whether the bounds are keys of this index.
     fn check_span(&self, span: &Span) -> Result<(), Fault>;
@@ -164,12 +168,30 @@ impl<K: FromC, V: FromC> Erased for Open<K, V> {
         let index = &self.index;
         let done = K::borrow_from(key, "the key", |key| {
             V::borrow_from(value, "the value", |value| match how {
-                Write::Insert => index.insert(key, value),
-                Write::Update => index.update(key, value),
-                Write::Upsert => index.upsert(key, value),
+                Write::TryInsert => index.try_insert(key, value).map(|done| done.is_ok()),
+                Write::Update => index.update(key, value).map(|done| done.is_ok()),
+                Write::Put => index.put(key, value),
             })
         })???;
         Ok(done)
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault> {
+        let Some(buffer) = old else { return Ok(!self.write(Write::Put, key, value)?) };
+        // Nobody makes the old value longer between the look at it and its replacement.
+        let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
+        let old = K::borrow_from(key, "the key", |key| {
+            V::borrow_from(value, "the value", |value| {
+                if let Some(old) = self.index.get(key)? {
+                    old.lend(|bytes| buffer.room_for(bytes).map(drop))?;
+                }
+                Ok::<_, Fault>(self.index.insert(key, value)?)
+            })
+        })???;
+        if let Some(old) = &old {
+            old.lend(|bytes| buffer.write(bytes))?;
+        }
+        Ok(old.is_some())
     }
 
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault> {
@@ -203,6 +225,14 @@ impl<K: FromC, V: FromC> Erased for Open<K, V> {
             }
         }
         Ok(())
+    }
+
+    fn remove_range(&self, span: &Span) -> Result<u64, Fault> {
+        let (lower, upper) = (bound::<K>(&span.lower)?, bound::<K>(&span.upper)?);
+        if is_empty(&lower, &upper) {
+            return Ok(0);
+        }
+        Ok(self.index.remove_bounds(borrowed(&lower), borrowed(&upper))?)
     }
 
     fn check_span(&self, span: &Span) -> Result<(), Fault> {

@@ -34,12 +34,31 @@ pub extern "C" fn pmindex_u64_get(
     run(|| Ok(answer(with(index, |numbers| numbers.get(&key))?, value)))
 }
 
-/// pmindex_insert() for an index of uint64_t to uint64_t.
+/// pmindex_insert() for an index of uint64_t to uint64_t. `old` and `replaced` may be null.
 #[unsafe(no_mangle)]
-pub extern "C" fn pmindex_u64_insert(index: *const Index, key: u64, value: u64) -> Status {
+pub extern "C" fn pmindex_u64_insert(
+    index: *const Index,
+    key: u64,
+    value: u64,
+    old: Option<&mut MaybeUninit<u64>>,
+    replaced: Option<&mut MaybeUninit<bool>>,
+) -> Status {
     run(|| {
-        let added = with(index, |numbers| numbers.insert(&key, &value))?;
-        Ok(if added { Status::Ok } else { Status::Exists })
+        let there = with(index, |numbers| numbers.insert(&key, &value))?;
+        replaced.map(|replaced| replaced.write(there.is_some()));
+        if let Some(there) = there {
+            old.map(|old| old.write(there));
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// pmindex_try_insert() for an index of uint64_t to uint64_t.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_u64_try_insert(index: *const Index, key: u64, value: u64) -> Status {
+    run(|| {
+        let added = with(index, |numbers| numbers.try_insert(&key, &value))?;
+        Ok(if added.is_ok() { Status::Ok } else { Status::Exists })
     })
 }
 
@@ -48,20 +67,20 @@ pub extern "C" fn pmindex_u64_insert(index: *const Index, key: u64, value: u64) 
 pub extern "C" fn pmindex_u64_update(index: *const Index, key: u64, value: u64) -> Status {
     run(|| {
         let replaced = with(index, |numbers| numbers.update(&key, &value))?;
-        Ok(if replaced { Status::Ok } else { Status::NotFound })
+        Ok(if replaced.is_ok() { Status::Ok } else { Status::NotFound })
     })
 }
 
-/// pmindex_upsert() for an index of uint64_t to uint64_t. `added` may be null.
+/// pmindex_put() for an index of uint64_t to uint64_t. `added` may be null.
 #[unsafe(no_mangle)]
-pub extern "C" fn pmindex_u64_upsert(
+pub extern "C" fn pmindex_u64_put(
     index: *const Index,
     key: u64,
     value: u64,
     added: Option<&mut MaybeUninit<bool>>,
 ) -> Status {
     run(|| {
-        let new = with(index, |numbers| numbers.upsert(&key, &value))?;
+        let new = with(index, |numbers| numbers.put(&key, &value))?;
         added.map(|added| added.write(new));
         Ok(Status::Ok)
     })

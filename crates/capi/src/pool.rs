@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::time::Duration;
 
 use facade::core::Durability as Mode;
 use facade::{OpenError, PoolOptions};
@@ -120,19 +121,17 @@ impl Options {
     }
 }
 
-type How = fn(&str, &PoolOptions) -> Result<facade::Pool, OpenError>;
-
 /// Creates or opens a pool.
 fn start(
     path: &Text,
     options: Option<&Options>,
     pool: Option<&mut MaybeUninit<*mut Pool>>,
-    how: How,
+    how: impl FnOnce(&str, PoolOptions) -> Result<facade::Pool, OpenError>,
 ) -> Result<Status, Fault> {
     let Some(pool) = pool else { return Err(Fault::null("the place for the pool")) };
     pool.write(std::ptr::null_mut());
     let options = options.map_or_else(|| Ok(PoolOptions::new()), |options| options.read())?;
-    let opened = how(path.read("the path")?, &options)?;
+    let opened = how(path.read("the path")?, options)?;
     pool.write(POOLS.open(Arc::new(opened))?);
     Ok(Status::Ok)
 }
@@ -144,7 +143,7 @@ pub extern "C" fn pmindex_pool_create(
     options: Option<&Options>,
     pool: Option<&mut MaybeUninit<*mut Pool>>,
 ) -> Status {
-    run(|| start(&path, options, pool, |path, options| facade::Pool::create(path, options)))
+    run(|| start(&path, options, pool, |path, options| facade::Pool::create(path, &options)))
 }
 
 /// Opens a pool; after a crash, recovery is part of it. `options` may be null. On failure `*pool` is
@@ -155,7 +154,7 @@ pub extern "C" fn pmindex_pool_open(
     options: Option<&Options>,
     pool: Option<&mut MaybeUninit<*mut Pool>>,
 ) -> Status {
-    run(|| start(&path, options, pool, |path, options| facade::Pool::open(path, options)))
+    run(|| start(&path, options, pool, |path, options| facade::Pool::open(path, &options)))
 }
 
 /// Opens a pool, and creates it if there is no such file.
@@ -165,7 +164,31 @@ pub extern "C" fn pmindex_pool_open_or_create(
     options: Option<&Options>,
     pool: Option<&mut MaybeUninit<*mut Pool>>,
 ) -> Status {
-    run(|| start(&path, options, pool, |path, options| facade::Pool::open_or_create(path, options)))
+    run(|| {
+        start(&path, options, pool, |path, options| facade::Pool::open_or_create(path, &options))
+    })
+}
+
+/// Opens a pool in memory (on tmpfs) with a twin on a disk, and creates it if there is neither. What is
+/// acknowledged survives a crash or kill of the process; of a power failure everything that had been done
+/// by some moment, `every_ms` milliseconds (0: 100) and a write before it at most, and nothing later.
+/// `pmindex_pool_sync()` waits until the twin has everything. After a power failure, when the pool is not
+/// in memory any more, it is made anew of the twin.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_open_with_twin(
+    path: Text,
+    options: Option<&Options>,
+    twin: Text,
+    every_ms: u32,
+    pool: Option<&mut MaybeUninit<*mut Pool>>,
+) -> Status {
+    run(|| {
+        let twin = twin.read("the path of the twin")?.to_owned();
+        start(&path, options, pool, |path, options| {
+            let every = Duration::from_millis(if every_ms == 0 { 100 } else { every_ms.into() });
+            facade::Pool::open_or_create(path, &options.twin(twin).twin_every(every))
+        })
+    })
 }
 
 /// Closes a pool and marks it as closed cleanly, durably. `PMINDEX_STATUS_BUSY` (and the pool stays
@@ -189,7 +212,8 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
 
 /// Waits until everything that was acknowledged before survives as much as the pool's medium can give.
 /// In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
-/// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write. After
+/// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write; the twin
+/// of one that has one has everything. After
 /// `PMINDEX_STATUS_DURABILITY_LOST` no later call succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_sync(pool: *const Pool) -> Status {

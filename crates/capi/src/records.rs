@@ -40,9 +40,9 @@ fn write(how: Write, index: *const Index, key: &Bytes, value: &Bytes) -> Result<
 
 /// Adds a record, durably when it returns; `PMINDEX_STATUS_EXISTS` if the key exists.
 #[unsafe(no_mangle)]
-pub extern "C" fn pmindex_insert(index: *const Index, key: Bytes, value: Bytes) -> Status {
+pub extern "C" fn pmindex_try_insert(index: *const Index, key: Bytes, value: Bytes) -> Status {
     run(|| {
-        let added = write(Write::Insert, index, &key, &value)?;
+        let added = write(Write::TryInsert, index, &key, &value)?;
         Ok(if added { Status::Ok } else { Status::Exists })
     })
 }
@@ -56,16 +56,36 @@ pub extern "C" fn pmindex_update(index: *const Index, key: Bytes, value: Bytes) 
     })
 }
 
-/// Adds or replaces, durably when it returns. `added` (may be null) becomes whether the key is new.
+/// Adds or replaces, durably when it returns. `replaced` (may be null) becomes whether the key was
+/// there; `old` (may be null) gets the value it had then. If that does not fit, nothing changes, `len`
+/// of the buffer says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
 #[unsafe(no_mangle)]
-pub extern "C" fn pmindex_upsert(
+pub extern "C" fn pmindex_insert(
+    index: *const Index,
+    key: Bytes,
+    value: Bytes,
+    old: Option<&mut Buffer>,
+    replaced: Option<&mut MaybeUninit<bool>>,
+) -> Status {
+    run(|| {
+        let (key, value) = (key.read("the key")?, value.read("the value")?);
+        let there = INDEXES.with(index, |index| index.insert(key, value, old))?;
+        replaced.map(|replaced| replaced.write(there));
+        Ok(Status::Ok)
+    })
+}
+
+/// Adds or replaces, durably when it returns, without reading the old value. `added` (may be null)
+/// becomes whether the key is new.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_put(
     index: *const Index,
     key: Bytes,
     value: Bytes,
     added: Option<&mut MaybeUninit<bool>>,
 ) -> Status {
     run(|| {
-        let new = write(Write::Upsert, index, &key, &value)?;
+        let new = write(Write::Put, index, &key, &value)?;
         added.map(|added| added.write(new));
         Ok(Status::Ok)
     })
@@ -147,5 +167,22 @@ pub extern "C" fn pmindex_scan(
         });
         visited.map(|visited| visited.write(count));
         outcome.map(|()| Status::Ok)
+    })
+}
+
+/// Removes the records of a range (null: all), each durably. Other threads go on meanwhile; what they
+/// add to the range may stay. A crash leaves some of the records, all of them whole. `removed` (may be
+/// null) becomes how many there were.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_remove_range(
+    index: *const Index,
+    range: Option<&Range>,
+    removed: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        let span = Range::read(range)?;
+        let count = INDEXES.with(index, |index| index.remove_range(&span))?;
+        removed.map(|removed| removed.write(count));
+        Ok(Status::Ok)
     })
 }

@@ -149,8 +149,12 @@ impl From<OpenError> for Fault {
             | OpenError::Damaged { .. }
             | OpenError::JournalMissing { .. }
             | OpenError::JournalForeign { .. }
-            | OpenError::JournalDamaged { .. } => Status::Corrupt,
-            OpenError::BadOption { .. } => Status::InvalidArgument,
+            | OpenError::JournalDamaged { .. }
+            | OpenError::TwinForeign { .. }
+            | OpenError::TwinDamaged { .. } => Status::Corrupt,
+            OpenError::BadOption { .. } | OpenError::TwinNotInMemory { .. } => {
+                Status::InvalidArgument
+            }
             OpenError::TooWeak { .. } => Status::TooWeak,
             OpenError::DirtyShutdown { .. } => Status::DurabilityLost,
             OpenError::Io { .. } => Status::System,

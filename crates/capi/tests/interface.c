@@ -67,17 +67,34 @@ static void scan(const pmindex_index *index, const pmindex_range *range, const c
 static void byte_strings(pmindex_pool *pool) {
     pmindex_index *index;
     OK(pmindex_index_create(pool, "words", "fptree", PMINDEX_TYPE_BYTES, PMINDEX_TYPE_BYTES, &index));
-    OK(pmindex_insert(index, bytes("pear"), bytes("green")));
-    IS(pmindex_insert(index, bytes("pear"), bytes("brown")), EXISTS);
+    OK(pmindex_try_insert(index, bytes("pear"), bytes("green")));
+    IS(pmindex_try_insert(index, bytes("pear"), bytes("brown")), EXISTS);
     IS(pmindex_update(index, bytes("fig"), bytes("blue")), NOT_FOUND);
     bool added = false;
-    OK(pmindex_upsert(index, bytes("fig"), bytes("blue"), &added));
+    OK(pmindex_put(index, bytes("fig"), bytes("blue"), &added));
     EXPECT(added);
-    OK(pmindex_upsert(index, bytes("fig"), bytes("violet"), &added));
+    OK(pmindex_put(index, bytes("fig"), bytes("violet"), &added));
     EXPECT(!added);
     OK(pmindex_update(index, bytes("pear"), bytes("yellow")));
-    OK(pmindex_insert(index, bytes("apple"), bytes("")));
-    OK(pmindex_insert(index, bytes(""), bytes("the empty key")));
+
+    char old_room[6];
+    pmindex_buffer old = {.data = old_room, .capacity = sizeof old_room};
+    bool replaced = false;
+    OK(pmindex_insert(index, bytes("fig"), bytes("a longer colour"), &old, &replaced));
+    EXPECT(replaced && old.len == 6 && memcmp(old_room, "violet", 6) == 0);
+    IS(pmindex_insert(index, bytes("fig"), bytes("lost"), &old, &replaced), TOO_SMALL);
+    EXPECT(old.len == 15);
+    OK(pmindex_insert(index, bytes("fig"), bytes("violet"), NULL, NULL));
+    OK(pmindex_insert(index, bytes("kiwi"), bytes("green"), &old, &replaced));
+    EXPECT(!replaced);
+    pmindex_range kiwis = {.from = bytes("kiwi"), .has_from = 1, .to = bytes("l"), .has_to = 1};
+    uint64_t removed;
+    OK(pmindex_remove_range(index, &kiwis, &removed));
+    EXPECT(removed == 1);
+    IS(pmindex_contains(index, bytes("kiwi")), NOT_FOUND);
+    OK(pmindex_remove_range(index, &kiwis, NULL));
+    OK(pmindex_try_insert(index, bytes("apple"), bytes("")));
+    OK(pmindex_try_insert(index, bytes(""), bytes("the empty key")));
 
     char room[16];
     pmindex_buffer value = {.data = room, .capacity = sizeof room};
@@ -100,7 +117,7 @@ static void byte_strings(pmindex_pool *pool) {
     IS(pmindex_get(index, (pmindex_bytes){NULL, 5}, &value), INVALID_ARGUMENT);
     SAYS("the key is null");
     static char long_key[5000];
-    IS(pmindex_insert(index, (pmindex_bytes){long_key, sizeof long_key}, bytes("")), TOO_LONG);
+    IS(pmindex_try_insert(index, (pmindex_bytes){long_key, sizeof long_key}, bytes("")), TOO_LONG);
     SAYS("5000");
 
     scan(index, NULL, " apple fig pear ");
@@ -155,7 +172,7 @@ static void *replace(void *context) {
     (void)context;
     for (int i = 0; i < 4000; i++) {
         bool added;
-        OK(pmindex_upsert(contended, bytes("k"), bytes(i % 2 ? "short" : "longer than that"), &added));
+        OK(pmindex_put(contended, bytes("k"), bytes(i % 2 ? "short" : "longer than that"), &added));
         times_added += added;
     }
     return NULL;
@@ -166,7 +183,7 @@ static void removal_under_replacement(pmindex_pool *pool) {
     uint64_t key = 1;
     char room[5];
     pmindex_buffer small = {.data = room, .capacity = sizeof room};
-    OK(pmindex_insert(contended, number(&key), bytes("longer than that")));
+    OK(pmindex_try_insert(contended, number(&key), bytes("longer than that")));
     IS(pmindex_remove(contended, number(&key), &small), TOO_SMALL);
     OK(pmindex_contains(contended, number(&key)));
     OK(pmindex_index_close(contended));
@@ -193,7 +210,7 @@ static pmindex_index *shared;
 static void *insert_a_quarter(void *context) {
     uint64_t first = (uint64_t)(uintptr_t)context;
     for (uint64_t i = first; i < 4000; i += 4) {
-        OK(pmindex_u64_insert(shared, i, i * i));
+        OK(pmindex_u64_try_insert(shared, i, i * i));
     }
     /* The last error is each thread's own. */
     EXPECT(pmindex_last_error()[0] == 0);
@@ -217,10 +234,15 @@ static void numbers(pmindex_pool *pool) {
     OK(pmindex_u64_get(shared, 12, &value));
     EXPECT(value == 144);
     IS(pmindex_u64_get(shared, 4000, &value), NOT_FOUND);
-    IS(pmindex_u64_insert(shared, 12, 1), EXISTS);
+    IS(pmindex_u64_try_insert(shared, 12, 1), EXISTS);
     IS(pmindex_u64_update(shared, 4000, 1), NOT_FOUND);
     OK(pmindex_u64_update(shared, 12, 145));
-    OK(pmindex_u64_upsert(shared, 5000, 1, NULL));
+    OK(pmindex_u64_put(shared, 5000, 1, NULL));
+    uint64_t before = 0;
+    bool there = false;
+    OK(pmindex_u64_insert(shared, 5000, 2, &before, &there));
+    EXPECT(there && before == 1);
+    OK(pmindex_u64_insert(shared, 5000, 1, NULL, NULL));
     OK(pmindex_u64_remove(shared, 5000, &value));
     EXPECT(value == 1);
     IS(pmindex_u64_remove(shared, 5000, NULL), NOT_FOUND);
@@ -235,7 +257,7 @@ static void numbers(pmindex_pool *pool) {
     OK(pmindex_contains(shared, number(&key)));
     IS(pmindex_get(shared, bytes("30"), &room), INVALID_ARGUMENT);
     SAYS("2 bytes");
-    IS(pmindex_insert(shared, number(&key), bytes("?")), INVALID_ARGUMENT);
+    IS(pmindex_try_insert(shared, number(&key), bytes("?")), INVALID_ARGUMENT);
 
     /* A cursor crosses its batches, in both directions; numbers are in order. */
     for (uint8_t reverse = 0; reverse < 2; reverse++) {
@@ -270,7 +292,7 @@ static void every_kind(pmindex_pool *pool) {
         pmindex_index *index;
         uint64_t value = 0;
         OK(pmindex_index_create(pool, kind, kind, PMINDEX_TYPE_U64, PMINDEX_TYPE_U64, &index));
-        OK(pmindex_u64_insert(index, 7, 49));
+        OK(pmindex_u64_try_insert(index, 7, 49));
         OK(pmindex_index_close(index));
         OK(pmindex_index_open(pool, kind, &index));
         OK(pmindex_u64_get(index, 7, &value));
@@ -365,7 +387,7 @@ int main(int argc, char **argv) {
     uint64_t value = 0;
     OK(pmindex_u64_get(index, 12, &value));
     EXPECT(value == 145);
-    IS(pmindex_u64_insert(index, 9999, 1), READ_ONLY);
+    IS(pmindex_u64_try_insert(index, 9999, 1), READ_ONLY);
     OK(pmindex_index_close(index));
     OK(pmindex_index_open(pool, "words", &index));
     scan(index, NULL, " pear ");
@@ -376,7 +398,7 @@ int main(int argc, char **argv) {
     options.flags = PMINDEX_JOURNAL;
     OK(pmindex_pool_open(path, &options, &pool));
     OK(pmindex_index_open(pool, "squares", &index));
-    OK(pmindex_u64_insert(index, 9999, 1));
+    OK(pmindex_u64_try_insert(index, 9999, 1));
     OK(pmindex_index_close(index));
     OK(pmindex_pool_close(pool));
     puts("all of it holds");

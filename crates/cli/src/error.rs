@@ -211,6 +211,15 @@ impl CliError {
             Self::Open(OpenError::TooWeak { .. }) => Some(
                 "put the pool on a medium that gives it, or ask for less with --durability".into(),
             ),
+            Self::Open(
+                OpenError::JournalMissing { .. }
+                | OpenError::JournalForeign { .. }
+                | OpenError::JournalDamaged { .. },
+            ) => Some(
+                "put file and journal of one moment back; if the journal is lost for good, \
+                 `pmindex check POOL --without-journal --repair NEW` saves what the file alone has"
+                    .into(),
+            ),
             Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
                 Some("`pmindex put POOL KEY VALUE` makes a new pool in a new file".into())
             }

@@ -1,5 +1,7 @@
 //! Which durability a person asks for, and what the one they got means in plain words.
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
 use pmindex::core::{Durability, FlushInstruction, Medium, Pool, PoolOptions};
 
@@ -29,6 +31,9 @@ pub(crate) enum Wanted {
     /// Survive power failure on an ordinary file: a write to a journal beside it at each fence, which
     /// threads share
     Journal,
+    /// Survive a kill of the process, and power failure but for the last 100 ms: a pool in memory (tmpfs)
+    /// with a twin in /var/tmp. For benchmarks
+    Periodic,
     /// Persistent memory whose CPU caches are persistent too
     Fence,
     /// Persistent memory; elsewhere the same flushes and fences, emulated
@@ -54,6 +59,7 @@ impl MediumArgs {
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
             Wanted::Journal => options.journal(true).require(Durability::Journal),
+            Wanted::Periodic => options.require(Durability::Periodic),
             Wanted::Fence => options.require(Durability::Fence),
             Wanted::Flush => options.emulate_pm(true),
         };
@@ -63,6 +69,12 @@ impl MediumArgs {
             Some(Flush::Clflushopt) => options.flush_instruction(FlushInstruction::ClflushOpt),
             Some(Flush::Clflush) => options.flush_instruction(FlushInstruction::Clflush),
         }
+    }
+
+    /// The same, for a pool at `path`, which has a twin if that is what was asked for.
+    pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
+        let options = self.apply(options);
+        if self.durability == Wanted::Periodic { options.twin(twin_of(path)) } else { options }
     }
 
     /// The same options as arguments of a child process.
@@ -81,10 +93,17 @@ impl MediumArgs {
     }
 }
 
+/// Where the twin of a pool goes: a folder for temporary files that is on a disk everywhere.
+pub(crate) fn twin_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".twin");
+    Path::new("/var/tmp").join(name)
+}
+
 /// What a pool survives, and how it does it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Promise {
-    /// `flush`, `fence`, `journal`, `msync`, `process` or `volatile`.
+    /// `flush`, `fence`, `journal`, `msync`, `periodic`, `process` or `volatile`.
     pub(crate) mode: String,
     /// Whether flushes are executed on a medium that is no persistent memory.
     pub(crate) emulated: bool,

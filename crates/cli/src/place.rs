@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
+use crate::medium::twin_of;
 
 /// Tmpfs on Linux.
 const TMPFS: &str = "/dev/shm";
@@ -54,11 +55,12 @@ impl Drop for Place {
     }
 }
 
-/// Removes a pool's file, and the journal beside it if there is one.
+/// Removes a pool's file, and its journal and its twin if there are any.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     let mut journal = path.as_os_str().to_owned();
     journal.push(".journal");
     let _ = std::fs::remove_file(journal); // only some pools have one
+    let _ = std::fs::remove_file(twin_of(path));
     std::fs::remove_file(path)
 }
 

@@ -54,7 +54,7 @@ fn options() -> PoolOptions {
 
 fn fill<K: Key, V: Stored>(pool: &Arc<Pool>, name: &str, kind: Kind, records: &[(K, V)]) {
     let index = AnyIndex::<K, V>::create(pool, name, kind).expect("created");
-    assert!(index.insert_many(records).stopped.is_none());
+    assert!(index.try_insert_many(records).stopped.is_none());
     index.close().expect("closed");
 }
 

@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! overlap. `try_insert_many` also shares its fences: it stages records in input order, each in its own
 //! leaf, under as many leaf locks as it takes, then shifts in all leaves side by side, one line each
 //! at a time:
 //!
@@ -101,7 +101,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
-    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }
 
@@ -147,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             stage.commit()?;
             inserted.append(&mut results);
             if let Some((key, value)) = records[..keys.len()].get(next) {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
                 // Leaves that have changed, by our own hand mostly.
                 for (key, way) in keys.iter().zip(&mut ways).skip(next) {

@@ -48,7 +48,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| Self::clear(pool, root))?;
+        let index =
+            Self::listed().create(pool, name, |root: &Root| Self::clear_root(pool, root))?;
         let created = Self::start(pool, index);
         if created.is_err() {
             // No room for the first leaf: no index either.
@@ -61,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Fills and flushes a root without an index.
-    fn clear(pool: &Pool<M>, root: &Root) -> Flushed {
+    fn clear_root(pool: &Pool<M>, root: &Root) -> Flushed {
         let pm = pool.pm();
         pm.store(&root.head, PPtr::NULL);
         for word in [&root.top, &root.era, &root.closed, &root.bulk_load] {
@@ -88,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let _recovery = pool.recovery();
         let pm = pool.pm();
         if pm.load(cell).is_null() {
-            pool.alloc_into(cell, |root| Self::clear(pool, root))?;
+            pool.alloc_into(cell, |root| Self::clear_root(pool, root))?;
         }
         let root = pm.load(cell);
         let opened = Self::start(pool, owner.part(root)?);

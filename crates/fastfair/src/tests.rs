@@ -18,7 +18,7 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &(key / 4)).expect("room"));
+        assert!(tree.try_insert(&key, &(key / 4)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -68,8 +68,8 @@ fn pitfall_sibling_that_no_parent_knows_is_found_and_made_known() {
         assert_holds(&tree, (0..40).map(|i| i * 2)); // readers alone
         pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
         for key in (0..40).map(|i| i * 2 + 1) {
-            assert!(tree.insert(&key, &(key / 4)).expect("room"));
-            assert!(!tree.insert(&(key - 1), &0).expect("room"), "a second copy");
+            assert!(tree.try_insert(&key, &(key / 4)).expect("room").is_ok());
+            assert!(tree.try_insert(&(key - 1), &0).expect("room").is_err(), "a second copy");
         }
         assert_holds(&tree, 0..80);
         let known = tree.known_leaves().expect("a tree").len() as u64;
@@ -152,8 +152,8 @@ fn pitfall_root_split_interrupted_before_the_new_root_loses_nothing() {
     let tree = reopen(&pool, tree);
     assert_eq!(tree.top().expect("a tree").level(), 0);
     assert_holds(&tree, 0..8);
-    assert!(tree.insert(&100, &25).expect("room"));
-    assert!(tree.update(&0, &0).expect("room"), "the writer that repairs");
+    assert!(tree.try_insert(&100, &25).expect("room").is_ok());
+    assert!(tree.update(&0, &0).expect("room").is_ok(), "the writer that repairs");
     assert_eq!(tree.top().expect("a tree").level(), 1);
     assert_holds(&tree, (0..8).chain([100]));
 }
@@ -163,13 +163,13 @@ fn pitfall_zero_and_equal_adjacent_values_and_the_key_zero() {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in [5u64, 0, u64::MAX, 1, 7, 6, 3] {
-        assert!(tree.insert(&key, &0).expect("room"));
+        assert!(tree.try_insert(&key, &0).expect("room").is_ok());
     }
     assert_eq!(tree.get(&0).expect("intact"), Some(0));
     assert_eq!(tree.remove(&0).expect("room"), Some(0));
     assert_eq!(tree.get(&0).expect("intact"), None);
     assert_eq!(tree.remove(&6).expect("room"), Some(0));
-    assert!(tree.insert(&0, &0).expect("room"));
+    assert!(tree.try_insert(&0, &0).expect("room").is_ok());
     let tree = reopen(&pool, tree);
     let keys: Vec<u64> = tree.iter().map(|item| item.expect("intact").0).collect();
     assert_eq!(keys, [0, 1, 3, 5, 7, u64::MAX]);
@@ -184,7 +184,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
         std::mem::forget(held.change); // its process dies with it
     }
     let tree = reopen(&pool, tree);
-    assert!(tree.update(&3, &0).expect("no lock is held"));
+    assert!(tree.update(&3, &0).expect("no lock is held").is_ok());
     assert_holds(&tree, 0..20);
 }
 
@@ -249,7 +249,7 @@ fn damaged_child_words_are_errors() {
 fn eras_that_contradict_each_other_are_damage() {
     let (pool, tree) = tree_of(0..20);
     let tree = reopen(&pool, tree); // of era 2 or more
-    assert!(tree.insert(&100, &25).expect("room"));
+    assert!(tree.try_insert(&100, &25).expect("room").is_ok());
     let damaged = |found: Result<Option<u64>, IndexError>| {
         assert!(matches!(found, Err(IndexError::Pool(PmError::Corrupt { .. }))), "{found:?}");
         assert!(pool.damage().is_some());
@@ -258,7 +258,7 @@ fn eras_that_contradict_each_other_are_damage() {
     tree.pm().store(&tree.root().expect("a root").era, 0);
     let tree = reopen(&pool, tree); // of era 1
     damaged(tree.get(&100));
-    assert!(tree.insert(&101, &25).is_err());
+    assert!(tree.try_insert(&101, &25).is_err());
 }
 
 /// The word beside a record's block is the beginning of its key: searches go by it, scans do not.
@@ -267,7 +267,7 @@ fn a_prefix_that_is_not_its_keys_is_damage() {
     type Texts = FastFair<Vec<u8>, Vec<u8>, Mapped, 8, 4>;
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Texts::create(&pool, "t").expect("room");
-    assert!(tree.insert(b"a key that is long", b"a value").expect("room"));
+    assert!(tree.try_insert(b"a key that is long", b"a value").expect("room").is_ok());
     assert_eq!(tree.check(), Ok(1));
     let head = tree.pm().load(&tree.root().expect("a root").head).offset();
     let leaf = tree.leaf(head).expect("a leaf");

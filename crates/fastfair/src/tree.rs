@@ -39,7 +39,7 @@ use super::leaf::Leaf;
 /// assert_eq!(tree.get(&9)?, Some(81));
 /// drop(tree); // not closed: as after a crash
 /// let tree = FastFair::<u64, u64>::open(&pool, "squares")?;
-/// assert_eq!(tree.last()?, Some((99, 9801)));
+/// assert_eq!(tree.last_key_value()?, Some((99, 9801)));
 /// # Ok(())
 /// # }
 /// ```

@@ -1,4 +1,4 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 //!
 //! Everything that persists here runs under the leaf's version lock, which is held until the last
 //! fence, so nobody sees what a crash could take back.
@@ -19,7 +19,7 @@ use pmindex_core::sync::VersionGuard;
 use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Reserved, Word, words_of,
 };
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 
 use super::access::At;
 use super::entry::{Datum, Entry, Sought};
@@ -138,12 +138,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// A line and a fence per line shifted; with a block, its lines, the ticket's and the allocation
     /// bit's, and 1 fence besides. Sometimes a split.
     #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.insert_inner(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     #[inline(always)]
-    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
         while let Some(held) = self.hold(&key, |present| !present)? {
             if self.insert_held(held, &key, &datum)? {
@@ -269,8 +273,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// One-word values: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two tickets
     /// and two allocation bits, and 1.
     #[inline]
-    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.update_inner(key, value).noted(&self.pool)
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
     }
 
     #[inline(always)]
@@ -314,25 +318,48 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let read = |entry| Form::<K, V>::value(&self.pool, entry);
+        self.put_inner(key, value, read).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
-    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.upsert_inner(key, value).noted(&self.pool)
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
+    /// Adds or replaces; what `read` made of the entry that was there, under its leaf's lock.
     #[inline(always)]
-    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(Entry) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
         loop {
             let Some(held) = self.hold(&key, |_| true)? else { continue };
-            if held.found.is_some() {
+            if let Some((_, entry)) = held.found {
+                let old = match read(entry) {
+                    Ok(old) => old,
+                    Err(error) => {
+                        held.change.done();
+                        return Err(error.into());
+                    }
+                };
                 self.update_held(held, &key, &datum)?;
-                return Ok(false);
+                return Ok(Some(old));
             }
             if self.insert_held(held, &key, &datum)? {
-                return Ok(true);
+                return Ok(None);
             }
         }
     }
@@ -344,11 +371,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// leaf that empties is given back.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.remove_inner(key).noted(&self.pool)
+        self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its leaf's lock, `wanted` says so.
     #[inline(always)]
-    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let key = Sought::new::<K>(key)?;
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
         let Held { leaf, found, change } = held;
@@ -360,6 +401,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 return Err(error.into());
             }
         };
+        if !wanted(&value) {
+            change.done();
+            return Ok(None);
+        }
         self.remove_entry(&leaf, i, entry)?;
         self.count(leaf.offset(), u64::MAX);
         let emptied = leaf.is_empty(self.pm());

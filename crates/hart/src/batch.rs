@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, so that their cache misses overlap.
-//! `insert_many` also shares its fences: it stages records in input order, under as many key locks as
+//! `try_insert_many` also shares its fences: it stages records in input order, under as many key locks as
 //! that takes, then makes all of them durable at once and commits them at once:
 //!
 //! | step | store | durable before |
@@ -80,7 +80,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
-    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }
 
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         while next < incoming.len() {
             next += self.insert_stage(&incoming[next..], inserted)?;
             if let Some((key, value)) = records[..incoming.len()].get(next) {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
             }
         }

@@ -31,7 +31,7 @@
 //! assert_eq!(words.get("memory")?, Some(2));
 //! drop(words); // as if the process had died
 //! let words = Hart::<String, u64>::open(&pool, "words")?;
-//! assert_eq!(words.first()?, Some(("memory".to_owned(), 2)));
+//! assert_eq!(words.first_key_value()?, Some(("memory".to_owned(), 2)));
 //! # Ok(())
 //! # }
 //! ```

@@ -5,11 +5,11 @@
 //! the last key that it has. Records lie anywhere in PM: a walk fetches each as soon as it knows of it,
 //! so the cache misses of a batch overlap each other and the rest of the walk.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_art::{Direction, KeyBuf, Place, Root, Scratch};
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
 use pmindex_record::{Bounds, LeafSource, Probe, Scan};
 
 use crate::directory::Directory;
@@ -60,8 +60,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
-        let bounds = Bounds::of(&bounds);
+    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
+        let bounds = Bounds::of(bounds);
         let batches = Batches {
             tree: self,
             front: End { next: self.scan_from(&bounds.lower, true), batch: FIRST_BATCH },
@@ -112,16 +112,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
+        self.range((Bound::Included(from), Bound::Unbounded))
+            .append_to(limit, out)
+            .noted(&self.pool)
     }
 
     /// The least record.
-    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
-    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 

@@ -26,7 +26,7 @@ fn filled(records: u64) -> (Arc<Pool>, Small) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let hart = Small::create(&pool, "h").expect("room");
     for n in 0..records {
-        assert!(hart.insert(&key(n), &n).expect("room"));
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
     }
     (pool, hart)
 }
@@ -51,7 +51,7 @@ fn clean_shutdown_builds_no_tree_and_a_crash_after_it_does() {
     assert_holds(&hart, 1900);
     pool.audit(hart.blocks().expect("known").into_iter()).expect("nothing lost, nothing twice");
     for n in 1900..2500 {
-        assert!(hart.insert(&key(n), &n).expect("room"));
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
     }
     assert_holds(&hart, 2500);
     drop(hart); // as if the process had died
@@ -71,7 +71,7 @@ fn clean_shutdown_of_objects() {
     let record = |n: usize| (vec![b'a' + n as u8 % 7; n % 60], vec![n as u8; n % 90]);
     let model: BTreeMap<Vec<u8>, Vec<u8>> = (0..400).map(record).collect();
     for (key, value) in &model {
-        assert!(hart.insert(key, value).expect("room"));
+        assert!(hart.try_insert(key, value).expect("room").is_ok());
     }
     hart.close().expect("room");
     let hart = Text::open(&pool, "h").expect("sound");
@@ -168,10 +168,8 @@ fn a_list_of_an_image_that_leads_elsewhere_is_cut_off_there() {
             assert_holds(&hart, 40);
             // It is as good as new: what changes is there, and so is the next image.
             for n in 0..40 {
-                assert_eq!(
-                    hart.update(&key(n), &7),
-                    Ok(hart.contains_key(&key(n)).expect("sound"))
-                );
+                let there = hart.contains_key(&key(n)).expect("sound");
+                assert_eq!(hart.update(&key(n), &7).expect("room").is_ok(), there);
             }
             let all = hart.len().expect("counted");
             hart.close().expect("room");
@@ -192,7 +190,7 @@ fn a_list_that_was_cut_off_stays_so() {
     let pool = Arc::new(Pool::create_traced(&space, &options).expect("created"));
     let hart = Hart::<u64, u64, Traced, 4, 1>::create(&pool, "h").expect("room");
     for n in 0..40 {
-        assert!(hart.insert(&key(n), &n).expect("room"));
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
     }
     let mut chunks = Vec::new();
     let each = hart.chunks.each(hart.pm(), |_, chunk, _, _| {
@@ -281,12 +279,12 @@ fn whatever_an_image_says_ends_in_a_result() {
         assert!(hart.iter().take(1000).count() <= 401, "a scan without end");
         assert!(hart.iter().rev().take(1000).count() <= 401, "a scan without end");
         for n in 0..300 {
-            let _ = (hart.get(&key(n)), hart.upsert(&key(n), &1));
+            let _ = (hart.get(&key(n)), hart.put(&key(n), &1));
             if n % 2 == 0 {
                 let _ = hart.remove(&key(n));
             }
         }
-        let _ = (hart.stats(), hart.first(), hart.last(), hart.close());
+        let _ = (hart.stats(), hart.first_key_value(), hart.last_key_value(), hart.close());
     }
     assert!(taken > 100, "forged images were taken only {taken} times");
 }
@@ -301,7 +299,7 @@ fn an_image_of_other_slots_leaves_nothing_behind() {
         let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
         let hart = Text::create(&pool, "h").expect("room");
         for n in 0..100 {
-            assert!(hart.insert(&record(n).0, &record(n).1).expect("room"));
+            assert!(hart.try_insert(&record(n).0, &record(n).1).expect("room").is_ok());
         }
         let root = hart.entry.root::<crate::layout::Root>();
         hart.close().expect("room");
@@ -372,15 +370,15 @@ impl Storable for Slow {
 fn writers_in_one_tree_do_not_wait_for_each_other() {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let hart = Hart::<u64, Slow, Mapped, 56, 0>::create(&pool, "h").expect("room");
-    assert!(hart.insert(&1, &Slow(13)).expect("room"));
-    assert!(hart.insert(&2, &Slow(2)).expect("room"));
+    assert!(hart.try_insert(&1, &Slow(13)).expect("room").is_ok());
+    assert!(hart.try_insert(&2, &Slow(2)).expect("room").is_ok());
     let meeting = Arc::new((Barrier::new(2), Barrier::new(2)));
     *MEETING.lock().expect("whole") = Some(Arc::clone(&meeting));
     std::thread::scope(|scope| {
         let removal = scope.spawn(|| hart.remove(&1).expect("sound"));
         meeting.0.wait(); // it holds the key's lock
-        assert!(hart.update(&2, &Slow(3)).expect("room"));
-        assert!(hart.insert(&3, &Slow(3)).expect("room"));
+        assert!(hart.update(&2, &Slow(3)).expect("room").is_ok());
+        assert!(hart.try_insert(&3, &Slow(3)).expect("room").is_ok());
         assert_eq!(hart.remove(&2).expect("sound"), Some(Slow(3)));
         assert_eq!(hart.get(&3).expect("sound"), Some(Slow(3)));
         meeting.1.wait();
@@ -423,7 +421,7 @@ fn short_keys<const P: usize>() {
     all_strings(&mut Vec::new(), 4, &mut keys);
     let mut model = BTreeMap::new();
     for (n, key) in (0..).zip(&keys) {
-        assert!(hart.insert(key, &n).expect("room"));
+        assert!(hart.try_insert(key, &n).expect("room").is_ok());
         model.insert(key.clone(), n);
     }
     for key in &keys {
@@ -474,9 +472,9 @@ fn a_record_with_another_key_than_the_trees_have_is_damage() {
         ("get", |hart, key| hart.get(&key).map(|found| found.is_some())),
         ("contains_key", |hart, key| hart.contains_key(&key)),
         ("get_many", |hart, key| hart.get_many(&[key], &mut [None]).map(|()| true)),
-        ("insert", |hart, key| hart.insert(&key, &1)),
-        ("update", |hart, key| hart.update(&key, &1)),
-        ("upsert", |hart, key| hart.upsert(&key, &1)),
+        ("insert", |hart, key| hart.try_insert(&key, &1).map(|done| done.is_ok())),
+        ("update", |hart, key| hart.update(&key, &1).map(|done| done.is_ok())),
+        ("put", |hart, key| hart.put(&key, &1)),
         ("remove", |hart, key| hart.remove(&key).map(|found| found.is_some())),
     ];
     for (name, call) in calls {
@@ -531,7 +529,7 @@ fn keys_of_bytes_that_are_damaged_are_said_to_be() {
         let hart = Text::create(&pool, "h").expect("room");
         let long = |n: u8| [vec![b'l', n], vec![b'o'; 30]].concat();
         for n in 0..40 {
-            assert!(hart.insert(&long(n), b"a value").expect("room"));
+            assert!(hart.try_insert(&long(n), b"a value").expect("room").is_ok());
         }
         assert_eq!(hart.get(&[b'l', 7]), Ok(None));
         assert_eq!(hart.get(&[long(7), vec![0]].concat()), Ok(None)); // leads to another record

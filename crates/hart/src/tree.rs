@@ -39,7 +39,7 @@ use crate::record::Records;
 /// assert_eq!(words.remove("persistent")?, Some(1));
 /// drop(words); // as if the process had died
 /// let words = Hart::<String, u64>::open(&pool, "words")?;
-/// assert_eq!(words.first()?, Some(("memory".to_owned(), 2)));
+/// assert_eq!(words.first_key_value()?, Some(("memory".to_owned(), 2)));
 /// # Ok(())
 /// # }
 /// ```
@@ -114,7 +114,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Whether there are no records.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        Ok(self.first_key_value()?.is_none())
     }
 
     /// What opening did.

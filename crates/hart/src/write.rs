@@ -1,4 +1,4 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 //!
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
@@ -6,7 +6,7 @@
 use pmindex_art::{Spot, Way};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_record::{Datum, Probe};
 
 use crate::epalloc::Hand;
@@ -89,12 +89,16 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 1 line, 1 fence; with objects their lines and a fence besides. Now and then a new chunk: 2
     /// fences more.
     #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.insert_inner(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     #[inline(always)]
-    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
@@ -108,8 +112,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Values of 8 bytes, byte strings of up to 7: 1 line, 1 fence. Else the object's lines and 1,
     /// 2 fences.
     #[inline]
-    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.update_inner(key, value).noted(&self.pool)
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
     }
 
     #[inline(always)]
@@ -122,25 +126,41 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(true)
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.put_inner(key, value, |slot| self.records.value(slot)).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
-    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.upsert_inner(key, value).noted(&self.pool)
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
+    /// Adds or replaces; what `read` made of the record that was there, under its key's lock.
     #[inline(always)]
-    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(SlotRef) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let key = KeyBytes::of(&probe);
-        let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(false) };
+        let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(None) };
         if let Some(slot) = held.slot {
+            let old = read(slot)?;
             self.update_held(slot, &datum)?;
-            return Ok(false);
+            return Ok(Some(old));
         }
         self.insert_held(held, &Incoming { probe: &probe, key: &key, datum: &datum })?;
-        Ok(true)
+        Ok(None)
     }
 
     /// Removes a record and returns its value.
@@ -153,11 +173,25 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.remove_inner(key).noted(&self.pool)
+        self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its key's lock, `wanted` says so.
     #[inline(always)]
-    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         self.pool.check_writable()?;
         let (probe, pm) = (Probe::new(key)?, self.pm());
         let key = KeyBytes::of(&probe);
@@ -182,6 +216,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             pm.spin();
         };
         let value = self.records.value(slot)?;
+        if !wanted(&value) {
+            return Ok(None);
+        }
         let objects = self.objects_of(slot)?;
         let line = self.line_word(slot)?;
         self.chunks.prefetch_state(line);

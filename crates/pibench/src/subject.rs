@@ -294,17 +294,17 @@ impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, 
 
     #[inline(always)]
     fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
-        Ok(self.index.insert(key.borrowed(), value.borrowed())?)
+        Ok(self.index.try_insert(key.borrowed(), value.borrowed())?.is_ok())
     }
 
     #[inline(always)]
     fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
-        Ok(self.index.update(key.borrowed(), value.borrowed())?)
+        Ok(self.index.update(key.borrowed(), value.borrowed())?.is_ok())
     }
 
     #[inline(always)]
     fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
-        self.index.upsert(key.borrowed(), value.borrowed())?;
+        self.index.put(key.borrowed(), value.borrowed())?;
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, 
     }
 
     fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
-        let outcome = self.index.insert_many(records);
+        let outcome = self.index.try_insert_many(records);
         if let Some(stopped) = outcome.stopped {
             return Err(stopped.into());
         }

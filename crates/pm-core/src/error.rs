@@ -5,11 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::mode::{Durability, FlushInstruction};
 
-/// A fence was refused: a write-back failed (`msync` reported an error) and the pool acknowledges
-/// nothing any more, or the pool is open for reading only and somebody wrote without
-/// [asking](crate::Pool::check_writable).
+/// What was asked to be durable is not, and never will be: a write to the disk failed, now or earlier.
+///
+/// In modes `Msync` and `Journal` a fence is refused with it, and the pool acknowledges nothing any more;
+/// in modes `Process` and `Periodic` it is [`Pool::sync`](crate::Pool::sync) that is refused, and writes go
+/// on, which survive a kill of the process and nothing more. Also if the pool is open for reading only and
+/// somebody wrote without [asking](crate::Pool::check_writable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a write-back failed, or the pool is open for reading only: it acknowledges no write")]
+#[error(
+    "a write to the disk failed, or the pool is open for reading only: nothing becomes durable any more"
+)]
 pub struct DurabilityLost;
 
 impl DurabilityLost {
@@ -261,7 +266,7 @@ pub enum OpenError {
     /// The pool was not closed, and its journal, without which its file is not whole, is not there.
     #[error(
         "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
-         a backup"
+         a backup, or accept the loss with PoolOptions::accept_journal_loss"
     )]
     JournalMissing {
         /// The file.
@@ -300,6 +305,38 @@ pub enum OpenError {
         /// What is in the way.
         journal: PathBuf,
         /// What it is.
+        why: String,
+    },
+    /// A twin was asked for of a pool that is not in memory.
+    #[error(
+        "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
+         writes it back in an order of its own; put it on tmpfs, or ask for a journal \
+         (PoolOptions::journal) instead of a twin"
+    )]
+    TwinNotInMemory {
+        /// The file.
+        path: PathBuf,
+        /// The twin.
+        twin: PathBuf,
+    },
+    /// What is in the twin's place is no twin of this pool, or a later one.
+    #[error("{path}: {twin} is not its twin: {why}")]
+    TwinForeign {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        twin: PathBuf,
+        /// What it is, and what can be done.
+        why: String,
+    },
+    /// The pool is not in memory any more, and its twin cannot be read.
+    #[error("{path}: its twin {twin} cannot be used: {why}; restore a backup")]
+    TwinDamaged {
+        /// The file.
+        path: PathBuf,
+        /// The twin.
+        twin: PathBuf,
+        /// What is wrong with it.
         why: String,
     },
     /// The medium gives less than the caller requires.

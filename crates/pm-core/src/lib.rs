@@ -87,7 +87,9 @@ pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 #[doc(hidden)]
 pub use media::JournalMoment;
-pub use media::{Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced};
+pub use media::{
+    Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced, TwinState,
+};
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 pub use pool::{

@@ -9,6 +9,10 @@ pub enum Durability {
     Volatile,
     /// tmpfs, or a page-cache mapping without write-back: survives a crash or kill of the process.
     Process,
+    /// A file in memory (tmpfs) with a twin on a disk, which follows it some milliseconds behind: survives
+    /// a crash or kill of the process; of a power failure everything that was there at some moment shortly
+    /// before. [`Pool::sync`](crate::Pool::sync) waits until the twin has it all.
+    Periodic,
     /// An ordinary file; each fence is an `msync`: survives power failure, slowly.
     Msync,
     /// An ordinary file with a journal beside it; each fence waits for a write to the journal, which
@@ -45,6 +49,7 @@ impl fmt::Display for Durability {
         f.write_str(match self {
             Self::Volatile => "volatile",
             Self::Process => "process",
+            Self::Periodic => "periodic",
             Self::Msync => "msync",
             Self::Journal => "journal",
             Self::Fence => "fence",

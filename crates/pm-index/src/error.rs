@@ -2,6 +2,34 @@
 
 use pmindex_core::{DurabilityLost, PmError};
 
+/// Nothing was added: the key is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the key is in the index already")]
+pub struct Occupied;
+
+impl Occupied {
+    /// What became of an insert that takes place if the key is `new`.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn unless(new: bool) -> Result<(), Self> {
+        if new { Ok(()) } else { Err(Self) }
+    }
+}
+
+/// Nothing was changed: the key is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the key is not in the index")]
+pub struct Missing;
+
+impl Missing {
+    /// What became of an update that takes place if the key is `present`.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn unless(present: bool) -> Result<(), Self> {
+        if present { Ok(()) } else { Err(Self) }
+    }
+}
+
 /// What an operation on an index can fail with. The index stays usable and intact.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +85,12 @@ pub enum IndexError {
         /// What it was opened as.
         wanted: String,
     },
+    /// A record was to be added, and its key is there: [`Occupied`].
+    #[error(transparent)]
+    Occupied(#[from] Occupied),
+    /// A record was to be changed, and its key is not there: [`Missing`].
+    #[error(transparent)]
+    Missing(#[from] Missing),
     /// `bulk_load` into an index with records.
     #[error("bulk_load needs an empty index")]
     NotEmpty,

@@ -19,6 +19,66 @@ macro_rules! impl_index {
         $index:ident<$key:ident, $value:ident, $medium:ident $(, $number:ident: $type:ty)*>,
         $name:expr $(, { $($more:item)* })?
     ) => {
+        /// What is made of other operations: see [`Index`]($crate::Index).
+        impl<$key, $value, $medium $(, const $number: $type)*>
+            $index<$key, $value, $medium $(, $number)*>
+        where
+            $key: $crate::Key,
+            $value: $crate::Value,
+            $medium: $crate::Medium,
+        {
+            /// Removes the least record and returns it: [`Index::pop_first`]($crate::Index::pop_first).
+            pub fn pop_first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $crate::Index::pop_first(self)
+            }
+
+            /// Removes the greatest record and returns it: [`Index::pop_last`]($crate::Index::pop_last).
+            pub fn pop_last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $crate::Index::pop_last(self)
+            }
+
+            /// Removes a record if `condition` says so of its value:
+            /// [`Index::remove_if`]($crate::Index::remove_if).
+            pub fn remove_if(
+                &self,
+                key: &$key::Ref,
+                mut condition: impl FnMut(&$value) -> bool,
+            ) -> Result<Option<$value>, $crate::IndexError> {
+                $crate::Index::remove_if(self, key, &mut condition)
+            }
+
+            /// Removes the records of which `keep` says `false`; returns how many:
+            /// [`Index::retain`]($crate::Index::retain).
+            pub fn retain(
+                &self,
+                mut keep: impl FnMut(&$key, &$value) -> bool,
+            ) -> Result<u64, $crate::IndexError> {
+                $crate::Index::retain(self, &mut keep)
+            }
+
+            /// Removes the records with keys in `range`; returns how many:
+            /// [`Index::remove_range`]($crate::Index::remove_range).
+            pub fn remove_range(
+                &self,
+                range: impl $crate::KeyRange<$key>,
+            ) -> Result<u64, $crate::IndexError> {
+                $crate::Index::remove_range(self, range)
+            }
+
+            /// Removes all records: [`Index::clear`]($crate::Index::clear).
+            pub fn clear(&self) -> Result<(), $crate::IndexError> {
+                $crate::Index::clear(self)
+            }
+
+            /// The records whose keys begin with `prefix`: [`Index::prefix`]($crate::Index::prefix).
+            pub fn prefix(&self, prefix: &$key::Ref) -> $crate::RangeIter<'_, $key, $value>
+            where
+                $key: $crate::PrefixKey,
+            {
+                $crate::Index::prefix(self, prefix)
+            }
+        }
+
         impl<$key, $value, $medium $(, const $number: $type)*> $crate::Index<$key, $value>
             for $index<$key, $value, $medium $(, $number)*>
         where
@@ -38,28 +98,44 @@ macro_rules! impl_index {
                 &self,
                 key: &$key::Ref,
                 value: &$value::Ref,
-            ) -> Result<bool, $crate::IndexError> {
+            ) -> Result<Option<$value>, $crate::IndexError> {
                 $index::insert(self, key, value)
+            }
+
+            fn try_insert(
+                &self,
+                key: &$key::Ref,
+                value: &$value::Ref,
+            ) -> Result<Result<(), $crate::Occupied>, $crate::IndexError> {
+                $index::try_insert(self, key, value)
             }
 
             fn update(
                 &self,
                 key: &$key::Ref,
                 value: &$value::Ref,
-            ) -> Result<bool, $crate::IndexError> {
+            ) -> Result<Result<(), $crate::Missing>, $crate::IndexError> {
                 $index::update(self, key, value)
             }
 
-            fn upsert(
+            fn put(
                 &self,
                 key: &$key::Ref,
                 value: &$value::Ref,
             ) -> Result<bool, $crate::IndexError> {
-                $index::upsert(self, key, value)
+                $index::put(self, key, value)
             }
 
             fn remove(&self, key: &$key::Ref) -> Result<Option<$value>, $crate::IndexError> {
                 $index::remove(self, key)
+            }
+
+            fn remove_exact(
+                &self,
+                key: &$key::Ref,
+                value: &$value,
+            ) -> Result<Option<$value>, $crate::IndexError> {
+                $index::remove_exact(self, key, value)
             }
 
             fn range_bounds(
@@ -67,9 +143,7 @@ macro_rules! impl_index {
                 lower: std::ops::Bound<&$key::Ref>,
                 upper: std::ops::Bound<&$key::Ref>,
             ) -> $crate::RangeIter<'_, $key, $value> {
-                let owned = <$key as $crate::Storable>::owned;
-                let items = $index::range(self, (lower.map(owned), upper.map(owned)));
-                Box::new(items)
+                Box::new($index::range(self, (lower, upper)))
             }
 
             fn scan(
@@ -81,12 +155,12 @@ macro_rules! impl_index {
                 $index::scan(self, from, limit, out)
             }
 
-            fn first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $index::first(self)
+            fn first_key_value(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $index::first_key_value(self)
             }
 
-            fn last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
-                $index::last(self)
+            fn last_key_value(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
+                $index::last_key_value(self)
             }
 
             fn len(&self) -> Result<u64, $crate::IndexError> {
@@ -112,8 +186,8 @@ macro_rules! impl_index {
                 $index::get_many(self, keys, out)
             }
 
-            fn insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
-                $index::insert_many(self, records)
+            fn try_insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
+                $index::try_insert_many(self, records)
             }
 
             fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use pmindex_core::{Medium, Pool};
 
-use crate::error::IndexError;
+use crate::error::{IndexError, Missing, Occupied};
 use crate::key::{Key, Value};
+use crate::range::{KeyRange, PrefixKey};
 
 /// Items of a range scan, from both ends.
-pub type RangeIter<'a, K, V> = Box<dyn DoubleEndedIterator<Item = Result<(K, V), IndexError>> + 'a>;
+pub type RangeIter<'a, K, V> =
+    Box<dyn DoubleEndedIterator<Item = Result<(K, V), IndexError>> + Send + 'a>;
 
-/// What [`Index::insert_many`] did.
+/// What [`Index::try_insert_many`] did.
 #[derive(Debug, Default)]
+#[must_use = "the batch may have stopped, or left out keys that were there"]
 pub struct InsertMany {
     /// One result per item handled, in input order: whether the key was inserted.
     pub inserted: Vec<bool>,
@@ -63,6 +66,30 @@ pub struct RecoveryReport {
 /// When a write returns, its effect is durable in the pool's mode; no operation returns or acts on
 /// an effect that a crash could still take back. All operations are linearizable, scans excepted:
 /// each item of a scan was present and durable at some moment during it.
+///
+/// Writes that take place only if the key is there, or is not, return a `Result` of their own inside
+/// that of the index, which the compiler does not let a program forget; a second `?` makes it an error
+/// of the index.
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use pmindex_index::{Index, IndexError};
+/// fn set(index: &dyn Index<u64, u64>) -> Result<(), IndexError> {
+///     index.update(&1, &10)?; // perhaps there is no key 1
+///     Ok(())
+/// }
+/// ```
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// # use pmindex_index::{Index, IndexError};
+/// fn set(index: &dyn Index<u64, u64>) -> Result<bool, IndexError> {
+///     index.update(&1, &10)??; // `IndexError::Missing` if there is no key 1
+///     let is_new = index.try_insert(&2, &20)?.is_ok();
+///     index.insert(&3, &30)?; // whatever is there
+///     Ok(is_new)
+/// }
+/// ```
 pub trait Index<K: Key, V: Value>: Send + Sync {
     /// The value of `key`.
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
@@ -72,23 +99,149 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+    /// Adds or replaces; returns the value that was there.
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError>;
 
-    /// Adds or replaces; `true` if the key is new.
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError>;
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
 
     /// Removes a record and returns its value.
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError>;
+
+    /// Removes a record if `condition` says so of its value; returns what was removed.
+    ///
+    /// A value that another thread replaces meanwhile is judged again. No lock is held while
+    /// `condition` runs.
+    fn remove_if(
+        &self,
+        key: &K::Ref,
+        condition: &mut dyn FnMut(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        while let Some(value) = self.get(key)? {
+            if !condition(&value) {
+                break;
+            }
+            if let Some(removed) = self.remove_exact(key, &value)? {
+                return Ok(Some(removed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the least record and returns it.
+    ///
+    /// It was the least at some moment; a lesser one that another thread adds meanwhile may stay.
+    fn pop_first(&self) -> Result<Option<(K, V)>, IndexError> {
+        while let Some((key, _)) = self.first_key_value()? {
+            if let Some(value) = self.remove(key.borrowed())? {
+                return Ok(Some((key, value)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the greatest record and returns it, as [`pop_first`](Self::pop_first) the least.
+    fn pop_last(&self) -> Result<Option<(K, V)>, IndexError> {
+        while let Some((key, _)) = self.last_key_value()? {
+            if let Some(value) = self.remove(key.borrowed())? {
+                return Ok(Some((key, value)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the records of which `keep` says `false`; returns how many.
+    ///
+    /// Record by record: other threads go on, and a crash leaves some removed, all of them whole. A
+    /// value that another thread replaces meanwhile is judged again.
+    fn retain(&self, keep: &mut dyn FnMut(&K, &V) -> bool) -> Result<u64, IndexError> {
+        let mut removed = 0;
+        for item in self.range_bounds(Bound::Unbounded, Bound::Unbounded) {
+            let (key, value) = item?;
+            if !keep(&key, &value) {
+                let gone = match self.remove_exact(key.borrowed(), &value)? {
+                    None => self.remove_if(key.borrowed(), &mut |value| !keep(&key, value))?,
+                    gone => gone,
+                };
+                removed += u64::from(gone.is_some());
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes the records with keys in the bounds; returns how many.
+    ///
+    /// Record by record: other threads go on, what they add meanwhile may stay, and a crash leaves
+    /// some removed, all of them whole.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn remove_bounds(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+    ) -> Result<u64, IndexError> {
+        let mut removed = 0;
+        for item in self.range_bounds(lower, upper) {
+            removed += u64::from(self.remove(item?.0.borrowed())?.is_some());
+        }
+        Ok(removed)
+    }
+
+    /// Removes the records with keys in `range`, as [`remove_bounds`](Self::remove_bounds) does;
+    /// returns how many.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn remove_range(&self, range: impl KeyRange<K>) -> Result<u64, IndexError>
+    where
+        Self: Sized,
+    {
+        let (lower, upper) = range.bounds();
+        self.remove_bounds(lower, upper)
+    }
+
+    /// Removes all records, as [`remove_bounds`](Self::remove_bounds) does.
+    fn clear(&self) -> Result<(), IndexError> {
+        self.remove_bounds(Bound::Unbounded, Bound::Unbounded).map(drop)
+    }
 
     /// The records with keys in the bounds, in order, from both ends.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V>;
+
+    /// The records with keys in `range`, in order, from both ends. As
+    /// [`range_bounds`](Self::range_bounds), for which the index need not be of a known size.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn range(&self, range: impl KeyRange<K>) -> RangeIter<'_, K, V>
+    where
+        Self: Sized,
+    {
+        let (lower, upper) = range.bounds();
+        self.range_bounds(lower, upper)
+    }
+
+    /// The records whose keys begin with `prefix`, in order, from both ends.
+    fn prefix(&self, prefix: &K::Ref) -> RangeIter<'_, K, V>
+    where
+        K: PrefixKey,
+    {
+        let after = K::after_prefix(prefix);
+        self.range_bounds(Bound::Included(prefix), after.as_ref().map(K::borrowed))
+    }
 
     /// Up to `limit` records from `from` on, ascending, appended to `out`.
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
@@ -99,12 +252,12 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     }
 
     /// The least record.
-    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next().transpose()
     }
 
     /// The greatest record.
-    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next_back().transpose()
     }
 
@@ -113,7 +266,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 
     /// Whether there are none.
     fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        Ok(self.first_key_value()?.is_none())
     }
 
     /// Fills an empty index from strictly ascending records; returns how many.
@@ -129,7 +282,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError>;
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany;
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
     /// Sizes.
     fn stats(&self) -> Result<Stats, IndexError>;

@@ -213,3 +213,13 @@ pub trait Key: Storable + Ord {}
 pub trait Value: Storable + PartialEq {}
 
 impl<T: Storable + PartialEq> Value for T {}
+
+/// Whether two values are encoded alike. (What `==` says of them is the user's affair: it may deny
+/// that a value is itself.)
+#[doc(hidden)]
+pub fn same_encoding<T: Storable>(one: &T::Ref, other: &T::Ref) -> bool {
+    match T::SHAPE {
+        Shape::Inline(words) => T::to_words(one)[..words] == T::to_words(other)[..words],
+        Shape::Bytes => T::to_bytes(one) == T::to_bytes(other),
+    }
+}

@@ -13,7 +13,7 @@
 //! /// the record under the old key, under both, or under the new one; it is never lost.
 //! fn rename(index: &dyn Index<String, u64>, from: &str, to: &str) -> Result<bool, IndexError> {
 //!     let Some(value) = index.get(from)? else { return Ok(false) };
-//!     if !index.insert(to, &value)? {
+//!     if index.try_insert(to, &value)?.is_err() {
 //!         return Ok(false);
 //!     }
 //!     index.remove(from)?;
@@ -35,18 +35,22 @@ mod moment;
 mod noted;
 #[doc(hidden)]
 pub mod parts;
+mod range;
 mod tuple;
 
 pub use entry::Listed;
-pub use error::IndexError;
+pub use error::{IndexError, Missing, Occupied};
 pub use float::Total;
 #[cfg(feature = "serde")]
 pub use foreign::Postcard;
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
+#[doc(hidden)]
+pub use key::same_encoding;
 pub use key::{
     Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value, Words,
 };
 pub use noted::Noted;
+pub use range::{KeyRange, PrefixKey};
 // What `impl_index!` names where it is used.
 #[doc(hidden)]
 pub use pmindex_core::{Medium, Pool};

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_core::{Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
 
 /// What a scan has not copied yet lies between these.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +32,16 @@ pub struct Outside {
     pub cut: bool,
 }
 
-impl<B: Ord> Bounds<B> {
+impl<K: Key> Bounds<K> {
     /// Those of a range.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn of(range: &impl RangeBounds<B>) -> Self
-    where
-        B: Clone,
-    {
-        let bounds =
-            Self { lower: range.start_bound().cloned(), upper: range.end_bound().cloned() };
+    #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
+    pub fn of(range: impl KeyRange<K>) -> Self {
+        let (lower, upper) = range.bounds();
+        let bounds = Self { lower: lower.map(K::owned), upper: upper.map(K::owned) };
         match (&bounds.lower, &bounds.upper) {
             (Bound::Excluded(s), Bound::Excluded(e)) => {
                 assert!(s != e, "range start and end are equal and excluded");
@@ -56,7 +54,9 @@ impl<B: Ord> Bounds<B> {
         }
         bounds
     }
+}
 
+impl<B: Ord> Bounds<B> {
     /// Whether `key` lies below the lower bound.
     #[inline(always)]
     pub fn is_below(&self, key: &B) -> bool {

@@ -155,7 +155,7 @@ proptest! {
         let (front, back) = (0, leaves.len());
         let source =
             Leaves { pool: &pool, list: &leaves, front, back, changes, stops, fails_after: None };
-        let mut scan = Scan::new(source, Bounds::of(&range));
+        let mut scan = Scan::new(source, Bounds::of(range));
         let mut expected = model.range(range).map(|(k, v)| (*k, *v));
         for turn in turns {
             match turn {
@@ -188,7 +188,7 @@ fn a_scan_that_fails_says_so_once_tells_the_pool_and_is_over() {
             stops: true,
             fails_after: Some(2),
         };
-        let mut scan = Scan::new(source, Bounds::of(&(..)));
+        let mut scan = Scan::new(source, Bounds::of(..));
         let mut next = || if back { scan.next_back() } else { scan.next() };
         assert!(next().is_some_and(|item| item.is_ok()) && next().is_some_and(|item| item.is_ok()));
         assert!(pool.check_writable().is_ok());

@@ -30,12 +30,12 @@ pub fn get_each<K: Key, V: Value>(
     Ok(())
 }
 
-/// `insert_many` by `insert`.
+/// `try_insert_many` by `try_insert`.
 pub fn insert_each<K: Key, V: Value>(index: &impl Index<K, V>, records: &[(K, V)]) -> InsertMany {
     let mut done = InsertMany::default();
     for (key, value) in records {
-        match index.insert(key.borrowed(), value.borrowed()) {
-            Ok(new) => done.inserted.push(new),
+        match index.try_insert(key.borrowed(), value.borrowed()) {
+            Ok(new) => done.inserted.push(new.is_ok()),
             Err(why) => {
                 done.stopped = Some(why);
                 break;

@@ -132,7 +132,7 @@ fn mixed_calls<K: SampleKey, V: SampleValue>(
     let record = |n: u64, tag| (K::nth(n % 900), V::tagged(tag));
     for n in 0..300 {
         let (key, value) = record(3 * n, n);
-        index.insert(key.borrowed(), value.borrowed()).expect("room");
+        index.try_insert(key.borrowed(), value.borrowed()).expect("room").expect("new");
     }
     let mut rng = Rng::new(1);
     measure(pm, name, CALLS, || {
@@ -141,12 +141,12 @@ fn mixed_calls<K: SampleKey, V: SampleValue>(
             let (key, value) = record(n, 1000 + call);
             let (key, value) = (key.borrowed(), value.borrowed());
             let _changed = match rng.below(16) {
-                0..6 => index.insert(key, value).expect("room"),
-                6..8 => index.update(key, value).expect("room"),
-                8 | 9 => index.upsert(key, value).expect("room"),
+                0..6 => index.try_insert(key, value).expect("room").is_ok(),
+                6..8 => index.update(key, value).expect("room").is_ok(),
+                8 | 9 => index.put(key, value).expect("room"),
                 10 => {
                     let records: Vec<_> = (n % 800..).take(16).map(|n| record(n, call)).collect();
-                    let done = index.insert_many(&records);
+                    let done = index.try_insert_many(&records);
                     assert!(done.stopped.is_none(), "{done:?}");
                     done.inserted.contains(&true)
                 }

@@ -5,6 +5,7 @@
 //! closing (or dropping) and opening it finds the records again as long as the process lives.
 
 use std::any::Any;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, PmU64, Pool, pm_struct};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Listed, MAX_KEY_BYTES, MAX_VALUE_BYTES, PmIndex, RangeIter,
-    RecoveryReport, Stats, Storable, Value,
+    Index, IndexError, InsertMany, Key, Listed, MAX_KEY_BYTES, MAX_VALUE_BYTES, Missing, Occupied,
+    PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value, same_encoding,
 };
 
 use crate::adapter::{get_each, insert_each, layout_of, sorted};
@@ -129,30 +130,35 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
         Ok(self.records().get(&K::owned(key)).cloned())
     }
 
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        check_record::<K, V>(key, value)?;
+        Ok(self.records().insert(K::owned(key), V::owned(value)))
+    }
+
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
         let mut records = self.records();
         if records.contains_key(&key) {
-            return Ok(false);
+            return Ok(Err(Occupied));
         }
         records.insert(key, value);
-        Ok(true)
+        Ok(Ok(()))
     }
 
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
         match self.records().get_mut(&key) {
             Some(place) => {
                 *place = value;
-                Ok(true)
+                Ok(Ok(()))
             }
-            None => Ok(false),
+            None => Ok(Err(Missing)),
         }
     }
 
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
         let (key, value) = (K::owned(key), V::owned(value));
         Ok(self.records().insert(key, value).is_none())
@@ -160,6 +166,18 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         Ok(self.records().remove(&K::owned(key)))
+    }
+
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        let mut records = self.records();
+        match records.entry(K::owned(key)) {
+            Entry::Occupied(there)
+                if same_encoding::<V>(there.get().borrowed(), value.borrowed()) =>
+            {
+                Ok(Some(there.remove()))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
@@ -190,7 +208,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
         get_each(self, keys, out)
     }
 
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         insert_each(self, records)
     }
 

@@ -89,6 +89,12 @@ impl FileDisk {
         Ok(Self { fd, len, direct: false, write_through: false })
     }
 
+    /// The first `len` bytes of it, if it is longer: what follows is something else.
+    #[must_use]
+    pub fn shortened(self, len: u64) -> Self {
+        Self { len: self.len.min(len), ..self }
+    }
+
     /// Whether writes go past the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {

@@ -116,6 +116,8 @@ pub struct Peeked {
     pub id: LogId,
     /// Bytes of its space.
     pub capacity: u64,
+    /// Bytes of the disk that it takes, from the start on.
+    pub bytes: u64,
 }
 
 /// Looks at the heads of a log and changes nothing.
@@ -124,7 +126,8 @@ pub struct Peeked {
 /// [`LogError::NotALog`], `Version`, `Damaged`, `Cut`, `Io`.
 pub fn peek(disk: &dyn Disk) -> Result<Peeked, LogError> {
     let (head, _) = read_heads(disk)?;
-    Ok(Peeked { id: head.id, capacity: head.shape.capacity })
+    let Shape { capacity, .. } = head.shape;
+    Ok(Peeked { id: head.id, capacity, bytes: head.shape.place(0) + capacity })
 }
 
 impl Log {

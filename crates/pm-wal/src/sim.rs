@@ -120,6 +120,12 @@ impl SimDisk {
         self.step(|_, _| {})
     }
 
+    /// Lets no operation go on as long as this lives.
+    #[must_use]
+    pub fn hold(&self) -> impl Sized {
+        self.inner.lock()
+    }
+
     /// Whether the power has failed.
     #[must_use]
     pub fn is_down(&self) -> bool {

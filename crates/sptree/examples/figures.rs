@@ -68,8 +68,8 @@ fn latency(records: u64) -> Result<(), IndexError> {
     let buffered = BufferedSpTree::<u64, u64>::create(&pool, "buffered")?;
     let mut map = BTreeMap::new();
     for n in 0..records {
-        plain.insert(&key(n), &n)?;
-        buffered.insert(&key(n), &n)?;
+        let _ = plain.try_insert(&key(n), &n)?;
+        let _ = buffered.try_insert(&key(n), &n)?;
         map.insert(key(n), n);
     }
     let count = (records / 10 / TURNS).max(1);
@@ -78,8 +78,8 @@ fn latency(records: u64) -> Result<(), IndexError> {
         let first = records + turn * count;
         [
             nanoseconds(count, |n| _ = black_box(map.insert(key(first + n), n))),
-            nanoseconds(count, |n| _ = black_box(plain.insert(&key(first + n), &n))),
-            nanoseconds(count, |n| _ = black_box(buffered.insert(&key(first + n), &n))),
+            nanoseconds(count, |n| _ = black_box(plain.try_insert(&key(first + n), &n))),
+            nanoseconds(count, |n| _ = black_box(buffered.try_insert(&key(first + n), &n))),
         ]
     };
     for turn in 0..TURNS {
@@ -133,7 +133,7 @@ fn counted<const BUFFER: usize>(
     let pool = Arc::new(Pool::counting(room(2 * records))?);
     let tree = SpTree::<u64, u64, Counting, 64, BUFFER>::create(&pool, "t")?;
     for n in 0..records {
-        tree.insert(&key(n), &n)?;
+        let _ = tree.try_insert(&key(n), &n)?;
     }
     tree.drain()?;
     pool.pm().reset();
@@ -169,7 +169,7 @@ fn write<M: Medium, const BUFFER: usize>(
     n: u64,
 ) -> Result<(), IndexError> {
     match what {
-        0 => drop(tree.insert(&key(records + n), &n)?),
+        0 => drop(tree.try_insert(&key(records + n), &n)?),
         1 => drop(tree.update(&key(n * 7919 % records), &!n)?),
         _ => drop(tree.remove(&key(n))?),
     }
@@ -185,14 +185,14 @@ fn dram(records: u64) -> Result<(), IndexError> {
     };
     let pool = Arc::new(Pool::emulated(room(records))?);
     let plain = SpTree::<u64, u64>::create(&pool, "t")?;
-    (0..records).try_for_each(|n| plain.insert(&key(n), &n).map(drop))?;
+    (0..records).try_for_each(|n| plain.try_insert(&key(n), &n).map(drop))?;
     let stats = plain.stats()?;
     row("no buffers", stats.dram_bytes, stats.pm_bytes);
     for part in [16, 4, 1] {
         let pool = Arc::new(Pool::emulated(room(records))?);
         let tree = BufferedSpTree::<u64, u64>::create(&pool, "t")?;
         tree.set_buffer_budget(stats.leaves * 320 / part);
-        (0..records).try_for_each(|n| tree.insert(&key(n), &n).map(drop))?;
+        (0..records).try_for_each(|n| tree.try_insert(&key(n), &n).map(drop))?;
         let stats = tree.stats()?;
         row(&format!("buffers for one leaf of {part}"), stats.dram_bytes, stats.pm_bytes);
     }
@@ -207,7 +207,7 @@ fn resumption(records: u64) -> Result<(), IndexError> {
         let tree = BufferedSpTree::<u64, u64>::create(&pool, "t")?;
         tree.bulk_load(&mut (0..records).map(|n| (n << 20, n)))?;
         for n in 0..writes {
-            tree.update(&((key(n) % records) << 20), &n)?;
+            let _ = tree.update(&((key(n) % records) << 20), &n)?;
         }
         drop(tree); // not closed: as after a crash
         let begin = Instant::now();

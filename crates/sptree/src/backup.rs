@@ -113,9 +113,9 @@ impl<M: Medium> Backup<M> {
             None => 0,
             Some(Tree::Words(tree)) => {
                 let batch: Vec<_> = batch.iter().map(|(key, b)| (word_of(key), *b)).collect();
-                tree.insert_many(&batch).inserted.len()
+                tree.try_insert_many(&batch).inserted.len()
             }
-            Some(Tree::Bytes(tree)) => tree.insert_many(batch).inserted.len(),
+            Some(Tree::Bytes(tree)) => tree.try_insert_many(batch).inserted.len(),
         };
         // Only now: who panics before leaves them waiting, and the tree has some of them too.
         queue.waiting.drain(..count);

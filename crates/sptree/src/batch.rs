@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, node by node, so that their cache misses
-//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! overlap. `try_insert_many` also shares its fences: it stages records in input order, each in its own
 //! Bnode, under as many Mnodes' locks as it takes, then writes all of them, makes them durable at once
 //! and commits them at once. All locks come before the first write-back, for which their atomics
 //! would wait:
@@ -201,7 +201,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
-    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }
 
@@ -260,7 +260,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             stage.commit()?;
             inserted.append(&mut results);
             if let Some((key, value)) = records[..probes.len()].get(next) {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
                 self.locate_changed(&probes, &mut ways, next);
             }
@@ -299,7 +299,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             inserted.append(&mut results);
             if let Some((key, value)) = records[..probes.len()].get(next) {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
                 self.locate_changed(probes, ways, next);
             }

@@ -225,7 +225,7 @@ mod tests {
             |n: u64| [&b"the same beginning "[..], &n.to_string().repeat(3).into_bytes()].concat();
         let mut keys: Vec<Vec<u8>> = (0..40).map(|n| key(n * 17 % 40)).collect();
         for (value, key) in (0..).zip(&keys) {
-            tree.insert(key, &value).expect("room");
+            tree.try_insert(key, &value).expect("room").expect("done");
         }
         keys.sort_unstable();
         let bnode = tree.bnode(tree.locate(&pmindex_record::Route::LEAST).bnode).expect("intact");

@@ -6,10 +6,10 @@
 //! Mnode's low key. Either way the next Bnode starts exactly where the last one ended, whatever split
 //! or merged in between: nothing is seen twice, nothing that stayed is missed.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
 use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan};
 
 use crate::access::At;
@@ -54,7 +54,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
+    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
         let leaves = Leaves {
             tree: self,
             front: Front::Bound,
@@ -62,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             barren: Barren::default(),
             scratch: Scratch::default(),
         };
-        Scan::new(leaves, Bounds::of(&bounds))
+        Scan::new(leaves, Bounds::of(bounds))
     }
 
     /// All records, in order.
@@ -77,22 +77,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
+        self.range((Bound::Included(from), Bound::Unbounded))
+            .append_to(limit, out)
+            .noted(&self.pool)
     }
 
     /// The least record.
-    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
-    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        Ok(self.first_key_value()?.is_none())
     }
 }
 

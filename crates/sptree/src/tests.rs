@@ -23,7 +23,7 @@ fn tree_of(keys: impl Iterator<Item = u64>) -> (Arc<Pool<Mapped>>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -70,7 +70,7 @@ fn searches_find_their_way_wherever_the_guide_leads() {
     for index in 0..130 {
         tree.guide.mislead(index);
         let new = 300 + 2 * u64::from(index);
-        assert!(tree.insert(&new, &(new * 10)).expect("room"));
+        assert!(tree.try_insert(&new, &(new * 10)).expect("room").is_ok());
         tree.guide.mislead(130 - index);
         assert_eq!(tree.remove(&new).expect("intact"), Some(new * 10));
     }
@@ -89,7 +89,7 @@ fn behaves_as_a_map_through_splits_merges_and_openings() {
         // Waves: it grows for a while, then shrinks.
         if seed >> 60 < if i / 2500 % 2 == 0 { 12 } else { 4 } {
             assert_eq!(
-                tree.insert(&key, &(key * 10)).expect("room"),
+                tree.try_insert(&key, &(key * 10)).expect("room").is_ok(),
                 model.insert(key, key * 10).is_none()
             );
         } else {
@@ -163,7 +163,7 @@ fn ghosts_are_cleared_by_one_line_and_a_fence_of_its_own() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
     let tree = SpTree::<u64, u64, Counting, 4>::create(&pool, "t").expect("room");
     for key in 0..40 {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     while tree.step().expect("room") {} // the backup is complete
     leave_ghosts(&tree, 666);
@@ -220,7 +220,7 @@ fn the_first_write_after_a_crash_waits_for_the_layers_and_the_backup_is_complete
     let (pool, tree) = tree_of(0..300);
     drop(tree);
     let tree = Tree::open_serving(&pool, "t").expect("intact");
-    assert!(tree.insert(&300, &3000).expect("room"));
+    assert!(tree.try_insert(&300, &3000).expect("room").is_ok());
     assert!(tree.is_ready());
     assert_holds(&tree, 0..301);
 }
@@ -229,7 +229,7 @@ fn the_first_write_after_a_crash_waits_for_the_layers_and_the_backup_is_complete
 fn the_filter_is_exact_after_any_amount_of_churn() {
     let (_pool, tree) = tree_of(0..3);
     for key in 3..5000 {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         assert!(tree.remove(&key).expect("room").is_some());
     }
     let head = tree.middle.get(tree.head);
@@ -247,7 +247,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
         std::mem::forget(held.guard); // its process dies with it
     }
     let tree = reopen(&pool, tree);
-    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert!(tree.update(&3, &30).expect("no lock is held").is_ok());
     assert_holds(&tree, 0..20);
 }
 
@@ -286,13 +286,13 @@ fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
             let mut scan = tree.range(..);
             let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
             let front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
-            tree.insert(&late, &0).expect("room");
+            tree.try_insert(&late, &0).expect("room").expect("done");
             back.extend(scan.rev().map(key));
             assert!(back.iter().rev().is_sorted(), "{late}: {front:?} {back:?}");
             assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
             tree.remove(&late).expect("room");
         }
-        tree.insert(&late, &0).expect("room");
+        tree.try_insert(&late, &0).expect("room").expect("done");
     }
 }
 
@@ -302,7 +302,7 @@ fn a_full_pool_costs_the_backup_entries_and_nothing_else() {
     let mut held: u64 = 50;
     for left in 0..200 {
         pool.fail_allocation_after(Some(left % 4));
-        if tree.insert(&held, &(held * 10)).is_ok() {
+        if tree.try_insert(&held, &(held * 10)).is_ok() {
             held += 1;
         }
         pool.fail_allocation_after(None);

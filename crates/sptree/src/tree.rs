@@ -45,7 +45,7 @@ use crate::top::Top;
 /// let tree = SpTree::<u64, u64>::open_serving(&pool, "squares")?;
 /// assert_eq!(tree.get(&9)?, Some(81)); // at once, from the backup
 /// while tree.step()? {} // the layers in DRAM; or wait for the first write to do it
-/// assert_eq!(tree.last()?, Some((999, 998_001)));
+/// assert_eq!(tree.last_key_value()?, Some((999, 998_001)));
 /// # Ok(())
 /// # }
 /// ```

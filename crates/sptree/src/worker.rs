@@ -137,10 +137,10 @@ mod tests {
         let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
         let tree = Tree::<Counting>::create(&pool, "t").expect("room");
         let worker = tree.worker();
-        assert!(tree.insert(&0, &0).expect("room"), "makes a segment");
+        assert!(tree.try_insert(&0, &0).expect("room").is_ok(), "makes a segment");
         pool.pm().reset();
         for key in 1..4u64 {
-            assert!(tree.insert(&key, &key).expect("room"));
+            assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
         let counts = pool.pm().counts();
         assert_eq!((counts.lines, counts.nt_lines, counts.fences), (3, 3, 3));
@@ -152,10 +152,10 @@ mod tests {
         drop(worker);
         // And without one, absorbs it with the record that fills it.
         for key in 4..7u64 {
-            assert!(tree.insert(&key, &key).expect("room"));
+            assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
         pool.pm().reset();
-        assert!(tree.insert(&7, &7).expect("room"));
+        assert!(tree.try_insert(&7, &7).expect("room").is_ok());
         assert_eq!(pool.pm().counts().fences, 2);
         assert_eq!(tree.check().expect("sound"), 8);
     }
@@ -167,9 +167,9 @@ mod tests {
         let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
         let worker = tree.worker();
         let waiting = || tree.buffering().expect("some").handoff.waiting(tree.pm());
-        assert_eq!(tree.insert_many(&[(0, 0), (1, 1), (2, 2)]).inserted, [true; 3]);
+        assert_eq!(tree.try_insert_many(&[(0, 0), (1, 1), (2, 2)]).inserted, [true; 3]);
         assert_eq!((waiting(), unsettled(&tree)), (0, 1), "there is room for one more");
-        assert_eq!(tree.insert_many(&[(3, 3)]).inserted, [true]);
+        assert_eq!(tree.try_insert_many(&[(3, 3)]).inserted, [true]);
         assert_eq!((waiting(), unsettled(&tree)), (1, 1));
         assert!(worker.step().expect("room"));
         assert_eq!((waiting(), unsettled(&tree)), (0, 0));
@@ -183,7 +183,7 @@ mod tests {
         let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
         let worker = tree.worker();
         for key in scattered(30_000) {
-            assert!(tree.insert(&key, &!key).expect("room"));
+            assert!(tree.try_insert(&key, &!key).expect("room").is_ok());
         }
         let handoff = &tree.buffering().expect("some").handoff;
         assert!(handoff.waiting(tree.pm()) > 1000 && !handoff.is_open(), "it is far behind");
@@ -194,7 +194,7 @@ mod tests {
         }
         while worker.step().expect("room") {}
         assert_eq!(tree.check().expect("sound"), 0);
-        tree.insert(&1, &1).expect("room");
+        tree.try_insert(&1, &1).expect("room").expect("done");
         drop(worker);
         assert!(!handoff.is_open());
     }
@@ -207,7 +207,7 @@ mod tests {
             let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
             let worker = assisted.then(|| tree.worker());
             for key in 0..800u64 {
-                assert!(tree.insert(&key, &key).expect("room"));
+                assert!(tree.try_insert(&key, &key).expect("room").is_ok());
                 if let Some(worker) = &worker {
                     worker.step().expect("room");
                 }
@@ -232,8 +232,8 @@ mod tests {
             }
             let mut keys = Vec::new();
             for key in scattered(1 << 20) {
-                match tree.insert(&key, &key) {
-                    Ok(new) => assert!(new),
+                match tree.try_insert(&key, &key) {
+                    Ok(new) => assert!(new.is_ok()),
                     Err(IndexError::Pool(PmError::Full { .. })) => break,
                     Err(error) => panic!("{error}"),
                 }
@@ -264,8 +264,8 @@ mod tests {
                 let tree = &tree;
                 threads.spawn(move || {
                     for (n, key) in scattered(2 * EACH).enumerate().skip(half).step_by(2) {
-                        assert!(tree.insert(&key, &0).expect("room"));
-                        assert!(tree.update(&key, &key).expect("room"));
+                        assert!(tree.try_insert(&key, &0).expect("room").is_ok());
+                        assert!(tree.update(&key, &key).expect("room").is_ok());
                         if n % 5 == 0 {
                             assert_eq!(tree.remove(&key).expect("intact"), Some(key));
                         }

@@ -1,8 +1,8 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{LINE, Medium};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_core::{LINE, Medium, PmError};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
 use crate::access::At;
@@ -137,12 +137,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// 3 lines, 1 fence, for a record that lies in one line; else 2 fences, byte strings: their block's
     /// lines besides. Sometimes a split.
     #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.insert_inner(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     #[inline(always)]
-    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, Writes::Record, |present| !present)? {
@@ -184,8 +188,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 3 lines or those of the new block and 1.
     #[inline]
-    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.update_inner(key, value).noted(&self.pool)
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
     }
 
     #[inline(always)]
@@ -232,28 +236,57 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.put_inner(key, value, |held, probe| self.value_held(held, probe)).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
-    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.upsert_inner(key, value).noted(&self.pool)
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value, |_, _| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
+    /// The value of a key that is present, in its Bnode or in its buffer.
     #[inline(always)]
-    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn value_held(&self, held: &Held<'_, K, V, LEAF>, probe: &Probe<'_, K>) -> Result<V, PmError> {
+        let buffered = held.hit.and_then(|_| self.buffered(held.node, probe)).flatten();
+        match (buffered, held.slot) {
+            (Some(value), _) => Ok(value),
+            (None, Some(slot)) => Slot::<K, V>::value(&self.pool, held.bnode.slot(slot)),
+            (None, None) => {
+                let (what, offset) = ("a buffer's entry without a value", held.bnode.offset());
+                Err(PmError::Corrupt { what, offset })
+            }
+        }
+    }
+
+    /// Adds or replaces; what `read` made of the key's old record, under its Mnode's lock.
+    #[inline(always)]
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(&Held<'_, K, V, LEAF>, &Probe<'_, K>) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.hold(&probe, Writes::Record, |_| true)? else { continue };
-            let new = !held.is_present();
-            let done = if new {
+            let old = held.is_present().then(|| read(&held, &probe)).transpose()?;
+            let done = if old.is_none() {
                 self.insert_held(held, &record)?
             } else {
                 self.update_held(held, &record)?
             };
             if done {
-                return Ok(new);
+                return Ok(old);
             }
         }
     }
@@ -265,18 +298,33 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// empty merge.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.remove_inner(key).noted(&self.pool)
+        self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its Mnode's lock, `wanted` says so.
     #[inline(always)]
-    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let held = loop {
             let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {
                 return Ok(None);
             };
-            match self.remove_buffered(held, &probe)? {
+            match self.remove_buffered(held, &probe, &wanted)? {
                 Removed::Value(value) => return Ok(Some(value)),
+                Removed::Unwanted => return Ok(None),
                 Removed::Absorbed => {}
                 Removed::Past(held) => break held,
             }
@@ -284,6 +332,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Held { index, node, bnode, taken, slot, guard, .. } = held;
         let Some(slot) = slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, bnode.slot(slot))?;
+        if !wanted(&value) {
+            return Ok(None);
+        }
         let mut mending = self.mending(index, node);
         mending.arm_and_count(u64::MAX);
         bnode.remove(&self.pool, taken, slot)?;
@@ -303,6 +354,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         held: Held<'t, K, V, LEAF>,
         probe: &Probe<'_, K>,
+        wanted: &impl Fn(&V) -> bool,
     ) -> Result<Removed<'t, K, V, LEAF>, IndexError> {
         // What the buffer does not have goes from the Bnode: one line and one fence, as in the log,
         // and nothing to absorb.
@@ -312,6 +364,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Some(Some(value)) = self.buffered(held.node, probe) else {
             return Ok(Removed::Absorbed); // not present: `hold` looks again
         };
+        if !wanted(&value) {
+            return Ok(Removed::Unwanted);
+        }
         match self.write_buffered(&held, probe, None, u64::MAX)? {
             Written::Past => Ok(Removed::Past(held)),
             Written::Buffered => {
@@ -345,6 +400,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 enum Removed<'t, K, V, const LEAF: usize> {
     /// The record is gone; its value.
     Value(V),
+    /// It stays.
+    Unwanted,
     /// The Bnode has changed: look again.
     Absorbed,
     /// It goes past the buffer.

@@ -19,7 +19,7 @@
 //! let names = FpTree::<u64, String>::create(&pool, "names")?;
 //! let scores = BzTree::<String, u64>::create(&pool, "scores")?;
 //! names.insert(&1, "Ada")?; // durable when it returns
-//! scores.upsert("Ada", &90)?;
+//! scores.put("Ada", &90)?;
 //! assert_eq!(names.get(&1)?.as_deref(), Some("Ada"));
 //!
 //! names.close()?; // what makes the next opening quick; a crash needs none of it

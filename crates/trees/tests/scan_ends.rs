@@ -14,7 +14,7 @@ fn ends_never_cross<T: PmIndex<u64, u64, Mapped>>() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
     let tree = T::create(&pool, "t").unwrap();
     for n in 1..=24 {
-        tree.insert(&(10 * n), &n).unwrap();
+        tree.try_insert(&(10 * n), &n).unwrap().unwrap();
     }
     let key = |record: Result<(u64, u64), _>| record.unwrap().0;
     for late in (1..=24).map(|n| 10 * n) {
@@ -24,13 +24,13 @@ fn ends_never_cross<T: PmIndex<u64, u64, Mapped>>() {
                 let mut scan = tree.range_bounds(Unbounded, Unbounded);
                 let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
                 let front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
-                tree.insert(&late, &0).unwrap();
+                tree.try_insert(&late, &0).unwrap().unwrap();
                 back.extend(scan.rev().map(key));
                 assert!(back.iter().rev().is_sorted(), "{late}: {front:?} {back:?}");
                 assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
                 tree.remove(&late).unwrap();
             }
-            tree.insert(&late, &0).unwrap();
+            tree.try_insert(&late, &0).unwrap().unwrap();
         }
     }
 }
@@ -40,7 +40,7 @@ fn ends_never_cross_backwards<T: PmIndex<u64, u64, Mapped>>() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
     let tree = T::create(&pool, "t").unwrap();
     for n in 1..=24 {
-        tree.insert(&(10 * n), &n).unwrap();
+        tree.try_insert(&(10 * n), &n).unwrap().unwrap();
     }
     let key = |record: Result<(u64, u64), _>| record.unwrap().0;
     for late in (1..=24).map(|n| 10 * n) {
@@ -50,13 +50,13 @@ fn ends_never_cross_backwards<T: PmIndex<u64, u64, Mapped>>() {
                 let mut scan = tree.range_bounds(Unbounded, Unbounded);
                 let mut front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
                 let back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
-                tree.insert(&late, &0).unwrap();
+                tree.try_insert(&late, &0).unwrap().unwrap();
                 front.extend(scan.map(key));
                 assert!(front.is_sorted(), "{late}: {front:?} {back:?}");
                 assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
                 tree.remove(&late).unwrap();
             }
-            tree.insert(&late, &0).unwrap();
+            tree.try_insert(&late, &0).unwrap().unwrap();
         }
     }
 }

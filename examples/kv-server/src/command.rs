@@ -79,7 +79,8 @@ fn dispatch(
     match (name, arguments) {
         ("GET", [key]) => out.maybe(index.get(key)?.as_deref())?,
         ("SET", [key, value, options @ ..]) => set(context, key, value, options, out)?,
-        ("SETNX", [key, value]) => out.integer(index.insert(key, value)?.into())?,
+        ("SETNX", [key, value]) => out.integer(index.try_insert(key, value)?.is_ok().into())?,
+        ("GETSET", [key, value]) => out.maybe(index.insert(key, value)?.as_deref())?,
         ("GETDEL", [key]) => out.maybe(index.remove(key)?.as_deref())?,
         ("DEL" | "UNLINK", keys @ [_, ..]) => {
             let mut removed = 0;
@@ -106,11 +107,15 @@ fn dispatch(
         }
         ("MSET", pairs @ [_, ..]) if pairs.len().is_multiple_of(2) => {
             for pair in pairs.chunks_exact(2) {
-                index.upsert(&pair[0], &pair[1])?;
+                index.put(&pair[0], &pair[1])?;
             }
             out.simple("OK")?;
         }
         ("DBSIZE", []) => out.integer(index.len()?)?,
+        ("FLUSHDB", []) => {
+            index.clear()?;
+            out.simple("OK")?;
+        }
         ("SCAN", [cursor, options @ ..]) => {
             scan::scan(index, &context.cursors, cursor, options, out)?;
         }
@@ -132,6 +137,11 @@ fn connection(
         ("PING", []) => out.simple("PONG")?,
         ("PING" | "ECHO", [text]) => out.bulk(text)?,
         ("INFO", _) => out.bulk(info(context)?.as_bytes())?,
+        // Waits until everything that was acknowledged survives what the pool's medium can give.
+        ("SAVE", []) => {
+            context.store.pool.sync().map_err(IndexError::from)?;
+            out.simple("OK")?;
+        }
         ("SELECT", [number]) if number == b"0" => out.simple("OK")?,
         ("SELECT", [_]) => out.error("ERR DB index is out of range")?,
         // What redis-cli and redis-benchmark ask at their start.
@@ -158,8 +168,9 @@ fn connection(
 
 fn is_known(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "GET", "SET", "SETNX", "GETDEL", "DEL", "UNLINK", "EXISTS", "STRLEN", "MGET", "MSET",
-        "DBSIZE", "SCAN", "KEYS", "RANGE", "PING", "ECHO", "SELECT", "QUIT",
+        "GET", "SET", "SETNX", "GETSET", "GETDEL", "DEL", "UNLINK", "EXISTS", "STRLEN", "MGET",
+        "MSET", "DBSIZE", "FLUSHDB", "SCAN", "KEYS", "RANGE", "PING", "ECHO", "SAVE", "SELECT",
+        "QUIT",
     ];
     NAMES.contains(&name)
 }
@@ -174,12 +185,18 @@ fn set(
     let index = &context.store.index;
     let done = match options {
         [] => {
-            index.upsert(key, value)?;
+            index.put(key, value)?;
             true
         }
-        [only] if only.eq_ignore_ascii_case(b"NX") => index.insert(key, value)?,
-        [only] if only.eq_ignore_ascii_case(b"XX") => index.update(key, value)?,
-        _ => return Err(Failure::Request("ERR syntax error: only NX or XX is understood".into())),
+        [only] if only.eq_ignore_ascii_case(b"NX") => index.try_insert(key, value)?.is_ok(),
+        [only] if only.eq_ignore_ascii_case(b"XX") => index.update(key, value)?.is_ok(),
+        [only] if only.eq_ignore_ascii_case(b"GET") => {
+            return Ok(out.maybe(index.insert(key, value)?.as_deref())?);
+        }
+        _ => {
+            let why = "ERR syntax error: only NX, XX or GET is understood";
+            return Err(Failure::Request(why.into()));
+        }
     };
     if done {
         out.simple("OK")?;

@@ -40,7 +40,10 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     println!("{:<14} {:>12} {:>14} {:>10}  ", "", "writes/s", "first reply", "lost");
     let pool = folder.path().join("pool");
     let index = pmindex::Kind::FpTree;
-    let store = StoreArgs { pool, index, durability: args.durability, size: 64 };
+    let durability = args.durability;
+    let twin =
+        (durability == Wanted::Periodic).then(|| std::env::temp_dir().join("kv-server.twin"));
+    let store = StoreArgs { pool, index, durability, twin, twin_every: 100, size: 64 };
     let ours = attempt(&Service::Pool(store), args.records, args.connections)?;
     let says = ours.greetings[1].trim_end();
     row("kv-server", &ours, says.split_once("ms: ").map_or(says, |(_, words)| words));

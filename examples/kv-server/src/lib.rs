@@ -16,9 +16,10 @@
 //! | `load`, `trial` | a load generator; kill, restart, verify, with the times |
 //! | `service`, `compare` | servers as processes; the same trial of Redis, and of redb (feature `redb`) |
 //!
-//! Commands: `PING`, `ECHO`, `GET`, `SET` (`NX`, `XX`), `SETNX`, `GETDEL`, `DEL`, `UNLINK`,
-//! `EXISTS`, `STRLEN`, `MGET`, `MSET`, `DBSIZE`, `SCAN` (`MATCH`, `COUNT`), `KEYS`, `RANGE`, `INFO`,
-//! `SELECT 0`, `SHUTDOWN`, `QUIT`, and of `COMMAND`, `CONFIG`, `CLIENT` what redis-cli and
+//! Commands: `PING`, `ECHO`, `GET`, `SET` (`NX`, `XX`, `GET`), `SETNX`, `GETSET`, `GETDEL`, `DEL`,
+//! `UNLINK`, `EXISTS`, `STRLEN`, `MGET`, `MSET`, `DBSIZE`, `FLUSHDB`, `SCAN` (`MATCH`, `COUNT`), `KEYS`,
+//! `RANGE`, `INFO`, `SAVE` (waits until what was acknowledged survives a power failure), `SELECT 0`,
+//! `SHUTDOWN`, `QUIT`, and of `COMMAND`, `CONFIG`, `CLIENT` what redis-cli and
 //! redis-benchmark ask for. `MSET` is atomic key by key, not as a whole. There is no expiry.
 #![forbid(unsafe_code)]
 

@@ -67,6 +67,7 @@ impl Server {
             .arg(&store.pool)
             .args(["--listen", "127.0.0.1:0", "--index", store.index.name()])
             .args(["--size", &store.size.to_string()])
+            .args(store.twin.iter().flat_map(|twin| ["--twin".as_ref(), twin.as_os_str()]))
             .args(durability.iter().flat_map(|mode| ["--durability", mode.get_name()]))
             .stdout(Stdio::piped())
             .spawn()

@@ -23,6 +23,14 @@ pub struct StoreArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     pub durability: Wanted,
 
+    /// With `--durability periodic`: the twin's file, on a disk
+    #[arg(long, value_name = "FILE", required_if_eq("durability", "periodic"))]
+    pub twin: Option<PathBuf>,
+
+    /// Milliseconds after which the twin is written: what a power failure may take
+    #[arg(long, default_value_t = 100, value_name = "MS")]
+    pub twin_every: u64,
+
     /// MiB of a new pool; it grows by itself
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     pub size: u64,
@@ -39,6 +47,9 @@ pub enum Wanted {
     Msync,
     /// Power failure, on an ordinary file: a write to a journal beside it, which connections share
     Journal,
+    /// A kill of the process, and power failure but for the last moments: a pool in memory (tmpfs) with
+    /// a twin on a disk (`--twin`), which a client waits for with SAVE
+    Periodic,
     /// Persistent memory; elsewhere the same flushes and fences, emulated
     Flush,
 }
@@ -83,7 +94,14 @@ impl Store {
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
             Wanted::Journal => options.journal(true).require(Durability::Journal),
+            Wanted::Periodic => options.require(Durability::Periodic),
             Wanted::Flush => options.emulate_pm(true),
+        };
+        let options = match &args.twin {
+            Some(twin) if args.durability == Wanted::Periodic => {
+                options.twin(twin).twin_every(Duration::from_millis(args.twin_every))
+            }
+            _ => options,
         };
         let pool = Arc::new(Pool::open_or_create(&args.pool, &options)?);
         let index = match AnyIndex::open(&pool, NAME) {

@@ -78,6 +78,9 @@ fn commands_do_what_redis_does() {
     assert_eq!(call("SET a 5 XX"), ok());
     assert_eq!(call("SETNX b 6"), Reply::Integer(1));
     assert_eq!(call("SETNX b 7"), Reply::Integer(0));
+    assert_eq!(call("GETSET d 8"), Reply::Bulk(None));
+    assert_eq!(call("SET d 9 GET"), bulk("8"));
+    assert_eq!(call("GETDEL d"), bulk("9"));
     assert_eq!(call("MGET a b c"), Reply::Array(vec![bulk("5"), bulk("6"), Reply::Bulk(None)]));
     assert_eq!(call("MSET user:3 z user:1 x user:2 yy"), ok());
     assert_eq!(call("EXISTS a c user:1 a"), Reply::Integer(3));
@@ -110,6 +113,8 @@ fn commands_do_what_redis_does() {
     let Reply::Bulk(Some(info)) = call("INFO") else { panic!("INFO is text") };
     let info = String::from_utf8(info).expect("text");
     assert!(info.contains("db0:keys=2,") && info.contains("durability:process"), "{info}");
+    assert_eq!(call("FLUSHDB"), ok());
+    assert_eq!(call("DBSIZE"), Reply::Integer(0));
 }
 
 #[test]

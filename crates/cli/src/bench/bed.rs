@@ -267,13 +267,13 @@ fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
     ground: Ground<'_>,
     begun: &dyn Fn() -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let options = ground.medium.apply(PoolOptions::new());
+    let options = ground.medium.apply_at(PoolOptions::new(), ground.path);
     let pool = Arc::new(Pool::open(ground.path, &options)?);
     let index = T::open(&pool)?;
     let mut keys = KeySpace::new(0);
     for round in 0u64.. {
         let (key, value) = (K::foreign(keys.miss()), V::foreign(round));
-        if index.insert(key.borrowed(), value.borrowed())? {
+        if index.try_insert(key.borrowed(), value.borrowed())?.is_ok() {
             index.remove(key.borrowed())?;
         }
         if round == 0 {
@@ -289,7 +289,7 @@ fn open<K: Datum, V: Datum, M: Medium, T: Maker<K, V, M>>(
     wrap: Wrap<M>,
 ) -> Result<Opened, CliError> {
     let Ground { path, medium, write_latency, .. } = ground;
-    let options = medium.apply(PoolOptions::new());
+    let options = medium.apply_at(PoolOptions::new(), path);
     let started = Instant::now();
     let pool = Arc::new(Pool::open_with(path, &options, |mapped| wrap(mapped, write_latency))?);
     let index = T::open(&pool)?;
@@ -328,7 +328,7 @@ struct InPool<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> {
 impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
     fn create(ground: Ground<'_>, wrap: Wrap<M>) -> Result<Self, CliError> {
         let Ground { name, path, medium, write_latency, .. } = ground;
-        let options = medium.apply(PoolOptions::new());
+        let options = medium.apply_at(PoolOptions::new(), path);
         let pool = Pool::create_with(path, &options, |mapped| wrap(mapped, write_latency))?;
         let pool = Arc::new(pool);
         let index = Measurable::new(name, Indexed(T::create(name, &pool)?));

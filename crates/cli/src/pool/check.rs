@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmindex::core::Pool;
+use pmindex::core::{Pool, PoolOptions};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -32,6 +32,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NEW")]
     repair: Option<PathBuf>,
 
+    /// Look at what the file alone has, of a pool whose journal is lost for good; nothing is changed
+    #[arg(long)]
+    without_journal: bool,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -44,7 +48,8 @@ const LOST_COPY: &str = "superblock: one of its two copies is damaged, the other
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let pool = open::read_only(&args.pool)?;
+    let options = PoolOptions::new().accept_journal_loss(args.without_journal);
+    let pool = open::read_only_with(&args.pool, options)?;
     let lost_copy = pool.superblock_was_damaged();
     if lost_copy && !args.json {
         output::print(LOST_COPY)?;

@@ -91,7 +91,7 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
 
     fn put(&self, key: &str, value: &str) -> Result<bool, CliError> {
         let value: V = parse("value", self.types.values, value)?;
-        Ok(self.index.upsert(self.key(key)?.borrowed(), value.borrowed())?)
+        Ok(self.index.put(self.key(key)?.borrowed(), value.borrowed())?)
     }
 
     fn del(&self, key: &str) -> Result<Option<String>, CliError> {
@@ -120,7 +120,7 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
         let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
-        self.index.insert_many(&records).stopped.map_or(Ok(()), Err)
+        self.index.try_insert_many(&records).stopped.map_or(Ok(()), Err)
     }
 
     fn salvage(&self, each: Each<'_>) -> Salvage<Raw> {

@@ -27,7 +27,12 @@ const DEFAULT_INDEX: &str = "main";
 
 /// Opens a pool to look at: other readers may do the same, nothing is written.
 pub(crate) fn read_only(path: &Path) -> Result<Arc<Pool>, CliError> {
-    Ok(Arc::new(Pool::open(path, &PoolOptions::new().read_only(true))?))
+    read_only_with(path, PoolOptions::new())
+}
+
+/// The same, with these options.
+pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Pool>, CliError> {
+    Ok(Arc::new(Pool::open(path, &options.read_only(true))?))
 }
 
 /// Opens an index to look at.

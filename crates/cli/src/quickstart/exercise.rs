@@ -238,7 +238,7 @@ fn execute<K: Key, V: Value>(
         }
         Op::Update => {
             for (key, value) in records {
-                index.update(key.borrowed(), value.borrowed())?;
+                let _ = index.update(key.borrowed(), value.borrowed())?;
             }
         }
         Op::Remove => {
@@ -248,12 +248,12 @@ fn execute<K: Key, V: Value>(
         }
         Op::Insert => {
             for (key, value) in records {
-                index.insert(key.borrowed(), value.borrowed())?;
+                let _ = index.try_insert(key.borrowed(), value.borrowed())?;
             }
         }
         Op::InsertMany => {
             for records in records.chunks(BATCH) {
-                if let Some(stopped) = index.insert_many(records).stopped {
+                if let Some(stopped) = index.try_insert_many(records).stopped {
                     return Err(stopped);
                 }
             }

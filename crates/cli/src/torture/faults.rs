@@ -61,7 +61,7 @@ pub(super) fn all(
 fn fill(index: &AnyIndex<u64, u64>, from: u64) -> (u64, IndexError) {
     let mut key = from;
     loop {
-        match index.insert(&key, &!key) {
+        match index.try_insert(&key, &!key) {
             Ok(_) => key += 1,
             Err(error) => return (key - from, error),
         }
@@ -165,7 +165,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
         }
     }
     for key in (count - count / 4..count).step_by(2) {
-        match store.integers.insert(&key, &!key) {
+        match store.integers.try_insert(&key, &!key) {
             Ok(_) => present[key as usize] = true,
             Err(error) if is_full(&error) => refused += 1,
             Err(error) => return Err(error.into()),
@@ -187,7 +187,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
 fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let insert = |keys: std::ops::Range<u64>| {
-        keys.into_iter().try_for_each(|key| store.integers.insert(&key, &!key).map(drop))
+        keys.into_iter().try_for_each(|key| store.integers.try_insert(&key, &!key).map(drop))
     };
     insert(0..1000)?;
     std::fs::remove_file(place.path())?;
@@ -244,7 +244,7 @@ fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, C
     let store = Store::create(place.path(), options, kind)?;
     let index = &store.integers;
     for key in 0..1000 {
-        index.insert(&key, &!key)?;
+        index.put(&key, &!key)?;
     }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
@@ -258,7 +258,7 @@ fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, C
     });
     std::panic::set_hook(hook);
     for key in 1000..20_000 {
-        index.insert(&key, &!key)?;
+        index.put(&key, &!key)?;
     }
     let wrong =
         differs(index, all_below(20_000))?.or((!panicked).then(|| "it did not panic".into()));
@@ -277,7 +277,7 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
     for key in 0..5000 {
-        store.integers.insert(&key, &!key)?;
+        store.integers.put(&key, &!key)?;
     }
     store.abandon();
     if let Err(why) = disk.protect() {
@@ -290,7 +290,7 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
     };
     let store = Store::open_with(&path, &options.clone().read_only(true))?;
     let wrong = differs(&store.integers, all_below(5000))?;
-    let written = match store.integers.insert(&5000, &0) {
+    let written = match store.integers.try_insert(&5000, &0) {
         Err(IndexError::Pool(PmError::ReadOnly)) => None,
         other => Some(format!("writing said: {other:?}")),
     };
@@ -302,12 +302,12 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
 /// neither the pool nor its lock.
 fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
-    store.integers.insert(&0, &!0)?;
+    store.integers.put(&0, &!0)?;
     let mut child = match Command::new("sleep").arg("60").spawn() {
         Ok(child) => child,
         Err(e) => return Ok(Outcome::Skipped(format!("there is no sleep command: {e}"))),
     };
-    store.integers.insert(&1, &!1)?;
+    store.integers.put(&1, &!1)?;
     let closed = store.close();
     let reopened = closed.and_then(|()| Store::open_with(place.path(), options));
     let lives = matches!(child.try_wait(), Ok(None));

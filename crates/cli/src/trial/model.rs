@@ -239,7 +239,7 @@ mod tests {
         let universe = universe::integers(500, 1);
         let mut expected = Expected::empty(universe.len());
         for at in (0..universe.len()).step_by(2) {
-            index.insert(universe.key(at), &7).expect("room");
+            index.try_insert(universe.key(at), &7).expect("room").expect("done");
             expected.set(at, Some(7));
         }
         (index, universe, expected)
@@ -257,10 +257,10 @@ mod tests {
     fn a_lost_a_foreign_and_a_changed_record_are_found() {
         let (index, universe, mut expected) = sample();
         index.remove(universe.key(10)).expect("room"); // lost
-        index.insert(universe.key(11), &7).expect("room"); // never acknowledged
-        index.update(universe.key(12), &8).expect("room"); // another value
+        index.try_insert(universe.key(11), &7).expect("room").expect("done"); // never acknowledged
+        index.update(universe.key(12), &8).expect("room").expect("done"); // another value
         let foreign = (0..1_000_000).find(|key| universe.find(key).is_none()).expect("few keys");
-        index.insert(&foreign, &7).expect("room"); // of no script
+        index.try_insert(&foreign, &7).expect("room").expect("done"); // of no script
         let verdict = verify(&index, &universe, &mut expected).expect("readable");
         assert!(!verdict.holds());
         assert_eq!((verdict.lost, verdict.ghosts, verdict.wrong), (1, 2, 1));
@@ -275,9 +275,9 @@ mod tests {
             expected.attempt(&Change::Remove(22));
             expected.attempt(&Change::Insert(23, 8));
             if done {
-                index.update(universe.key(20), &value).expect("room");
+                index.update(universe.key(20), &value).expect("room").expect("done");
                 index.remove(universe.key(22)).expect("room");
-                index.insert(universe.key(23), &8).expect("room");
+                index.try_insert(universe.key(23), &8).expect("room").expect("done");
             }
             let verdict = verify(&index, &universe, &mut expected).expect("readable");
             assert_eq!(verdict.holds(), holds, "{value}: {verdict:?}");

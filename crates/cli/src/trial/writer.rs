@@ -154,14 +154,15 @@ fn perform<K: Key, V: Value>(
 ) -> Result<(), IndexError> {
     let key = |at: usize| universe.key(at).borrowed();
     match change {
+        // A key that is there stays as it is, and one that is not stays away: the model says which.
         Change::Insert(at, number) => {
-            index.insert(key(*at), universe.value(*number).borrowed())?;
+            let _ = index.try_insert(key(*at), universe.value(*number).borrowed())?;
         }
         Change::Update(at, number) => {
-            index.update(key(*at), universe.value(*number).borrowed())?;
+            let _ = index.update(key(*at), universe.value(*number).borrowed())?;
         }
         Change::Upsert(at, number) => {
-            index.upsert(key(*at), universe.value(*number).borrowed())?;
+            index.put(key(*at), universe.value(*number).borrowed())?;
         }
         Change::Remove(at) => {
             index.remove(key(*at))?;
@@ -170,7 +171,7 @@ fn perform<K: Key, V: Value>(
             let record =
                 |&(at, number): &(usize, u64)| (universe.key(at).clone(), universe.value(number));
             let records: Vec<(K, V)> = records.iter().map(record).collect();
-            if let Some(stopped) = index.insert_many(&records).stopped {
+            if let Some(stopped) = index.try_insert_many(&records).stopped {
                 return Err(stopped);
             }
         }

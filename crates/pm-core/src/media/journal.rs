@@ -66,7 +66,7 @@ pub(crate) const FIRST: u64 = 2 * PAGE;
 /// Bits of the word at `CHECKPOINT` that are the stamp's: positions are whole blocks.
 const STAMP: u64 = 0xfff;
 /// The most lines of a run: bits of a record's first word.
-const RUN: u64 = (1 << 16) - 1;
+pub(super) const RUN: u64 = (1 << 16) - 1;
 
 thread_local! {
     /// For each medium, the lines this thread flushed and has not fenced.

@@ -13,6 +13,7 @@ use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
 use super::journal::{Journal, JournalMoment};
+use super::twin::Twin;
 use super::undo::Undo;
 use super::writeback::{Cutter, Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
@@ -24,6 +25,8 @@ enum Way {
     Nothing,
     /// What [`Slow`] says: a flush notes pages, a fence writes them back; or a fence is refused.
     Slow,
+    /// As [`Slow`](Self::Slow), and no fence fails: nothing is noted of a store.
+    Noted,
     /// No flush, a store fence.
     Fence,
     /// A flush with the medium's instruction, a store fence.
@@ -41,7 +44,7 @@ pub struct Mapped {
     instruction: FlushInstruction,
     /// Whether a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
-    /// Present in `Msync` and `Journal` mode, and where writes are refused.
+    /// Present in modes `Msync`, `Journal` and `Periodic`, and where writes are refused.
     slow: Option<Box<Slow>>,
 }
 
@@ -50,7 +53,7 @@ impl Mapped {
         let msync = durability == Durability::Msync;
         let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new(DriveCache::none()))));
         let way = match durability {
-            Durability::Volatile | Durability::Process => Way::Nothing,
+            Durability::Volatile | Durability::Process | Durability::Periodic => Way::Nothing,
             Durability::Msync | Durability::Journal => Way::Slow,
             Durability::Fence => Way::Fence,
             Durability::Flush if instruction == FlushInstruction::Clwb => Way::Clwb,
@@ -114,7 +117,7 @@ impl Mapped {
             Way::Fence | Way::Flush | Way::Clwb => {
                 Self { way: Way::Slow, slow: Some(Box::new(Slow::Libpmem(Box::new(pmem)))), ..self }
             }
-            Way::Nothing | Way::Slow => self,
+            Way::Nothing | Way::Slow | Way::Noted => self,
         }
     }
 
@@ -155,6 +158,12 @@ impl Mapped {
         Self { way: Way::Slow, slow, durability: Durability::Journal, ..self }
     }
 
+    /// The same, with a twin: in mode `Periodic`.
+    pub(crate) fn with_twin(self, twin: Arc<Twin>) -> Self {
+        let slow = Some(Box::new(Slow::Twin(twin)));
+        Self { way: Way::Noted, slow, durability: Durability::Periodic, ..self }
+    }
+
     /// What was stored before each fence, where a fence may fail.
     #[inline(always)]
     fn undo(&self) -> Option<&Undo> {
@@ -170,8 +179,8 @@ impl Mapped {
     fn flush_otherwise(&self, words: &[PmU64]) {
         match (self.way, &self.slow) {
             (Way::Clwb | Way::Flush, _) => arch::flush_words(self.instruction, words),
-            (Way::Slow, Some(slow)) => slow.flush(words),
-            (Way::Nothing | Way::Fence | Way::Slow, _) => {}
+            (Way::Slow | Way::Noted, Some(slow)) => slow.flush(words),
+            (Way::Nothing | Way::Fence | Way::Slow | Way::Noted, _) => {}
         }
     }
 
@@ -266,7 +275,7 @@ impl Medium for Mapped {
             return Ok(Durable::new());
         }
         core::hint::cold_path();
-        if self.way == Way::Slow {
+        if self.way != Way::Nothing {
             return self.slow_fence();
         }
         cpu_fence(Release);

@@ -11,6 +11,7 @@ mod mapped;
 mod permit;
 mod token;
 pub(crate) mod traced;
+mod twin;
 mod undo;
 mod writeback;
 
@@ -31,6 +32,8 @@ pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};
 pub(crate) use traced::Inner as TracedInner;
 pub use traced::Traced;
+pub use twin::TwinState;
+pub(crate) use twin::{BaseDisk, Twin, TwinParts, TwinTimes};
 pub(crate) use writeback::Cutter;
 
 /// An atomic read-modify-write of a word.

@@ -47,6 +47,7 @@ use crate::sys::{self, DriveCache};
 
 use super::Permit;
 use super::journal::Journal;
+use super::twin::Twin;
 use super::undo::Undo;
 
 thread_local! {
@@ -61,6 +62,8 @@ pub(crate) enum Slow {
     Msync(WriteBack),
     /// An ordinary file with a journal: see [`Journal`].
     Journal(Arc<Journal>),
+    /// A file in memory with a twin on a disk: see [`Twin`].
+    Twin(Arc<Twin>),
     /// A private copy of a file that is open for reading only: order alone for a thread that recovers,
     /// a refusal for any other, so that no write is acknowledged and lost.
     Private {
@@ -80,6 +83,7 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.note(words),
             Self::Journal(journal) => journal.note(words),
+            Self::Twin(twin) => twin.note(words),
             Self::Private { .. } => {}
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => pmem.flush(words),
@@ -91,7 +95,7 @@ impl Slow {
         match self {
             Self::Msync(writeback) => Some(&writeback.undo),
             Self::Journal(journal) => Some(journal.undo()),
-            Self::Private { .. } => None,
+            Self::Twin(_) | Self::Private { .. } => None,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => None,
         }
@@ -102,7 +106,7 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.may_write(),
             Self::Journal(journal) => journal.may_write(),
-            Self::Private { .. } => true,
+            Self::Twin(_) | Self::Private { .. } => true,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => true,
         }
@@ -113,7 +117,7 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.sync_apart(sync),
             Self::Journal(journal) => journal.sync_apart(sync),
-            Self::Private { .. } => sync(),
+            Self::Twin(_) | Self::Private { .. } => sync(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => sync(),
         }
@@ -124,7 +128,7 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.is_poisoned(),
             Self::Journal(journal) => journal.is_poisoned(),
-            Self::Private { .. } => false,
+            Self::Twin(_) | Self::Private { .. } => false,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => false,
         }
@@ -137,6 +141,10 @@ impl Slow {
         match self {
             Self::Msync(writeback) => writeback.fence(),
             Self::Journal(journal) => journal.fence(),
+            Self::Twin(twin) => {
+                twin.fence();
+                Ok(())
+            }
             Self::Private { permit } if permit.is_taken() => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
             #[cfg(feature = "libpmem")]

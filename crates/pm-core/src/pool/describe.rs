@@ -66,6 +66,11 @@ pub(super) fn for_writers(medium: &detect::Medium) -> String {
             "what was acknowledged survives a crash or kill of the process; an OS crash or power \
              failure can lose or tear anything"
         }
+        Durability::Periodic => {
+            "what was acknowledged survives a crash or kill of the process; an OS crash or power failure \
+             takes the last moments at most, and leaves what was there at one moment before, from the \
+             twin on a disk; Pool::sync waits for it"
+        }
         Durability::Msync => {
             "every fence waits for an msync, so what was acknowledged survives a crash of the \
              process, of the OS, and a power failure, if the drive keeps what it reports as written"

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | the kernel grants `MAP_SYNC`, or the file is a device-DAX device; every region reports `cpu_cache` | `Fence` |
 //! | the same; any region reports something else, or nothing is reported | `Flush` |
-//! | tmpfs, ramfs, hugetlbfs | `Process` |
+//! | tmpfs, ramfs, hugetlbfs | `Process`; `Periodic` if the caller asked for a twin |
 //! | any other file; the caller asked for no write-back | `Process` |
 //! | any other file; the caller asked for a journal | `Journal` |
 //! | any other file | `Msync` |
@@ -47,7 +47,13 @@ pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> M
         return persistent_memory(file.kind, persistence_domains(Path::new(SYS)).as_deref());
     }
     let in_memory = file.fd().and_then(sys::memory_file_system);
-    ordinary_file(in_memory.filter(|_| !opts.as_on_disk), opts.write_back, opts.journal)
+    let in_memory = in_memory.filter(|_| !opts.as_on_disk);
+    if let (Some(InMemory { name, .. }), Some(_)) = (&in_memory, &opts.twin) {
+        let why = "the caller asked for a twin (PoolOptions::twin)";
+        let what = format!("{name} with a twin on a disk");
+        return Medium { durability: Durability::Periodic, what, why, dax: false };
+    }
+    ordinary_file(in_memory, opts.write_back, opts.journal)
 }
 
 fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {

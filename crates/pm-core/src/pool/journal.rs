@@ -89,13 +89,13 @@ impl PoolDisk for File {
 pub(super) struct Lock(fs::File);
 
 impl Lock {
-    fn take(file: fs::File) -> Result<Self, Errno> {
+    pub(super) fn take(file: fs::File) -> Result<Self, Errno> {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(file))
     }
 
     /// Whether this is the lock of the file that has the name now.
-    fn is_of(&self, path: &Path) -> bool {
+    pub(super) fn is_of(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let (own, named) = (self.0.metadata(), fs::symlink_metadata(path));
@@ -231,10 +231,11 @@ pub(super) fn heal(
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
     let mut held = BTreeMap::new();
-    replay(file, found, len, |offset, line| {
+    let replayed = replay(file, found, len, |offset, line| {
         held.insert(offset, *line);
         if held.len() < HELD { Ok(()) } else { write_lines(file, &mut held) }
-    })?;
+    });
+    accepted(replayed, opts)?;
     write_lines(file, &mut held).map_err(io("replaying the journal"))?;
     // H1, durable before: H2.
     file.sync().map_err(io("synchronising what was replayed"))?;
@@ -249,13 +250,31 @@ pub(super) fn heal(
 }
 
 /// What [`heal`] does, in the private copy that a region of a file open for reading only is.
-pub(super) fn show(file: &PoolFile, found: &Found, region: &Region) -> Result<(), OpenError> {
+pub(super) fn show(
+    file: &PoolFile,
+    found: &Found,
+    region: &Region,
+    opts: &PoolOptions,
+) -> Result<(), OpenError> {
     let pm = crate::media::Mapped::dram();
-    replay(file, found, region.len() as u64, |offset, line| {
+    let shown = replay(file, found, region.len() as u64, |offset, line| {
         let words = region.words(offset, LINE / 8).unwrap_or_default();
         pm.write_bytes(words, line);
         Ok(())
-    })
+    });
+    accepted(shown, opts)
+}
+
+/// What became of a replay, if the caller does not accept that the journal is lost.
+fn accepted(replayed: Result<(), OpenError>, opts: &PoolOptions) -> Result<(), OpenError> {
+    match replayed {
+        Err(
+            OpenError::JournalMissing { .. }
+            | OpenError::JournalForeign { .. }
+            | OpenError::JournalDamaged { .. },
+        ) if opts.accept_journal_loss => Ok(()),
+        other => other,
+    }
 }
 
 /// Gives every line of the journal that the superblock names, in order, to `take`.
@@ -358,7 +377,7 @@ fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {
     OpenError::JournalDamaged { path, journal, why: error.to_string() }
 }
 
-fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
+pub(super) fn io_error(path: &Path, what: &'static str, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
             OpenError::PermissionDenied { path: path.to_path_buf(), what }

@@ -176,7 +176,7 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Errors
     /// [`PmError::DurabilityLost`], [`PmError::Forked`], [`PmError::Damaged`]. The pool then opens with
-    /// recovery.
+    /// recovery; but if only its twin is lost, the pool in memory is closed.
     ///
     /// # Cost
     /// 2 fences, 4 lines, and what the allocator has to put in order.
@@ -208,7 +208,8 @@ impl<M: Medium> Pool<M> {
         self.update_superblock(|next| {
             next.clean = true;
             next.journal = 0;
-        }) // DUR(close)
+        })?; // DUR(close)
+        self.close_twin()
     }
 }
 
@@ -221,6 +222,9 @@ impl<M: Medium> Drop for Pool<M> {
         let Some(backing) = &mut self.backing else { return };
         if let Some(journal) = backing.journal() {
             journal.end(); // its thread stores to the mapping, which goes next
+        }
+        if let Some(twin) = backing.twin() {
+            twin.end(); // its threads read the mapping
         }
         if self.region.len() != 0 {
             backing.ends(); // not a forked child's

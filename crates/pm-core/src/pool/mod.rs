@@ -8,6 +8,7 @@
 //! | `create` | formatting and opening on any medium |
 //! | `path`, `file` | pools in files |
 //! | `journal` | the journal beside a file on a disk |
+//! | `twin` | the twin on a disk of a pool in memory |
 //! | `peek` | what can be told of a pool that somebody else has open |
 //! | `detect`, `describe` | what the medium gives, in a word and in sentences |
 //! | `access` | following pointers |
@@ -55,6 +56,7 @@ mod path;
 mod peek;
 mod superblock;
 mod sync;
+mod twin;
 
 use core::sync::atomic::AtomicBool;
 use std::path::PathBuf;

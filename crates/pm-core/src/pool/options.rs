@@ -1,6 +1,7 @@
 //! What a caller asks of a pool.
 
 use core::time::Duration;
+use std::path::PathBuf;
 
 use crate::alloc::SLOT_BYTES;
 use crate::error::PmError;
@@ -39,9 +40,12 @@ pub struct PoolOptions {
     pub(crate) journal: bool,
     pub(crate) journal_bytes: u64,
     pub(crate) journal_wait: Duration,
+    pub(crate) twin: Option<PathBuf>,
+    pub(crate) twin_every: Duration,
     pub(crate) flush_instruction: Option<FlushInstruction>,
     pub(crate) huge_pages: bool,
     pub(crate) accept_dirty_shutdown: bool,
+    pub(crate) accept_journal_loss: bool,
     pub(crate) as_on_disk: bool,
     #[cfg(feature = "libpmem")]
     pub(crate) libpmem: bool,
@@ -65,9 +69,12 @@ impl Default for PoolOptions {
             journal: false,
             journal_bytes: 32 << 20,
             journal_wait: Duration::from_secs(30),
+            twin: None,
+            twin_every: Duration::from_millis(100),
             flush_instruction: None,
             huge_pages: true,
             accept_dirty_shutdown: false,
+            accept_journal_loss: false,
             as_on_disk: false,
             #[cfg(feature = "libpmem")]
             libpmem: false,
@@ -195,6 +202,36 @@ impl PoolOptions {
         self
     }
 
+    /// Keeps a twin of a pool in memory (tmpfs) in a file at `path`, on a disk: mode
+    /// [`Durability::Periodic`]. A fence copies its lines in memory and returns; a thread writes them to
+    /// the twin every [`twin_every`](Self::twin_every). A kill of the process loses nothing: the pool is
+    /// in memory. After a power failure, when that is gone, [`open`](crate::Pool::open) makes it anew of
+    /// the twin: everything that had been done by some moment, and nothing that was done later, of all
+    /// threads; at most what the last interval and the disk's own time took is missing.
+    /// [`Pool::sync`](crate::Pool::sync) waits until the twin has everything.
+    ///
+    /// The twin holds a log ([`journal_bytes`](Self::journal_bytes)) and the pool's bytes. A new pool's,
+    /// and one that a kill left behind or that is missing, is made in the background while the pool is
+    /// used; the old one stays until then, and `sync` waits for the new one. A twin of another pool, or of
+    /// a later state of this one, is an error.
+    ///
+    /// If the disk fails, or takes nothing for [`journal_wait`](Self::journal_wait) while there is no room
+    /// left, the pool goes on without: `sync` fails for good, [`Pool::twin`](crate::Pool::twin) says
+    /// why, and the twin stays as it is. The next opening makes a new one.
+    ///
+    /// A pool whose own file is on a disk is refused. Without this option the twin is not looked at.
+    pub fn twin(mut self, path: impl Into<PathBuf>) -> Self {
+        self.twin = Some(path.into());
+        self
+    }
+
+    /// How long the twin waits after a fence before it is written (default 100 milliseconds): what a
+    /// power failure may take, besides what the disk needs for the write.
+    pub fn twin_every(mut self, every: Duration) -> Self {
+        self.twin_every = every;
+        self
+    }
+
     /// Forces a flush instruction (default: the best of the CPU). Opening is an error if the CPU
     /// has not got it.
     pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Self {
@@ -216,6 +253,16 @@ impl PoolOptions {
     /// while it was in use (default no).
     pub fn accept_dirty_shutdown(mut self, yes: bool) -> Self {
         self.accept_dirty_shutdown = yes;
+        self
+    }
+
+    /// Opens a pool whose journal is lost for good: missing, another's, or not to be read (default no).
+    /// What the file holds by itself is any part of what was acknowledged since the last checkpoint, page
+    /// by page, and need not fit together: the pool may not open even so, and an index in it may be
+    /// damaged. Verify it, and rather save what is left in a new pool. A journal that can be read is
+    /// replayed all the same.
+    pub fn accept_journal_loss(mut self, yes: bool) -> Self {
+        self.accept_journal_loss = yes;
         self
     }
 

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use crate::arch;
 use crate::error::{DurabilityLost, OpenError, OpenFault, PmError};
-use crate::media::{Cutter, Flushed, Journal, Mapped, Medium, Permit, Traced};
-use crate::mode::Durability;
+use crate::media::{Cutter, Flushed, Journal, Mapped, Medium, Permit, Traced, Twin};
+use crate::mode::{Durability, FlushInstruction};
 use crate::region::{MapKind, Region};
 use crate::trace::Space;
 
@@ -24,6 +24,7 @@ use super::layout::SUPERBLOCKS;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock, WORDS};
 use super::sync::Synced;
+use super::twin;
 
 /// Addresses reserved for a pool that may grow, unless the caller says how many.
 const RESERVE: u64 = 64 << 30;
@@ -35,7 +36,10 @@ pub(super) struct Backing {
     kind: MapKind,
     huge: bool,
     journal: Option<Arc<Journal>>,
-    journal_lock: Option<journal::Lock>,
+    /// The twin that follows the pool.
+    twin: Option<Arc<Twin>>,
+    /// Of the journal, or of the twin: the old one and the one in the making.
+    locks: Vec<journal::Lock>,
     pub(super) synced: Synced,
 }
 
@@ -51,6 +55,11 @@ impl Backing {
         self.journal.as_ref()
     }
 
+    /// The twin that follows the pool.
+    pub(super) fn twin(&self) -> Option<&Arc<Twin>> {
+        self.twin.as_ref()
+    }
+
     /// Whether `path` leads to the pool's file, by whatever name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.file.is_at(path)
@@ -58,9 +67,7 @@ impl Backing {
 
     /// The mapping ends next, and the lock with it.
     pub(super) fn ends(&mut self) {
-        if let Some(lock) = &self.journal_lock {
-            lock.end(); // its thread has ended
-        }
+        self.locks.iter().for_each(journal::Lock::end); // their threads have ended
         self.file.unlock_at_the_end();
     }
 
@@ -165,6 +172,7 @@ impl<M: Medium> Pool<M> {
             PoolFile::open(path, false)?
         } else {
             opts.created_size().map_err(|e| fault(e.into()))?; // before there is a file
+            twin::check_absent(&opts)?;
             PoolFile::create(path, opts.mode)?
         };
         let (ground, mapped) = match file.kind {
@@ -192,7 +200,13 @@ impl<M: Medium> Pool<M> {
         wrap: impl FnOnce(Mapped) -> M,
     ) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let file = PoolFile::open(path, opts.read_only)?;
+        let (file, standing) = match PoolFile::open(path, opts.read_only) {
+            Err(missing @ OpenError::NotFound { .. }) if !opts.read_only => {
+                let Some(standing) = twin::restore(path, opts)? else { return Err(missing) };
+                (PoolFile::open(path, false)?, Some(standing))
+            }
+            file => (file?, None),
+        };
         let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
         let (size, found) = match file.kind {
             FileKind::Regular => {
@@ -204,19 +218,24 @@ impl<M: Medium> Pool<M> {
             }
             FileKind::Device => (len, None),
         };
-        let (ground, mapped) = prepare(file, size, found, opts)?;
+        let (ground, mapped) = prepare(file, size, found, standing, opts)?;
         Self::open_on(ground, wrap(mapped), opts).map_err(|fault| fault.at(path))
     }
 
-    /// Starts the thread of the journal, if there is one.
+    /// Starts the threads of the journal and of the twin, if there are any.
     pub(super) fn begin_journal(&self) -> Result<(), OpenFault> {
         match self.backing.as_ref().and_then(Backing::journal) {
             None => Ok(()),
             Some(journal) => journal.begin().map_err(|e| {
                 let what = "starting the journal's thread";
-                PmError::Os { what, source_text: e.to_string() }.into()
+                OpenFault::from(PmError::Os { what, source_text: e.to_string() })
             }),
-        }
+        }?;
+        let Some(twin) = self.backing.as_ref().and_then(Backing::twin) else { return Ok(()) };
+        twin.begin().map_err(|e| {
+            let what = "starting the threads of the twin";
+            PmError::Os { what, source_text: e.to_string() }.into()
+        })
     }
 
     /// G1: makes the first `len` bytes of the region usable.
@@ -235,6 +254,13 @@ impl<M: Medium> Pool<M> {
             Some(e) if is_full(e) => PmError::NoSpace { wanted: len - old },
             _ => PmError::Os { what: "synchronising the file", source_text: e.to_string() },
         })?;
+        if let Some(twin) = &backing.twin {
+            // Durable before: G2, and any record that names the new part.
+            twin.grow(len).map_err(|e| match Errno::from_io_error(&e) {
+                Some(e) if is_full(e) => PmError::NoSpace { wanted: len - old },
+                _ => PmError::Os { what: "growing the twin", source_text: e.to_string() },
+            })?;
+        }
         let mapped = backing.file.map(&self.region, len as usize, backing.kind, backing.huge);
         mapped.map_err(|e| match e {
             // Somebody else's fence has failed meanwhile, and the mapping is cut off.
@@ -276,7 +302,8 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
         kind: MapKind::Shared,
         huge: false,
         journal: None,
-        journal_lock: None,
+        twin: None,
+        locks: Vec::new(),
         synced: Synced::default(),
     });
     Ground { path: SIMULATED.into(), backing, ..ground }
@@ -285,7 +312,7 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
 /// Allocates a new file and maps it.
 fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
     let size = allocate_new(&file, opts)?;
-    prepare(file, size, None, opts)
+    prepare(file, size, None, None, opts)
 }
 
 /// Allocates a new file; returns its size.
@@ -308,7 +335,7 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
     shape.check().map_err(|bad| fault(PmError::from(bad).into()))?;
     (opts.size, opts.zone_bytes) = (shape.fit(len), Some(shape.zone_bytes));
     (opts.slots, opts.slot_bytes) = (Some(shape.slots), Some(shape.slot_bytes));
-    let (ground, mapped) = prepare(file, len, None, opts)?;
+    let (ground, mapped) = prepare(file, len, None, None, opts)?;
     match Superblock::read(&mapped, &ground.region) {
         Err(OpenFault::NotAPool) => {}
         _ => return Err(OpenError::AlreadyExists { path }),
@@ -349,11 +376,12 @@ pub(super) fn choose(head: &[u8], len: u64) -> Result<Found, OpenFault> {
 }
 
 /// Maps the first `size` bytes of a file, finds out what it gives, and checks that it is enough.
-/// `found` is the superblock that is there already.
+/// `found` is the superblock that is there already, `standing` the twin that the file was made of.
 fn prepare(
     file: PoolFile,
     size: u64,
     found: Option<Found>,
+    standing: Option<twin::Standing>,
     opts: &PoolOptions,
 ) -> Result<(Ground, Mapped), OpenError> {
     let path = file.path.clone();
@@ -374,18 +402,15 @@ fn prepare(
             why: medium.why.into(),
         }));
     }
+    check_twin(&medium, &path, opts)?;
     let instruction = opts.flush_instruction.unwrap_or_else(arch::best_flush);
-    let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
-    if flushes && !arch::has_flush(instruction) {
-        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
-        return Err(fault(OpenFault::BadOption { what, value }));
-    }
+    check_flush(instruction, opts).map_err(fault)?;
     let emulated = opts.emulate_pm && !medium.dax && !opts.read_only;
     let permit = Permit::new();
-    let (mut journal, mut journal_lock) = (None, None);
+    let (mut journal, mut follower, mut locks) = (None, None, Vec::new());
     let (durability, mapped) = if opts.read_only {
         if let Some(found) = found.filter(|found| found.superblock.journal != 0) {
-            journal::show(&file, &found, &region)?;
+            journal::show(&file, &found, &region, opts)?;
         }
         // Nothing that this opening stores reaches the file.
         (Durability::Volatile, Mapped::private(instruction, permit))
@@ -398,11 +423,16 @@ fn prepare(
                 (found.superblock.uuid, found.superblock.generation.wrapping_add(1))
             });
             let (log, lock) = journal::make(&file, served, opts)?;
-            journal_lock = lock;
+            locks.extend(lock);
             let cutter = cutter(&file, &region).map_err(duplicated)?;
             let made = journal::of(log, &file, cutter, permit).map_err(duplicated)?;
             journal = Some(Arc::clone(&made));
             (durability, mapped.with_journal(made))
+        } else if durability == Durability::Periodic {
+            let (made, held) = twin_of(&file, &region, found, standing, opts)?;
+            locks = held;
+            follower = Some(Arc::clone(&made));
+            (durability, mapped.with_twin(made))
         } else {
             (durability, above(&file, &region, permit, mapped).map_err(duplicated)?)
         }
@@ -429,12 +459,52 @@ fn prepare(
             kind,
             huge: opts.huge_pages,
             journal,
-            journal_lock,
+            twin: follower,
+            locks,
             synced: Synced::default(),
         }),
         permit,
     };
     Ok((ground, mapped))
+}
+
+/// Refuses an instruction that this CPU has not got.
+fn check_flush(instruction: FlushInstruction, opts: &PoolOptions) -> Result<(), OpenFault> {
+    let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
+    if flushes && !arch::has_flush(instruction) {
+        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
+        return Err(OpenFault::BadOption { what, value });
+    }
+    Ok(())
+}
+
+/// Refuses a twin where it would promise what it cannot.
+fn check_twin(medium: &detect::Medium, path: &Path, opts: &PoolOptions) -> Result<(), OpenError> {
+    let Some(asked) = opts.twin.as_ref().filter(|_| !opts.read_only) else { return Ok(()) };
+    if medium.durability != Durability::Periodic {
+        return Err(twin::not_in_memory(path, asked));
+    }
+    if opts.emulate_pm {
+        let (what, value) = ("way to flush a pool with a twin", "emulated".into());
+        return Err(OpenFault::BadOption { what, value }.at(path));
+    }
+    Ok(())
+}
+
+/// The twin of the pool in a file whose superblock is `found`; of a new pool without one.
+fn twin_of(
+    file: &PoolFile,
+    region: &Region,
+    found: Option<Found>,
+    standing: Option<twin::Standing>,
+    opts: &PoolOptions,
+) -> Result<(Arc<Twin>, Vec<journal::Lock>), OpenError> {
+    let standing = match (standing, &found, &opts.twin) {
+        (None, Some(found), Some(asked)) => twin::look(&file.path, asked, found)?,
+        (standing, ..) => standing,
+    };
+    let uuid = found.map_or(opts.uuid.unwrap_or_default(), |found| found.superblock.uuid);
+    twin::of(file, region, uuid, standing, opts)
 }
 
 /// How a writer would map the first `size` bytes of a file that is open for reading.

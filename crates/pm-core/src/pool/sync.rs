@@ -3,6 +3,7 @@
 //! | mode | what is to be done |
 //! | --- | --- |
 //! | `Flush`, `Fence`, `Msync`, `Journal` | nothing: the fence of each write has waited |
+//! | `Periodic` | the twin has everything |
 //! | `Process`, or emulated, in a file on a disk | the whole file is synchronised |
 //! | `Process`, or emulated, in tmpfs; `Volatile` | nothing: there is no medium below |
 //!
@@ -51,6 +52,7 @@ impl<M: Medium> Pool<M> {
     ///
     /// * in modes `Flush`, `Fence`, `Msync` and `Journal` a power failure, as it did when it was
     ///   acknowledged: nothing is left to do;
+    /// * in mode `Periodic` a power failure: the twin on the disk has it all, when this returns;
     /// * in mode `Process` (or emulated) on a disk, where nothing else waits for the disk, a power failure
     ///   too, **until the next write**: the file is synchronised as a whole, and the kernel writes what is
     ///   stored later in any order, so that a power failure after it may leave a pool that does not open.
@@ -65,13 +67,17 @@ impl<M: Medium> Pool<M> {
     /// written what it could not write. [`PmError::Forked`].
     ///
     /// # Cost
-    /// A comparison; in mode `Process` on a disk an `fsync` of the file.
+    /// A comparison; in mode `Periodic` a write to the twin's log, in which threads share, and at the start
+    /// the rest of the making of the twin; in mode `Process` on a disk an `fsync` of the file.
     pub fn sync(&self) -> Result<(), PmError> {
         if self.is_forked() {
             return Err(PmError::Forked);
         }
         if self.medium.is_poisoned() {
             return Err(DurabilityLost.into());
+        }
+        if let Some(twin) = self.backing.as_ref().and_then(|backing| backing.twin()) {
+            return Ok(twin.sync()?);
         }
         let waits = self.facts.durability > Durability::Process && !self.facts.emulated;
         match &self.backing {

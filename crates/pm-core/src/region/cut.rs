@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::cell::PmU64;
+use crate::line::LINE;
 use crate::sys;
 
 use super::{MapKind, Region};
@@ -92,6 +93,52 @@ impl Mapping {
         words[0]?;
         let read = || words.map(|word| word.map_or(0, |word| word.atomic().load(Acquire)));
         Some((offset as u64, settled(read)))
+    }
+
+    /// Gives `take` each of the lines at these addresses, as it was at one moment, and where it is in
+    /// the file. What is not mapped is left out.
+    pub(crate) fn lines_at(
+        &self,
+        addresses: impl Iterator<Item = usize>,
+        mut take: impl FnMut(u64, [u64; 8]),
+    ) {
+        let state = self.state.lock(); // the region stays meanwhile
+        for address in addresses {
+            let Some(offset) = address.checked_sub(self.base.addr().get()) else { continue };
+            let within = offset.checked_add(LINE).is_some_and(|end| end <= state.end);
+            if !within || !offset.is_multiple_of(LINE) {
+                continue;
+            }
+            // SAFETY: in bounds, checked above.
+            let line = unsafe { self.base.add(offset) }.cast::<[PmU64; 8]>();
+            // SAFETY: in bounds and aligned, checked above; any bytes are valid words; mapped as long
+            // as the lock is held.
+            let line = unsafe { line.as_ref() };
+            let mut words: [u64; 8] = from_fn(|i| line[i].atomic().load(Acquire));
+            loop {
+                let mut changed = 0;
+                for (word, cell) in words.iter_mut().zip(line) {
+                    let again = cell.atomic().load(Acquire);
+                    changed |= again ^ *word;
+                    *word = again;
+                }
+                if changed == 0 {
+                    break; // two readings are the same
+                }
+            }
+            take(offset as u64, words);
+        }
+    }
+
+    /// The lines of `len` bytes from this offset on: see [`lines_at`](Self::lines_at).
+    pub(crate) fn lines_from(&self, offset: u64, len: usize, take: impl FnMut(u64, [u64; 8])) {
+        let start = self.base.addr().get() + offset as usize;
+        self.lines_at((start..start + len).step_by(LINE), take);
+    }
+
+    /// Bytes that are mapped.
+    pub(crate) fn len(&self) -> u64 {
+        self.state.lock().end as u64
     }
 
     /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.

@@ -1,4 +1,4 @@
-//! `bulk_load`, `get_many` and `insert_many` at every size.
+//! `bulk_load`, `get_many` and `try_insert_many` at every size.
 
 use pmindex_index::{IndexError, Storable};
 
@@ -20,7 +20,7 @@ pub fn bulk_load_sizes<S: Types>(of: Maker<S>) -> Verdict {
         same_contents(rig.index(), &model).within(format_args!("bulk_load of {count}"))?;
         rig.drop_and_open()?;
         for (key, value) in family::<S::Key, S::Value>((0..count.min(70)).map(|i| 2 * i + 1)) {
-            let new = rig.index().insert(key.borrowed(), value.borrowed())?;
+            let new = rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok();
             ensure_eq!(new, true, "insert into {count} loaded records");
             model.insert(key, value);
         }
@@ -47,7 +47,7 @@ pub fn bulk_load_refusals<S: Types>(of: Maker<S>) -> Verdict {
         ensure_eq!(rig.index().blocks()?.len(), blocks, "blocks after a refused bulk_load");
     }
     let (key, value) = (S::Key::nth(7), S::Value::tagged(7));
-    ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
+    ensure_eq!(rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(), true, "insert");
     let result = rig.index().bulk_load(&mut family::<S::Key, S::Value>(0..5).into_iter());
     ensure_eq!(result, Err(IndexError::NotEmpty), "bulk_load into an index with a record");
     same_contents(rig.index(), &Model::from([(key.clone(), value)]))?;
@@ -79,10 +79,10 @@ pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
                 new
             })
             .collect();
-        let done = rig.index().insert_many(&records);
-        ensure_eq!(done.stopped, None, "insert_many of {size}");
-        ensure_eq!(done.inserted, wanted, "insert_many of {size}");
-        same_contents(rig.index(), &model).within(format_args!("insert_many of {size}"))?;
+        let done = rig.index().try_insert_many(&records);
+        ensure_eq!(done.stopped, None, "try_insert_many of {size}");
+        ensure_eq!(done.inserted, wanted, "try_insert_many of {size}");
+        same_contents(rig.index(), &model).within(format_args!("try_insert_many of {size}"))?;
 
         let keys: Vec<_> = (0..size).map(|i| S::Key::nth(i * 3)).collect();
         let mut found = vec![Some(S::Value::tagged(0)); keys.len()];

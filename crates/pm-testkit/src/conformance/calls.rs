@@ -38,10 +38,20 @@ pub(crate) fn perform<S: Types>(index: &IndexOf<S>, key: u64, call: Call) -> Ver
     Ok(match call {
         Call::Get => Outcome::Value(tag(index.get(key)?)?),
         Call::Contains => Outcome::Done(index.contains_key(key)?),
-        Call::Insert(new) => Outcome::Done(index.insert(key, S::Value::tagged(new).borrowed())?),
-        Call::Update(new) => Outcome::Done(index.update(key, S::Value::tagged(new).borrowed())?),
-        Call::Upsert(new) => Outcome::Done(index.upsert(key, S::Value::tagged(new).borrowed())?),
+        Call::TryInsert(new) => {
+            Outcome::Done(index.try_insert(key, S::Value::tagged(new).borrowed())?.is_ok())
+        }
+        Call::Update(new) => {
+            Outcome::Done(index.update(key, S::Value::tagged(new).borrowed())?.is_ok())
+        }
+        Call::Put(new) => Outcome::Done(index.put(key, S::Value::tagged(new).borrowed())?),
+        Call::Insert(new) => {
+            Outcome::Value(tag(index.insert(key, S::Value::tagged(new).borrowed())?)?)
+        }
         Call::Remove => Outcome::Value(tag(index.remove(key)?)?),
+        Call::RemoveExact(old) => {
+            Outcome::Value(tag(index.remove_exact(key, &S::Value::tagged(old))?)?)
+        }
     })
 }
 
@@ -73,7 +83,7 @@ pub(crate) fn record_get_many<S: Types>(
     })
 }
 
-/// Runs and records `insert_many`.
+/// Runs and records `try_insert_many`.
 pub(crate) fn record_insert_many<S: Types>(
     log: &mut Log<'_>,
     index: &IndexOf<S>,
@@ -82,13 +92,13 @@ pub(crate) fn record_insert_many<S: Types>(
     let batch: Vec<(S::Key, S::Value)> =
         records.iter().map(|&(i, tag)| (S::Key::nth(i), S::Value::tagged(tag))).collect();
     log.calls(|| {
-        let done = index.insert_many(&batch);
+        let done = index.try_insert_many(&batch);
         if let Some(why) = done.stopped {
             return Err(why.into());
         }
-        ensure!(done.inserted.len() == batch.len(), "insert_many: not one result per record");
+        ensure!(done.inserted.len() == batch.len(), "try_insert_many: not one result per record");
         let outcomes = records.iter().zip(done.inserted);
-        Ok(outcomes.map(|(&(i, tag), new)| (i, Call::Insert(tag), Outcome::Done(new))).collect())
+        Ok(outcomes.map(|(&(i, tag), new)| (i, Call::TryInsert(tag), Outcome::Done(new))).collect())
     })
 }
 

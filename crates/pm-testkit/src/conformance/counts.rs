@@ -22,7 +22,11 @@ fn counts<S: Types>(rig: &Rig<S>) -> Verdict<Counts> {
 fn filled<S: Types>(of: Maker<S>) -> Verdict<Rig<S>> {
     let rig = Rig::new(of)?;
     for (key, value) in family::<S::Key, S::Value>((0..RECORDS).map(|i| 2 * i)) {
-        ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
+        ensure_eq!(
+            rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+            true,
+            "insert"
+        );
     }
     Ok(rig)
 }
@@ -69,7 +73,10 @@ pub fn reads_change_nothing<S: Types>(of: Maker<S>) -> Verdict {
         let mut out = Vec::new();
         index.scan(S::Key::nth(7).borrowed(), 50, &mut out)?;
         ensure_eq!(out.len(), 50, "scan");
-        ensure!(index.first()?.is_some() && index.last()?.is_some(), "no first, or no last");
+        ensure!(
+            index.first_key_value()?.is_some() && index.last_key_value()?.is_some(),
+            "no first, or no last"
+        );
         Ok(())
     })?;
     changes_nothing(&rig, "a check", |index| {
@@ -88,8 +95,16 @@ pub fn refused_writes_flush_nothing<S: Types>(of: Maker<S>) -> Verdict {
         let (there, missing) = (S::Key::nth(2 * i), S::Key::nth(2 * i + 1));
         let value = S::Value::tagged(i);
         let index = rig.index();
-        ensure_eq!(index.insert(there.borrowed(), value.borrowed())?, false, "insert {i}");
-        ensure_eq!(index.update(missing.borrowed(), value.borrowed())?, false, "update {i}");
+        ensure_eq!(
+            index.try_insert(there.borrowed(), value.borrowed())?.is_ok(),
+            false,
+            "insert {i}"
+        );
+        ensure_eq!(
+            index.update(missing.borrowed(), value.borrowed())?.is_ok(),
+            false,
+            "update {i}"
+        );
         ensure_eq!(index.remove(missing.borrowed())?, None, "remove {i}");
     }
     let after = counts(&rig)?;
@@ -112,9 +127,9 @@ pub fn writes_fence<S: Types>(of: Maker<S>) -> Verdict {
             ensure!(after.fences > before.fences, "{what} {i} returned without a fence");
             Ok(())
         };
-        fenced("insert", &|| Ok(index.insert(key, value.borrowed())?))?;
-        fenced("update", &|| Ok(index.update(key, S::Value::tagged(i + 1).borrowed())?))?;
-        fenced("upsert", &|| Ok(!index.upsert(key, value.borrowed())?))?;
+        fenced("insert", &|| Ok(index.try_insert(key, value.borrowed())?.is_ok()))?;
+        fenced("update", &|| Ok(index.update(key, S::Value::tagged(i + 1).borrowed())?.is_ok()))?;
+        fenced("put", &|| Ok(!index.put(key, value.borrowed())?))?;
         fenced("remove", &|| Ok(index.remove(key)?.is_some()))?;
     }
     Ok(())

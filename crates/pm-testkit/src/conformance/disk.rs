@@ -32,13 +32,13 @@ fn script<S: Types>() -> Vec<OperationOf<S>> {
     let key = |i: u64| S::Key::nth(i);
     let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
     let mut script = vec![Operation::BulkLoad((0..20).map(|i| (key(7 * i), value(i))).collect())];
-    script.extend((0..50).map(|i| Operation::Insert(key(i * 37 % 50 * 3 + 1), value(i))));
+    script.extend((0..50).map(|i| Operation::TryInsert(key(i * 37 % 50 * 3 + 1), value(i))));
     script.extend((0..10).map(|i| Operation::Update(key(i * 7), value(i + 1))));
     script.extend((0..10).map(|i| Operation::Update(key(i % 3 * 7), value(i + 3))));
-    script.extend((0..12).map(|i| Operation::Upsert(key(i * 5), value(i + 2))));
+    script.extend((0..12).map(|i| Operation::Put(key(i * 5), value(i + 2))));
     script.push(Operation::InsertMany((0..30).map(|i| (key(i * 2), value(i))).collect()));
     script.extend((0..90).map(|i| Operation::Remove(key(i * 2 % 90))));
-    script.extend((0..8).map(|i| Operation::Insert(key(i * 11 + 3), value(i))));
+    script.extend((0..8).map(|i| Operation::TryInsert(key(i * 11 + 3), value(i))));
     script
 }
 
@@ -57,11 +57,11 @@ fn attempt<S: Types>(
     let present = |key: &S::Key, model: &ModelOf<S>| model.contains_key(key);
     let mut wanted: Vec<(S::Key, Option<S::Value>)> = Vec::new();
     let refused = match operation {
-        Operation::Insert(key, value) => {
+        Operation::TryInsert(key, value) => {
             if !present(key, model) {
                 wanted.push((key.clone(), Some(value.clone())));
             }
-            index.insert(key.borrowed(), value.borrowed()).err()
+            index.try_insert(key.borrowed(), value.borrowed()).err()
         }
         Operation::Update(key, value) => {
             if present(key, model) {
@@ -69,9 +69,9 @@ fn attempt<S: Types>(
             }
             index.update(key.borrowed(), value.borrowed()).err()
         }
-        Operation::Upsert(key, value) => {
+        Operation::Put(key, value) => {
             wanted.push((key.clone(), Some(value.clone())));
-            index.upsert(key.borrowed(), value.borrowed()).err()
+            index.put(key.borrowed(), value.borrowed()).err()
         }
         Operation::Remove(key) => {
             wanted.push((key.clone(), None));
@@ -82,7 +82,7 @@ fn attempt<S: Types>(
             index.bulk_load(&mut records.clone().into_iter()).err()
         }
         Operation::InsertMany(records) => {
-            let done = index.insert_many(records);
+            let done = index.try_insert_many(records);
             let mut seen: BTreeSet<&S::Key> = BTreeSet::new();
             for (i, (key, value)) in records.iter().enumerate() {
                 if present(key, model) || !seen.insert(key) {
@@ -117,11 +117,11 @@ fn refuses_writes<S: Types>(index: &IndexOf<S>) -> Verdict {
     let (old, new) = (S::Key::nth(1), S::Key::nth(4001));
     let value = S::Value::tagged(77);
     let answers = [
-        ("insert", index.insert(new.borrowed(), value.borrowed()).err()),
+        ("insert", index.try_insert(new.borrowed(), value.borrowed()).err()),
         ("update", index.update(old.borrowed(), value.borrowed()).err()),
-        ("upsert", index.upsert(old.borrowed(), value.borrowed()).err()),
+        ("put", index.put(old.borrowed(), value.borrowed()).err()),
         ("remove", index.remove(old.borrowed()).err()),
-        ("insert_many", index.insert_many(&[(new.clone(), value.clone())]).stopped),
+        ("try_insert_many", index.try_insert_many(&[(new.clone(), value.clone())]).stopped),
     ];
     for (name, answer) in answers {
         match answer {
@@ -239,8 +239,8 @@ fn one_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, round: u64) -> Verdic
             let key = S::Key::nth(rng.below(60) as u64 * THREADS + thread);
             let value = S::Value::tagged(i * THREADS + thread);
             let operation = match rng.below(5) {
-                0 | 1 => Operation::Insert(key, value),
-                2 => Operation::Upsert(key, value),
+                0 | 1 => Operation::TryInsert(key, value),
+                2 => Operation::Put(key, value),
                 3 => Operation::Update(key, value),
                 _ => Operation::Remove(key),
             };

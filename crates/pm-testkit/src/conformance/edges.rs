@@ -1,6 +1,6 @@
 //! Sizes around every node boundary, orders, extreme keys and values, limits.
 
-use pmindex_index::{IndexError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Storable};
+use pmindex_index::{IndexError, MAX_KEY_BYTES, MAX_VALUE_BYTES, Missing, Storable};
 
 use super::contents::same_contents;
 use super::operation::Model;
@@ -26,20 +26,28 @@ pub fn empty<S: Types>(of: Maker<S>) -> Verdict {
     for round in ["new", "opened", "emptied", "emptied and opened"] {
         let index = rig.index();
         same_contents(index, &Model::new()).within(round)?;
-        ensure_eq!(index.first()?, None, "{round}: first");
-        ensure_eq!(index.last()?, None, "{round}: last");
+        ensure_eq!(index.first_key_value()?, None, "{round}: first");
+        ensure_eq!(index.last_key_value()?, None, "{round}: last");
         ensure_eq!(index.is_empty()?, true, "{round}: is_empty");
         for key in &keys {
             let value = S::Value::tagged(1);
             ensure_eq!(index.get(key.borrowed())?, None, "{round}: get");
             ensure_eq!(index.contains_key(key.borrowed())?, false, "{round}: contains_key");
             ensure_eq!(index.remove(key.borrowed())?, None, "{round}: remove");
-            ensure_eq!(index.update(key.borrowed(), value.borrowed())?, false, "{round}: update");
+            ensure_eq!(
+                index.update(key.borrowed(), value.borrowed())?.is_ok(),
+                false,
+                "{round}: update"
+            );
         }
         if round == "opened" {
             for (at, key) in keys.iter().enumerate() {
                 let value = S::Value::tagged(at as u64);
-                ensure_eq!(index.insert(key.borrowed(), value.borrowed())?, true, "insert");
+                ensure_eq!(
+                    index.try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+                    true,
+                    "insert"
+                );
             }
             for key in &keys {
                 ensure_eq!(index.remove(key.borrowed())?.is_some(), true, "remove");
@@ -60,8 +68,16 @@ pub fn sizes<S: Types>(of: Maker<S>) -> Verdict {
         for &i in &order {
             let (key, value) = (S::Key::nth(i), S::Value::tagged(i));
             let place = format!("order {at}, growing, {} records", model.len());
-            ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "{place}");
-            ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, false, "{place}");
+            ensure_eq!(
+                rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+                true,
+                "{place}"
+            );
+            ensure_eq!(
+                rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+                false,
+                "{place}"
+            );
             model.insert(key, value);
             same_contents(rig.index(), &model).within(place)?;
         }
@@ -90,13 +106,13 @@ pub fn extreme_keys<S: Types>(of: Maker<S>) -> Verdict {
     order.extend(high.first().filter(|_| high.len() > low.len()));
     for (tag, key) in order.into_iter().cloned().enumerate() {
         let value = S::Value::tagged(tag as u64);
-        let new = rig.index().insert(key.borrowed(), value.borrowed())?;
+        let new = rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok();
         ensure_eq!(new, true, "insert {}", brief(&key));
         model.insert(key, value);
         same_contents(rig.index(), &model).within("extreme keys")?;
     }
     for (key, value) in family::<S::Key, S::Value>(0..200) {
-        let new = rig.index().insert(key.borrowed(), value.borrowed())?;
+        let new = rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok();
         ensure_eq!(new, !model.contains_key(&key), "insert {}", brief(&key));
         model.entry(key).or_insert(value);
     }
@@ -116,7 +132,11 @@ pub fn extreme_values<S: Types>(of: Maker<S>) -> Verdict {
     let values = S::Value::edges();
     for (i, value) in values.iter().enumerate() {
         let key = S::Key::nth(i as u64);
-        ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert");
+        ensure_eq!(
+            rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+            true,
+            "insert"
+        );
         model.insert(key, value.clone());
     }
     same_contents(rig.index(), &model).within("extreme values")?;
@@ -126,9 +146,13 @@ pub fn extreme_values<S: Types>(of: Maker<S>) -> Verdict {
         for i in 0..values.len() {
             let (key, value) = (S::Key::nth(i as u64), &values[(i + shift) % values.len()]);
             if shift % 2 == 0 {
-                ensure_eq!(rig.index().update(key.borrowed(), value.borrowed())?, true, "update");
+                ensure_eq!(
+                    rig.index().update(key.borrowed(), value.borrowed())?.is_ok(),
+                    true,
+                    "update"
+                );
             } else {
-                ensure_eq!(rig.index().upsert(key.borrowed(), value.borrowed())?, false, "upsert");
+                ensure_eq!(rig.index().put(key.borrowed(), value.borrowed())?, false, "put");
             }
             model.insert(key, value.clone());
         }
@@ -156,7 +180,7 @@ pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
     let index = rig.index();
     let mut model = Model::new();
     for (key, value) in family::<S::Key, S::Value>(0..20) {
-        index.insert(key.borrowed(), value.borrowed())?;
+        index.try_insert(key.borrowed(), value.borrowed())??;
         model.insert(key, value);
     }
     let fine = (S::Key::nth(3), S::Value::tagged(77));
@@ -164,12 +188,15 @@ pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
         let len = <S::Key as Storable>::to_bytes(key.borrowed()).len();
         let error = IndexError::KeyTooLong { len, max: MAX_KEY_BYTES };
         let (k, v) = (key.borrowed(), fine.1.borrowed());
-        refused(&rig, &model, "insert", &index.insert(k, v), &error)?;
+        refused(&rig, &model, "insert", &index.try_insert(k, v), &error)?;
         let updated = index.update(k, v);
-        ensure!(updated == Ok(false) || updated == Err(error.clone()), "update: {updated:?}");
+        ensure!(
+            updated == Ok(Err(Missing)) || updated == Err(error.clone()),
+            "update: {updated:?}"
+        );
         let removed = index.remove(k);
         ensure!(removed == Ok(None) || removed == Err(error.clone()), "remove: {removed:?}");
-        refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
+        refused(&rig, &model, "put", &index.put(k, v), &error)?;
         many_refused(&rig, of, &mut model.clone(), (key.clone(), fine.1.clone()), &error)?;
         let found = index.get(k);
         ensure_eq!(found.as_ref().ok().is_none_or(Option::is_none), true, "get of a long key");
@@ -179,15 +206,15 @@ pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
         let error = IndexError::ValueTooLong { len, max: MAX_VALUE_BYTES };
         let (k, v) = (fine.0.borrowed(), value.borrowed());
         refused(&rig, &model, "update", &index.update(k, v), &error)?;
-        refused(&rig, &model, "upsert", &index.upsert(k, v), &error)?;
+        refused(&rig, &model, "put", &index.put(k, v), &error)?;
         let absent = S::Key::nth(1000);
-        refused(&rig, &model, "insert", &index.insert(absent.borrowed(), v), &error)?;
+        refused(&rig, &model, "insert", &index.try_insert(absent.borrowed(), v), &error)?;
         many_refused(&rig, of, &mut model.clone(), (absent, value.clone()), &error)?;
     }
     Ok(())
 }
 
-/// `insert_many` stops at the bad record and says so; `bulk_load` changes nothing.
+/// `try_insert_many` stops at the bad record and says so; `bulk_load` changes nothing.
 fn many_refused<S: Types>(
     rig: &Rig<S>,
     of: Maker<S>,
@@ -198,11 +225,11 @@ fn many_refused<S: Types>(
     let before = rig.index().len()?;
     let mut records = family::<S::Key, S::Value>(500..504);
     records.insert(2, bad.clone());
-    let done = rig.index().insert_many(&records);
-    ensure_eq!(done.stopped.as_ref(), Some(error), "insert_many");
-    ensure_eq!(done.inserted, vec![true, true], "insert_many before the bad record");
+    let done = rig.index().try_insert_many(&records);
+    ensure_eq!(done.stopped.as_ref(), Some(error), "try_insert_many");
+    ensure_eq!(done.inserted, vec![true, true], "try_insert_many before the bad record");
     model.extend(records.drain(..2));
-    same_contents(rig.index(), model).within("after a refused insert_many")?;
+    same_contents(rig.index(), model).within("after a refused try_insert_many")?;
     for i in 500..502 {
         rig.index().remove(S::Key::nth(i).borrowed())?;
     }

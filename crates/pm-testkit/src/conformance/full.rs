@@ -20,9 +20,9 @@ fn script<S: Types>() -> Vec<OperationOf<S>> {
     // Tags that make short and long values alternate.
     let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
     let mut script: Vec<_> =
-        (0..140).map(|i| Operation::Insert(key(i * 37 % 140 * 2), value(i))).collect();
+        (0..140).map(|i| Operation::TryInsert(key(i * 37 % 140 * 2), value(i))).collect();
     script.extend((0..20).map(|i| Operation::Update(key(i * 14), value(i + 1))));
-    script.extend((0..20).map(|i| Operation::Upsert(key(i * 11), value(i + 2))));
+    script.extend((0..20).map(|i| Operation::Put(key(i * 11), value(i + 2))));
     script.extend((0..30).map(|i| Operation::Remove(key(i * 4))));
     let batch = |from: u64| (from..from + 30).map(|i| (key(i * 3), value(i))).collect();
     script.push(Operation::InsertMany(batch(0)));
@@ -43,22 +43,24 @@ fn attempt<S: Types>(
 ) -> Verdict<bool> {
     let index = rig.index();
     let refused = match operation {
-        Operation::Insert(key, value) => index.insert(key.borrowed(), value.borrowed()).err(),
+        Operation::TryInsert(key, value) => {
+            index.try_insert(key.borrowed(), value.borrowed()).err()
+        }
         Operation::Update(key, value) => index.update(key.borrowed(), value.borrowed()).err(),
-        Operation::Upsert(key, value) => index.upsert(key.borrowed(), value.borrowed()).err(),
+        Operation::Put(key, value) => index.put(key.borrowed(), value.borrowed()).err(),
         Operation::Remove(key) => {
             index.remove(key.borrowed()).within("a removal, which needs no room")?;
             None
         }
         Operation::InsertMany(records) => {
-            let done = index.insert_many(records);
-            ensure!(done.inserted.len() <= records.len(), "insert_many: too many results");
+            let done = index.try_insert_many(records);
+            ensure!(done.inserted.len() <= records.len(), "try_insert_many: too many results");
             for ((key, value), inserted) in records.iter().zip(&done.inserted) {
-                ensure_eq!(*inserted, !model.contains_key(key), "insert_many");
+                ensure_eq!(*inserted, !model.contains_key(key), "try_insert_many");
                 model.entry(key.clone()).or_insert_with(|| value.clone());
             }
             let all = done.inserted.len() == records.len();
-            ensure_eq!(all, done.stopped.is_none(), "insert_many: results for all records");
+            ensure_eq!(all, done.stopped.is_none(), "try_insert_many: results for all records");
             done.stopped
         }
         _ => None,
@@ -67,13 +69,13 @@ fn attempt<S: Types>(
         // It succeeded: what the model does. (A batch was compared above.)
         let mut quiet = model.clone();
         match operation {
-            Operation::Insert(key, value) => {
+            Operation::TryInsert(key, value) => {
                 quiet.entry(key.clone()).or_insert_with(|| value.clone());
             }
             Operation::Update(key, value) => {
                 quiet.entry(key.clone()).and_modify(|place| *place = value.clone());
             }
-            Operation::Upsert(key, value) => {
+            Operation::Put(key, value) => {
                 quiet.insert(key.clone(), value.clone());
             }
             Operation::Remove(key) => {
@@ -178,9 +180,9 @@ pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
         let mut model = Model::new();
         for i in 0.. {
             let (key, value) = (S::Key::nth(i * 7919 % 100_003), S::Value::tagged(i));
-            match rig.index().insert(key.borrowed(), value.borrowed()) {
-                Ok(true) => model.insert(key, value),
-                Ok(false) => return Err(Failure::new("a new key was there already")),
+            match rig.index().try_insert(key.borrowed(), value.borrowed()) {
+                Ok(Ok(())) => model.insert(key, value),
+                Ok(Err(_)) => return Err(Failure::new("a new key was there already")),
                 Err(error) if is_full(&error) => break,
                 Err(error) => return Err(error.into()),
             };

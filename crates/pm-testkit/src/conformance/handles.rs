@@ -31,7 +31,7 @@ pub fn one_handle<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
     for (key, value) in &records {
-        rig.index().insert(key.borrowed(), value.borrowed())?;
+        rig.index().try_insert(key.borrowed(), value.borrowed())??;
     }
     for round in 0..4u64 {
         let pool = rig.bed.pool().clone();
@@ -47,7 +47,7 @@ pub fn one_handle<S: Types>(of: Maker<S>) -> Verdict {
 
         let value = S::Value::tagged(round);
         let key = family::<S::Key, S::Value>(0..1).remove(0).0;
-        rig.index().upsert(key.borrowed(), value.borrowed())?;
+        rig.index().put(key.borrowed(), value.borrowed())?;
         records.insert(key, value);
         if round % 2 == 0 {
             rig.close_and_open()?;
@@ -64,7 +64,7 @@ pub fn panics_while_opening<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict 
     let mut rig = Rig::with_pool(of, of.simulated_bytes())?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..20).into_iter().collect();
     for (key, value) in &records {
-        rig.index().insert(key.borrowed(), value.borrowed())?;
+        rig.index().try_insert(key.borrowed(), value.borrowed())??;
     }
     for at in 0..POINTS {
         rig.close_index()?;

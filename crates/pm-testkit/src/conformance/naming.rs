@@ -39,7 +39,7 @@ pub fn refused_names<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
     for (key, value) in &records {
-        rig.index().insert(key.borrowed(), value.borrowed())?;
+        rig.index().try_insert(key.borrowed(), value.borrowed())??;
     }
     let pool = rig.bed.pool().clone();
     let entry = pool.find_index(NAME)?.ok_or_else(|| Failure::new("no entry in the directory"))?;
@@ -100,7 +100,7 @@ pub fn neighbours<S: Types>(of: Maker<S>) -> Verdict {
                 ensure_eq!(index.remove(key.borrowed())?, model.remove(&key), "remove");
             } else {
                 let new = model.insert(key.clone(), value.clone()).is_none();
-                ensure_eq!(index.upsert(key.borrowed(), value.borrowed())?, new, "upsert");
+                ensure_eq!(index.put(key.borrowed(), value.borrowed())?, new, "put");
             }
         }
     }
@@ -131,7 +131,7 @@ pub fn opened_often<S: Types>(of: Maker<S>) -> Verdict {
                 ensure_eq!(rig.index().remove(key.borrowed())?, model.remove(&key), "remove");
             } else {
                 let new = model.insert(key.clone(), value.clone()).is_none();
-                ensure_eq!(rig.index().upsert(key.borrowed(), value.borrowed())?, new, "upsert");
+                ensure_eq!(rig.index().put(key.borrowed(), value.borrowed())?, new, "put");
             }
         }
         if round % 3 == 0 {

@@ -24,9 +24,18 @@ pub enum Operation<K, V> {
     Get(K),
     Contains(K),
     Insert(K, V),
+    TryInsert(K, V),
     Update(K, V),
-    Upsert(K, V),
+    Put(K, V),
     Remove(K),
+    /// With the value that is there, or with another.
+    RemoveExact(K, Option<V>),
+    RemoveIf(K, bool),
+    PopFirst,
+    PopLast,
+    RemoveBounds(Bound<K>, Bound<K>),
+    /// Keeps the records whose place in the order has this bit.
+    Retain(u32),
     /// Bit `i` of `turns` says from which end item `i` comes.
     Range {
         lower: Bound<K>,
@@ -82,10 +91,15 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
     use proptest::collection::{btree_map, vec};
     let record = || (K::sample(), V::sample());
     let writes = prop_oneof![
-        4 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
+        4 => record().prop_map(|(k, v)| Operation::TryInsert(k, v)),
         2 => record().prop_map(|(k, v)| Operation::Update(k, v)),
-        2 => record().prop_map(|(k, v)| Operation::Upsert(k, v)),
+        2 => record().prop_map(|(k, v)| Operation::Put(k, v)),
+        2 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
         4 => K::sample().prop_map(Operation::Remove),
+        1 => (K::sample(), proptest::option::of(V::sample()))
+            .prop_map(|(k, v)| Operation::RemoveExact(k, v)),
+        1 => (K::sample(), any::<bool>()).prop_map(|(k, yes)| Operation::RemoveIf(k, yes)),
+        1 => prop_oneof![Just(Operation::PopFirst), Just(Operation::PopLast)],
         1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
     ];
     let reads = prop_oneof![
@@ -100,6 +114,8 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
     ];
     let rare = prop_oneof![
         2 => any::<bool>().prop_map(|ascending| Operation::RemoveAll { ascending }),
+        1 => bounds().prop_map(|(lower, upper)| Operation::RemoveBounds(lower, upper)),
+        1 => (0..3u32).prop_map(Operation::Retain),
         2 => btree_map(K::sample(), V::sample(), 0..60).prop_map(Operation::BulkLoad),
         1 => Just(Operation::Stats),
         2 => Just(Operation::Check),
@@ -117,9 +133,16 @@ pub(crate) fn apply<S: Types>(
 ) -> Verdict {
     match operation {
         Operation::Insert(..)
+        | Operation::TryInsert(..)
         | Operation::Update(..)
-        | Operation::Upsert(..)
+        | Operation::Put(..)
         | Operation::Remove(_)
+        | Operation::RemoveExact(..)
+        | Operation::RemoveIf(..)
+        | Operation::PopFirst
+        | Operation::PopLast
+        | Operation::RemoveBounds(..)
+        | Operation::Retain(_)
         | Operation::RemoveAll { .. }
         | Operation::BulkLoad(_)
         | Operation::InsertMany(_) => write::<S>(rig.index(), model, operation),
@@ -143,20 +166,30 @@ fn write<S: Types>(
     operation: &Operation<S::Key, S::Value>,
 ) -> Verdict {
     match operation {
-        Operation::Insert(key, value) => {
+        Operation::TryInsert(key, value) => {
             let new = !model.contains_key(key);
-            ensure_eq!(index.insert(key.borrowed(), value.borrowed())?, new, "insert");
+            ensure_eq!(index.try_insert(key.borrowed(), value.borrowed())?.is_ok(), new, "insert");
             model.entry(key.clone()).or_insert_with(|| value.clone());
         }
         Operation::Update(key, value) => {
-            let found = index.update(key.borrowed(), value.borrowed())?;
+            let found = index.update(key.borrowed(), value.borrowed())?.is_ok();
             ensure_eq!(found, model.contains_key(key), "update");
             model.entry(key.clone()).and_modify(|place| *place = value.clone());
         }
-        Operation::Upsert(key, value) => {
+        Operation::Put(key, value) => {
             let new = model.insert(key.clone(), value.clone()).is_none();
-            ensure_eq!(index.upsert(key.borrowed(), value.borrowed())?, new, "upsert");
+            ensure_eq!(index.put(key.borrowed(), value.borrowed())?, new, "put");
         }
+        Operation::Insert(key, value) => {
+            let there = model.insert(key.clone(), value.clone());
+            ensure_eq!(index.insert(key.borrowed(), value.borrowed())?, there, "insert (replaces)");
+        }
+        Operation::RemoveExact(..)
+        | Operation::RemoveIf(..)
+        | Operation::PopFirst
+        | Operation::PopLast
+        | Operation::RemoveBounds(..)
+        | Operation::Retain(_) => return take::<S>(index, model, operation),
         Operation::Remove(key) => {
             ensure_eq!(index.remove(key.borrowed())?, model.remove(key), "remove");
         }
@@ -170,22 +203,79 @@ fn write<S: Types>(
         }
         Operation::BulkLoad(records) => return bulk_load::<S>(index, model, records),
         Operation::InsertMany(records) => {
-            let InsertMany { inserted, stopped } = index.insert_many(records);
-            ensure_eq!(stopped, None, "insert_many");
+            let InsertMany { inserted, stopped } = index.try_insert_many(records);
+            ensure_eq!(stopped, None, "try_insert_many");
             let mut wanted = Vec::new();
             for (key, value) in records {
                 wanted.push(!model.contains_key(key));
                 model.entry(key.clone()).or_insert_with(|| value.clone());
             }
-            ensure_eq!(inserted, wanted, "insert_many");
+            ensure_eq!(inserted, wanted, "try_insert_many");
             for (key, _) in records {
                 let found = index.get(key.borrowed())?;
-                ensure_eq!(found.as_ref(), model.get(key), "get after insert_many");
+                ensure_eq!(found.as_ref(), model.get(key), "get after try_insert_many");
             }
         }
         _ => unreachable!("a read"),
     }
     Ok(())
+}
+
+/// The removals that are made of others.
+fn take<S: Types>(
+    index: &IndexOf<S>,
+    model: &mut Model<S::Key, S::Value>,
+    operation: &Operation<S::Key, S::Value>,
+) -> Verdict {
+    match operation {
+        Operation::RemoveExact(key, value) => {
+            let there = model.get(key).cloned();
+            let Some(value) = value.as_ref().or(there.as_ref()) else { return Ok(()) };
+            let removed = index.remove_exact(key.borrowed(), value)?;
+            let wanted = there.clone().filter(|there| there == value);
+            if wanted.is_some() {
+                model.remove(key);
+            }
+            ensure_eq!(removed, wanted, "remove_exact");
+        }
+        Operation::RemoveIf(key, yes) => {
+            let mut asked = Vec::new();
+            let removed = index.remove_if(key.borrowed(), &mut |value| {
+                asked.push(value.clone());
+                *yes && asked.len() == 1 // else it might ask for ever
+            })?;
+            ensure_eq!(
+                asked,
+                Vec::from_iter(model.get(key).cloned()),
+                "what remove_if asked about"
+            );
+            let wanted = if *yes { model.remove(key) } else { None };
+            ensure_eq!(removed, wanted, "remove_if");
+        }
+        Operation::PopFirst => ensure_eq!(index.pop_first()?, model.pop_first(), "pop_first"),
+        Operation::PopLast => ensure_eq!(index.pop_last()?, model.pop_last(), "pop_last"),
+        Operation::RemoveBounds(lower, upper) => {
+            let bounds = (lower.as_ref(), upper.as_ref());
+            let gone: Vec<_> = model.range(bounds).map(|(key, _)| key.clone()).collect();
+            model.retain(|key, _| gone.binary_search(key).is_err());
+            let borrowed =
+                (lower.as_ref().map(S::Key::borrowed), upper.as_ref().map(S::Key::borrowed));
+            let removed = index.remove_bounds(borrowed.0, borrowed.1)?;
+            ensure_eq!(removed, gone.len() as u64, "remove_bounds");
+        }
+        Operation::Retain(bit) => {
+            let keep = |place: &mut u32| {
+                *place += 1;
+                *place >> bit & 1 == 1
+            };
+            let (mut of_index, mut of_model, before) = (0, 0, model.len());
+            let removed = index.retain(&mut |_, _| keep(&mut of_index))?;
+            model.retain(|_, _| keep(&mut of_model));
+            ensure_eq!(removed, (before - model.len()) as u64, "retain");
+        }
+        _ => unreachable!("no removal"),
+    }
+    same_contents(index, model).within("after a removal of several")
 }
 
 fn bulk_load<S: Types>(
@@ -233,8 +323,8 @@ fn read<S: Types>(
         }
         Operation::FirstAndLast => {
             let pair = |(k, v): (&S::Key, &S::Value)| (k.clone(), v.clone());
-            ensure_eq!(index.first()?, model.first_key_value().map(pair), "first");
-            ensure_eq!(index.last()?, model.last_key_value().map(pair), "last");
+            ensure_eq!(index.first_key_value()?, model.first_key_value().map(pair), "first");
+            ensure_eq!(index.last_key_value()?, model.last_key_value().map(pair), "last");
             ensure_eq!(index.is_empty()?, model.is_empty(), "is_empty");
         }
         Operation::Len => ensure_eq!(index.len()?, model.len() as u64, "len"),

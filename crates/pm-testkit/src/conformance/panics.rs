@@ -21,13 +21,13 @@ const STEPS: u64 = 300_000;
 /// The operations that are interrupted, on absent (even) and present (odd) keys.
 fn calls() -> [(u64, Call); 7] {
     [
-        (70, Call::Insert(1000)),
+        (70, Call::TryInsert(1000)),
         (71, Call::Update(1001)),
-        (71, Call::Upsert(1002)),
-        (72, Call::Upsert(1003)),
+        (71, Call::Put(1002)),
+        (72, Call::Put(1003)),
         (73, Call::Remove),
         (75, Call::Get),
-        (74, Call::Insert(1004)),
+        (74, Call::TryInsert(1004)),
     ]
 }
 
@@ -88,7 +88,7 @@ fn interrupted<S: Types>(
     let (clock, mut initial) = (Clock::default(), BTreeMap::new());
     let mut log = Log::new(&clock, 0);
     for i in 0..RECORDS {
-        record::<S>(&mut log, rig.index(), 2 * i + 1, Call::Insert(i))?;
+        record::<S>(&mut log, rig.index(), 2 * i + 1, Call::TryInsert(i))?;
         initial.insert(2 * i + 1, i);
     }
     let mut log = Log::new(&clock, 1);
@@ -130,7 +130,7 @@ fn interrupted<S: Types>(
 /// Another thread's operations on the key, its neighbours and the far ends.
 fn go_on<S: Types>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
-        let calls = [Call::Get, Call::Upsert(2000 + near), Call::Remove, Call::Insert(3000 + near)];
+        let calls = [Call::Get, Call::Put(2000 + near), Call::Remove, Call::TryInsert(3000 + near)];
         for call in calls {
             record::<S>(log, rig.index(), near, call)?;
         }

@@ -25,7 +25,7 @@ fn sparse<S: Types>(of: Maker<S>, count: u64) -> Verdict<(Rig<S>, ModelOf<S>)> {
         model.insert(key, S::Value::tagged(i as u64));
     }
     for (key, value) in &model {
-        rig.index().insert(key.borrowed(), value.borrowed())?;
+        rig.index().try_insert(key.borrowed(), value.borrowed())??;
     }
     Ok((rig, model))
 }
@@ -100,7 +100,11 @@ pub fn panicking_bounds<S: Types>(of: Maker<S>) -> Verdict {
     ensure!(panicked, "get_many of unequal slices does not panic");
     same_range(rig.index(), &model, &Bound::Unbounded, &Bound::Unbounded, 0)?;
     let (key, value) = (S::Key::nth(3), S::Value::tagged(3));
-    ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert, afterwards");
+    ensure_eq!(
+        rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+        true,
+        "insert, afterwards"
+    );
     Ok(())
 }
 
@@ -196,12 +200,12 @@ fn change<S: Types>(rig: &Rig<S>, film: &mut Film<S>, seed: u64) -> Verdict {
                 index.remove(key.borrowed())?;
             }
             1 => {
-                if index.update(key.borrowed(), value.borrowed())? {
+                if index.update(key.borrowed(), value.borrowed())?.is_ok() {
                     film.put(&key, value);
                 }
             }
             _ => {
-                if index.insert(key.borrowed(), value.borrowed())? {
+                if index.try_insert(key.borrowed(), value.borrowed())?.is_ok() {
                     film.put(&key, value);
                 }
             }

@@ -59,10 +59,15 @@ impl Act {
         match rng.below(20) {
             0..4 => Self::One(key, Call::Get),
             4 => Self::One(key, Call::Contains),
-            5..9 => Self::One(key, Call::Insert(tag)),
+            5..9 => Self::One(key, Call::TryInsert(tag)),
             9 | 10 => Self::One(key, Call::Update(tag)),
-            11 | 12 => Self::One(key, Call::Upsert(tag)),
-            13..17 => Self::One(key, Call::Remove),
+            11 => Self::One(key, Call::Put(tag)),
+            12 => Self::One(key, Call::Insert(tag)),
+            13 => {
+                // What was there before the threads began.
+                Self::One(key | 1, Call::RemoveExact(key | 1))
+            }
+            14..17 => Self::One(key, Call::Remove),
             17 => Self::GetMany((0..4).map(|_| near(rng)).collect()),
             18 => Self::InsertMany((0..4).map(|i| (near(rng), tag + i)).collect()),
             _ => Self::Scan { from: key, limit: 1 + rng.below(8), downwards: rng.one_in(2) },
@@ -85,7 +90,7 @@ fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     let program = Program::random(&mut Rng::new(seed));
     let rig = Rig::with_pool(of, of.simulated_bytes())?;
     for &key in program.before.keys() {
-        let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
+        let done = perform::<S>(rig.index(), key, Call::TryInsert(key))?;
         ensure_eq!(done, Outcome::Done(true), "insert, before the threads start");
     }
     let clock = Clock::default();

@@ -64,7 +64,7 @@ fn run<S: Types>(of: Maker<S>, plan: &Plan<S::Key, S::Value>) -> Verdict {
         model.extend(records);
     } else {
         for (key, value) in records {
-            apply(&mut rig, &mut model, &Operation::Insert(key, value)).within("at first")?;
+            apply(&mut rig, &mut model, &Operation::TryInsert(key, value)).within("at first")?;
         }
     }
     for (at, operation) in plan.operations.iter().enumerate() {
@@ -113,9 +113,9 @@ fn dense<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Vec<Operation<
         turns,
     });
     let operation = prop_oneof![
-        6 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
+        6 => record().prop_map(|(k, v)| Operation::TryInsert(k, v)),
         1 => record().prop_map(|(k, v)| Operation::Update(k, v)),
-        1 => record().prop_map(|(k, v)| Operation::Upsert(k, v)),
+        1 => record().prop_map(|(k, v)| Operation::Put(k, v)),
         1 => vec(record(), 0..30).prop_map(Operation::InsertMany),
         1 => vec(key(), 0..30).prop_map(Operation::GetMany),
         5 => key().prop_map(Operation::Remove),

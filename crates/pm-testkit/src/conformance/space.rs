@@ -9,7 +9,11 @@ use super::verdict::{Verdict, ensure, ensure_eq};
 
 fn put<S: Types>(rig: &Rig<S>, i: u64, tag: u64) -> Verdict {
     let (key, value) = (S::Key::nth(i), S::Value::tagged(tag));
-    ensure_eq!(rig.index().insert(key.borrowed(), value.borrowed())?, true, "insert {i}");
+    ensure_eq!(
+        rig.index().try_insert(key.borrowed(), value.borrowed())?.is_ok(),
+        true,
+        "insert {i}"
+    );
     Ok(())
 }
 
@@ -72,7 +76,7 @@ pub fn churn_reaches_a_plateau<S: Types>(of: Maker<S>) -> Verdict {
             let (key, value) = (S::Key::nth(round * RECORDS + RECORDS / 2 + i), i * 31 + round);
             if i < RECORDS / 2 {
                 let value = S::Value::tagged(value);
-                rig.index().update(key.borrowed(), value.borrowed())?;
+                rig.index().update(key.borrowed(), value.borrowed())??;
             }
         }
         if round == ROUNDS / 3 {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use pmindex_core::Pool;
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value,
+    Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
+    Stats, Storable, Value,
 };
 
 use super::bed::Bed;
@@ -147,20 +148,40 @@ impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
         self.0.contains_key(key)
     }
 
-    fn insert(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+    fn insert(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<Option<S::Value>, IndexError> {
         self.0.insert(key, value)
     }
 
-    fn update(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+    fn try_insert(
+        &self,
+        key: &KeyRef<S>,
+        value: &ValueRef<S>,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.0.try_insert(key, value)
+    }
+
+    fn update(
+        &self,
+        key: &KeyRef<S>,
+        value: &ValueRef<S>,
+    ) -> Result<Result<(), Missing>, IndexError> {
         self.0.update(key, value)
     }
 
-    fn upsert(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
-        self.0.upsert(key, value)
+    fn put(&self, key: &KeyRef<S>, value: &ValueRef<S>) -> Result<bool, IndexError> {
+        self.0.put(key, value)
     }
 
     fn remove(&self, key: &KeyRef<S>) -> Result<Option<S::Value>, IndexError> {
         self.0.remove(key)
+    }
+
+    fn remove_exact(
+        &self,
+        key: &KeyRef<S>,
+        value: &S::Value,
+    ) -> Result<Option<S::Value>, IndexError> {
+        self.0.remove_exact(key, value)
     }
 
     fn range_bounds(
@@ -180,12 +201,12 @@ impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
         self.0.scan(from, limit, out)
     }
 
-    fn first(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
-        self.0.first()
+    fn first_key_value(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.first_key_value()
     }
 
-    fn last(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
-        self.0.last()
+    fn last_key_value(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.last_key_value()
     }
 
     fn len(&self) -> Result<u64, IndexError> {
@@ -207,8 +228,8 @@ impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
         self.0.get_many(keys, out)
     }
 
-    fn insert_many(&self, records: &[(S::Key, S::Value)]) -> InsertMany {
-        self.0.insert_many(records)
+    fn try_insert_many(&self, records: &[(S::Key, S::Value)]) -> InsertMany {
+        self.0.try_insert_many(records)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {

@@ -70,8 +70,10 @@ struct Mix {
 /// A thread's random calls.
 fn random_calls<S: Types>(index: &IndexOf<S>, log: &mut Log<'_>, thread: u32, mix: Mix) -> Verdict {
     let mut rng = Rng::new(u64::from(thread) + 1);
+    // What this thread put where, the last time it put something.
+    let mut last = (0, 0);
     for i in 0..mix.calls {
-        let key = rng.next_u64() % mix.keys;
+        let mut key = rng.next_u64() % mix.keys;
         let tag = (u64::from(thread) << 40 | i) * 4;
         if rng.one_in(mix.wide) {
             let downwards = rng.one_in(2);
@@ -91,11 +93,19 @@ fn random_calls<S: Types>(index: &IndexOf<S>, log: &mut Log<'_>, thread: u32, mi
         let call = match rng.below(16) {
             0..4 => Call::Get,
             4 => Call::Contains,
-            5..9 => Call::Insert(tag),
+            5..9 => Call::TryInsert(tag),
             9 | 10 => Call::Update(tag),
-            11 => Call::Upsert(tag),
+            11 => Call::Put(tag),
+            12 => Call::Insert(tag),
+            13 => {
+                key = last.0;
+                Call::RemoveExact(last.1)
+            }
             _ => Call::Remove,
         };
+        if matches!(call, Call::Put(_) | Call::Insert(_) | Call::TryInsert(_)) {
+            last = (key, tag);
+        }
         record::<S>(log, index, key, call)?;
     }
     Ok(())
@@ -109,7 +119,7 @@ fn stress<S: Types>(of: Maker<S>, what: &'static str, mix: Mix) -> Verdict {
     };
     let mut initial = BTreeMap::new();
     for key in (0..mix.keys).step_by(2) {
-        let done = perform::<S>(rig.index(), key, Call::Insert(key))?;
+        let done = perform::<S>(rig.index(), key, Call::TryInsert(key))?;
         ensure_eq!(done, Outcome::Done(true), "insert, before the threads start");
         initial.insert(key, key);
     }
@@ -166,7 +176,7 @@ pub fn untouched_records<S: Types>(of: Maker<S>, rounds: u64) -> Verdict {
     let _watchdog = Watchdog::new("untouched_records");
     let rig = Rig::new(of)?;
     for key in (0..KEYS).step_by(4) {
-        perform::<S>(rig.index(), key, Call::Insert(key))?;
+        perform::<S>(rig.index(), key, Call::TryInsert(key))?;
     }
     let (writing, scans) = (AtomicBool::new(true), AtomicU64::new(0));
     together(4, |thread| {
@@ -210,7 +220,7 @@ fn wave<S: Types>(rig: &Rig<S>, thread: u32, round: u64) -> Verdict {
     for step in 0..KEYS {
         let key = (step * 7919 + round * 131) % KEYS;
         if mine(key) {
-            let done = perform::<S>(rig.index(), key, Call::Insert(key + round * KEYS))?;
+            let done = perform::<S>(rig.index(), key, Call::TryInsert(key + round * KEYS))?;
             ensure_eq!(done, Outcome::Done(true), "insert {key}");
         }
     }

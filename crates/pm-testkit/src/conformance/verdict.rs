@@ -6,7 +6,7 @@
 use std::fmt;
 
 use pmindex_core::{DurabilityLost, PmError};
-use pmindex_index::IndexError;
+use pmindex_index::{IndexError, Missing, Occupied};
 
 /// What the index got wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,18 @@ impl fmt::Display for Failure {
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
         Self::new(format!("unexpected error: {error}"))
+    }
+}
+
+impl From<Occupied> for Failure {
+    fn from(error: Occupied) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<Missing> for Failure {
+    fn from(error: Missing) -> Self {
+        Self::new(error.to_string())
     }
 }
 

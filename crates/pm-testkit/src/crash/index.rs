@@ -223,21 +223,24 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
         self.with(|open| {
             let index = &open.index;
             Ok(match op {
-                IndexOp::Insert(k, v) => {
-                    IndexRet::Did(index.insert(C::key(*k).borrowed(), C::value(*v).borrowed())?)
-                }
-                IndexOp::Update(k, v) => {
-                    IndexRet::Did(index.update(C::key(*k).borrowed(), C::value(*v).borrowed())?)
-                }
+                IndexOp::Insert(k, v) => IndexRet::Did(
+                    index.try_insert(C::key(*k).borrowed(), C::value(*v).borrowed())?.is_ok(),
+                ),
+                IndexOp::Update(k, v) => IndexRet::Did(
+                    index.update(C::key(*k).borrowed(), C::value(*v).borrowed())?.is_ok(),
+                ),
+                IndexOp::Upsert(k, v) if v % 2 == 0 => IndexRet::Did(
+                    index.insert(C::key(*k).borrowed(), C::value(*v).borrowed())?.is_none(),
+                ),
                 IndexOp::Upsert(k, v) => {
-                    IndexRet::Did(index.upsert(C::key(*k).borrowed(), C::value(*v).borrowed())?)
+                    IndexRet::Did(index.put(C::key(*k).borrowed(), C::value(*v).borrowed())?)
                 }
                 IndexOp::Remove(k) => IndexRet::Found(index.remove(C::key(*k).borrowed())?),
                 IndexOp::Get(k) => IndexRet::Found(index.get(C::key(*k).borrowed())?),
                 IndexOp::InsertMany(records) => {
                     let records: Vec<_> =
                         records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect();
-                    let done = index.insert_many(&records);
+                    let done = index.try_insert_many(&records);
                     match done.stopped {
                         None => IndexRet::Many(done.inserted),
                         Some(error) => return Err(error.into()),

@@ -12,15 +12,17 @@ pub enum Call {
     Get,
     Contains,
     Insert(Tag),
+    TryInsert(Tag),
     Update(Tag),
-    Upsert(Tag),
+    Put(Tag),
     Remove,
+    RemoveExact(Tag),
 }
 
 /// What a call returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Of `get` and `remove`.
+    /// Of `get`, `insert`, `remove` and `remove_exact`.
     Value(Option<Tag>),
     /// Of the others.
     Done(bool),
@@ -34,10 +36,13 @@ impl Call {
         match (self, state) {
             (Self::Get, _) => (Value(state), state),
             (Self::Contains, _) => (Done(state.is_some()), state),
-            (Self::Insert(tag), None) | (Self::Update(tag), Some(_)) => (Done(true), Some(tag)),
-            (Self::Insert(_) | Self::Update(_), _) => (Done(false), state),
-            (Self::Upsert(tag), _) => (Done(state.is_none()), Some(tag)),
+            (Self::TryInsert(tag), None) | (Self::Update(tag), Some(_)) => (Done(true), Some(tag)),
+            (Self::TryInsert(_) | Self::Update(_), _) => (Done(false), state),
+            (Self::Put(tag), _) => (Done(state.is_none()), Some(tag)),
+            (Self::Insert(tag), _) => (Value(state), Some(tag)),
             (Self::Remove, _) => (Value(state), None),
+            (Self::RemoveExact(tag), _) if state == Some(tag) => (Value(state), None),
+            (Self::RemoveExact(_), _) => (Value(None), state),
         }
     }
 
@@ -45,9 +50,17 @@ impl Call {
     pub(super) fn only_reads(self, outcome: Outcome) -> bool {
         match (self, outcome) {
             (Self::Get | Self::Contains, _)
-            | (Self::Insert(_) | Self::Update(_), Outcome::Done(false))
-            | (Self::Remove, Outcome::Value(None)) => true,
-            (Self::Insert(_) | Self::Update(_) | Self::Upsert(_) | Self::Remove, _) => false,
+            | (Self::TryInsert(_) | Self::Update(_), Outcome::Done(false))
+            | (Self::Remove | Self::RemoveExact(_), Outcome::Value(None)) => true,
+            (
+                Self::Insert(_)
+                | Self::TryInsert(_)
+                | Self::Update(_)
+                | Self::Put(_)
+                | Self::Remove
+                | Self::RemoveExact(_),
+                _,
+            ) => false,
         }
     }
 }

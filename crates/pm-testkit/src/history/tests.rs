@@ -33,30 +33,39 @@ fn rejected(initial: Option<Tag>, events: &[Event]) {
 
 #[test]
 fn sequential_histories() {
-    use Call::{Contains, Get, Insert, Remove, Update, Upsert};
+    use Call::{Contains, Get, Insert, Put, Remove, RemoveExact, TryInsert, Update};
     accepted(
         None,
         &[
             event((0, 1), Get, NONE),
-            event((2, 3), Insert(7), YES),
-            event((4, 5), Insert(8), NO),
+            event((2, 3), TryInsert(7), YES),
+            event((4, 5), TryInsert(8), NO),
             event((6, 7), Update(9), YES),
             event((8, 9), Contains, YES),
-            event((10, 11), Upsert(10), NO),
+            event((10, 11), Put(10), NO),
             event((12, 13), Remove, value(10)),
             event((14, 15), Update(11), NO),
-            event((16, 17), Upsert(12), YES),
+            event((16, 17), Put(12), YES),
             event((18, 19), Get, value(12)),
+            event((20, 21), Insert(13), value(12)),
+            event((22, 23), RemoveExact(12), NONE),
+            event((24, 25), RemoveExact(13), value(13)),
+            event((26, 27), Insert(14), NONE),
         ],
     );
-    rejected(None, &[event((0, 1), Insert(7), YES), event((2, 3), Get, NONE)]);
-    rejected(None, &[event((0, 1), Insert(7), YES), event((2, 3), Insert(8), YES)]);
+    rejected(None, &[event((0, 1), TryInsert(7), YES), event((2, 3), Get, NONE)]);
+    rejected(None, &[event((0, 1), TryInsert(7), YES), event((2, 3), TryInsert(8), YES)]);
     rejected(None, &[event((0, 1), Get, value(5))]);
     rejected(Some(5), &[event((0, 1), Contains, NO)]);
     rejected(Some(5), &[event((0, 1), Update(6), YES), event((2, 3), Get, value(5))]);
     rejected(Some(5), &[event((0, 1), Remove, value(5)), event((2, 3), Remove, value(5))]);
     rejected(Some(5), &[event((0, 1), Update(6), NO)]);
-    rejected(Some(5), &[event((0, 1), Upsert(6), YES)]);
+    rejected(Some(5), &[event((0, 1), Insert(6), NONE)]);
+    rejected(Some(5), &[event((0, 1), Insert(6), value(5)), event((2, 3), Get, value(5))]);
+    rejected(Some(5), &[event((0, 1), RemoveExact(6), value(5))]);
+    rejected(Some(5), &[event((0, 1), RemoveExact(5), NONE)]);
+    rejected(Some(5), &[event((0, 1), RemoveExact(5), value(5)), event((2, 3), Get, value(5))]);
+    rejected(Some(5), &[event((0, 1), Put(6), YES)]);
 }
 
 #[test]
@@ -84,11 +93,14 @@ fn reads_do_not_go_back() {
 
 #[test]
 fn of_two_concurrent_inserts_one_wins() {
-    let won = event((0, 5), Call::Insert(1), YES);
-    accepted(None, &[won, event((1, 4), Call::Insert(2), NO)]);
-    rejected(None, &[won, event((1, 4), Call::Insert(2), YES)]);
-    rejected(None, &[event((0, 5), Call::Insert(1), NO), event((1, 4), Call::Insert(2), NO)]);
-    rejected(None, &[won, event((1, 4), Call::Insert(2), NO), event((6, 7), Call::Get, value(2))]);
+    let won = event((0, 5), Call::TryInsert(1), YES);
+    accepted(None, &[won, event((1, 4), Call::TryInsert(2), NO)]);
+    rejected(None, &[won, event((1, 4), Call::TryInsert(2), YES)]);
+    rejected(None, &[event((0, 5), Call::TryInsert(1), NO), event((1, 4), Call::TryInsert(2), NO)]);
+    rejected(
+        None,
+        &[won, event((1, 4), Call::TryInsert(2), NO), event((6, 7), Call::Get, value(2))],
+    );
 }
 
 #[test]
@@ -102,7 +114,7 @@ fn a_concurrent_update_is_not_lost() {
 
 #[test]
 fn a_call_that_did_not_return_happened_or_did_not() {
-    let cut = lost(2, Call::Upsert(2));
+    let cut = lost(2, Call::Put(2));
     accepted(Some(1), &[cut, event((3, 4), Call::Get, value(1))]);
     accepted(Some(1), &[cut, event((3, 4), Call::Get, value(2))]);
     accepted(
@@ -136,7 +148,7 @@ fn keys_are_independent_and_the_guilty_one_is_named() {
     let at = |key, span: (u64, u64), call, outcome| Event { key, ..event(span, call, outcome) };
     let mut history = History::new(BTreeMap::from([(2, 20)]));
     history.add([
-        at(1, (0, 1), Call::Insert(1), YES),
+        at(1, (0, 1), Call::TryInsert(1), YES),
         at(2, (2, 3), Call::Get, value(20)),
         at(3, (4, 5), Call::Get, NONE),
         at(1, (6, 7), Call::Get, value(1)),
@@ -169,9 +181,9 @@ fn calls() -> impl Strategy<Value = Call> {
         Just(Call::Get),
         Just(Call::Contains),
         Just(Call::Remove),
-        tag.clone().prop_map(Call::Insert),
+        tag.clone().prop_map(Call::TryInsert),
         tag.clone().prop_map(Call::Update),
-        tag.prop_map(Call::Upsert),
+        tag.prop_map(Call::Put),
     ]
 }
 

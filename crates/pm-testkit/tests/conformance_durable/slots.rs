@@ -13,8 +13,8 @@ use pmindex_core::{
     Flushed, Mapped, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, PmU64, Pool, pm_struct,
 };
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Listed, PmIndex, RangeIter, RecoveryReport, Stats,
-    Storable, Value,
+    Index, IndexError, InsertMany, Key, Listed, Missing, Occupied, PmIndex, RangeIter,
+    RecoveryReport, Stats, Storable, Value,
 };
 
 use pmindex_testkit::adapter::{get_each, insert_each, layout_of, sorted};
@@ -169,6 +169,33 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         Ok(())
     }
 
+    /// Removes a record if `wanted` says so of its value's word.
+    fn remove_where(
+        &self,
+        key: &K::Ref,
+        wanted: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        let key = Self::word::<K>(key);
+        let mut state = self.state()?;
+        let Some(&slot) = state.slots.get(&key) else { return Ok(None) };
+        let value = self.record(slot)?.map(|(_, value)| value);
+        if value.is_none_or(|value| !wanted(value)) {
+            return Ok(None);
+        }
+        state.doubtful = true;
+        let cell = self.slot(slot)?;
+        if self.flaw == Flaw::RemoveLeaks {
+            self.pool.pm().store(cell, PPtr::NULL);
+            self.pool.pm().persist(cell)?;
+        } else {
+            self.pool.free_from(cell)?;
+        }
+        state.slots.remove(&key);
+        state.free.push(slot);
+        state.doubtful = false;
+        Ok(value.map(|value| V::from_words(&[value])))
+    }
+
     fn exchange(&self, mut state: Guard<'_>, slot: usize, value: u64) -> Result<(), IndexError> {
         let (pm, cell) = (self.pool.pm(), self.slot(slot)?);
         let old = pm.load(cell);
@@ -217,28 +244,39 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
         Ok(self.record(slot)?.map(|(_, value)| V::from_words(&[value])))
     }
 
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
+        let state = self.state()?;
+        let Some(&slot) = state.slots.get(&key) else {
+            return self.add(state, key, value).map(|()| None);
+        };
+        let there = self.record(slot)?.map(|(_, value)| V::from_words(&[value]));
+        self.exchange(state, slot, value)?;
+        Ok(there)
+    }
+
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
         let state = self.state()?;
         if state.slots.contains_key(&key) {
             if self.flaw == Flaw::ReadsStore {
                 self.mark_loading(0)?;
             }
-            return Ok(false);
+            return Ok(Err(Occupied));
         }
         self.add(state, key, value)?;
-        Ok(true)
+        Ok(Ok(()))
     }
 
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
         let state = self.state()?;
-        let Some(&slot) = state.slots.get(&key) else { return Ok(false) };
+        let Some(&slot) = state.slots.get(&key) else { return Ok(Err(Missing)) };
         self.exchange(state, slot, value)?;
-        Ok(true)
+        Ok(Ok(()))
     }
 
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, value) = (Self::word::<K>(key), Self::word::<V>(value));
         let state = self.state()?;
         match state.slots.get(&key) {
@@ -248,22 +286,11 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let key = Self::word::<K>(key);
-        let mut state = self.state()?;
-        let Some(&slot) = state.slots.get(&key) else { return Ok(None) };
-        let value = self.record(slot)?.map(|(_, value)| V::from_words(&[value]));
-        state.doubtful = true;
-        let cell = self.slot(slot)?;
-        if self.flaw == Flaw::RemoveLeaks {
-            self.pool.pm().store(cell, PPtr::NULL);
-            self.pool.pm().persist(cell)?;
-        } else {
-            self.pool.free_from(cell)?;
-        }
-        state.slots.remove(&key);
-        state.free.push(slot);
-        state.doubtful = false;
-        Ok(value)
+        self.remove_where(key, |_| true)
+    }
+
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_where(key, |there| there == Self::word::<V>(value.borrowed()))
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
@@ -294,7 +321,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
         }
         self.mark_loading(1)?;
         for (key, value) in &records {
-            if let Err(error) = self.insert(key.borrowed(), value.borrowed()) {
+            if let Err(error) = self.try_insert(key.borrowed(), value.borrowed()) {
                 self.discard()?;
                 self.pool.pm().lock(&self.state).doubtful = true;
                 return Err(error);
@@ -308,7 +335,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
         get_each(self, keys, out)
     }
 
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         insert_each(self, records)
     }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, PmIndex, RangeIter, RecoveryReport, Stats,
-    Value,
+    Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, Missing, Occupied, PmIndex, RangeIter,
+    RecoveryReport, Stats, Value,
 };
 use pmindex_testkit::ModelIndex;
 
@@ -90,70 +90,89 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         Ok(found || self.has(Fault::ContainsAll) && !self.inner.is_empty()?)
     }
 
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        if self.has(Fault::InsertKeepsOld) {
+            let there = self.inner.get(key)?;
+            let _ = self.inner.try_insert(key, value)?;
+            return Ok(there);
+        }
+        if self.has(Fault::InsertReturnsNew) {
+            let there = self.inner.insert(key, value)?;
+            return Ok(there.map(|_| V::owned(value)));
+        }
+        if self.has(Fault::InsertInTwoSteps) {
+            let there = self.inner.get(key)?;
+            self.pause();
+            self.inner.put(key, value)?;
+            return Ok(there);
+        }
+        self.inner.insert(key, value)
+    }
+
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         *self.changes.lock() += 1;
         if self.has(Fault::GreatestKeyIsSentinel) && Self::is_greatest(key) {
-            return Ok(true);
+            return Ok(Ok(()));
         }
         if self.has(Fault::LongKeyTruncated) && K::to_bytes(key).len() > MAX_KEY_BYTES {
             let cut = K::from_bytes(&K::to_bytes(key)[..MAX_KEY_BYTES]).expect("bytes");
-            return self.inner.insert(cut.borrowed(), value);
+            return self.inner.try_insert(cut.borrowed(), value);
         }
         if self.has(Fault::LongValueTruncated) && V::to_bytes(value).len() > 65_535 {
             let cut = V::from_bytes(&V::to_bytes(value)[..65_535]).expect("bytes");
-            return self.inner.insert(key, cut.borrowed());
+            return self.inner.try_insert(key, cut.borrowed());
         }
         let found = self.inner.contains_key(key)?;
         if self.has(Fault::CheckThenAct) {
             self.pause();
-            return Ok(!found && self.inner.upsert(key, value).is_ok());
+            return Ok(Occupied::unless(!found && self.inner.put(key, value).is_ok()));
         }
         if self.has(Fault::PanicLeavesRefusals) {
             if self.locked.swap(true, SeqCst) {
                 return Err(PmError::Busy { slots: 1 }.into());
             }
-            let done = self.inner.insert(key, value);
+            let done = self.inner.try_insert(key, value);
             self.locked.store(false, SeqCst);
             return done;
         }
         if self.has(Fault::PanicLeavesLock) {
-            return self.under_lock(|| self.inner.insert(key, value));
+            return self.under_lock(|| self.inner.try_insert(key, value));
         }
         if found && self.has(Fault::DuplicateAccepted) {
-            self.inner.upsert(key, value)?;
-            return Ok(true);
+            self.inner.put(key, value)?;
+            return Ok(Ok(()));
         }
         if found && self.has(Fault::RefusedInsertOverwrites) {
-            self.inner.update(key, value)?;
-            return Ok(false);
+            let _ = self.inner.update(key, value)?;
+            return Ok(Err(Occupied));
         }
-        self.inner.insert(key, value)
+        self.inner.try_insert(key, value)
     }
 
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         if self.has(Fault::LostUpdate) {
-            return self.inner.contains_key(key);
+            return self.inner.contains_key(key).map(Missing::unless);
         }
         if self.has(Fault::UpdateInTwoSteps) {
             let found = self.inner.remove(key)?.is_some();
             self.pause();
-            return Ok(found && self.inner.upsert(key, value).is_ok());
+            return Ok(Missing::unless(found && self.inner.put(key, value).is_ok()));
         }
         if self.has(Fault::UpdateInserts) {
-            return Ok(!self.inner.upsert(key, value)?);
+            return Ok(Missing::unless(!self.inner.put(key, value)?));
         }
         self.inner.update(key, value)
     }
 
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         if self.has(Fault::UpsertKeepsOld) {
-            return self.inner.insert(key, value);
+            return self.inner.try_insert(key, value).map(|done| done.is_ok());
         }
         if self.has(Fault::UpsertAlwaysNew) {
-            self.inner.upsert(key, value)?;
+            self.inner.put(key, value)?;
             return Ok(true);
         }
-        let new = self.inner.upsert(key, value)?;
+        let new = self.inner.put(key, value)?;
         *self.drift.lock() += u64::from(!new);
         Ok(new)
     }
@@ -165,6 +184,21 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         }
         let removed = self.inner.remove(key)?;
         Ok(removed.filter(|_| !self.has(Fault::RemoveSaysMissing)))
+    }
+
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        if self.has(Fault::RemoveExactRemovesAny) {
+            return self.inner.remove(key);
+        }
+        if self.has(Fault::RemoveExactInTwoSteps) {
+            let found = self.inner.get(key)?;
+            if found.as_ref().is_none_or(|found| found != value) {
+                return Ok(None);
+            }
+            self.pause();
+            return self.inner.remove(key);
+        }
+        self.inner.remove_exact(key, value)
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
@@ -237,15 +271,19 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         self.inner.scan(from, limit, out)
     }
 
-    fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         if self.has(Fault::FirstSkipsLeast) {
             return Ok(self.everything()?.into_iter().nth(1));
         }
-        self.inner.first()
+        self.inner.first_key_value()
     }
 
-    fn last(&self) -> Result<Option<(K, V)>, IndexError> {
-        if self.has(Fault::LastIsFirst) { self.inner.first() } else { self.inner.last() }
+    fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        if self.has(Fault::LastIsFirst) {
+            self.inner.first_key_value()
+        } else {
+            self.inner.last_key_value()
+        }
     }
 
     fn len(&self) -> Result<u64, IndexError> {
@@ -261,7 +299,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         }
         if self.has(Fault::BulkLoadMerges) {
             for (key, value) in &records {
-                self.inner.upsert(key.borrowed(), value.borrowed())?;
+                self.inner.put(key.borrowed(), value.borrowed())?;
             }
             return Ok(records.len() as u64);
         }
@@ -290,11 +328,11 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         Ok(())
     }
 
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         if self.has(Fault::BatchIgnoresItsDuplicates) {
             let present = |(key, _): &(K, V)| self.inner.contains_key(key.borrowed());
             let known: Result<Vec<bool>, _> = records.iter().map(present).collect();
-            let mut done = self.inner.insert_many(records);
+            let mut done = self.inner.try_insert_many(records);
             done.inserted = known.expect("no fault").into_iter().map(|known| !known).collect();
             return done;
         }
@@ -306,13 +344,13 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
                 let new = if known {
                     Ok(false)
                 } else {
-                    self.inner.upsert(key.borrowed(), value.borrowed())
+                    self.inner.put(key.borrowed(), value.borrowed())
                 };
                 done.inserted.push(new.expect("no fault"));
             }
             return done;
         }
-        self.inner.insert_many(records)
+        self.inner.try_insert_many(records)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
@@ -367,7 +405,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
         }
         .map(Self::wrap)?;
         if has(Fault::OpenLosesARecord)
-            && let Some((key, _)) = opened.inner.last()?
+            && let Some((key, _)) = opened.inner.last_key_value()?
         {
             opened.inner.remove(key.borrowed())?;
         }
@@ -376,7 +414,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
 
     fn close(self) -> Result<(), IndexError> {
         if self.has(Fault::CloseLosesARecord)
-            && let Some((key, _)) = self.inner.first()?
+            && let Some((key, _)) = self.inner.first_key_value()?
         {
             self.inner.remove(key.borrowed())?;
         }

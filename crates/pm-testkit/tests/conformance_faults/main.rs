@@ -24,6 +24,11 @@ pub(crate) enum Fault {
     LongValueTruncated,
     LostUpdate,
     UpdateInserts,
+    InsertKeepsOld,
+    InsertReturnsNew,
+    InsertInTwoSteps,
+    RemoveExactRemovesAny,
+    RemoveExactInTwoSteps,
     UpsertKeepsOld,
     UpsertAlwaysNew,
     RemoveOnlyHides,
@@ -126,9 +131,14 @@ found! {
         random_sequences(40) says "wanted";
     sequences_find_a_lost_update: LostUpdate, random_sequences(40) says "wanted";
     sequences_find_an_update_that_inserts: UpdateInserts, random_sequences(40) says "wanted";
+    sequences_find_an_insert_that_keeps_the_old: InsertKeepsOld, random_sequences(40) says "wanted";
+    sequences_find_an_insert_that_returns_the_new: InsertReturnsNew,
+        random_sequences(40) says "insert (replaces)";
+    sequences_find_a_remove_exact_that_removes_any: RemoveExactRemovesAny,
+        random_sequences(40) says "remove_exact";
     sequences_find_an_upsert_that_keeps_the_old: UpsertKeepsOld, random_sequences(40) says "wanted";
     sequences_find_an_upsert_that_is_always_new: UpsertAlwaysNew,
-        random_sequences(40) says "upsert";
+        random_sequences(40) says "put";
     sequences_find_a_remove_that_keeps: RemoveOnlyHides, random_sequences(40) says "wanted";
     sequences_find_a_remove_that_says_missing: RemoveSaysMissing,
         random_sequences(40) says "remove";
@@ -147,9 +157,9 @@ found! {
     sequences_find_a_tail_that_get_many_misses: GetManyMissesTheTail,
         random_sequences(40) says "get_many";
     sequences_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
-        random_sequences(40) says "insert_many";
+        random_sequences(40) says "try_insert_many";
     sequences_find_the_last_duplicate_of_a_batch: BatchLastDuplicateWins,
-        random_sequences(40) says "insert_many";
+        random_sequences(40) says "try_insert_many";
     sequences_find_overstated_memory: StatsOverstateMemory, random_sequences(40) says "pm_bytes";
     sequences_find_a_block_owned_twice: BlockOwnedTwice, random_sequences(40) says "blocks";
     sequences_find_a_loss_at_open: OpenLosesARecord, random_sequences(40) says "open";
@@ -183,8 +193,8 @@ found! {
         bulk_load_refusals() says "after a refused";
     refusals_find_a_load_that_merges: BulkLoadMerges, bulk_load_refusals() says "bulk_load";
     batches_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
-        batches() says "insert_many";
-    batches_find_the_last_duplicate: BatchLastDuplicateWins, batches() says "insert_many";
+        batches() says "try_insert_many";
+    batches_find_the_last_duplicate: BatchLastDuplicateWins, batches() says "try_insert_many";
     batches_find_a_tail_that_get_many_misses: GetManyMissesTheTail, batches() says "get_many";
 }
 
@@ -204,6 +214,10 @@ found! {
     threads_find_a_check_that_is_not_atomic: CheckThenAct, hot_keys(4000) says "linearizable";
     threads_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
         hot_keys(4000) says "linearizable";
+    threads_find_an_insert_that_is_not_atomic: InsertInTwoSteps,
+        hot_keys(4000) says "linearizable";
+    threads_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
+        hot_keys(4000) says "linearizable";
     threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
     threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
     threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
@@ -215,6 +229,10 @@ found! {
         schedules(200) says "linearizable", on Simulated;
     schedules_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
         schedules(200) says "linearizable", on Simulated;
+    schedules_find_an_insert_that_is_not_atomic: InsertInTwoSteps,
+        schedules(200) says "linearizable", on Simulated;
+    schedules_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
+        schedules(2000) says "linearizable", on Simulated;
     schedules_find_a_scan_by_position: ScanByPosition,
         schedules(200) says "linearizable", on Simulated;
     panics_find_a_lock_left_behind: PanicLeavesLock,

@@ -39,7 +39,7 @@ fn everything_comes_back_when_all_is_deleted_and_closed() {
     };
     let empty = size(&tree);
     for key in 0..4000u64 {
-        tree.insert(&key, &key).expect("room");
+        tree.try_insert(&key, &key).expect("room").expect("done");
     }
     for key in 0..4000u64 {
         assert_eq!(tree.remove(&key).expect("intact"), Some(key));
@@ -54,11 +54,11 @@ fn everything_comes_back_when_all_is_deleted_and_closed() {
 fn a_buffer_is_read_at_once_and_restored() {
     let (pool, tree) = tree();
     for key in 0..100u64 {
-        assert!(tree.insert(&key, &key).expect("room"));
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
     }
     for key in (0..100).step_by(3) {
         assert_eq!(tree.remove(&key).expect("intact"), Some(key));
-        assert!(tree.update(&(key + 1), &0).expect("room") == (key + 1 < 100));
+        assert!(tree.update(&(key + 1), &0).expect("room").is_ok() == (key + 1 < 100));
     }
     let want = |key: u64| (!key.is_multiple_of(3)).then_some(if key % 3 == 1 { 0 } else { key });
     drop(tree);
@@ -85,7 +85,7 @@ fn what_went_past_a_buffer_is_not_undone_by_its_chain() {
     // Full Bnodes: updates go past the buffer; the chain says older things of the same keys.
     for round in 1..6u64 {
         for key in 0..40u64 {
-            tree.upsert(&key, &(key * round)).expect("room");
+            tree.put(&key, &(key * round)).expect("room");
         }
         for key in 0..40u64 {
             assert_eq!(tree.get(&key).expect("intact"), Some(key * round));
@@ -103,7 +103,10 @@ fn a_bnode_in_reused_memory_has_no_chain() {
     let (pool, mut tree) = tree();
     for round in 0..30u64 {
         for key in 0..60u64 {
-            assert!(tree.insert(&(key + round % 7), &round).expect("room"), "{round} {key}");
+            assert!(
+                tree.try_insert(&(key + round % 7), &round).expect("room").is_ok(),
+                "{round} {key}"
+            );
         }
         tree = reopen(&pool, tree);
         for key in 0..60u64 {
@@ -175,7 +178,7 @@ fn keys_of(leaf: u64) -> std::ops::Range<u64> {
 /// Writes a key that is there as a buffer is needed for: it goes, and comes back.
 fn rewrite<M: Medium>(tree: &Buffered<M>, key: u64, value: u64) {
     assert!(tree.remove(&key).expect("intact").is_some());
-    assert!(tree.insert(&key, &value).expect("room"));
+    assert!(tree.try_insert(&key, &value).expect("room").is_ok());
 }
 
 /// `leaves` leaves, drained, with a budget of so many buffers, all of which the first ones got.
@@ -219,7 +222,7 @@ fn leaves_without_a_buffer_are_written_in_place() {
     let (pool, tree) = tree();
     tree.set_buffer_budget(2 * BYTES);
     for key in 0..500u64 {
-        assert!(tree.insert(&(key * 7919 % 500), &key).expect("room"));
+        assert!(tree.try_insert(&(key * 7919 % 500), &key).expect("room").is_ok());
     }
     assert_eq!(with_buffer(&tree).len(), 2);
     let tree = reopen(&pool, tree);
@@ -315,16 +318,16 @@ fn updates_of_a_word_and_removals_past_the_buffer_leave_no_entry_and_are_not_und
     let tree = Buffered::<Counting>::create(&pool, "t").expect("room");
     tree.bulk_load(&mut (0..8).map(|key| (key, key))).expect("room");
     assert_eq!(tree.remove(&7).expect("intact"), Some(7));
-    assert!(tree.insert(&100, &100).expect("room"), "in the buffer");
+    assert!(tree.try_insert(&100, &100).expect("room").is_ok(), "in the buffer");
     pool.pm().reset();
-    assert!(tree.update(&1, &11).expect("room"));
+    assert!(tree.update(&1, &11).expect("room").is_ok());
     assert_eq!(tree.remove(&2).expect("room"), Some(2));
     let counts = pool.pm().counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2, 0, 2), "none in the log");
     // What the buffer has stays its business.
-    assert!(tree.update(&100, &101).expect("room"));
+    assert!(tree.update(&100, &101).expect("room").is_ok());
     assert_eq!(tree.remove(&100).expect("intact"), Some(101));
-    assert!(tree.insert(&101, &5).expect("room"));
+    assert!(tree.try_insert(&101, &5).expect("room").is_ok());
     let want = [(0, 0), (1, 11), (3, 3), (4, 4), (5, 5), (6, 6), (101, 5)];
     let reopened = std::iter::once_with(|| Buffered::<Counting>::open(&pool, "t").expect("intact"));
     for tree in std::iter::once(tree).chain(reopened) {
@@ -339,14 +342,14 @@ fn updates_of_a_word_and_removals_past_the_buffer_leave_no_entry_and_are_not_und
 fn the_record_that_fills_a_buffer_takes_no_entry() {
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
     let tree = Buffered::<Counting>::create(&pool, "t").expect("room");
-    assert!(tree.insert(&0, &0).expect("room"), "makes a segment");
+    assert!(tree.try_insert(&0, &0).expect("room").is_ok(), "makes a segment");
     pool.pm().reset();
     for key in 1..3u64 {
-        assert!(tree.insert(&key, &key).expect("room"));
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
     }
     let counts = pool.pm().counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2, 2, 2));
-    assert!(tree.insert(&3, &3).expect("room"));
+    assert!(tree.try_insert(&3, &3).expect("room").is_ok());
     let counts = pool.pm().counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2 + 2 + 1, 2, 2 + 2));
     drop(tree);
@@ -406,7 +409,7 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
     for round in 0..100 {
         assert!(tree.remove(&128).expect("intact").is_some());
         forget();
-        assert!(tree.insert(&128, &round).expect("room"));
+        assert!(tree.try_insert(&128, &round).expect("room").is_ok());
         forget();
     }
     let settled = || {
@@ -438,16 +441,16 @@ fn pieces_are_taken_with_the_entries_and_given_back_with_the_buffer() {
     let tree = Wide::create(&pool, "t").expect("room");
     let pieces = |tree: &Wide| tree.buffering().expect("some").buffers.check_pieces();
     for key in 0..12u64 {
-        assert!(tree.insert(&key, &key).expect("room"));
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         assert_eq!(pieces(&tree), 1 + key as usize / 4, "four to a piece");
-        assert!(key > 2 || !tree.upsert(&key, &0).expect("room"), "its entry is there");
+        assert!(key > 2 || !tree.put(&key, &0).expect("room"), "its entry is there");
     }
     drop(tree);
     let tree = Wide::open(&pool, "t").expect("intact");
     tree.check().expect("sound");
-    assert!(tree.insert(&99, &99).expect("room"));
+    assert!(tree.try_insert(&99, &99).expect("room").is_ok());
     for key in 1000..3000u64 {
-        assert!(tree.insert(&(100 + key * 7919 % 20_011), &key).expect("room"));
+        assert!(tree.try_insert(&(100 + key * 7919 % 20_011), &key).expect("room").is_ok());
         pieces(&tree);
     }
     let most = pieces(&tree);
@@ -480,21 +483,21 @@ fn without_pieces_writes_go_past_the_buffers() {
     for some in [0, 1, 5] {
         let (pool, tree) = tree();
         for key in 0..200u64 {
-            assert!(tree.insert(&key, &key).expect("room"));
+            assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
         let buffers = &tree.buffering().expect("some").buffers;
         tree.drain().expect("room");
         buffers.leave_pieces(some);
         let there = || buffers.state(tree.middle.buffer(mnode(&tree, 0)).expect("has one")).len();
         for key in 200..600u64 {
-            assert!(tree.insert(&key, &key).expect("room"));
+            assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
         for key in 0..200u64 {
             assert_eq!(tree.remove(&key).expect("intact"), Some(key));
-            assert!(tree.upsert(&key, &(key + 1)).expect("room"));
+            assert!(tree.put(&key, &(key + 1)).expect("room"));
         }
         let many: Vec<(u64, u64)> = (600..900).map(|key| (key, key)).collect();
-        assert_eq!(tree.insert_many(&many).inserted, vec![true; 300]);
+        assert_eq!(tree.try_insert_many(&many).inserted, vec![true; 300]);
         assert!(some > 0 || there() == 0, "no entry without a piece");
         assert_eq!(tree.check().expect("sound"), 900, "{some} pieces");
         let reopened = std::iter::once_with(|| Tree::open(&pool, "t").expect("intact"));
@@ -540,10 +543,10 @@ fn the_sweep_and_writers_race() {
 fn what_is_saved_of_a_damaged_index_is_what_its_log_says() {
     let (pool, tree) = tree();
     for key in 0..100u64 {
-        tree.upsert(&key, &key).expect("room");
+        tree.put(&key, &key).expect("room");
     }
     for key in (0..100).step_by(3) {
-        tree.upsert(&key, &(key + 1000)).expect("room");
+        tree.put(&key, &(key + 1000)).expect("room");
         tree.remove(&(key + 1)).expect("intact");
     }
     drop(tree);

@@ -110,7 +110,9 @@ fn at_each_access<K, V, I>(
         let rig = Rig::<I>::new();
         let mut model = BTreeMap::new();
         for n in 0..records {
-            assert!(rig.index.insert(key(n).borrowed(), value(n).borrowed()).expect("room"));
+            assert!(
+                rig.index.try_insert(key(n).borrowed(), value(n).borrowed()).expect("room").is_ok()
+            );
             model.insert(key(n), value(n));
         }
         let mut after = model.clone();
@@ -122,7 +124,10 @@ fn at_each_access<K, V, I>(
             if removed {
                 index.remove(key(changed).borrowed()).expect("room");
             } else {
-                index.insert(key(changed).borrowed(), value(changed).borrowed()).expect("room");
+                index
+                    .try_insert(key(changed).borrowed(), value(changed).borrowed())
+                    .expect("room")
+                    .expect("done");
             }
         });
         rig.verify(&model, &after, at);
@@ -183,18 +188,18 @@ fn interrupted_writes_lose_no_piece_of_a_buffer() {
         loop {
             let rig = Rig::<Tree>::new::<u64, u64>();
             for key in 0..there {
-                assert!(rig.index.insert(&key, &key).expect("room"));
+                assert!(rig.index.try_insert(&key, &key).expect("room").is_ok());
             }
             let buffers = |rig: &Rig<Tree>| {
                 rig.space.limit_steps(3_000_000);
                 rig.index.buffering().expect("some").buffers.check_pieces()
             };
             let interrupted = rig.interrupt(at, |index| {
-                index.insert(&there, &there).expect("room");
+                index.try_insert(&there, &there).expect("room").expect("done");
             });
             assert!(buffers(&rig) <= 2, "access {at}");
             for key in 10..20 {
-                assert!(rig.index.insert(&key, &key).expect("room"));
+                assert!(rig.index.try_insert(&key, &key).expect("room").is_ok());
                 buffers(&rig);
             }
             rig.index.check().expect("sound");

@@ -30,7 +30,7 @@ fn bnode_of<V: Value, const LEAF: usize, const BUFFER: usize>(
 fn insert_and_lose(tree: &Tree, key: u64, lost: Lost) -> bool {
     let (pm, bnode) = (tree.pm(), bnode_of(tree, key));
     let before: Vec<u64> = bnode.words().iter().map(|cell| pm.load_word(cell)).collect();
-    assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     let is_new = |&slot: &usize| before[0] >> slot & 1 == 0;
     let Some(slot) = bnode.last_inserted(pm).filter(is_new) else { return false };
     if bnode_of(tree, key).offset() != bnode.offset() || bnode.next(pm).offset() != before[1] {
@@ -73,7 +73,7 @@ fn lose_each(lost: Lost, is_there: bool) {
         assert_holds(&tree, left.iter().copied());
         let tree = reopen(&pool, tree);
         assert_eq!(tree.recovery_report().repaired, 0, "once is enough");
-        assert_eq!(tree.insert(&key, &(key * 10)).expect("room"), !is_there);
+        assert_eq!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok(), !is_there);
         let tree = reopen(&pool, tree);
         assert_eq!(tree.get(&key).expect("intact"), Some(key * 10));
     }
@@ -96,7 +96,7 @@ fn an_insert_cut_short_is_ended_by_one_line_and_a_fence_of_its_own() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
     let tree = SpTree::<u64, u64, Counting, 4>::create(&pool, "t").expect("room");
     for key in 1..3 {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     let head = tree.bnode_of(tree.middle.get(tree.head)).expect("a Bnode");
     let slot = head.last_inserted(tree.pm()).expect("one fence");
@@ -112,11 +112,11 @@ fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
     let (pool, mut tree) = tree_of(0..0);
     let mut same = 0;
     for key in 0..300 {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         let slot = bnode_of(&tree, 0).last_inserted(tree.pm());
         assert!(tree.remove(&key).expect("intact").is_some());
         let next = key * 7919 + 13;
-        assert_eq!(tree.insert_many(&[(next, next * 10)]).inserted, [true]);
+        assert_eq!(tree.try_insert_many(&[(next, next * 10)]).inserted, [true]);
         let taken = bnode_of(&tree, 0).taken(tree.pm()).slots();
         same += slot.map_or(0, |slot| taken >> slot & 1);
         tree = reopen(&pool, tree);
@@ -132,11 +132,11 @@ fn nor_of_an_updated_record_there() {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let mut tree = Wide::create(&pool, "wide").expect("room");
     for key in 0..200u64 {
-        assert!(tree.insert(&key, &(1, 2, 3)).expect("room"));
+        assert!(tree.try_insert(&key, &(1, 2, 3)).expect("room").is_ok());
         let other = key * 7919 + 1000;
-        assert!(tree.insert(&other, &(5, 6, 7)).expect("room"));
+        assert!(tree.try_insert(&other, &(5, 6, 7)).expect("room").is_ok());
         assert!(tree.remove(&other).expect("intact").is_some());
-        assert!(tree.update(&key, &(9, 8, 7)).expect("room"));
+        assert!(tree.update(&key, &(9, 8, 7)).expect("room").is_ok());
         drop(tree);
         tree = Wide::open(&pool, "wide").expect("recovery");
         assert_eq!(tree.get(&key).expect("intact"), Some((9, 8, 7)));
@@ -150,7 +150,7 @@ fn nor_of_a_merged_one() {
     for key in [0, 2] {
         assert!(tree.remove(&key).expect("intact").is_some());
     }
-    assert!(tree.insert(&1, &10).expect("room"));
+    assert!(tree.try_insert(&1, &10).expect("room").is_ok());
     assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
     assert!(tree.remove(&1).expect("intact").is_some());
     assert!(tree.remove(&7).expect("intact").is_some());
@@ -166,11 +166,11 @@ fn nor_of_an_absorbed_one() {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
     let tree = Buffered::create(&pool, "t").expect("room");
     tree.set_buffer_budget(0);
-    assert!(tree.insert(&1, &10).expect("room"));
+    assert!(tree.try_insert(&1, &10).expect("room").is_ok());
     assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
     assert!(tree.remove(&1).expect("intact").is_some());
     tree.set_buffer_budget(u64::MAX);
-    assert!(tree.insert(&8, &80).expect("room"));
+    assert!(tree.try_insert(&8, &80).expect("room").is_ok());
     tree.drain().expect("room");
     assert_eq!(Slot::<u64, u64>::key(&pool, bnode_of(&tree, 8).slot(0)).expect("intact"), 8);
     drop(tree);
@@ -184,7 +184,7 @@ fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
     let tree = SpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
     let fences = |key: u64| {
         let before = pool.pm().counts().fences;
-        assert!(tree.insert(&key, &1).expect("room"));
+        assert!(tree.try_insert(&key, &1).expect("room").is_ok());
         pool.pm().counts().fences - before
     };
     assert_eq!(fences(1), 1);

@@ -39,11 +39,11 @@ fn interrupt_batches<const LEAF: usize, const BUFFER: usize>() {
         let tree = SpTree::<Fuse, Fuse, Mapped, LEAF, BUFFER>::create(&pool, "t").expect("room");
         let before: Contents = (0..40).map(|n| record(2 * n)).collect();
         for (key, value) in &before {
-            assert!(tree.insert(key, value).expect("room"));
+            assert!(tree.try_insert(key, value).expect("room").is_ok());
         }
         let batch: Vec<(Fuse, Fuse)> = (0..40).map(|n| record(n * 7 % 80)).collect();
         Fuse::burn_after(Some(at));
-        let ended = catch_unwind(AssertUnwindSafe(|| tree.insert_many(&batch)));
+        let ended = catch_unwind(AssertUnwindSafe(|| tree.try_insert_many(&batch)));
         Fuse::burn_after(None);
         let all: Contents = before.iter().map(|(k, v)| (*k, *v)).chain(batch).collect();
         let held = verified(&tree, at);

@@ -31,7 +31,7 @@ type Tree = BufferedSpTree<u64, u64, Counting<Mapped>>;
 fn half_full(pool: &Arc<Pool<Counting<Mapped>>>) -> Tree {
     let tree = Tree::create(pool, "t").expect("room");
     for n in (0..LEAVES * 32).rev() {
-        tree.insert(&(n * 100), &n).expect("room");
+        tree.try_insert(&(n * 100), &n).expect("room").expect("done");
     }
     tree.drain().expect("room");
     tree
@@ -44,7 +44,7 @@ fn beside_a_worker(keys: &[u64]) -> golden::Row {
     let worker = tree.worker();
     golden::measure(pool.pm(), "insert (mean, drained), a worker", keys.len() as u64, || {
         for (n, key) in keys.iter().enumerate() {
-            assert!(tree.insert(key, key).expect("room"));
+            assert!(tree.try_insert(key, key).expect("room").is_ok());
             if n.is_multiple_of(256) {
                 while worker.step().expect("room") {}
             }
@@ -69,8 +69,10 @@ fn golden_costs_of_buffered_operations() {
         })
     };
     let mut rows = vec![
-        row("insert (mean, drained)", &|key| assert!(tree.insert(&key, &key).expect("room"))),
-        row("update (mean, drained)", &|key| assert!(tree.update(&key, &1).expect("room"))),
+        row("insert (mean, drained)", &|key| {
+            assert!(tree.try_insert(&key, &key).expect("room").is_ok());
+        }),
+        row("update (mean, drained)", &|key| assert!(tree.update(&key, &1).expect("room").is_ok())),
         row("remove (mean, drained)", &|key| assert!(tree.remove(&key).expect("room").is_some())),
     ];
     assert_eq!(tree.stats().expect("sound").leaves, leaves, "no split, no merge");
@@ -83,7 +85,7 @@ fn golden_costs_of_buffered_operations() {
     let random = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63;
     rows.push(golden::measure(pool.pm(), "insert, splits included", operations, || {
         for n in 0..operations {
-            tree.insert(&random(n), &n).expect("room");
+            tree.try_insert(&random(n), &n).expect("room").expect("done");
         }
         tree.drain().expect("room");
     }));

@@ -17,7 +17,7 @@ fn a_buffered_tree_in_a_grown_pool_fits_its_blocks() {
         let tree = BufferedSpTree::<u64, u64>::create(&pool, "numbers").expect("room");
         for number in 0..RECORDS {
             let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert!(tree.insert(&key, &number).expect("room"));
+            assert!(tree.try_insert(&key, &number).expect("room").is_ok());
         }
         assert_eq!(tree.check().expect("whole"), RECORDS);
         tree.close().expect("room for a checkpoint");

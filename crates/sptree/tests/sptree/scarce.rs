@@ -35,7 +35,7 @@ macro_rules! after_each_preemption {
             let mut model: BTreeMap<u64, u64> = BTreeMap::new();
             // Three Bnodes of three records and a last one, each with a chain in the log.
             for key in 0..10 {
-                assert!(tree.insert(&key, &key).expect("room"));
+                assert!(tree.try_insert(&key, &key).expect("room").is_ok());
                 model.insert(key, key);
             }
             // The second is nearly empty, and the first will be.
@@ -56,7 +56,7 @@ macro_rules! after_each_preemption {
                     assert_eq!(tree.remove(&1).expect("intact"), Some(1)); // merges
                 } else {
                     for key in 10..10 + inserts {
-                        assert!(tree.insert(&key, &key).expect("room")); // splits
+                        assert!(tree.try_insert(&key, &key).expect("room").is_ok()); // splits
                     }
                 }
             });
@@ -107,7 +107,7 @@ fn the_log_flushes_no_line_twice() {
     let tree = Buffered::create(&pool, "t").expect("room");
     space.record(true);
     for key in 0..600 {
-        tree.upsert(&(key * 7 % 200), &key).expect("room");
+        tree.put(&(key * 7 % 200), &key).expect("room");
         if key % 60 == 0 {
             tree.drain().expect("intact");
             tree.make_checkpoint().expect("room"); // segments go back
@@ -141,9 +141,9 @@ type Large = BufferedSpTree<u64, u64, Traced>;
 fn fill(tree: &Large) -> Vec<u64> {
     let (mut keys, mut refused) = (Vec::new(), 0);
     for key in scattered(1 << 20) {
-        match tree.insert(&key, &key) {
+        match tree.try_insert(&key, &key) {
             Ok(new) => {
-                assert!(new);
+                assert!(new.is_ok());
                 keys.push(key);
             }
             Err(IndexError::Pool(error)) if error.is_full() => refused += 1,
@@ -203,7 +203,7 @@ fn the_log_of_an_index_that_shrinks_goes_back_to_the_pool_while_it_is_open() {
     let empty = used();
     let count = 200_000;
     for key in scattered(count) {
-        assert!(tree.insert(&key, &key).expect("room"));
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
     }
     let full = used() - empty;
     for key in scattered(count) {

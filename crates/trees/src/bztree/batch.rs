@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `insert_many` also shares its fences: one operation shows the records of up to
+//! overlap. `try_insert_many` also shares its fences: one operation shows the records of up to
 //! [`GROUP`] keys, whatever leaves they are in, so each group costs two fences.
 //! Full leaves are replaced before, since a record that cannot join (its leaf has no room, or has
 //! changed) goes in alone, after those before it.
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Inserts many records, up to 16 with two fences; nothing is visible before its fence.
-    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }
 
@@ -186,15 +186,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 && group.entries.len() < GROUP
             {
                 let record = Self::incoming(probe, &data[next]);
-                let put = self.put_with(&mut session, &record, Want::Insert);
+                let put = self.put_with(&mut session, &record, Want::Insert, &|_| Ok(()));
                 if matches!(&put, Err(IndexError::Pool(error)) if error.is_full()) {
                     drop(session);
-                    let put =
-                        self.with_session(|session| self.put_with(session, &record, Want::Insert))?;
-                    inserted.push(!put);
+                    let put = self.with_session(|session| {
+                        self.put_with(session, &record, Want::Insert, &|_| Ok(()))
+                    })?;
+                    inserted.push(put.is_none());
                     session = self.mwcas.session()?;
                 } else {
-                    inserted.push(!put?);
+                    inserted.push(put?.is_none());
                 }
                 next += 1;
             }

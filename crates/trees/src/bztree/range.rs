@@ -5,10 +5,10 @@
 //! right after the separator on the leaf's right, or to those up to the separator on its left: the
 //! next leaf starts exactly where the last one ended, whatever split or merged in between.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Noted, Shape, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Shape, Value};
 use pmindex_record::{Bounds, LeafSource, Probe, Scan};
 
 use super::access::Path;
@@ -35,8 +35,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let Bounds { lower, upper } = Bounds::of(&bounds);
+    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+        let Bounds { lower, upper } = Bounds::of(bounds);
         let raw = |key: K| Raw::of(&Probe::<K>::of_stored(&key));
         let bounds = Bounds { lower: lower.map(raw), upper: upper.map(raw) };
         Scan::new(Leaves { tree: self }, bounds)
@@ -54,22 +54,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
+        self.range((Bound::Included(from), Bound::Unbounded))
+            .append_to(limit, out)
+            .noted(&self.pool)
     }
 
     /// The least record.
-    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record.
-    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 
     /// Whether there are no records.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        Ok(self.first_key_value()?.is_none())
     }
 
     /// Fetches the leaf after that of `path`, if both have one parent. A hint.

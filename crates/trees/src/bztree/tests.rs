@@ -25,7 +25,7 @@ fn pool() -> Arc<Pool> {
 fn tree(pool: &Arc<Pool>) -> Words {
     let tree = Words::create(pool, "t").unwrap();
     for key in 0..60 {
-        assert!(tree.insert(&(10 * key), &key).unwrap());
+        assert!(tree.try_insert(&(10 * key), &key).unwrap().is_ok());
     }
     assert!(tree.stats().unwrap().height >= 3);
     tree
@@ -87,7 +87,7 @@ fn bztree_split_that_copied_its_parent_fails_when_a_sibling_was_replaced() {
         let mut other = tree.mwcas.session().unwrap();
         tree.restructure(&mut other, &path(&tree, right)).unwrap();
         drop(other);
-        assert!(tree.update(&right, &77).unwrap());
+        assert!(tree.update(&right, &77).unwrap().is_ok());
     });
     assert!(!done, "the parent's status has changed");
     drop(session);
@@ -116,7 +116,7 @@ fn bztree_without_the_parents_status_the_update_is_lost() {
         op.add_word(parent.child_cell(step.index), path.leaf.word(), new.word()).unwrap();
         assert!(op.execute().unwrap());
         drop(other);
-        assert!(tree.update(&right, &77).unwrap());
+        assert!(tree.update(&right, &77).unwrap().is_ok());
     });
     assert!(done, "nothing tells the split");
     drop(session);
@@ -144,12 +144,12 @@ fn bztree_leaf_frozen_by_nobody_is_finished_by_whoever_comes() {
         let leaf = tree.leaf(self::path(&tree, 300).leaf).unwrap();
         assert!(!leaf.status(&tree.mwcas).unwrap().is_frozen());
     };
-    run(&|tree, key| assert!(tree.update(&key, &1).unwrap()));
-    run(&|tree, key| assert!(tree.insert(&(key + 1), &1).unwrap()));
-    run(&|tree, key| assert!(!tree.upsert(&key, &1).unwrap()));
+    run(&|tree, key| assert!(tree.update(&key, &1).unwrap().is_ok()));
+    run(&|tree, key| assert!(tree.try_insert(&(key + 1), &1).unwrap().is_ok()));
+    run(&|tree, key| assert!(!tree.put(&key, &1).unwrap()));
     run(&|tree, key| assert_eq!(tree.remove(&key).unwrap(), Some(30)));
     run(&|tree, key| {
-        assert_eq!(tree.insert_many(&[(key + 1, 1), (key, 2)]).inserted, [true, false]);
+        assert_eq!(tree.try_insert_many(&[(key + 1, 1), (key, 2)]).inserted, [true, false]);
     });
 }
 
@@ -164,9 +164,9 @@ fn bztree_reservations_of_others_hold_nobody_up() {
         let status = leaf.status(&tree.mwcas).unwrap();
         // Someone reserves an entry, and is never heard of again.
         let _ = tree.reserve(&leaf, status, 2).unwrap();
-        assert!(tree.insert(&round, &round).unwrap());
-        assert!(!tree.insert(&round, &0).unwrap());
-        assert!(tree.update(&round, &(round + 1)).unwrap());
+        assert!(tree.try_insert(&round, &round).unwrap().is_ok());
+        assert!(tree.try_insert(&round, &0).unwrap().is_err());
+        assert!(tree.update(&round, &(round + 1)).unwrap().is_ok());
     }
     assert_eq!(tree.check().unwrap(), 40);
     assert_eq!(tree.get(&7).unwrap(), Some(8));
@@ -178,7 +178,7 @@ fn bztree_removed_record_does_not_give_way_to_its_predecessor() {
     let pool = pool();
     let tree = Bytes::create(&pool, "t").unwrap();
     for (round, len) in [1, 300, 2, 400, 500, 0].into_iter().enumerate() {
-        assert_eq!(tree.upsert(&7, &vec![round as u8; len]).unwrap(), round == 0);
+        assert_eq!(tree.put(&7, &vec![round as u8; len]).unwrap(), round == 0);
         assert_eq!(tree.get(&7).unwrap().unwrap().len(), len);
     }
     assert!(tree.remove(&7).unwrap().is_some());
@@ -211,8 +211,8 @@ fn after_a_crash(bump: bool) -> (Vec<u8>, Option<Vec<u8>>) {
     drop(tree);
     let tree = Bytes::open(&pool, "t").unwrap();
     let long = vec![1; 80];
-    assert!(tree.insert(&1, &long).unwrap());
-    assert!(tree.insert(&2, &[2; 60]).unwrap());
+    assert!(tree.try_insert(&1, &long).unwrap().is_ok());
+    assert!(tree.try_insert(&2, &[2; 60]).unwrap().is_ok());
     let found = tree.get(&1).unwrap();
     (long, found)
 }
@@ -242,7 +242,7 @@ fn bztree_epoch_wraps() {
     for _ in 0..3 {
         let tree = Words::open(&pool, "t").unwrap();
         assert_eq!(tree.epoch, tree.pm().load(&tree.root().unwrap().epoch) & 0xffff_ffff);
-        assert!(tree.upsert(&5, &5).is_ok());
+        assert!(tree.put(&5, &5).is_ok());
         assert_eq!(tree.check().unwrap(), 61);
     }
 }
@@ -276,7 +276,7 @@ fn bztree_operations_are_as_wide_as_table_1_says_or_less() {
     let pool = pool();
     let tree = Words::create(&pool, "t").unwrap();
     for key in 0..40u64 {
-        assert!(tree.insert(&(100 * key), &key).unwrap());
+        assert!(tree.try_insert(&(100 * key), &key).unwrap().is_ok());
     }
     let key = 1000u64;
     let fresh = || {
@@ -288,14 +288,14 @@ fn bztree_operations_are_as_wide_as_table_1_says_or_less() {
     let consolidation = widths(&tree, fresh);
     assert_eq!(consolidation, [3]);
     // Insert: paper 2 and 2. Update inline: paper 2 and 2. Delete: paper 2.
-    assert_eq!(widths(&tree, || assert!(tree.insert(&(key + 1), &1).unwrap())), [2]);
-    assert_eq!(widths(&tree, || assert!(tree.update(&(key + 1), &2).unwrap())), [2]);
+    assert_eq!(widths(&tree, || assert!(tree.try_insert(&(key + 1), &1).unwrap().is_ok())), [2]);
+    assert_eq!(widths(&tree, || assert!(tree.update(&(key + 1), &2).unwrap().is_ok())), [2]);
     fresh();
     assert_eq!(widths(&tree, || assert!(tree.remove(&(key + 1)).unwrap().is_some())), [2]);
     // Split: paper 1 and 3; each full parent on the way up adds one.
     let mut splits = Vec::new();
     for more in 1..40u64 {
-        let seen = widths(&tree, || assert!(tree.insert(&(key + more), &1).unwrap()));
+        let seen = widths(&tree, || assert!(tree.try_insert(&(key + more), &1).unwrap().is_ok()));
         splits.extend(seen.into_iter().filter(|width| *width > 3));
     }
     assert_eq!(splits.first(), Some(&4), "{splits:?}");
@@ -359,7 +359,7 @@ fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
     let tree = Words::create(&pool, "t").unwrap();
     let keys: Vec<u64> = (1..=24).map(|n| 10 * n).collect();
     for key in &keys {
-        assert!(tree.insert(key, key).unwrap());
+        assert!(tree.try_insert(key, key).unwrap().is_ok());
     }
     let key = |record: Result<(u64, u64), _>| record.unwrap().0;
     for late in keys.iter().flat_map(|key| [*key, key + 5]) {
@@ -369,7 +369,7 @@ fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
                 let mut scan = tree.range(..);
                 let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
                 let mut front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
-                tree.insert(&late, &0).unwrap();
+                tree.try_insert(&late, &0).unwrap().unwrap();
                 while let Some(record) = scan.next() {
                     front.push(key(record));
                     back.extend(scan.next_back().map(key));
@@ -383,7 +383,7 @@ fn bztree_ends_of_a_scan_never_cross_whatever_changes_between_them() {
                 tree.remove(&late).unwrap();
             }
             if late % 10 == 0 {
-                tree.insert(&late, &0).unwrap();
+                tree.try_insert(&late, &0).unwrap().unwrap();
             }
         }
     }
@@ -399,7 +399,7 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
     let used = || leaf().status(&tree.mwcas).unwrap().used();
     let update = |key: u64, value: u64| {
         let before = used();
-        assert!(tree.update(&key, &value).unwrap());
+        assert!(tree.update(&key, &value).unwrap().is_ok());
         assert_eq!(tree.get(&key).unwrap(), Some(value));
         assert_eq!(tree.iter().map(Result::unwrap).find(|r| r.0 == key), Some((key, value)));
         used() - before
@@ -410,7 +410,7 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
         assert_eq!((tree.check().unwrap(), used()), (2, 0));
     };
     let (narrow, wide) = (MAX_VALUE, MAX_VALUE + 1);
-    assert!(tree.insert(&1, &0).unwrap() && tree.insert(&2, &0).unwrap());
+    assert!(tree.try_insert(&1, &0).unwrap().is_ok() && tree.try_insert(&2, &0).unwrap().is_ok());
     assert_eq!(update(1, narrow), 0);
     assert_eq!(update(1, wide), 1);
     assert_eq!(update(1, u64::MAX), 1);
@@ -425,7 +425,7 @@ fn bztree_one_word_values_change_in_place_unless_they_are_wide() {
     assert_eq!((update(1, narrow), update(1, 4), update(2, wide), update(2, 5)), (1, 0, 1, 1));
     assert_eq!(update(1, u64::MAX), 1);
     assert_eq!(tree.remove(&1).unwrap(), Some(u64::MAX));
-    assert!(tree.insert(&1, &5).unwrap());
+    assert!(tree.try_insert(&1, &5).unwrap().is_ok());
     consolidate();
     assert_eq!((update(1, 6), update(2, 7)), (0, 0));
     assert_eq!(tree.check().unwrap(), 2);
@@ -451,7 +451,7 @@ fn bztree_tree_without_records_is_as_small_as_a_new_one() {
         let bytes = || tree.stats().unwrap().pm_bytes;
         let empty = bytes();
         for i in 0..RECORDS {
-            assert!(tree.insert(&nth(i), &i).unwrap());
+            assert!(tree.try_insert(&nth(i), &i).unwrap().is_ok());
         }
         let full = bytes();
         for i in 0..RECORDS {
@@ -472,7 +472,7 @@ fn finds_out<T>(damage: impl Fn(&Words), find: impl Fn(&Words) -> Result<T, Inde
     damage(&tree);
     assert_eq!(pool.damage(), None);
     assert!(matches!(find(&tree), Err(IndexError::Pool(PmError::Corrupt { .. }))));
-    let refused = tree.insert(&5, &5);
+    let refused = tree.try_insert(&5, &5);
     assert!(matches!(refused, Err(IndexError::Pool(PmError::Damaged { .. }))), "{refused:?}");
 }
 
@@ -505,8 +505,8 @@ fn damage_is_noted_whichever_way_it_is_found() {
     finds_out(damage, |tree| tree.range(..).next().unwrap());
     finds_out(damage, |tree| tree.range(..).next_back().unwrap());
     finds_out(damage, |tree| tree.scan(&0, 3, &mut Vec::new()));
-    finds_out(damage, Words::first);
-    finds_out(damage, Words::last);
+    finds_out(damage, Words::first_key_value);
+    finds_out(damage, Words::last_key_value);
     finds_out(damage, Words::is_empty);
     finds_out(damage, Words::check);
 }

@@ -1,4 +1,4 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 //!
 //! | operation | step | store                                                          | durable before |
 //! |-----------|------|----------------------------------------------------------------|----------------|
@@ -17,7 +17,7 @@
 //! status that does not come back, so its own operation does not take place.
 
 use pmindex_core::{Medium, PPtr, PmError, Word};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_pmwcas::{Descriptor, Session};
 use pmindex_record::{Datum, Probe, Slot};
 
@@ -32,7 +32,7 @@ use super::tree::{BzTree, pool_error};
 pub(super) enum Want {
     Insert,
     Update,
-    Upsert,
+    Put,
 }
 
 /// A record on its way in.
@@ -43,9 +43,9 @@ pub(super) struct Incoming<'a, K, V> {
 }
 
 /// How a write to one leaf ended.
-enum Put {
-    /// Done, or not to be done; whether the key was there.
-    Done(bool),
+enum Put<T> {
+    /// Done, or not to be done; what was read of the key's record, if it was there.
+    Done(Option<T>),
     /// The leaf has no room, or is frozen.
     NoRoom,
 }
@@ -59,42 +59,55 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// 4 lines, 1 fence; records of more than two words: 6 lines, 2 fences, byte strings: their lines
     /// besides. Sometimes a consolidation or a split.
     #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.insert_inner(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     #[inline(always)]
-    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        Ok(!self.put(key, value, Want::Insert)?)
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Ok(self.write(key, value, Want::Insert, |_| Ok(()))?.is_none())
     }
 
     /// Replaces a value; `false` (and no change) if the key is missing.
     ///
     /// # Cost
     /// 3 lines, 1 fence in place: a value of one word, neither the old nor the new one above
-    /// [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE); else as [`insert`](Self::insert).
+    /// [`MAX_VALUE`](pmindex_pmwcas::MAX_VALUE); else as [`try_insert`](Self::try_insert).
     #[inline]
-    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.update_inner(key, value).noted(&self.pool)
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
     }
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.put(key, value, Want::Update)
+        Ok(self.write(key, value, Want::Update, |_| Ok(()))?.is_some())
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
     ///
     /// # Cost
-    /// As [`insert`](Self::insert).
+    /// That of [`put`](Self::put), and reading the old value.
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let read = |found: &Found<'_, K, V>| found.record.value(&self.mwcas);
+        self.write(key, value, Want::Put, read).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Cost
+    /// As [`try_insert`](Self::try_insert).
     #[inline]
-    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.upsert_inner(key, value).noted(&self.pool)
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value).noted(&self.pool)
     }
 
     #[inline(always)]
-    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        Ok(!self.put(key, value, Want::Upsert)?)
+    fn put_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        Ok(self.write(key, value, Want::Put, |_| Ok(()))?.is_none())
     }
 
     /// A record and how it is kept.
@@ -106,13 +119,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Incoming { probe, datum, form: Record::<K, V>::form(probe, datum, most) }
     }
 
-    /// Writes if that is wanted; whether the key was there.
-    fn put(&self, key: &K::Ref, value: &V::Ref, want: Want) -> Result<bool, IndexError> {
+    /// Writes if that is wanted; what `read` made of the key's record, if it was there.
+    fn write<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        want: Want,
+        read: impl Fn(&Found<'_, K, V>) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Self::incoming(&probe, &datum);
         self.pool.check_writable()?;
         let _busy = self.count.begin();
-        self.with_session(|session| self.put_with(session, &record, want))
+        self.with_session(|session| self.put_with(session, &record, want, &read))
     }
 
     /// Runs `write` in a session; once more if the pool is full but for what operations that are
@@ -131,23 +150,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         write(&mut self.mwcas.session()?)
     }
 
-    /// Writes if that is wanted; whether the key was there.
+    /// Writes if that is wanted; what `read` made of the key's record, if it was there.
     #[inline(always)]
-    pub(super) fn put_with(
+    pub(super) fn put_with<T>(
         &self,
         session: &mut Session<'_, M>,
         record: &Incoming<'_, K, V>,
         want: Want,
-    ) -> Result<bool, IndexError> {
+        read: &impl Fn(&Found<'_, K, V>) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let target = Target::Key(RawRef::of(record.probe));
         loop {
             let leaf = self.leaf(self.leaf_of(&target)?)?;
-            match self.put_in(session, &leaf, record, want)? {
-                Put::Done(present) => {
-                    if !present && want != Want::Update {
+            match self.put_in(session, &leaf, record, want, read)? {
+                Put::Done(old) => {
+                    if old.is_none() && want != Want::Update {
                         self.count.add(1);
                     }
-                    return Ok(present);
+                    return Ok(old);
                 }
                 Put::NoRoom => self.restructure_at(session, &target, leaf.ptr)?,
             }
@@ -158,13 +178,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// or not at all; so no two records of one key are ever there, and nobody waits for the
     /// reservations of others.
     #[inline(always)]
-    fn put_in(
+    fn put_in<T>(
         &self,
         session: &mut Session<'_, M>,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         record: &Incoming<'_, K, V>,
         want: Want,
-    ) -> Result<Put, PmError> {
+        read: &impl Fn(&Found<'_, K, V>) -> Result<T, PmError>,
+    ) -> Result<Put<T>, PmError> {
         let Incoming { probe, datum, form } = *record;
         let mut reserved: Option<Reservation> = None;
         loop {
@@ -176,10 +197,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 leaf.prefetch_room(self.pm(), status);
             }
             let found = leaf.find(&self.mwcas, status, probe)?;
-            match (want, &found) {
-                (Want::Insert, Some(_)) => return Ok(Put::Done(true)),
-                (Want::Update, None) => return Ok(Put::Done(false)),
-                _ => {}
+            let old = found.as_ref().map(read).transpose()?;
+            if want == if old.is_some() { Want::Insert } else { Want::Update } {
+                return Ok(Put::Done(old));
             }
             let mut op;
             if let Some(cell) = found.as_ref().and_then(|found| found.record.value_cell())
@@ -232,7 +252,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.add_free_of(&mut op, found.as_ref())?;
             }
             if op.execute().map_err(pool_error)? {
-                return Ok(Put::Done(found.is_some())); // LIN and DUR within `execute`
+                return Ok(Put::Done(old)); // LIN and DUR within `execute`
             }
         }
     }
@@ -280,11 +300,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Cost
     /// 3 lines, 1 fence. A leaf with few records left may be merged with a neighbour.
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.remove_inner(key).noted(&self.pool)
+        self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, at the leaf's status, `wanted` says so.
     #[inline(always)]
-    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.pool.check_writable()?;
         let _busy = self.count.begin();
@@ -299,6 +333,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
             let value = found.record.value(&self.mwcas)?;
+            if !wanted(&value) {
+                // What was read is one moment's if the leaf still has the status it was read at.
+                if leaf.status(&self.mwcas)? == status {
+                    return Ok(None);
+                }
+                continue;
+            }
             let next = status.changed(0, (0, 0), (1, found.record.place.words));
             let mut op = session.descriptor();
             op.add_word(leaf.status_cell(), status.into_word(), next.into_word())

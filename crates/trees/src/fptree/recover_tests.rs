@@ -45,7 +45,7 @@ fn tree_of<K: Numbered>(count: u64) -> (Arc<Pool>, Tree<K>) {
     let pool = Arc::new(Pool::emulated(64 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for n in (0..count).map(|n| n * 7919 % count) {
-        assert!(tree.insert(K::nth(n).borrowed(), &n).expect("room"));
+        assert!(tree.try_insert(K::nth(n).borrowed(), &n).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -105,7 +105,7 @@ fn recovers_from_many_places<K: Numbered>() {
     assert_holds(&tree, &wanted);
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
     for n in gone {
-        assert!(tree.insert(K::nth(n).borrowed(), &n).expect("room"));
+        assert!(tree.try_insert(K::nth(n).borrowed(), &n).expect("room").is_ok());
     }
     assert_holds(&tree, &(0..MANY).collect::<Vec<_>>());
 }
@@ -130,7 +130,7 @@ fn leaves_of_a_neighbour_are_not_taken_for_ones_own() {
     let (pool, tree) = tree_of::<u64>(MANY / 2);
     let other = Tree::<u64>::create(&pool, "other").expect("room");
     for n in 0..MANY / 2 {
-        other.insert(&n, &(n + 1)).expect("room");
+        other.try_insert(&n, &(n + 1)).expect("room").expect("done");
     }
     drop((tree, other));
     let tree = Tree::<u64>::open(&pool, "t").expect("recovery");
@@ -213,7 +213,7 @@ fn survives_damage<K: Numbered>() {
     let pool = Arc::new(Pool::create(&whole, &options).expect("room"));
     let tree = Tree::<K>::create(&pool, "t").expect("room");
     for n in (0..9000).map(|n| n * 7919 % 9000) {
-        tree.insert(K::nth(n).borrowed(), &n).expect("room");
+        tree.try_insert(K::nth(n).borrowed(), &n).expect("room").expect("done");
     }
     let leaves = leaves(&tree);
     assert!(leaves.len() > 1024, "enough for walks from many places");
@@ -247,7 +247,7 @@ fn survives_damage<K: Numbered>() {
         for n in (0..8000).step_by(97) {
             let _ = tree.get(K::nth(n).borrowed());
             let _ = tree.remove(K::nth(n).borrowed());
-            let _ = tree.upsert(K::nth(n + 1).borrowed(), &n);
+            let _ = tree.put(K::nth(n + 1).borrowed(), &n);
         }
         let _ = tree.close();
     }

@@ -17,7 +17,7 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -106,7 +106,7 @@ fn pitfall_interrupted_removal_of_any_leaf_is_finished_and_follows_no_null() {
         assert_holds(&tree, (0..40).filter(|key| !gone.contains(key)));
         pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
         for key in gone {
-            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+            assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         }
         assert_holds(&tree, 0..40);
     }
@@ -121,7 +121,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
         std::mem::forget(held.guard); // its process dies with it
     }
     let tree = reopen(&pool, tree);
-    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert!(tree.update(&3, &30).expect("no lock is held").is_ok());
     assert_holds(&tree, 0..20);
 }
 
@@ -157,7 +157,7 @@ fn clean_shutdown_skips_the_leaves_and_a_crash_after_it_does_not() {
     assert_eq!(tree.recovery_report().records, 500);
     assert_holds(&tree, 0..500);
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
-    assert!(tree.insert(&500, &5000).expect("room"));
+    assert!(tree.try_insert(&500, &5000).expect("room").is_ok());
     let tree = reopen(&pool, tree);
     assert!(!tree.recovery_report().from_image);
     assert_holds(&tree, 0..501);
@@ -189,13 +189,13 @@ fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
             let mut scan = tree.range(..);
             let mut back: Vec<u64> = scan.by_ref().rev().take(from_the_back).map(key).collect();
             let front: Vec<u64> = scan.by_ref().take(from_the_front).map(key).collect();
-            tree.insert(&late, &0).expect("room");
+            tree.try_insert(&late, &0).expect("room").expect("done");
             back.extend(scan.rev().map(key));
             assert!(back.iter().rev().is_sorted(), "{late}: {front:?} {back:?}");
             assert!(front.last() < back.last(), "{late}: {front:?} {back:?}");
             tree.remove(&late).expect("room");
         }
-        tree.insert(&late, &0).expect("room");
+        tree.try_insert(&late, &0).expect("room").expect("done");
     }
 }
 
@@ -211,7 +211,7 @@ fn underfull_leaves_stay_until_they_empty_and_take_the_keys_that_come_back() {
         assert_holds(&tree, (0..400).filter(|key| !goes(key)));
         assert!(leaves() <= 400u64.div_ceil(stays) + 1, "an empty leaf stayed");
         for key in (0..400).filter(goes) {
-            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+            assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         }
         assert_holds(&tree, 0..400);
         assert!(leaves() <= 400 / 4 + 1, "{} leaves, half full at least on average", leaves());
@@ -254,7 +254,7 @@ fn scans_order_keys_whose_first_bytes_are_the_same() {
     let tree = Texts::create(&pool, "t").expect("room");
     let mut model = std::collections::BTreeMap::new();
     for key in texts() {
-        assert!(tree.insert(&key, &key[..1]).expect("room"));
+        assert!(tree.try_insert(&key, &key[..1]).expect("room").is_ok());
         model.insert(key.clone(), key[..1].to_vec());
     }
     let tree = {
@@ -277,7 +277,7 @@ fn scans_order_keys_whose_first_bytes_are_the_same() {
         let found = tree.range(low.clone()..=high.clone()).map(|item| item.expect("intact"));
         assert!(found.eq(model.range(low..=high).map(|(k, v)| (k.clone(), v.clone()))));
     }
-    assert_eq!(tree.first().expect("intact").as_ref(), wanted.first());
+    assert_eq!(tree.first_key_value().expect("intact").as_ref(), wanted.first());
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_prefix_that_is_not_its_keys_is_an_error_and_no_scan_goes_on_for_ever() {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Texts::create(&pool, "t").expect("room");
     for n in 0..6u8 {
-        assert!(tree.insert(&[n; 10], &[n]).expect("room"));
+        assert!(tree.try_insert(&[n; 10], &[n]).expect("room").is_ok());
     }
     let root = tree.root().expect("a root");
     let leaf = tree.leaf(tree.pm().load(&root.head).offset()).expect("a leaf");
@@ -309,7 +309,7 @@ fn tear(tree: &Tree, key: u64) -> bool {
     let pm = tree.pm();
     let leaf = tree.leaf(tree.locate_probe(&probe).leaf).expect("a leaf");
     let before: Vec<u64> = leaf.words().iter().map(|cell| pm.load_word(cell)).collect();
-    assert!(tree.insert(&key, &(key * 10)).expect("room"));
+    assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     let torn = leaf.pending_slot(pm).filter(|slot| !LeafState::of_slots(before[0]).has(*slot));
     let Some(slot) = torn else { return false };
     let at = leaf.slot(slot).as_ptr() as usize - leaf.words().as_ptr() as usize;
@@ -336,7 +336,7 @@ fn an_insert_whose_record_was_lost_has_not_happened() {
         assert_holds(&tree, left.iter().copied());
         let tree = reopen(&pool, tree);
         assert_eq!(tree.recovery_report().repaired, 0, "once is enough");
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         let tree = reopen(&pool, tree);
         assert_eq!(tree.get(&key).expect("intact"), Some(key * 10));
     }
@@ -378,11 +378,11 @@ fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
     let (pool, mut tree) = tree_of([]);
     let mut same = 0;
     for key in 0..300 {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         let pending = head(&tree).pending_slot(tree.pm());
         assert!(tree.remove(&key).expect("intact").is_some());
         let next = key * 7919 + 13;
-        assert_eq!(tree.insert_many(&[(next, next * 10)]).inserted, [true]);
+        assert_eq!(tree.try_insert_many(&[(next, next * 10)]).inserted, [true]);
         let leaf = head(&tree);
         same += u64::from(pending.is_some_and(|slot| leaf.state(tree.pm()).has(slot)));
         tree = reopen(&pool, tree);
@@ -398,14 +398,14 @@ fn an_update_into_the_slot_of_what_was_pending_stays() {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let mut tree = Wide::create(&pool, "wide").expect("room");
     for key in 0..200u64 {
-        assert!(tree.insert(&key, &(1, 2, 3)).expect("room"));
+        assert!(tree.try_insert(&key, &(1, 2, 3)).expect("room").is_ok());
         for n in 0..8 {
-            assert!(tree.update(&key, &(n, 2, 3)).expect("room"));
+            assert!(tree.update(&key, &(n, 2, 3)).expect("room").is_ok());
         }
         let other = key * 7919 + 1000;
-        assert!(tree.insert(&other, &(5, 6, 7)).expect("room"));
+        assert!(tree.try_insert(&other, &(5, 6, 7)).expect("room").is_ok());
         assert!(tree.remove(&other).expect("intact").is_some());
-        assert!(tree.update(&key, &(9, 8, 7)).expect("room"));
+        assert!(tree.update(&key, &(9, 8, 7)).expect("room").is_ok());
         drop(tree);
         tree = Wide::open(&pool, "wide").expect("recovery");
         assert_eq!(tree.get(&key).expect("intact"), Some((9, 8, 7)));
@@ -420,7 +420,7 @@ fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
     let tree = FpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
     let fences = |key: u64| {
         let before = pool.pm().counts().fences;
-        assert!(tree.insert(&key, &1).expect("room"));
+        assert!(tree.try_insert(&key, &1).expect("room").is_ok());
         pool.pm().counts().fences - before
     };
     assert_eq!(fences(1), 1);

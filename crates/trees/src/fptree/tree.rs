@@ -32,14 +32,15 @@ use super::leaf::Leaf;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);
 /// let stock = FpTree::<String, u64>::create(&pool, "stock")?;
-/// assert!(stock.insert("pears", &5)?); // durable when it returns
-/// assert!(!stock.insert("pears", &6)?, "the key is there, and keeps its value");
-/// stock.upsert("apples", &3)?;
+/// stock.insert("pears", &5)?; // durable when it returns
+/// assert_eq!(stock.insert("pears", &6)?, Some(5), "what was there before");
+/// assert!(stock.try_insert("pears", &7)?.is_err(), "the key is there, and keeps its value");
+/// stock.put("apples", &3)?;
 /// drop(stock); // as if the process had died
 /// let stock = FpTree::<String, u64>::open(&pool, "stock")?;
-/// assert_eq!(stock.get("pears")?, Some(5));
+/// assert_eq!(stock.get("pears")?, Some(6));
 /// let all: Vec<_> = stock.iter().collect::<Result<_, _>>()?;
-/// assert_eq!(all, [("apples".to_owned(), 3), ("pears".to_owned(), 5)]);
+/// assert_eq!(all, [("apples".to_owned(), 3), ("pears".to_owned(), 6)]);
 /// # Ok(())
 /// # }
 /// ```

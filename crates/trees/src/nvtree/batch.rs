@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `insert_many` also shares its fences: it gives records their places in input order, each
+//! overlap. `try_insert_many` also shares its fences: it gives records their places in input order, each
 //! in its own leaf, under as many leaf locks as it takes, then writes all of them, makes them durable
 //! at once and commits them at once. All locks come before the first store to a leaf, for which
 //! their atomics would wait:
@@ -139,7 +139,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Durability
     /// The results that are returned are durable, whether the batch was stopped or not.
-    pub fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }
 
@@ -185,7 +185,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             stage.commit()?;
             inserted.append(&mut results);
             if let Some((key, value)) = records[..probes.len()].get(next) {
-                inserted.push(self.insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
                 self.locate_again(&probes[next..], &mut ways[next..]);
             }

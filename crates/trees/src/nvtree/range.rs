@@ -6,10 +6,10 @@
 //! leaf's left. Either way the next leaf starts exactly where the last one ended, whatever split or
 //! vanished in between: nothing is seen twice, nothing that stayed is missed.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
 use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan};
 
 use super::access::At;
@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let leaves = Leaves {
             tree: self,
             front: Front::Bound,
@@ -67,7 +67,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             barren: Barren::default(),
             scratch: Scratch::default(),
         };
-        Scan::new(leaves, Bounds::of(&bounds))
+        Scan::new(leaves, Bounds::of(bounds))
     }
 
     /// All records, in order.
@@ -86,22 +86,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         limit: usize,
         out: &mut Vec<(K, V)>,
     ) -> Result<(), IndexError> {
-        self.range(K::owned(from)..).append_to(limit, out).noted(&self.pool)
+        self.range((Bound::Included(from), Bound::Unbounded))
+            .append_to(limit, out)
+            .noted(&self.pool)
     }
 
     /// The least record. Costs a way down and a leaf's copy.
-    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record. Costs a way down and a leaf's copy.
-    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 
-    /// Whether there are no records. Costs what [`first`](Self::first) does.
+    /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first()?.is_none())
+        Ok(self.first_key_value()?.is_none())
     }
 }
 

@@ -18,7 +18,7 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -54,10 +54,10 @@ fn pitfall_split_makes_two_leaves_and_one_link_decides_for_each_leaf_of_the_list
         let key = victim * 2;
         // Fill the leaf with versions, so that the next write makes room.
         while leaf.hint(tree.pm()).count() < 8 {
-            assert!(tree.update(&key, &(key * 10)).expect("room"));
+            assert!(tree.update(&key, &(key * 10)).expect("room").is_ok());
         }
         let before = leaf.offset();
-        assert!(tree.update(&key, &(key * 10)).expect("room"));
+        assert!(tree.update(&key, &(key * 10)).expect("room").is_ok());
         assert_ne!(leaf_of(&tree, key).offset(), before, "the full leaf was replaced");
         assert_holds(&pool, &tree, (0..60).map(|i| i * 2));
         let tree = reopen(&pool, tree);
@@ -144,7 +144,7 @@ fn pitfall_interrupted_removal_of_any_leaf_is_finished_and_follows_no_null() {
         assert_eq!(tree.recovery_report().repaired, u64::from(victim > 0));
         assert_holds(&pool, &tree, (0..40).filter(|key| !gone.contains(key)));
         for key in gone {
-            assert!(tree.insert(&key, &(key * 10)).expect("room"));
+            assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         }
         assert_holds(&pool, &tree, 0..40);
     }
@@ -159,7 +159,7 @@ fn pitfall_locks_of_a_dead_process_are_void_and_reads_take_none() {
         std::mem::forget(held.guard); // its process dies with it
     }
     let tree = reopen(&pool, tree);
-    assert!(tree.update(&3, &30).expect("no lock is held"));
+    assert!(tree.update(&3, &30).expect("no lock is held").is_ok());
     assert_holds(&pool, &tree, 0..20);
 }
 
@@ -215,7 +215,7 @@ fn clean_shutdown_skips_the_leaves_and_a_crash_after_it_does_not() {
     assert!(tree.recovery_report().from_image);
     assert_eq!(tree.recovery_report().records, 500);
     assert_holds(&pool, &tree, 0..500);
-    assert!(tree.insert(&500, &5000).expect("room"));
+    assert!(tree.try_insert(&500, &5000).expect("room").is_ok());
     let tree = reopen(&pool, tree);
     assert!(!tree.recovery_report().from_image);
     assert_holds(&pool, &tree, 0..501);
@@ -242,7 +242,7 @@ fn a_long_shutdown_image_is_read_by_several_threads_and_damage_anywhere_in_it_is
     let tree = Tree::create(&pool, "t").expect("room");
     tree.bulk_load(&mut (0..RECORDS).map(|key| (2 * key, 20 * key))).expect("room");
     for key in (1..2 * RECORDS).step_by(1000) {
-        assert!(tree.insert(&key, &(10 * key)).expect("room"), "splits a leaf");
+        assert!(tree.try_insert(&key, &(10 * key)).expect("room").is_ok(), "splits a leaf");
     }
     let mut wanted: Vec<u64> = (0..RECORDS).map(|key| 2 * key).collect();
     wanted.extend((1..2 * RECORDS).step_by(1000));
@@ -310,14 +310,14 @@ fn waypoints_part_the_list_and_follow_its_leaves() {
     // Every leaf gives way to another one, and some vanish.
     for round in 0..9 {
         for key in 0..3001 {
-            tree.update(&key, &(key * round)).expect("room");
+            tree.update(&key, &(key * round)).expect("room").expect("done");
         }
     }
     for key in (0..3001).filter(|key| key / 20 % 2 == 0) {
         tree.remove(&key).expect("intact");
     }
     for key in (0..3001).filter(|key| key / 20 % 2 == 1) {
-        tree.upsert(&key, &(key * 10)).expect("room");
+        tree.put(&key, &(key * 10)).expect("room");
     }
     assert!(places(&tree).len() >= 4, "{:?}", places(&tree));
     let tree = reopen(&pool, tree);
@@ -338,8 +338,8 @@ fn waypoints_that_lead_nowhere_harm_nobody() {
     // A leaf that is gone: its link leads into the list, or beside it.
     let gone = leaves[leaves.len() / 2];
     for key in 0..300 {
-        tree.update(&key, &(key * 10)).expect("room");
-        tree.update(&key, &(key * 10)).expect("room");
+        tree.update(&key, &(key * 10)).expect("room").expect("done");
+        tree.update(&key, &(key * 10)).expect("room").expect("done");
     }
     for bad in [
         [u64::MAX; 5],
@@ -394,7 +394,7 @@ fn damaged_leaves_and_waypoints_are_an_error_or_an_answer() {
     let pool = Arc::new(Pool::create(&whole, &options).expect("room"));
     let tree = Tree::create(&pool, "t").expect("room");
     for n in (0..4000).map(|n| n * 7919 % 4000) {
-        tree.insert(&n, &n).expect("room");
+        tree.try_insert(&n, &n).expect("room").expect("done");
     }
     let root = tree.entry.root::<super::Root>().offset() as usize / 8;
     let mut leaves = Vec::new();
@@ -438,7 +438,7 @@ fn damaged_leaves_and_waypoints_are_an_error_or_an_answer() {
         for n in (0..4000).step_by(47) {
             let _ = tree.get(&n);
             let _ = tree.remove(&n);
-            let _ = tree.upsert(&(n + 1), &n);
+            let _ = tree.put(&(n + 1), &n);
         }
         let _ = tree.close();
     }

@@ -43,7 +43,7 @@ use super::leaf::Leaf;
 ///         threads.spawn(move || tree.insert(&n, &(10 * n)));
 ///     }
 /// });
-/// assert!(tree.update(&3, &31)?);
+/// tree.update(&3, &31)??; // fails if the key is not there
 /// assert_eq!(tree.remove(&0)?, Some(0));
 /// let all: Vec<_> = tree.iter().collect::<Result<_, _>>()?;
 /// assert_eq!(all, [(1, 10), (2, 20), (3, 31)]);

@@ -1,8 +1,8 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 
-use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_core::{Medium, PmError, PmU64};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::access::At;
@@ -111,12 +111,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// 1 line, 1 fence; byte strings: 1 fence and the lines of block and tickets besides. When the
     /// leaf is full, its split or compaction.
     #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.insert_inner(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     #[inline(always)]
-    fn insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| !present)? {
@@ -130,10 +134,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Replaces a value; `false` (and no change) if the key is missing.
     ///
     /// # Cost
-    /// As [`insert`](Self::insert).
+    /// As [`try_insert`](Self::try_insert).
     #[inline]
-    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.update_inner(key, value).noted(&self.pool)
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
     }
 
     #[inline(always)]
@@ -148,23 +152,39 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(false)
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
     ///
     /// # Cost
-    /// As [`insert`](Self::insert).
-    pub fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.upsert_inner(key, value).noted(&self.pool)
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let read = |slot: &[PmU64]| Slot::<K, V>::value(&self.pool, slot);
+        self.put_inner(key, value, read).noted(&self.pool)
     }
 
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Cost
+    /// As [`try_insert`](Self::try_insert).
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
+    }
+
+    /// Adds or replaces; what `read` made of the slot that was there, under its leaf's lock.
     #[inline(always)]
-    fn upsert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(&[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.hold(&probe, |_| true)? else { continue };
-            let new = held.slot.is_none();
+            let old = held.slot.map(|slot| read(held.leaf.slot(slot))).transpose()?;
             if self.append_held(held, &record)? {
-                return Ok(new);
+                return Ok(old);
             }
         }
     }
@@ -176,16 +196,33 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// sometimes 1 line and 1 fence more. A leaf that empties is given back.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.remove_inner(key).noted(&self.pool)
+        self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its leaf's lock, `wanted` says so.
     #[inline(always)]
-    fn remove_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
         let Held { leaf, hint, slot, entry, guard } = held;
         let Some(slot) = slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, leaf.slot(slot))?;
+        if !wanted(&value) {
+            return Ok(None);
+        }
         leaf.remove(&self.pool, hint, slot)?;
         self.count(leaf.offset(), u64::MAX);
         self.note_appended(&entry, hint.count() + 1);

@@ -1,7 +1,7 @@
 //! Many keys at a time.
 //!
 //! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `insert_many` also shares its fences: it stages records in input order, each in its own
+//! overlap. `try_insert_many` also shares its fences: it stages records in input order, each in its own
 //! leaf, then makes all of them durable at once and commits them at once:
 //!
 //! | step | store | durable before |
@@ -104,11 +104,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Durability
     /// The results that are returned are durable, whether the batch was stopped or not.
-    pub fn insert_many(&mut self, records: &[(K, V)]) -> InsertMany {
-        self.do_insert_many(records).noted(&self.pool)
+    pub fn try_insert_many(&mut self, records: &[(K, V)]) -> InsertMany {
+        self.do_try_insert_many(records).noted(&self.pool)
     }
 
-    pub(super) fn do_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+    pub(super) fn do_try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
         for records in records.chunks(BATCH) {
@@ -152,7 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.doubt(0);
             inserted.append(&mut results);
             if let Some((key, value)) = records[..probes.len()].get(next) {
-                inserted.push(self.do_insert(key.borrowed(), value.borrowed())?);
+                inserted.push(self.do_try_insert(key.borrowed(), value.borrowed())?);
                 next += 1;
                 // It may have split leaves.
                 for (leaf, probe) in leaves.iter_mut().zip(&probes).skip(next) {

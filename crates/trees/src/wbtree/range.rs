@@ -4,10 +4,10 @@
 //! leaves, which the parent names, are on their way meanwhile. There are no links between leaves: a
 //! scan holds the way down, and goes on to the next leaf by it.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
 use pmindex_record::{Bounds, LeafSource, Outside, Probe, Scan, Slot};
 
 use super::access::{Path, Step};
@@ -47,8 +47,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[track_caller]
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        Scan::new(self.leaves(), Bounds::of(&bounds))
+    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+        Scan::new(self.leaves(), Bounds::of(bounds))
     }
 
     /// The leaves, from both ends.
@@ -122,16 +122,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// The least record. Costs a way down and a leaf's copy.
-    pub fn first(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
     /// The greatest record. Costs a way down and a leaf's copy.
-    pub fn last(&self) -> Result<Option<(K, V)>, IndexError> {
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 
-    /// Whether there are no records. Costs what [`first`](Self::first) does.
+    /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         self.do_is_empty().noted(&self.pool)
     }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Noted, PmIndex, RangeIter, RecoveryReport, Stats, Value,
+    Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter,
+    RecoveryReport, Stats, Value, same_encoding,
 };
 use pmindex_record::{Bounds, Datum, LeafSource, Probe, Scan};
 
@@ -129,6 +130,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(None)
     }
 
+    /// Removes a record of whose value, with the lock, `wanted` says so.
+    #[inline(always)]
+    fn remove_where(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        let probe = Probe::new(key)?;
+        let done = self
+            .find_and_write(
+                |tree| tree.seek_to_change(&probe),
+                |tree, found| tree.remove_found(found, &probe, &wanted).map(Some),
+            )
+            .noted(&self.tree.pool)?;
+        done.map_or_else(|| self.write(|tree| tree.do_remove(key, &wanted)), Ok)
+            .noted(&self.tree.pool)
+    }
+
     /// Runs `body` with the lock.
     #[inline(always)]
     fn write<T>(&self, body: impl FnOnce(&WbTree<K, V, M, LEAF, INNER>) -> T) -> T {
@@ -166,7 +185,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         self.read(|tree| tree.do_contains_key(key))
     }
 
-    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.write(|tree| tree.do_insert(key, value)).noted(&self.tree.pool)
+    }
+
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let done = self
@@ -175,11 +198,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
                 |tree, found| tree.insert_found(found, record),
             )
             .noted(&self.tree.pool)?;
-        done.map_or_else(|| self.write(|tree| tree.do_insert(key, value)), Ok)
+        done.map_or_else(|| self.write(|tree| tree.do_try_insert(key, value)), Ok)
             .noted(&self.tree.pool)
+            .map(Occupied::unless)
     }
 
-    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let done = self
@@ -190,26 +214,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
             .noted(&self.tree.pool)?;
         done.map_or_else(|| self.write(|tree| tree.do_update(key, value)), Ok)
             .noted(&self.tree.pool)
+            .map(Missing::unless)
     }
 
-    fn upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.write(|tree| tree.do_upsert(key, value)).noted(&self.tree.pool)
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let old = self.write(|tree| tree.do_put(key, value, |_| Ok(())));
+        Ok(old.noted(&self.tree.pool)?.is_none())
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let probe = Probe::new(key)?;
-        let done = self
-            .find_and_write(
-                |tree| tree.seek_to_change(&probe),
-                |tree, found| tree.remove_found(found, &probe).map(Some),
-            )
-            .noted(&self.tree.pool)?;
-        done.map_or_else(|| self.write(|tree| tree.do_remove(key)), Ok).noted(&self.tree.pool)
+        self.remove_where(key, |_| true)
+    }
+
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_where(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
     }
 
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-        let (lower, upper) = (lower.map(K::owned), upper.map(K::owned));
-        Box::new(Scan::new(Unlocked { shared: self }, Bounds::of(&(lower, upper))))
+        Box::new(Scan::new(Unlocked { shared: self }, Bounds::of((lower, upper))))
     }
 
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
@@ -240,8 +262,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         self.read(|tree| tree.do_get_many(keys, out))
     }
 
-    fn insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        self.write(|tree| tree.do_insert_many(records)).noted(&self.tree.pool)
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.write(|tree| tree.do_try_insert_many(records)).noted(&self.tree.pool)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {

@@ -17,7 +17,7 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
     let mut tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -75,7 +75,7 @@ fn pitfall_order_that_a_crash_left_behind_or_ahead_of_the_bitmap_is_made_anew() 
                 }
                 let offset = leaf_of(&tree, key).offset();
                 let before = lines(&tree, &leaf_of(&tree, key));
-                assert!(tree.insert(&key, &(key * 10)).expect("room"));
+                assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
                 let slots = |word| LeafState::from_word(word).slots().count_ones();
                 let leaf = leaf_of(&tree, key);
                 if leaf.offset() != offset
@@ -102,7 +102,7 @@ fn pitfall_order_that_a_crash_left_behind_or_ahead_of_the_bitmap_is_made_anew() 
                 assert_holds(&pool, &tree, (0..=40).filter(held));
                 // And goes on being used.
                 let mut tree = tree;
-                tree.upsert(&key, &(key * 10)).expect("room");
+                tree.put(&key, &(key * 10)).expect("room");
                 let held = |n: &u64| (n.is_multiple_of(2) && Some(*n) != removed) || *n == key;
                 assert_holds(&pool, &tree, (0..=40).filter(held));
             }
@@ -130,7 +130,7 @@ fn record_that_did_not_become_durable_is_not_there_though_the_state_names_it() {
         let cells: Vec<u64> =
             leaf_of(&tree, key).slots().iter().map(|w| tree.pm().load_word(w)).collect();
         let offset = leaf_of(&tree, key).offset();
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         let leaf = leaf_of(&tree, key);
         let state = leaf.state(tree.pm()).slots();
         if leaf.offset() != offset || state & slots_before != slots_before {
@@ -142,9 +142,9 @@ fn record_that_did_not_become_durable_is_not_there_though_the_state_names_it() {
         }
         let mut tree = reopen(&pool, tree);
         assert_holds(&pool, &tree, (0..21).map(|i| i * 2));
-        assert!(!tree.update(&key, &0).expect("intact"));
+        assert!(tree.update(&key, &0).expect("intact").is_err());
         assert_eq!(tree.remove(&key).expect("intact"), None);
-        assert!(tree.insert(&key, &(key * 10)).expect("room"));
+        assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         let held = |n: &u64| n.is_multiple_of(2) || *n == key;
         assert_holds(&pool, &tree, (0..=40).filter(held));
     }
@@ -165,7 +165,7 @@ fn clean_shutdown_keeps_the_count_and_a_crash_after_it_does_not() {
     tree.close().expect("room");
     let mut tree = Tree::open(&pool, "t").expect("intact");
     assert_eq!(tree.recovery_report().records, 500);
-    assert!(tree.insert(&500, &5000).expect("room"));
+    assert!(tree.try_insert(&500, &5000).expect("room").is_ok());
     assert_eq!(tree.len().expect("intact"), 501);
     let tree = reopen(&pool, tree);
     assert_eq!(tree.recovery_report().records, 0, "not counted");
@@ -203,7 +203,7 @@ fn leaves_that_give_to_their_neighbours_are_three_quarters_full() {
     let keys = 1..=60_000_u64;
     for key in keys.clone() {
         let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        assert!(tree.insert(&key, &!key).expect("room"));
+        assert!(tree.try_insert(&key, &!key).expect("room").is_ok());
     }
     let stats = tree.stats().expect("intact");
     assert_eq!(tree.check().expect("intact"), 60_000);
@@ -225,7 +225,7 @@ fn wide_tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Wide) {
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
     let mut tree = Wide::create(&pool, "t").expect("room");
     for key in keys {
-        assert!(tree.insert(&key, &wide(key)).expect("room"));
+        assert!(tree.try_insert(&key, &wide(key)).expect("room").is_ok());
     }
     (pool, tree)
 }
@@ -235,7 +235,7 @@ fn the_last_two_updates_of_values_of_two_words_are_redone_where_they_are_not_in_
     for lost in [[true, true], [true, false], [false, true]] {
         let (pool, mut tree) = wide_tree_of(0..6);
         for key in [1, 3, 5] {
-            assert!(tree.update(&key, &wide(key + 100)).expect("intact"));
+            assert!(tree.update(&key, &wide(key + 100)).expect("intact").is_ok());
         }
         for (key, lost) in [(3, lost[0]), (5, lost[1])] {
             let probe = Probe::<u64>::new(&key).expect("a key");
@@ -253,7 +253,7 @@ fn the_last_two_updates_of_values_of_two_words_are_redone_where_they_are_not_in_
             assert_eq!(tree.get(&key).expect("intact"), Some(wide(key + 100)));
         }
         // And goes on being used: what was redone is over.
-        assert!(tree.update(&3, &wide(8)).expect("intact"));
+        assert!(tree.update(&3, &wide(8)).expect("intact").is_ok());
         drop(tree);
         let tree = Wide::open(&pool, "t").expect("recovery");
         assert_eq!(tree.get(&3).expect("intact"), Some(wide(8)));
@@ -268,10 +268,10 @@ fn redo_log_never_reaches_a_slot_that_has_another_record_by_then() {
         for updates in 1..4 {
             let (pool, mut tree) = wide_tree_of(0..8);
             for key in (0..updates).map(|n| (removed + n) % 8).rev() {
-                assert!(tree.update(&key, &wide(key + 100)).expect("intact"));
+                assert!(tree.update(&key, &wide(key + 100)).expect("intact").is_ok());
             }
             assert!(tree.remove(&removed).expect("intact").is_some());
-            assert!(tree.insert(&20, &wide(20)).expect("room"));
+            assert!(tree.try_insert(&20, &wide(20)).expect("room").is_ok());
             drop(tree);
             let tree = Wide::open(&pool, "t").expect("recovery");
             assert_eq!(tree.get(&20).expect("intact"), Some(wide(20)));
@@ -280,12 +280,12 @@ fn redo_log_never_reaches_a_slot_that_has_another_record_by_then() {
     }
     for updated in 0..8 {
         let (pool, mut tree) = wide_tree_of(0..8);
-        assert!(tree.update(&updated, &wide(100)).expect("intact"));
+        assert!(tree.update(&updated, &wide(100)).expect("intact").is_ok());
         for key in 8..30 {
-            assert!(tree.insert(&key, &wide(key)).expect("room"));
+            assert!(tree.try_insert(&key, &wide(key)).expect("room").is_ok());
         }
         for key in (0..100).map(|n| 1000 - n) {
-            assert!(tree.insert(&key, &wide(key)).expect("room"));
+            assert!(tree.try_insert(&key, &wide(key)).expect("room").is_ok());
         }
         drop(tree);
         let tree = Wide::open(&pool, "t").expect("recovery");

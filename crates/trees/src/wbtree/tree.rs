@@ -35,8 +35,8 @@ use super::redo::Redo;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Arc::new(Pool::emulated(1 << 20)?);
 /// let mut tree = WbTree::<u64, u64>::create(&pool, "numbers")?;
-/// assert!(tree.insert(&2, &20)?);
-/// assert!(tree.insert(&1, &10)?);
+/// tree.insert(&2, &20)?;
+/// tree.insert(&1, &10)?;
 /// assert_eq!(tree.get(&2)?, Some(20));
 /// let all: Vec<_> = tree.iter().collect::<Result<_, _>>()?;
 /// assert_eq!(all, [(1, 10), (2, 20)]);

@@ -1,4 +1,4 @@
-//! Single writes: insert, update, upsert, remove.
+//! Single writes: add, replace, put, remove.
 //!
 //! The public operations take `&mut self`. What they do is written for `&self`, so that
 //! [`SharedWbTree`](super::SharedWbTree), whose lock keeps writers apart, can read while another
@@ -7,8 +7,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Medium, PmError};
-use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_core::{Medium, PmError, PmU64};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_record::{Datum, Probe, Slot};
 
 use super::leaf::{Found, Incoming};
@@ -24,8 +24,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// 3 lines, 1 fence for a record that lies in one line; else 2 fences. Byte strings: their block's
     /// lines and tickets besides. Sometimes a split.
     #[inline]
-    pub fn insert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_insert(key, value).noted(&self.pool)
+    pub fn try_insert(
+        &mut self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.do_try_insert(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
     /// Replaces a value; `false` (and no change) if the key is missing.
@@ -34,17 +38,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// 8-byte values: 1 line, 1 fence. Byte strings: 2 fences, the lines of the new block and 1,
     /// tickets. Others: 1 fence, 1 line and those of the value of the update before, mostly 1.
     #[inline]
-    pub fn update(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_update(key, value).noted(&self.pool)
+    pub fn update(
+        &mut self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Missing>, IndexError> {
+        self.do_update(key, value).noted(&self.pool).map(Missing::unless)
     }
 
-    /// Adds or replaces; `true` if the key is new.
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.do_insert(key, value).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
     #[inline]
-    pub fn upsert(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.do_upsert(key, value).noted(&self.pool)
+    pub fn put(&mut self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.do_put(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
     /// Removes a record and returns its value.
@@ -54,7 +71,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// given back.
     #[inline]
     pub fn remove(&mut self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.do_remove(key).noted(&self.pool)
+        self.do_remove(key, |_| true).noted(&self.pool)
+    }
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&mut self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.do_remove(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
     }
 
     /// Starts a write: refuses if the pool does, and settles what a panic left in doubt.
@@ -191,15 +217,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Removes what [`seek_to_change`](Self::seek_to_change) found.
+    /// Removes what [`seek_to_change`](Self::seek_to_change) found, if `wanted` says so of its value.
     #[inline(always)]
     pub(super) fn remove_found(
         &self,
         found: &Found<'_, K, V, LEAF>,
         probe: &Probe<'_, K>,
+        wanted: impl Fn(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
         let Some(slot) = found.slot else { return Ok(None) };
         let value = Slot::<K, V>::value(&self.pool, found.leaf.slot(slot))?;
+        if !wanted(&value) {
+            return Ok(None);
+        }
         self.doubt(found.leaf.offset());
         self.redo_leaves_slot(&found.leaf, slot)?;
         found.remove(&self.pool, slot)?;
@@ -214,7 +244,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     #[inline(always)]
-    pub(super) fn do_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    pub(super) fn do_try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
@@ -234,26 +264,42 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     #[inline(always)]
-    pub(super) fn do_upsert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+    pub(super) fn do_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.do_put(key, value, |slot| Slot::<K, V>::value(&self.pool, slot))
+    }
+
+    /// Adds or replaces; what `read` made of the slot that was there.
+    #[inline(always)]
+    pub(super) fn do_put<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(&[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {
             let found = self.seek_to_insert(&probe)?;
             if let Some(slot) = found.slot {
+                let old = read(found.leaf.slot(slot))?;
                 self.update_in(&found, slot, record)?;
-                return Ok(false);
+                return Ok(Some(old));
             }
             if self.insert_into(&found, record)? {
-                return Ok(true);
+                return Ok(None);
             }
         }
     }
 
     #[inline(always)]
-    pub(super) fn do_remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+    pub(super) fn do_remove(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.begin()?;
-        self.remove_found(&self.seek_to_change(&probe)?, &probe)
+        self.remove_found(&self.seek_to_change(&probe)?, &probe, wanted)
     }
 }

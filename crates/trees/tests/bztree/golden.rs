@@ -21,13 +21,15 @@ fn one_leaf() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
-        row("insert", &|key| assert!(tree.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(tree.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(tree.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(tree.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!tree.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
@@ -44,11 +46,11 @@ fn many() -> Vec<Row> {
     };
     vec![
         row("insert, splits included", &|i| {
-            assert!(tree.insert(&scattered(i), &i).expect("room"), "distinct keys");
+            assert!(tree.try_insert(&scattered(i), &i).expect("room").is_ok(), "distinct keys");
         }),
         row("update to a random value", &|i| {
             let key = scattered(scattered(i) % RECORDS);
-            assert!(tree.update(&key, &scattered(i)).expect("room"));
+            assert!(tree.update(&key, &scattered(i)).expect("room").is_ok());
         }),
     ]
 }

@@ -22,13 +22,15 @@ fn one_leaf() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
-        row("insert", &|key| assert!(tree.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(tree.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(tree.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(tree.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!tree.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
@@ -42,7 +44,7 @@ fn many() -> Row {
     golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
         for i in 0..INSERTS {
             let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert!(tree.insert(&key, &i).expect("room"), "distinct keys");
+            assert!(tree.try_insert(&key, &i).expect("room").is_ok(), "distinct keys");
         }
     })
 }

@@ -18,7 +18,7 @@ fn fptree_made_in_one_mebibyte_grows_with_its_pool() {
     let before = pool.len();
     for number in 0..RECORDS {
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        assert!(tree.insert(&key, &number).expect("the pool grows"));
+        assert!(tree.try_insert(&key, &number).expect("the pool grows").is_ok());
     }
     assert!(pool.len() > 2 * before);
     assert_eq!(tree.check().expect("whole"), RECORDS);
@@ -35,12 +35,12 @@ fn the_longest_value_is_a_block() {
     let (pool, tree) = tree_in(PoolOptions::new());
     let longest = pool.largest_block() as usize - 8;
     assert_eq!(longest, (4 << 20) - (8 << 10) - 8, "as the guide says");
-    assert!(tree.insert(&1, &vec![1; longest]).expect("room"));
+    assert!(tree.try_insert(&1, &vec![1; longest]).expect("room").is_ok());
     assert_eq!(tree.get(&1).expect("whole").map(|value| value.len()), Some(longest));
-    let error = tree.insert(&2, &vec![1; longest + 1]).expect_err("no such block");
+    let error = tree.try_insert(&2, &vec![1; longest + 1]).expect_err("no such block");
     assert!(matches!(error, IndexError::Pool(PmError::TooLarge { .. })), "{error:?}");
     let (_pool, tree) = tree_in(PoolOptions::new().zone_bytes(8 << 20));
-    assert!(tree.insert(&1, &vec![1; MAX_VALUE_BYTES]).expect("room"));
-    let error = tree.insert(&2, &vec![1; MAX_VALUE_BYTES + 1]).expect_err("too long");
+    assert!(tree.try_insert(&1, &vec![1; MAX_VALUE_BYTES]).expect("room").is_ok());
+    let error = tree.try_insert(&2, &vec![1; MAX_VALUE_BYTES + 1]).expect_err("too long");
     assert!(matches!(error, IndexError::ValueTooLong { .. }), "{error:?}");
 }

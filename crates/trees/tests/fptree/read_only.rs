@@ -14,7 +14,7 @@ fn a_tree_is_read_and_recovered_but_never_written() {
     let pool = Arc::new(Pool::create(&path, &opts).expect("created"));
     let tree = FpTree::<u64, u64>::create(&pool, "t").expect("created");
     for key in 0..500 {
-        assert!(tree.insert(&key, &key).expect("inserted"));
+        assert!(tree.try_insert(&key, &key).expect("inserted").is_ok());
     }
     drop(tree);
     Arc::into_inner(pool).expect("the last").kill(); // not closed: opening recovers
@@ -24,11 +24,11 @@ fn a_tree_is_read_and_recovered_but_never_written() {
     let tree = FpTree::<u64, u64>::open(&pool, "t").expect("recovered");
     assert_eq!(tree.get(&77).expect("read"), Some(77));
     let refused = IndexError::Pool(PmError::ReadOnly);
-    assert_eq!(tree.insert(&1000, &1), Err(refused.clone()));
+    assert_eq!(tree.try_insert(&1000, &1), Err(refused.clone()));
     assert_eq!(tree.update(&77, &1), Err(refused.clone()));
-    assert_eq!(tree.upsert(&77, &1), Err(refused.clone()));
+    assert_eq!(tree.put(&77, &1), Err(refused.clone()));
     assert_eq!(tree.remove(&77), Err(refused.clone()));
-    assert_eq!(tree.insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
+    assert_eq!(tree.try_insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
     assert_eq!(FpTree::<u64, u64>::create(&pool, "u").err(), Some(refused));
     assert_eq!(tree.get(&77).expect("read"), Some(77));
     assert!(std::fs::read(&path).expect("read") == before, "the file was written");

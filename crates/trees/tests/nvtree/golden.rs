@@ -21,13 +21,15 @@ fn one_leaf() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
-        row("insert", &|key| assert!(tree.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(tree.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(tree.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(tree.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!tree.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
@@ -60,11 +62,11 @@ fn many() -> Vec<Row> {
     };
     let mut rows = vec![
         row("insert, splits included", &|i| {
-            assert!(tree.insert(&scattered(i), &i).expect("room"), "distinct keys");
+            assert!(tree.try_insert(&scattered(i), &i).expect("room").is_ok(), "distinct keys");
         }),
         row("update, compactions included", &|i| {
             let key = scattered(i.wrapping_mul(7919) % RECORDS);
-            assert!(tree.update(&key, &i).expect("room"));
+            assert!(tree.update(&key, &i).expect("room").is_ok());
         }),
     ];
     let batches: Vec<Vec<(u64, u64)>> = (RECORDS..2 * RECORDS)
@@ -75,7 +77,7 @@ fn many() -> Vec<Row> {
         .collect();
     rows.push(golden::measure(pool.pm(), "insert_many of 64, splits included", RECORDS, || {
         for batch in &batches {
-            assert!(tree.insert_many(batch).stopped.is_none());
+            assert!(tree.try_insert_many(batch).stopped.is_none());
         }
     }));
     rows

@@ -61,18 +61,18 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
         match step {
             Step::Insert(k, v) => {
                 let new = !model.contains_key(&k);
-                assert_eq!(tree.insert(k.borrowed(), v.borrowed()).unwrap(), new);
+                assert_eq!(tree.try_insert(k.borrowed(), v.borrowed()).unwrap().is_ok(), new);
                 model.entry(k).or_insert(v);
             }
             Step::Update(k, v) => {
                 let there = model.contains_key(&k);
-                assert_eq!(tree.update(k.borrowed(), v.borrowed()).unwrap(), there);
+                assert_eq!(tree.update(k.borrowed(), v.borrowed()).unwrap().is_ok(), there);
                 if there {
                     model.insert(k, v);
                 }
             }
             Step::Upsert(k, v) => {
-                let new = tree.upsert(k.borrowed(), v.borrowed()).unwrap();
+                let new = tree.put(k.borrowed(), v.borrowed()).unwrap();
                 assert_eq!(new, model.insert(k, v).is_none());
             }
             Step::Remove(k) => {
@@ -83,7 +83,7 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
                 assert_eq!(tree.contains_key(k.borrowed()).unwrap(), model.contains_key(&k));
             }
             Step::InsertMany(records) => {
-                let done = tree.insert_many(&records);
+                let done = tree.try_insert_many(&records);
                 assert_eq!(done.stopped, None);
                 let mut wanted = Vec::new();
                 for (k, v) in records {
@@ -105,13 +105,13 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
                     .map(|(k, v)| (k.clone(), v.clone()))
                     .collect();
                 let got: Vec<(K, V)> =
-                    tree.range(a.clone()..=b.clone()).map(Result::unwrap).collect();
+                    tree.range(a.borrowed()..=b.borrowed()).map(Result::unwrap).collect();
                 assert_eq!(got, want);
                 let mut got: Vec<(K, V)> =
-                    tree.range(a.clone()..=b.clone()).rev().map(Result::unwrap).collect();
+                    tree.range(a.borrowed()..=b.borrowed()).rev().map(Result::unwrap).collect();
                 got.reverse();
                 assert_eq!(got, want);
-                let mut both = tree.range(a..=b);
+                let mut both = tree.range(a.borrowed()..=b.borrowed());
                 let mut alternating = Vec::new();
                 let mut tail = Vec::new();
                 while let Some(item) = both.next() {
@@ -132,7 +132,7 @@ fn run<K: Key, V: Value + Eq>(steps: Vec<Step<K, V>>) {
     }
     let all: Vec<(K, V)> = tree.iter().map(Result::unwrap).collect();
     assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
-    assert_eq!(Index::first(&tree).unwrap(), model.pop_first());
+    assert_eq!(Index::first_key_value(&tree).unwrap(), model.pop_first());
 }
 
 fn short_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {

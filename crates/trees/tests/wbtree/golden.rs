@@ -22,13 +22,15 @@ fn one_leaf() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run)) // key 0 is what a free slot looks like
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
-        row("insert", &|key| assert!(tree.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(tree.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(tree.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(tree.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!tree.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
@@ -47,7 +49,7 @@ fn many() -> Vec<Row> {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
     let inserts = row("insert, splits included", &|i| {
-        assert!(tree.insert(&scattered(i), &i).expect("room"), "distinct keys");
+        assert!(tree.try_insert(&scattered(i), &i).expect("room").is_ok(), "distinct keys");
     });
     let batches: Vec<Vec<(u64, u64)>> = (RECORDS..2 * RECORDS)
         .map(|i| (scattered(i), i))
@@ -57,7 +59,7 @@ fn many() -> Vec<Row> {
         .collect();
     let many = golden::measure(pool.pm(), "insert_many of 64, splits included", RECORDS, || {
         for batch in &batches {
-            assert!(tree.insert_many(batch).stopped.is_none());
+            assert!(tree.try_insert_many(batch).stopped.is_none());
         }
     });
     let removals = golden::measure(pool.pm(), "remove until nothing is left", 2 * RECORDS, || {
@@ -75,13 +77,13 @@ fn wide() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
         row("insert, values of 16 bytes", &|key| {
-            assert!(tree.insert(&key, &1).expect("room"));
+            assert!(tree.try_insert(&key, &1).expect("room").is_ok());
         }),
         row("update, values of 16 bytes", &|key| {
-            assert!(tree.update(&key, &2).expect("room"));
+            assert!(tree.update(&key, &2).expect("room").is_ok());
         }),
     ]
 }

@@ -141,6 +141,39 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
 }
 
 #[test]
+fn a_pool_whose_journal_is_lost_opens_for_whoever_accepts_that() {
+    let lost: [fn(&Place); 3] = [
+        |place| fs::remove_file(journal_of(place)).unwrap(),
+        |place| fs::write(journal_of(place), [7; 8192]).unwrap(),
+        |place| {
+            let whole = fs::read(journal_of(place)).unwrap();
+            fs::write(journal_of(place), &whole[..whole.len() / 2]).unwrap();
+        },
+    ];
+    for (i, lose) in lost.into_iter().enumerate() {
+        let place = crashed();
+        lose(&place);
+        let before = fs::read(place.path()).unwrap();
+        assert!(Pool::open(place.path(), &plain()).is_err());
+        let accepts = plain().accept_journal_loss(true);
+        let reader = Pool::open(place.path(), &accepts.clone().read_only(true)).unwrap();
+        assert_eq!((value_of(&reader, "a"), value_of(&reader, "b")), (Some(1), None), "{i}");
+        drop(reader);
+        assert!(fs::read(place.path()).unwrap() == before, "a reader changes nothing");
+        let pool = Pool::open(place.path(), &accepts).unwrap();
+        assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), None), "{i}");
+        assert!(!pool.was_clean());
+        pool.close().unwrap();
+        // It needs none from here on.
+        Pool::open(place.path(), &plain()).unwrap().close().unwrap();
+    }
+    // One that is there is not lost.
+    let place = crashed();
+    let pool = Pool::open(place.path(), &plain().accept_journal_loss(true)).unwrap();
+    assert_eq!(value_of(&pool, "b"), Some(2));
+}
+
+#[test]
 fn a_file_and_a_journal_of_different_moments_are_refused() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &options()).unwrap();

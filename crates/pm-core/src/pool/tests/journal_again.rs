@@ -1,13 +1,20 @@
 //! Crashes after crashes: a power failure or a kill in each step of opening, replaying, working,
 //! checkpoints and closing, of a pool that has gone through others before.
 
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
 use std::fs;
+use std::io;
+use std::sync::Arc;
 
 use pmindex_wal::sim::{SimDisk, Survivors, mix};
 
-use super::Place;
 use super::journal_crash::{AMPLE, CHOICES, Oracle, World, journal_of, options};
+use super::{Place, add, value_of};
+use crate::error::PmError;
+use crate::media::PoolDisk;
 use crate::pool::Pool;
+use crate::pool::journal::simulated::DISKS;
 
 impl World {
     /// What a power failure leaves, as the next boot finds it.
@@ -65,4 +72,52 @@ fn lives(seed: u64) -> Option<u64> {
 fn crashes_in_opening_replaying_checkpoints_and_closing_one_after_another_lose_nothing() {
     let failures: u64 = (0..400).filter_map(lives).sum();
     assert!(failures == 0 || failures > 600, "{failures} power failures");
+}
+
+/// The pool's file, on a disk that is full when a test says so: a file system that copies on write.
+#[derive(Debug)]
+struct Full(Arc<AtomicBool>);
+
+impl PoolDisk for Full {
+    fn sync(&self) -> io::Result<()> {
+        if self.0.load(Acquire) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.sync()?;
+        sync()
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_within_a_checkpoint_loses_nothing_and_keeps_the_journal() {
+    let Some(place) = Place::tmpfs() else { return };
+    let (full, disk) = (Arc::new(AtomicBool::new(false)), SimDisk::new(4096, 64 * 4096));
+    Pool::create(place.path(), &options().journal(false)).unwrap().close().unwrap();
+    let file = fs::read(place.path()).unwrap();
+    let (log, is_full) = (disk.clone(), Arc::clone(&full));
+    DISKS.set(Some((
+        Box::new(move || Box::new(log.clone())),
+        Box::new(move || Box::new(Full(Arc::clone(&is_full)))),
+    )));
+    let pool = Pool::open(place.path(), &options());
+    DISKS.set(None);
+    let pool = pool.unwrap();
+    let head = fs::read(place.path()).unwrap()[..8192].to_vec();
+    add(&pool, "a", 1).unwrap();
+    full.store(true, Release);
+    assert!(matches!(pool.checkpoint(), Err(PmError::DurabilityLost(_))));
+    let state = pool.journal().unwrap();
+    assert!(state.used > 0, "nothing is cut off: {state:?}");
+    assert!(state.lost.is_some_and(|why| why.contains("synchronising the pool's file")));
+    assert!(add(&pool, "b", 2).is_err());
+    full.store(false, Release);
+    assert!(pool.checkpoint().is_err(), "for good");
+    drop(pool);
+    // The power fails: of the file there is what it was, and the superblock that names the journal.
+    let after = Place::tmpfs().unwrap();
+    fs::write(after.path(), [&head, &file[8192..]].concat()).unwrap();
+    fs::write(journal_of(&after.path()), disk.survivors(Survivors::None).bytes()).unwrap();
+    let pool = Pool::open(after.path(), &options().journal(false)).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), None));
 }

@@ -9,6 +9,8 @@ mod journal_crash;
 mod memory;
 mod modes;
 mod sync;
+mod twin;
+mod twin_crash;
 
 use std::path::{Path, PathBuf};
 

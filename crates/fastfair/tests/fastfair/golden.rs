@@ -24,13 +24,15 @@ fn one_leaf() -> Vec<Row> {
             (0..RECORDS).for_each(|i| run(i * 11 % RECORDS));
         })
     };
-    tree.insert(&1000, &0).expect("room"); // keeps the leaf alive
+    tree.try_insert(&1000, &0).expect("room").expect("done"); // keeps the leaf alive
     vec![
-        row("insert", &|key| assert!(tree.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!tree.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(tree.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(tree.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(tree.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(tree.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!tree.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(tree.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!tree.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(tree.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(tree.remove(&key).expect("sound").is_none())),
     ]
@@ -44,14 +46,14 @@ fn many() -> Vec<Row> {
     let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let inserts = golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
         for i in 0..INSERTS {
-            assert!(tree.insert(&key(i), &i).expect("room"), "distinct keys");
+            assert!(tree.try_insert(&key(i), &i).expect("room").is_ok(), "distinct keys");
         }
     });
     let batches = golden::measure(pool.pm(), "insert_many of 64, splits included", INSERTS, || {
         for from in (INSERTS..2 * INSERTS).step_by(64) {
             let to = (from + 64).min(2 * INSERTS);
             let records: Vec<(u64, u64)> = (from..to).map(|i| (key(i), i)).collect();
-            assert_eq!(tree.insert_many(&records).stopped, None);
+            assert_eq!(tree.try_insert_many(&records).stopped, None);
         }
     });
     vec![inserts, batches]
@@ -62,7 +64,7 @@ fn opening() -> Row {
     let pool = pool();
     let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
     for i in 0..50_000u64 {
-        tree.insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room");
+        tree.try_insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room").expect("done");
     }
     drop(tree); // not closed: as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {

@@ -63,7 +63,7 @@ fn no_way_has_more_nodes_than_its_key_has_bytes() {
         let (count, bytes) = (keys.len() as u64, keys.concat().len() as u64);
         let mut inserts = 0;
         for (n, key) in (0..).zip(&keys) {
-            inserts += steps(|| assert_eq!(hart.insert(key, &n), Ok(true)));
+            inserts += steps(|| assert_eq!(hart.try_insert(key, &n), Ok(Ok(()))));
         }
         let (mut gets, mut removals) = (0, 0);
         for (n, key) in (0..).zip(&keys) {

@@ -119,11 +119,11 @@ fn a_dead_leaf_frees_no_live_value() {
     assert_eq!(paper.get(2), 30, "as printed: key 3's value stands where key 2's was");
 
     let (pool, hart) = small();
-    hart.insert(&1, &10).expect("room");
-    hart.insert(&2, &20).expect("room");
+    hart.try_insert(&1, &10).expect("room").expect("done");
+    hart.try_insert(&2, &20).expect("room").expect("done");
     hart.remove(&1).expect("sound");
-    hart.update(&2, &21).expect("room");
-    hart.insert(&3, &30).expect("room");
+    hart.update(&2, &21).expect("room").expect("done");
+    hart.try_insert(&3, &30).expect("room").expect("done");
     let check = |hart: &Small| {
         assert_eq!(hart.get(&2).expect("sound"), Some(21));
         assert_eq!(hart.get(&3).expect("sound"), Some(30));
@@ -146,12 +146,12 @@ fn a_resumed_update_frees_no_live_value() {
     assert_eq!(paper.get(3), 40, "as printed: key 4's value stands where key 3's was");
 
     let (pool, hart) = small();
-    hart.insert(&1, &10).expect("room");
-    hart.update(&1, &11).expect("room");
-    hart.insert(&3, &30).expect("room");
+    hart.try_insert(&1, &10).expect("room").expect("done");
+    hart.update(&1, &11).expect("room").expect("done");
+    hart.try_insert(&3, &30).expect("room").expect("done");
     drop(hart); // there is no log to resume
     let hart = Small::open(&pool, "small").expect("recovered");
-    hart.insert(&4, &40).expect("room");
+    hart.try_insert(&4, &40).expect("room").expect("done");
     for (key, value) in [(1, 11), (3, 30), (4, 40)] {
         assert_eq!(hart.get(&key).expect("sound"), Some(value));
     }

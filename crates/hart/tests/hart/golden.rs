@@ -19,13 +19,15 @@ fn one_chunk() -> Vec<Row> {
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
-    hart.insert(&1000, &0).expect("room"); // keeps the chunk alive
+    hart.try_insert(&1000, &0).expect("room").expect("done"); // keeps the chunk alive
     vec![
-        row("insert", &|key| assert!(hart.insert(&key, &1).expect("room"))),
-        row("insert, key exists", &|key| assert!(!hart.insert(&key, &1).expect("room"))),
+        row("insert", &|key| assert!(hart.try_insert(&key, &1).expect("room").is_ok())),
+        row("insert, key exists", &|key| {
+            assert!(hart.try_insert(&key, &1).expect("room").is_err());
+        }),
         row("get", &|key| assert_eq!(hart.get(&key).expect("sound"), Some(1))),
-        row("update", &|key| assert!(hart.update(&key, &2).expect("room"))),
-        row("upsert, key exists", &|key| assert!(!hart.upsert(&key, &3).expect("room"))),
+        row("update", &|key| assert!(hart.update(&key, &2).expect("room").is_ok())),
+        row("upsert, key exists", &|key| assert!(!hart.put(&key, &3).expect("room"))),
         row("remove", &|key| assert_eq!(hart.remove(&key).expect("sound"), Some(3))),
         row("remove, no such key", &|key| assert!(hart.remove(&key).expect("sound").is_none())),
     ]
@@ -39,16 +41,16 @@ fn objects() -> Vec<Row> {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
     let value = |byte: u8| vec![byte; 40];
-    hart.insert(&1000, &value(0)).expect("room");
+    hart.try_insert(&1000, &value(0)).expect("room").expect("done");
     vec![
         row("insert, value of 40 bytes", &|key| {
-            assert!(hart.insert(&key, &value(1)).expect("room"));
+            assert!(hart.try_insert(&key, &value(1)).expect("room").is_ok());
         }),
         row("update, value of 40 bytes", &|key| {
-            assert!(hart.update(&key, &value(2)).expect("room"));
+            assert!(hart.update(&key, &value(2)).expect("room").is_ok());
         }),
         row("update, value of 7 bytes", &|key| {
-            assert!(hart.update(&key, &[3; 7]).expect("room"));
+            assert!(hart.update(&key, &[3; 7]).expect("room").is_ok());
         }),
     ]
 }
@@ -64,7 +66,7 @@ fn many() -> Vec<Row> {
     vec![
         row("insert, chunks included", RECORDS, &|| {
             for (k, v) in &records {
-                assert!(hart.insert(k, v).expect("room"));
+                assert!(hart.try_insert(k, v).expect("room").is_ok());
             }
         }),
         row("remove, chunks included", RECORDS, &|| {
@@ -74,7 +76,7 @@ fn many() -> Vec<Row> {
         }),
         row("insert_many, 64 at a time", RECORDS, &|| {
             for part in records.chunks(64) {
-                assert!(hart.insert_many(part).inserted.iter().all(|new| *new));
+                assert!(hart.try_insert_many(part).inserted.iter().all(|new| *new));
             }
         }),
     ]

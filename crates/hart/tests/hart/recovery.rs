@@ -29,7 +29,7 @@ fn reopens_as_it_was<K: Key, V: Value + Eq>(key: impl Fn(u64) -> K, value: impl 
     let mut model = BTreeMap::new();
     for i in 0..RECORDS {
         let (key, value) = (key(i), value(i));
-        assert!(hart.insert(key.borrowed(), value.borrowed()).expect("room"));
+        assert!(hart.try_insert(key.borrowed(), value.borrowed()).expect("room").is_ok());
         model.insert(key, value);
     }
     for i in (0..RECORDS).step_by(7) {
@@ -96,7 +96,9 @@ fn an_image_has_large_pieces_where_they_fit_and_small_ones_where_not() {
         let pool = Arc::new(Pool::create_in_memory(&opts, |mapped| mapped).expect("memory"));
         let hart = Hart::<u64, u64>::create(&pool, "h").expect("room");
         for i in 0..RECORDS {
-            assert!(hart.insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room"));
+            assert!(
+                hart.try_insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room").is_ok()
+            );
         }
         let before = contents(&hart);
         hart.close().expect("saved");
@@ -115,7 +117,7 @@ fn an_index_is_read_and_recovered_but_never_written() {
     let pool = Arc::new(Pool::create(&path, &opts).expect("created"));
     let hart = Hart::<u64, u64>::create(&pool, "h").expect("created");
     for key in 0..500 {
-        assert!(hart.insert(&key, &key).expect("inserted"));
+        assert!(hart.try_insert(&key, &key).expect("inserted").is_ok());
     }
     for key in 100..400 {
         hart.remove(&key).expect("removed");
@@ -128,11 +130,11 @@ fn an_index_is_read_and_recovered_but_never_written() {
     let hart = Hart::<u64, u64>::open(&pool, "h").expect("recovered");
     assert_eq!(hart.get(&77).expect("read"), Some(77));
     let refused = IndexError::Pool(PmError::ReadOnly);
-    assert_eq!(hart.insert(&1000, &1), Err(refused.clone()));
+    assert_eq!(hart.try_insert(&1000, &1), Err(refused.clone()));
     assert_eq!(hart.update(&77, &1), Err(refused.clone()));
-    assert_eq!(hart.upsert(&77, &1), Err(refused.clone()));
+    assert_eq!(hart.put(&77, &1), Err(refused.clone()));
     assert_eq!(hart.remove(&77), Err(refused.clone()));
-    assert_eq!(hart.insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
+    assert_eq!(hart.try_insert_many(&[(1000, 1)]).stopped, Some(refused.clone()));
     assert_eq!(hart.bulk_load(&mut std::iter::empty()), Err(refused.clone()));
     assert_eq!(Hart::<u64, u64>::create(&pool, "u").err(), Some(refused));
     assert_eq!(hart.check().expect("whole"), 200);
@@ -150,7 +152,7 @@ fn an_index_that_has_shrunk_closes_small_and_opens_small() {
     let hart = Hart::<u64, u64, Mapped, 56, 1>::create(&pool, "shrunk").expect("created");
     let empty = hart.stats().expect("sound").dram_bytes;
     for n in 0..RECORDS {
-        assert!(hart.insert(&key(n), &n).expect("room"));
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
     }
     let most = hart.stats().expect("sound").dram_bytes;
     for n in (0..RECORDS).filter(|&n| !kept(n)) {
@@ -188,7 +190,7 @@ fn an_index_that_was_emptied_gives_its_memory_back() {
     let empty = bytes();
     for round in 0..2 {
         for n in 0..RECORDS {
-            assert_eq!(hart.insert(&key(n), &(n + round)), Ok(true));
+            assert_eq!(hart.try_insert(&key(n), &(n + round)), Ok(Ok(())));
         }
         let most = bytes();
         assert_eq!(hart.get(&key(7)), Ok(Some(7 + round)));

@@ -1,0 +1,660 @@
+//! A twin on a disk of a pool in memory: what a flush and a fence are in mode `Periodic`.
+//!
+//! A flush notes lines for the thread. The fence copies them behind everything that was fenced before, in
+//! memory, and returns: under one lock, so that the order of the copies is the order of the fences and of
+//! two copies of a line the later one stands later. A thread writes what has gathered to a log every so
+//! often, as one batch. Whatever prefix of the log there is, the lines in it are what persistent memory
+//! could hold if the power had failed at the moment of the last copy: every line that was fenced until
+//! then, and nothing that was stored later.
+//!
+//! Behind the log lies the base: the pool's bytes, page by page. A checkpoint copies the pages that hold
+//! lines which were fenced since the last one. What stands in a page at the moment of its copy may follow
+//! from anything that was fenced before, so the log is durable up to that moment before the page is
+//! written. A page that power failure has cut is mended by the log: each of its lines is in it, or was
+//! durable at the last checkpoint and has not been fenced since.
+//!
+//! ```text
+//! step  what                                                  durable before
+//! B1    base: every page that is not zero                     B4
+//! B2    from here on fences are logged                        -
+//! B3    base: each page that was fenced meanwhile; the log,   B4
+//!       up to the moment of its copy, before it
+//! B4    the twin gets its name                                sync() returns
+//!
+//! checkpoint (when half of the log is used, by a thread of its own; closing)
+//! K1    the tail of the log; the pages fenced since the       -
+//!       last checkpoint
+//! K2    the log, up to the moment of a page's copy            the write of that page (K3)
+//! K3    base: these pages                                     K4
+//! K4    the log's horizon is that tail                        reuse of the log's space
+//! ```
+//!
+//! A checkpoint writes to the log, in K2, what it is to make room in. So fences wait when five eighths of the
+//! log are used, until the checkpoint is over: what had gathered by then has room in the rest, and more is
+//! not needed, since nothing more is fenced.
+//!
+//! # A disk that fails, or stalls
+//!
+//! After a failed write or sync nothing is written any more: the kernel may take for written what is not,
+//! so no later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on and for
+//! good; the pool in memory goes on, as in mode `Process`; the twin keeps what it had. The same if the disk
+//! takes nothing for so long that there is no room, and the wait for it is over: `wait` for each fence until
+//! one gives up. What has gathered takes at most a sixteenth of the log and `LIMIT` bytes of memory; what is
+//! being written takes three times as much besides.
+
+use core::cell::RefCell;
+use core::fmt::Debug;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use pmindex_wal::{Batch, Log};
+
+use crate::alloc::PAGE;
+use crate::cell::PmU64;
+use crate::error::DurabilityLost;
+use crate::line::LINE;
+use crate::region::Mapping;
+
+/// The most bytes that gather before they are written.
+const LIMIT: usize = 16 << 20;
+/// Bytes of a copy that waits: its line's number, and the line.
+const ENTRY: usize = 8 + LINE;
+/// How often what was fenced meanwhile is copied before fences are logged, if it is much.
+const PASSES: u32 = 4;
+/// Pages that are copied before they are written.
+const CHUNK: usize = 256;
+const PAGE_BYTES: usize = PAGE as usize;
+
+thread_local! {
+    /// For each medium, the lines this thread flushed and has not fenced.
+    static NOTED: RefCell<Vec<(u64, Vec<usize>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where the base lies.
+pub(crate) trait BaseDisk: Debug + Send + Sync {
+    /// Writes pages.
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes durable what was written.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Makes it `len` bytes long at least, durably; the new ones are zero.
+    fn grow(&self, len: u64) -> io::Result<()>;
+
+    /// Gives the twin its name, durably.
+    fn publish(&self) -> io::Result<()>;
+}
+
+/// What a twin is made of.
+#[derive(Debug)]
+pub(crate) struct TwinParts {
+    pub(crate) log: Log,
+    pub(crate) base: Box<dyn BaseDisk>,
+    /// The offsets of pages that are in the log and not in the base, if there is a twin of what stands in
+    /// memory; if not, it is made.
+    pub(crate) whole: Option<Vec<u64>>,
+}
+
+/// How often the twin is written, and how long a fence waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TwinTimes {
+    pub(crate) every: Duration,
+    pub(crate) wait: Duration,
+}
+
+/// The twin of a pool that is open.
+#[derive(Debug)]
+pub(crate) struct Twin {
+    /// Tells the media of this process apart, those that are closed included.
+    identity: u64,
+    mapping: Arc<Mapping>,
+    log: Log,
+    base: Box<dyn BaseDisk>,
+    times: TwinTimes,
+    /// The most bytes that gather.
+    limit: usize,
+    is_lost: AtomicBool,
+    state: Mutex<State>,
+    /// There is something to write.
+    write: Condvar,
+    /// A checkpoint is wanted.
+    copy: Condvar,
+    /// Something is durable, there is room, or there never will be.
+    changed: Condvar,
+    /// The process whose threads they are: a forked child has none.
+    process: AtomicU32,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by a test, no checkpoint goes on.
+    #[cfg(test)]
+    pub(crate) checkpoints: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+struct State {
+    /// Copies of lines, in the order of the fences.
+    pending: Vec<u8>,
+    /// Copies that were made, and those of them that are durable.
+    copied: u64,
+    durable: u64,
+    /// Whether fences are logged.
+    logs: bool,
+    /// Whether there is a twin that has everything that is durable.
+    whole: bool,
+    /// The log has room for what has gathered, and for nothing more.
+    tight: bool,
+    /// Somebody waits: write now.
+    urgent: bool,
+    /// Pages with lines that were fenced since the last checkpoint began, a bit for each.
+    dirty: Vec<u64>,
+    /// Checkpoints that are wanted, and those that are over.
+    wanted: u64,
+    begun: u64,
+    over: u64,
+    /// Why nothing is written any more.
+    lost: Option<String>,
+    stop: bool,
+}
+
+/// How a twin is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TwinState {
+    /// Whether there is a whole twin: not while one is being made, at the start.
+    pub whole: bool,
+    /// Lines that were fenced and are not durable yet: what a power failure would take now.
+    pub behind: u64,
+    /// Bytes of the log that would be read after a power failure now.
+    pub used: u64,
+    /// Bytes that the log has.
+    pub capacity: u64,
+    /// Checkpoints since the pool was opened.
+    pub checkpoints: u64,
+    /// Why the twin is not written any more, if it is not.
+    pub lost: Option<String>,
+}
+
+/// A thread's name, and what it does.
+type Work = (&'static str, fn(&Twin));
+
+/// How pages are copied to the base.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The base is zero, and is no part of a twin yet.
+    Anew,
+    /// The base is no part of a twin yet.
+    Again,
+    /// Each is written when the log is durable up to the moment of its copy.
+    Logged,
+}
+
+/// Nobody waits any longer: the twin is lost, or the pool ends.
+struct Over;
+
+impl Twin {
+    pub(crate) fn new(mapping: Arc<Mapping>, parts: TwinParts, times: TwinTimes) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let TwinParts { log, base, whole } = parts;
+        let most = usize::try_from(log.capacity() / 16).unwrap_or(LIMIT);
+        let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY * ENTRY;
+        let mut state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
+        whole.unwrap_or_default().into_iter().for_each(|offset| state.mark(offset));
+        Self {
+            identity: NEXT.fetch_add(1, Relaxed),
+            mapping,
+            log,
+            base,
+            times,
+            limit,
+            is_lost: AtomicBool::new(false),
+            state: Mutex::new(state),
+            write: Condvar::new(),
+            copy: Condvar::new(),
+            changed: Condvar::new(),
+            process: AtomicU32::new(0),
+            threads: Mutex::default(),
+            #[cfg(test)]
+            checkpoints: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> TwinState {
+        let state = self.state.lock();
+        TwinState {
+            whole: state.whole,
+            behind: state.copied - state.durable,
+            used: self.log.used(),
+            capacity: self.log.capacity(),
+            checkpoints: state.over,
+            lost: state.lost.clone(),
+        }
+    }
+
+    /// Notes the lines of `words` for this thread's next fence.
+    pub(crate) fn note(&self, words: &[PmU64]) {
+        let start = words.as_ptr().addr();
+        let end = start + size_of_val(words);
+        NOTED.with_borrow_mut(|noted| {
+            let mine = match noted.first_mut() {
+                Some((identity, mine)) if *identity == self.identity => mine,
+                _ => self.to_the_front(noted),
+            };
+            let mut line = start & !(LINE - 1);
+            while line < end {
+                mine.push(line);
+                line += LINE;
+            }
+        });
+    }
+
+    /// What this thread noted for this medium, first among all from here on.
+    #[cold]
+    fn to_the_front<'n>(&self, noted: &'n mut Vec<(u64, Vec<usize>)>) -> &'n mut Vec<usize> {
+        // Others have nothing to remember, mostly: their pools are closed.
+        noted.retain(|entry| entry.0 == self.identity || !entry.1.is_empty());
+        let at = noted.iter().position(|entry| entry.0 == self.identity).unwrap_or_else(|| {
+            noted.push((self.identity, Vec::new()));
+            noted.len() - 1
+        });
+        noted.swap(0, at);
+        &mut noted[0].1
+    }
+
+    /// Copies what this thread noted behind everything that was fenced before.
+    pub(crate) fn fence(&self) {
+        NOTED.with_borrow_mut(|noted| {
+            let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
+                return;
+            };
+            if lines.len() > 1 {
+                lines.sort_unstable();
+                lines.dedup();
+            }
+            // A fence that is under way promises nothing: in parts, if it is as large as that.
+            for part in lines.chunks(self.limit / ENTRY) {
+                self.append(part);
+            }
+            lines.clear();
+        });
+    }
+
+    fn append(&self, lines: &[usize]) {
+        if self.is_lost.load(Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if !state.has_room(self.limit, lines.len() * ENTRY) {
+            self.await_room(&mut state, lines.len() * ENTRY);
+        }
+        let State { pending, dirty, logs, copied, lost, .. } = &mut *state;
+        if lost.is_some() {
+            return;
+        }
+        let first = *logs && pending.is_empty();
+        self.mapping.lines_at(lines.iter().copied(), |offset, words| {
+            set(dirty, offset);
+            if *logs {
+                let mut entry = [[0; 8]; ENTRY / 8];
+                entry[0] = (offset / LINE as u64).to_le_bytes();
+                for (bytes, word) in entry[1..].iter_mut().zip(words) {
+                    *bytes = word.to_le_bytes();
+                }
+                pending.extend_from_slice(entry.as_flattened());
+                *copied += 1;
+            }
+        });
+        if first {
+            self.write.notify_one();
+        }
+    }
+
+    #[cold]
+    fn await_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize) {
+        let until = Instant::now().checked_add(self.times.wait); // none: for ever
+        while state.lost.is_none() && !state.has_room(self.limit, bytes) {
+            state.urgent = true;
+            self.write.notify_one();
+            let Some(until) = until else {
+                self.changed.wait(state);
+                continue;
+            };
+            if self.changed.wait_until(state, until).timed_out() {
+                let waited = self.times.wait;
+                self.lose(state, &format!("the disk has taken nothing for {waited:?}"));
+            }
+        }
+    }
+
+    /// Waits until everything that was fenced before this is durable.
+    pub(crate) fn sync(&self) -> Result<(), DurabilityLost> {
+        let mut state = self.state.lock();
+        let mark = state.copied;
+        while !(state.whole && state.durable >= mark) {
+            self.wait_once(&mut state).map_err(|Over| DurabilityLost)?;
+        }
+        // Not after a failure, whatever it was that failed.
+        if state.lost.is_some() { Err(DurabilityLost) } else { Ok(()) }
+    }
+
+    /// Waits until so many copies are durable.
+    fn await_durable(&self, mark: u64) -> Result<(), Over> {
+        let mut state = self.state.lock();
+        while state.durable < mark {
+            self.wait_once(&mut state)?;
+        }
+        Ok(())
+    }
+
+    fn wait_once(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Over> {
+        if state.lost.is_some() || state.stop {
+            return Err(Over);
+        }
+        state.urgent = true;
+        self.write.notify_one();
+        self.changed.wait(state);
+        Ok(())
+    }
+
+    /// Everything that was fenced before this is in the base, and the log is empty but for what others
+    /// fence meanwhile.
+    pub(crate) fn checkpoint(&self) -> Result<(), DurabilityLost> {
+        let mut state = self.state.lock();
+        let mine = state.begun + 1;
+        state.wanted = state.wanted.max(mine);
+        self.copy.notify_one();
+        while state.over < mine {
+            if state.lost.is_some() || state.stop {
+                return Err(DurabilityLost);
+            }
+            self.changed.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Room for so many bytes of the pool, durably, before anything can be fenced there.
+    pub(crate) fn grow(&self, len: u64) -> io::Result<()> {
+        if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(len) }
+    }
+
+    fn lose(&self, state: &mut State, why: &str) {
+        if state.lost.is_none() {
+            state.lost = Some(why.to_owned());
+        }
+        self.is_lost.store(true, Release);
+        state.pending = Vec::new();
+        self.log.end("a write", why); // whoever waits for room in it waits for nothing
+        self.write.notify_all();
+        self.copy.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// The copies of a line that wait to be written, in order.
+    #[cfg(test)]
+    pub(crate) fn copies_of(&self, offset: u64) -> Vec<[u64; 8]> {
+        let state = self.state.lock();
+        let words = |entry: &[u8; ENTRY]| -> [u64; 9] {
+            core::array::from_fn(|i| u64::from_le_bytes(entry.as_chunks().0[i]))
+        };
+        let entries = state.pending.as_chunks().0.iter().map(words);
+        let mine = entries.filter(|words| words[0] == offset / LINE as u64);
+        mine.map(|words| core::array::from_fn(|i| words[i + 1])).collect()
+    }
+
+    // --- its threads --------------------------------------------------------------------------
+
+    /// Starts the threads.
+    pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
+        self.process.store(std::process::id(), Release);
+        let works: [Work; 2] =
+            [("pmindex-twin", Self::write_often), ("pmindex-base", Self::copy_often)];
+        for (name, work) in works {
+            let twin = Arc::clone(self);
+            let thread = std::thread::Builder::new().name(name.into());
+            let thread = thread.spawn(move || work(&twin))?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Ends the threads, and what was not written stays so.
+    pub(crate) fn end(&self) {
+        // After a fork the threads are the parent's, and who knows what they held.
+        if self.process.load(Acquire) != std::process::id() {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            state.stop = true;
+            self.write.notify_all();
+            self.copy.notify_all();
+            self.changed.notify_all();
+        }
+        for thread in core::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+    }
+
+    fn write_often(&self) {
+        let mut spare = Vec::new();
+        let mut state = self.state.lock();
+        while !state.stop && state.lost.is_none() {
+            if state.pending.is_empty() {
+                state.urgent = false;
+                self.write.wait(&mut state);
+                continue;
+            }
+            let until = Instant::now() + self.times.every;
+            while !state.urgent && !state.stop && state.lost.is_none() {
+                if self.write.wait_until(&mut state, until).timed_out() {
+                    break;
+                }
+            }
+            if state.stop || state.lost.is_some() {
+                break;
+            }
+            state.urgent = false;
+            let taken = core::mem::replace(&mut state.pending, spare);
+            let mark = state.copied;
+            self.changed.notify_all(); // there is room
+            let written = MutexGuard::unlocked(&mut state, || {
+                let mut batch = Batch::default();
+                batch.push(&[&record_of(&taken)]);
+                self.log.write(&batch).map(|_| self.log.used())
+            });
+            spare = taken;
+            spare.clear();
+            match written {
+                Ok(used) => {
+                    state.durable = mark;
+                    self.note_used(&mut state, used);
+                    self.changed.notify_all();
+                }
+                Err(error) => self.lose(&mut state, &format!("writing to the log: {error}")),
+            }
+        }
+    }
+
+    fn copy_often(&self) {
+        let whole = self.state.lock().whole;
+        if !whole && let Err(Over) = self.build() {
+            return;
+        }
+        let mut state = self.state.lock();
+        while !state.stop && state.lost.is_none() {
+            if state.wanted <= state.begun {
+                self.copy.wait(&mut state);
+                continue;
+            }
+            state.begun += 1;
+            let begun = state.begun;
+            // What is fenced from here on is for the next one.
+            let tail = self.log.tail(); // K1: of nothing before it is any line outside of `dirty`
+            let dirty = core::mem::take(&mut state.dirty);
+            let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
+            if done.is_ok() {
+                state.over = begun;
+                self.note_used(&mut state, self.log.used());
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// So many bytes of the log are used.
+    fn note_used(&self, state: &mut State, used: u64) {
+        let capacity = self.log.capacity();
+        state.tight = used > capacity / 8 * 5;
+        if used > capacity / 2 && state.whole {
+            state.wanted = state.wanted.max(state.begun + 1);
+            self.copy.notify_one();
+        }
+    }
+
+    /// K2 to K4.
+    fn advance(&self, tail: u64, dirty: &[u64]) -> Result<(), Over> {
+        #[cfg(test)]
+        drop(self.checkpoints.lock());
+        self.copy_pages(pages_in(dirty), How::Logged)?;
+        self.check("synchronising the base", self.base.sync())?; // durable before: K4
+        let truncated = self.log.truncate(tail).map_err(io::Error::other);
+        self.check("ending a checkpoint", truncated).map(drop)
+    }
+
+    /// B1 to B4.
+    fn build(&self) -> Result<(), Over> {
+        let all = (0..self.mapping.len()).step_by(PAGE_BYTES);
+        self.copy_pages(all, How::Anew)?;
+        for pass in 1.. {
+            let dirty = {
+                let mut state = self.state.lock();
+                let dirty = core::mem::take(&mut state.dirty);
+                state.logs = pass == PASSES || pages_in(&dirty).count() <= CHUNK; // B2
+                if state.logs {
+                    drop(state);
+                    self.copy_pages(pages_in(&dirty), How::Logged)?;
+                    break;
+                }
+                dirty
+            };
+            self.copy_pages(pages_in(&dirty), How::Again)?;
+        }
+        self.check("synchronising the base", self.base.sync())?; // durable before: B4
+        self.check("naming the twin", self.base.publish())?;
+        let mut state = self.state.lock();
+        state.whole = true;
+        self.note_used(&mut state, self.log.used());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Copies these pages to the base.
+    fn copy_pages(&self, pages: impl Iterator<Item = u64>, how: How) -> Result<(), Over> {
+        let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
+        while pages.peek().is_some() {
+            let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
+            bytes.clear();
+            for page in pages.by_ref().take(CHUNK) {
+                let start = bytes.len();
+                let mut any = 0;
+                self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
+                    any |= words.iter().fold(0, |any, word| any | word);
+                    bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+                });
+                if how == How::Anew && any == 0 {
+                    bytes.truncate(start);
+                    continue;
+                }
+                match runs.last_mut() {
+                    Some(run) if next == Some(page) => run.1 = bytes.len(),
+                    _ => runs.push((page, bytes.len())),
+                }
+                next = Some(page + PAGE);
+            }
+            let mark = {
+                let state = self.state.lock();
+                if state.stop {
+                    return Err(Over);
+                }
+                state.copied
+            };
+            if how == How::Logged {
+                self.await_durable(mark)?; // K2, durable before: K3
+            }
+            let mut start = 0;
+            for (offset, end) in runs {
+                let written = self.base.write(offset, &bytes[start..end]);
+                self.check("writing to the base", written)?;
+                start = end;
+            }
+        }
+        Ok(())
+    }
+
+    fn check<T>(&self, what: &str, result: io::Result<T>) -> Result<T, Over> {
+        result.map_err(|error| {
+            self.lose(&mut self.state.lock(), &format!("{what}: {error}"));
+            Over
+        })
+    }
+}
+
+impl State {
+    fn has_room(&self, limit: usize, bytes: usize) -> bool {
+        !self.tight && self.pending.len() + bytes <= limit
+    }
+
+    fn mark(&mut self, offset: u64) {
+        set(&mut self.dirty, offset);
+    }
+}
+
+/// Marks the page of this offset.
+fn set(dirty: &mut Vec<u64>, offset: u64) {
+    let page = (offset / PAGE) as usize;
+    if page / 64 >= dirty.len() {
+        dirty.resize(page / 64 + 1, 0);
+    }
+    dirty[page / 64] |= 1 << (page % 64);
+}
+
+/// The offsets of the pages that are marked.
+fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
+    dirty.iter().enumerate().flat_map(|(i, &word)| {
+        let bits = (0..64).filter(move |bit| word >> bit & 1 != 0);
+        bits.map(move |bit| (i as u64 * 64 + bit) * PAGE)
+    })
+}
+
+/// A record of copies that were made in this order: of each line the last, since a batch is there wholly
+/// or not at all; runs of neighbours, as in a journal.
+fn record_of(copies: &[u8]) -> Vec<u8> {
+    let entries = copies.as_chunks::<ENTRY>().0;
+    let line_of = |entry: &[u8; ENTRY]| entry.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+    let mut order: Vec<(u64, u32)> = (0..).zip(entries).map(|(i, e)| (line_of(e), i)).collect();
+    order.sort_unstable();
+    let mut record = Vec::with_capacity(copies.len());
+    let mut run: Option<(usize, u64, u64)> = None;
+    for (i, &(line, entry)) in order.iter().enumerate() {
+        if order.get(i + 1).is_some_and(|next| next.0 == line) {
+            continue;
+        }
+        let (at, first, count) = match run {
+            Some((at, first, count)) if first + count == line && count < super::journal::RUN => {
+                (at, first, count + 1)
+            }
+            _ => {
+                record.extend_from_slice(&[0; 8]);
+                (record.len() - 8, line, 1)
+            }
+        };
+        run = Some((at, first, count));
+        record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
+        record.extend_from_slice(&entries[entry as usize][8..]);
+    }
+    record
+}

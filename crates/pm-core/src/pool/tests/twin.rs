@@ -1,0 +1,313 @@
+//! Pools in memory with a twin, on real files: which of the two counts when, and what is refused.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::time::Duration;
+use std::fs;
+use std::path::PathBuf;
+
+use super::{Block, Place, add, tiny, value_of};
+use crate::error::{OpenError, PmError};
+use crate::media::Medium;
+use crate::mode::Durability;
+use crate::pool::{Pool, PoolOptions};
+
+fn twin_at(place: &Place) -> PathBuf {
+    place.path().with_file_name("twin")
+}
+
+/// A twin that is written when somebody waits for it.
+fn options(place: &Place) -> PoolOptions {
+    let seldom = Duration::from_hours(1);
+    tiny().uuid(7).journal_bytes(1 << 20).twin(twin_at(place)).twin_every(seldom)
+}
+
+/// The power fails: what is in memory is gone.
+fn lose(place: &Place) {
+    fs::remove_file(place.path()).unwrap();
+}
+
+#[test]
+fn a_kill_loses_nothing_and_a_power_failure_what_was_not_synchronised() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place).require(Durability::Periodic);
+    let pool = Pool::open_or_create(place.path(), &opts).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.sync().unwrap();
+    let state = pool.twin().unwrap();
+    assert!(state.whole && state.behind == 0 && state.lost.is_none(), "{state:?}");
+    add(&pool, "b", 2).unwrap();
+    assert!(pool.twin().unwrap().behind > 0);
+    assert!(pool.describe().contains("twin"), "{}", pool.describe());
+    pool.kill();
+    let before = fs::read(twin_at(&place)).unwrap();
+
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+    pool.sync().unwrap(); // a new twin
+    pool.kill();
+
+    lose(&place);
+    let pool = Pool::open_or_create(place.path(), &opts).unwrap();
+    assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
+    pool.kill();
+
+    lose(&place);
+    fs::write(twin_at(&place), before).unwrap();
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!(
+        (value_of(&pool, "a"), value_of(&pool, "b")),
+        (Some(1), None),
+        "what was synchronised"
+    );
+}
+
+#[test]
+fn a_twin_is_written_by_itself() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place).twin_every(Duration::from_millis(5));
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    add(&pool, "a", 1).unwrap();
+    while pool.twin().unwrap().behind > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    pool.kill();
+    lose(&place);
+    assert_eq!(value_of(&Pool::open(place.path(), &opts).unwrap(), "a"), Some(1));
+}
+
+#[test]
+fn a_twin_of_a_pool_that_was_closed_goes_on_and_no_other_does() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.close().unwrap();
+    let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(twin_at(&place)).unwrap());
+    let first = inode();
+    for i in 0..3 {
+        let pool = Pool::open(place.path(), &opts).unwrap();
+        assert!(pool.twin().unwrap().whole, "at once");
+        add(&pool, &format!("b{i}"), i).unwrap();
+        pool.close().unwrap();
+        assert_eq!(inode(), first);
+    }
+    // Somebody used it without its twin.
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    assert_eq!(pool.durability(), Durability::Process);
+    add(&pool, "c", 9).unwrap();
+    pool.close().unwrap();
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    assert_ne!(inode(), first, "made anew");
+    pool.kill();
+    lose(&place);
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!((value_of(&pool, "b2"), value_of(&pool, "c")), (Some(2), Some(9)));
+    assert!(!twin_at(&place).with_file_name("twin.new").exists());
+}
+
+#[test]
+fn what_only_the_log_has_is_in_the_base_before_the_log_is_cut() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.sync().unwrap();
+    pool.kill();
+    for i in 0..2 {
+        lose(&place);
+        let pool = Pool::open(place.path(), &opts).unwrap();
+        assert_eq!(value_of(&pool, "a"), Some(1), "{i}");
+        pool.checkpoint_twin().unwrap();
+        pool.kill();
+    }
+}
+
+#[test]
+fn a_pool_that_grows_has_a_twin_that_does() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    let len = pool.grow(4 * pool.len()).unwrap();
+    for i in 0..40 {
+        add(&pool, &format!("index {i}"), i).unwrap();
+    }
+    pool.sync().unwrap();
+    pool.kill();
+    lose(&place);
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!((pool.len(), value_of(&pool, "index 39")), (len, Some(39)));
+    assert!(fs::metadata(twin_at(&place)).unwrap().len() >= (1 << 20) + len);
+}
+
+#[test]
+fn a_foreign_newer_or_busy_twin_is_an_error_and_stays() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    let older = fs::read(place.path()).unwrap();
+    pool.close().unwrap();
+    let again = place.path().with_file_name("again");
+    assert!(matches!(Pool::create(&again, &opts), Err(OpenError::AlreadyExists { .. })));
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    let busy = Pool::open(&again, &opts).unwrap_err();
+    assert!(matches!(&busy, OpenError::Locked { path } if *path == twin_at(&place)), "{busy}");
+    pool.close().unwrap();
+    let twin = fs::read(twin_at(&place)).unwrap();
+    let refused = |opts: &PoolOptions| {
+        let error = Pool::open(place.path(), opts).unwrap_err();
+        assert!(matches!(error, OpenError::TwinForeign { .. }), "{error}");
+        assert_eq!(fs::read(twin_at(&place)).unwrap(), twin);
+        error.to_string()
+    };
+    let newest = fs::read(place.path()).unwrap();
+    fs::write(place.path(), older).unwrap();
+    assert!(refused(&opts).contains("older"));
+    fs::remove_file(place.path()).unwrap();
+    Pool::create(place.path(), &tiny().uuid(8)).unwrap().close().unwrap();
+    assert!(refused(&opts).contains("another pool"));
+    fs::write(place.path(), newest).unwrap();
+    // What is no twin is nobody's to replace; a twin of this pool that is damaged is.
+    fs::write(twin_at(&place), b"precious").unwrap();
+    let error = Pool::open(place.path(), &opts).unwrap_err();
+    assert!(matches!(error, OpenError::TwinForeign { .. }), "{error}");
+    assert_eq!(fs::read(twin_at(&place)).unwrap(), b"precious");
+    fs::write(twin_at(&place), &twin[..twin.len() - 5000]).unwrap();
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    pool.close().unwrap();
+    assert!(fs::metadata(twin_at(&place)).unwrap().len() >= twin.len() as u64);
+    fs::remove_file(twin_at(&place)).unwrap();
+    Pool::open(place.path(), &opts).unwrap().close().unwrap();
+    assert!(twin_at(&place).exists(), "missing, it is made anew");
+}
+
+#[test]
+fn a_twin_of_a_file_on_a_disk_is_refused() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place);
+    let on_disk = opts.clone().as_on_disk(true);
+    let refused = |result: Result<Pool, OpenError>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, OpenError::TwinNotInMemory { .. }), "{error}");
+        assert!(error.to_string().contains("tmpfs"), "{error}");
+        assert!(!place.path().exists());
+    };
+    refused(Pool::create(place.path(), &on_disk));
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.close().unwrap();
+    assert!(matches!(Pool::open(place.path(), &on_disk), Err(OpenError::TwinNotInMemory { .. })));
+    let emulated = Pool::open(place.path(), &opts.clone().emulate_pm(true));
+    assert!(matches!(emulated, Err(OpenError::BadOption { .. })));
+    let pool = Pool::open(place.path(), &opts.clone().read_only(true)).unwrap();
+    assert!(pool.twin().is_none(), "a reader has nothing to do with it");
+    drop(pool);
+    lose(&place);
+    refused(Pool::open(place.path(), &on_disk));
+    let reader = Pool::open(place.path(), &opts.read_only(true));
+    assert!(matches!(reader, Err(OpenError::NotFound { .. })));
+}
+
+#[test]
+fn of_two_threads_that_flush_one_line_no_copy_is_older_than_the_one_before() {
+    let Some(place) = Place::tmpfs() else { return };
+    let pool = Pool::create(place.path(), &options(&place).journal_bytes(256 << 20)).unwrap();
+    pool.sync().unwrap();
+    add(&pool, "a", 0).unwrap();
+    let entry = pool.open_index("a").unwrap().unwrap();
+    let block = pool.get(entry.root::<Block>()).unwrap();
+    std::thread::scope(|scope| {
+        for word in &block[1..3] {
+            let pool = &pool;
+            scope.spawn(move || {
+                for i in 1..=60_000 {
+                    pool.pm().store(word, i);
+                    pool.pm().persist(word).unwrap();
+                }
+            });
+        }
+    });
+    let line = pool.pptr(block).offset();
+    let copies = pool.backing.as_ref().unwrap().twin().unwrap().copies_of(line);
+    assert!(copies.len() > 1000, "{}", copies.len());
+    for thread in 1..3 {
+        assert!(copies.is_sorted_by_key(|words| words[thread]), "replay goes back");
+        assert!(copies.last().is_some_and(|words| words[thread] == 60_000));
+    }
+}
+
+#[test]
+fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place).twin_every(Duration::ZERO);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    let entries = ["a", "b"].map(|name| {
+        add(&pool, name, 0).unwrap();
+        pool.open_index(name).unwrap().unwrap()
+    });
+    let blocks = [0, 1].map(|i| pool.get(entries[i].root::<Block>()).unwrap());
+    let told = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+    let over = core::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for me in 0..2 {
+            let (pool, told, over) = (&pool, &told, &over);
+            scope.spawn(move || {
+                for i in (1..).take_while(|_| !over.load(Acquire)) {
+                    let seen = told[1 - me].load(Acquire);
+                    pool.pm().store(&blocks[me][1], seen);
+                    pool.pm().store(&blocks[me][0], i);
+                    pool.pm().persist(blocks[me]).unwrap();
+                    told[me].store(i, Release);
+                }
+            });
+        }
+        let seen = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            for round in 0..40 {
+                let least = [0, 1].map(|i| told[i].load(Acquire));
+                pool.sync().unwrap();
+                // The disk as it is at some moment; the log is written in whole blocks.
+                let Some(after) = Place::tmpfs() else { break };
+                fs::copy(twin_at(&place), twin_at(&after)).unwrap();
+                let opened = Pool::open(after.path(), &options(&after));
+                let Ok(left) = opened else { continue }; // a copy of a file that is being written
+                let words = ["a", "b"].map(|name| {
+                    let entry = left.open_index(name).unwrap().unwrap();
+                    let block = left.get(entry.root::<Block>()).unwrap();
+                    [left.pm().load(&block[0]), left.pm().load(&block[1])]
+                });
+                for me in 0..2 {
+                    assert!(words[me][1] <= words[1 - me][0], "{round}: {words:?}");
+                    assert!(words[me][0] >= least[me], "{round}: {words:?}, {least:?} waited for");
+                }
+            }
+        }));
+        over.store(true, Release);
+        seen.unwrap();
+    });
+}
+
+#[test]
+fn a_disk_that_takes_nothing_makes_writers_wait_and_then_go_on_without_a_twin() {
+    let Some(world) = super::twin_crash::World::new() else { return };
+    let pool = world.create(Duration::from_millis(50));
+    world.sync(&pool).unwrap();
+    let stalled = world.disk.hold();
+    let started = std::time::Instant::now();
+    for i in 0.. {
+        world.write(&pool, i % 32);
+        if pool.twin().unwrap().lost.is_some() {
+            break;
+        }
+    }
+    assert!(started.elapsed() >= Duration::from_millis(50), "they waited");
+    drop(stalled);
+    let why = pool.twin().unwrap().lost.unwrap();
+    assert!(why.contains("has taken nothing for 50ms"), "{why}");
+    assert!(matches!(pool.sync(), Err(PmError::DurabilityLost(_))));
+    world.write(&pool, 1);
+    world.check(&pool);
+}

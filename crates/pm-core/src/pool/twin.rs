@@ -1,0 +1,487 @@
+//! The twin's file, on a disk: making it, finding it again, reading a pool from it.
+//!
+//! ```text
+//! 0                       log          base
+//! | log of `pmindex-wal` .. | the pool's bytes .. |
+//! ```
+//!
+//! One file, so that there are no two that do not fit together. A twin is made under another name (`.new`
+//! behind its own) and takes the place of the old one when it is whole. The log's identity is the pool's,
+//! changed, so that no journal is taken for a twin.
+//!
+//! What base and log hold is a state of the pool, superblock included; so the superblock in them says
+//! which state it is. Beside a pool in memory a twin goes on as it is only if the pool was closed, and the
+//! twin has that very superblock, the last thing that is stored. Else the pool in memory is newer: a
+//! killed process had not written everything. A twin with a later generation than the pool in memory is
+//! one that somebody else went on with.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
+use rustix::fd::AsFd;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::alloc::PAGE;
+use crate::error::{OpenError, OpenFault, PmError};
+use crate::line::LINE;
+use crate::media::{BaseDisk, Medium, Twin, TwinParts, TwinState, TwinTimes, lines_in};
+use crate::newfile::{NewFile, folder_of};
+use crate::region::Region;
+use crate::sys;
+
+use super::Pool;
+use super::detect::random_u128;
+use super::file::PoolFile;
+use super::journal::{Lock, io_error};
+use super::layout::DIRECTORY_OFFSET;
+use super::options::PoolOptions;
+use super::path::choose;
+use super::superblock::Found;
+
+/// Tells the log of a twin from the journal of a pool.
+const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\0");
+/// Bytes that are read at once.
+const STEP: usize = 1 << 20;
+
+/// A twin that is there, locked.
+#[derive(Debug)]
+pub(super) struct Standing {
+    lock: Lock,
+    /// The pages that are in its log and not in its base, if it is what stands in memory.
+    in_step: Option<Vec<u64>>,
+}
+
+/// What is known of a twin's file.
+#[derive(Debug)]
+struct Content {
+    file: fs::File,
+    log: FileDisk,
+    id: LogId,
+    /// Where the base begins, and how long it is.
+    base: u64,
+    len: u64,
+    found: Found,
+    /// Pages that are in the log.
+    pages: BTreeSet<u64>,
+}
+
+/// The base of a twin on a disk.
+#[derive(Debug)]
+struct Base {
+    file: fs::File,
+    start: u64,
+    /// The name it has until it is whole, and the one it then gets.
+    names: Option<(PathBuf, PathBuf)>,
+    /// It has that by now.
+    is_named: AtomicBool,
+    /// Who made it: a forked child removes nothing.
+    process: u32,
+}
+
+impl Base {
+    fn new(file: fs::File, start: u64, names: Option<(PathBuf, PathBuf)>) -> Self {
+        Self { file, start, names, is_named: AtomicBool::new(false), process: std::process::id() }
+    }
+}
+
+impl BaseDisk for Base {
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.start + at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        retry(|| sys::sync_data(self.file.as_fd()))
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        let (old, new) = (self.file.metadata()?.len(), self.start + len);
+        if old >= new {
+            return Ok(());
+        }
+        let none = FallocateFlags::empty();
+        match retry(|| rustix::fs::fallocate(&self.file, none, old, new - old)) {
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP) => {
+                self.file.set_len(new)?;
+            }
+            other => other?,
+        }
+        retry(|| sys::sync(self.file.as_fd()))
+    }
+
+    fn publish(&self) -> io::Result<()> {
+        let Some((from, to)) = &self.names else { return Ok(()) };
+        fs::rename(from, to)?;
+        self.is_named.store(true, Release);
+        fs::File::open(folder_of(to))?.sync_all()
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        if let Some((from, _)) = &self.names
+            && !self.is_named.load(Acquire)
+            && self.process == std::process::id()
+        {
+            // Never whole. Somebody else's may have the name as soon as the lock is gone.
+            let _ = fs::remove_file(from);
+        }
+    }
+}
+
+fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// What a log of the twin of this pool is called.
+fn identity_of(uuid: u128) -> u128 {
+    uuid ^ TWIN
+}
+
+/// Reads a twin up to where it is known which state it holds. `Err` says what is wrong with it.
+fn read(twin: &Path) -> Result<Content, Bad> {
+    let log = FileDisk::open_to_read(twin).map_err(Bad::Io)?;
+    let peeked = peek(&log).map_err(|e| match e {
+        LogError::NotALog | LogError::BadOption { .. } => Bad::Foreign("it is no twin".into()),
+        other => of_log(other),
+    })?;
+    let file = fs::File::open(twin).map_err(Bad::Io)?;
+    let whole = file.metadata().map_err(Bad::Io)?.len();
+    let (log, id) = (log.shortened(peeked.bytes), peeked.id);
+    Log::extent(&log, id).map_err(of_log)?;
+    let (base, len) = (peeked.bytes, whole.saturating_sub(peeked.bytes));
+    let mut head = vec![0; DIRECTORY_OFFSET as usize];
+    if len < DIRECTORY_OFFSET {
+        return Err(Bad::Damaged(format!("it is cut: its base has {len} bytes")));
+    }
+    file.read_exact_at(&mut head, base).map_err(Bad::Io)?;
+    let mut pages = BTreeSet::new();
+    replay(&log, id, len, |offset, line| {
+        pages.insert(offset / PAGE * PAGE);
+        if let Some(there) = head.get_mut(offset as usize..offset as usize + LINE) {
+            there.copy_from_slice(line);
+        }
+        Ok(())
+    })?;
+    let found = choose(&head, len).map_err(|fault| match fault {
+        OpenFault::Truncated { len, expected } => {
+            Bad::Damaged(format!("it is cut: its base has {len} bytes of {expected}"))
+        }
+        _ => Bad::Damaged("its superblock is damaged".into()),
+    })?;
+    if id.identity != identity_of(found.superblock.uuid) {
+        return Err(Bad::Foreign("it is no twin".into()));
+    }
+    Ok(Content { file, log, id, base, len, found, pages })
+}
+
+/// What is wrong with a twin.
+#[derive(Debug)]
+enum Bad {
+    Io(io::Error),
+    Foreign(String),
+    Damaged(String),
+}
+
+impl Bad {
+    fn at(self, path: &Path, twin: &Path) -> OpenError {
+        let (path, twin) = (path.to_path_buf(), twin.to_path_buf());
+        match self {
+            Self::Io(e) => io_error(&twin, "reading the twin", e),
+            Self::Foreign(why) => OpenError::TwinForeign {
+                path,
+                twin,
+                why: why + "; move it away, or name another file",
+            },
+            Self::Damaged(why) => OpenError::TwinDamaged { path, twin, why },
+        }
+    }
+}
+
+fn of_log(error: LogError) -> Bad {
+    match error {
+        LogError::Io { kind, why, .. } => Bad::Io(io::Error::new(kind, why.to_string())),
+        other => Bad::Damaged(other.to_string()),
+    }
+}
+
+/// Gives every line of the log, in order, to `take`.
+fn replay(
+    log: &FileDisk,
+    id: LogId,
+    len: u64,
+    mut take: impl FnMut(u64, &[u8; LINE]) -> io::Result<()>,
+) -> Result<(), Bad> {
+    let mut bad = None;
+    let replayed = Log::replay(log, id, |_, record| {
+        for (offset, line) in lines_in(record).ok_or(LogError::Damaged)? {
+            let taken = if offset.saturating_add(LINE as u64) > len {
+                Err(Bad::Damaged(format!(
+                    "it is cut, or wrong: its log names {offset:#x} of {len} bytes"
+                )))
+            } else {
+                take(offset, line).map_err(Bad::Io)
+            };
+            if let Err(error) = taken {
+                bad = Some(error);
+                return Err(LogError::Damaged);
+            }
+        }
+        Ok(())
+    });
+    match (bad, replayed) {
+        (Some(bad), _) => Err(bad),
+        (None, replayed) => replayed.map(drop).map_err(of_log),
+    }
+}
+
+/// Locks what is in the twin's place; `None` if there is nothing.
+fn lock(twin: &Path) -> Result<Option<Lock>, OpenError> {
+    let in_use = || OpenError::Locked { path: twin.to_path_buf() };
+    let file = match fs::File::open(twin) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|e| io_error(twin, "opening the twin", e))?,
+    };
+    let lock = Lock::take(file).map_err(|e| match e {
+        Errno::WOULDBLOCK => in_use(),
+        e => io_error(twin, "locking the twin", e.into()),
+    })?;
+    if lock.is_of(twin) { Ok(Some(lock)) } else { Err(in_use()) }
+}
+
+/// Looks for the twin of a pool that is in memory, whose superblock this is.
+pub(super) fn look(
+    path: &Path,
+    twin: &Path,
+    memory: &Found,
+) -> Result<Option<Standing>, OpenError> {
+    let Some(lock) = lock(twin)? else { return Ok(None) };
+    let foreign = |why: &str| Bad::Foreign(why.into()).at(path, twin);
+    let disk = FileDisk::open_to_read(twin).map_err(|e| Bad::Io(e).at(path, twin))?;
+    match peek(&disk) {
+        Ok(peeked) if peeked.id.identity == identity_of(memory.superblock.uuid) => {}
+        Ok(_) => return Err(foreign("it belongs to another pool")),
+        Err(_) if disk.is_empty() => {}
+        Err(_) => return Err(foreign("it is no twin, or both heads of its log are damaged")),
+    }
+    let in_step = match read(twin) {
+        Ok(content) if content.found.superblock.generation > memory.superblock.generation => {
+            let why = "it is newer than the pool in memory, which is an older copy; remove that, and \
+                       the twin is read; or";
+            let (path, twin) = (path.to_path_buf(), twin.to_path_buf());
+            let why = format!("{why} move the twin away");
+            return Err(OpenError::TwinForeign { path, twin, why });
+        }
+        Ok(content) => {
+            let same = content.found.superblock == memory.superblock && memory.superblock.clean;
+            let whole = !memory.damaged && !content.found.damaged;
+            (same && whole).then(|| content.pages.into_iter().collect())
+        }
+        // What is in memory is whole, and a new twin takes its place.
+        Err(Bad::Damaged(_) | Bad::Foreign(_)) => None,
+        Err(bad @ Bad::Io(_)) => return Err(bad.at(path, twin)),
+    };
+    Ok(Some(Standing { lock, in_step }))
+}
+
+/// Makes the pool in memory anew of its twin.
+pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing>, OpenError> {
+    let Some(twin) = &opts.twin else { return Ok(None) };
+    let Some(lock) = lock(twin)? else { return Ok(None) };
+    let content = read(twin).map_err(|bad| bad.at(path, twin))?;
+    let io = |what| move |e: io::Error| io_error(path, what, e);
+    let new = NewFile::create(path, opts.mode).map_err(io("creating the file"))?;
+    if opts.as_on_disk || sys::memory_file_system(new.file().as_fd()).is_none() {
+        return Err(not_in_memory(path, twin));
+    }
+    let size = content.found.superblock.size;
+    let none = FallocateFlags::empty();
+    retry(|| rustix::fs::fallocate(new.file(), none, 0, size)).map_err(|e| match e.kind() {
+        io::ErrorKind::StorageFull => OpenError::NoSpace { path: path.into(), wanted: size },
+        _ => io("allocating the file")(e),
+    })?;
+    content.copy_to(new.file(), size).map_err(|bad| bad.at(path, twin))?;
+    match new.finish(false) {
+        // Somebody else was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(OpenError::Locked { path: path.into() });
+        }
+        named => named.map_err(io("naming the file"))?,
+    }
+    Ok(Some(Standing { lock, in_step: Some(content.pages.into_iter().collect()) }))
+}
+
+impl Content {
+    fn copy_to(&self, file: &fs::File, size: u64) -> Result<(), Bad> {
+        let mut bytes = vec![0; STEP];
+        for at in (0..size).step_by(STEP) {
+            let part = &mut bytes[..STEP.min((size - at) as usize)];
+            self.file.read_exact_at(part, self.base + at).map_err(Bad::Io)?;
+            for (page, at) in part.chunks(PAGE as usize).zip((at..).step_by(PAGE as usize)) {
+                if page.iter().any(|&byte| byte != 0) {
+                    file.write_all_at(page, at).map_err(Bad::Io)?;
+                }
+            }
+        }
+        replay(&self.log, self.id, self.len, |offset, line| {
+            // Growth that no superblock knows of.
+            if offset < size { file.write_all_at(line, offset) } else { Ok(()) }
+        })
+    }
+}
+
+pub(super) fn not_in_memory(path: &Path, twin: &Path) -> OpenError {
+    OpenError::TwinNotInMemory { path: path.to_path_buf(), twin: twin.to_path_buf() }
+}
+
+/// Refuses to create a pool where a twin waits to be read.
+pub(super) fn check_absent(opts: &PoolOptions) -> Result<(), OpenError> {
+    match &opts.twin {
+        Some(twin) if !opts.read_only && fs::symlink_metadata(twin).is_ok() => {
+            Err(OpenError::AlreadyExists { path: twin.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The twin of a pool that is being opened: the one there is, or one in the making.
+pub(super) fn of(
+    file: &PoolFile,
+    region: &Region,
+    uuid: u128,
+    standing: Option<Standing>,
+    opts: &PoolOptions,
+) -> Result<(Arc<Twin>, Vec<Lock>), OpenError> {
+    let (Some(mapping), Some(path)) = (region.mapping(), &opts.twin) else {
+        return Err(file.error("mapping the file", Errno::BADF)); // never
+    };
+    let io = |what| move |e| io_error(path, what, e);
+    let refused = |e: LogError| of_log(e).at(&file.path, path);
+    let options = LogOptions::new().wait(opts.journal_wait);
+    let times = TwinTimes { every: opts.twin_every, wait: opts.journal_wait };
+    let identity = identity_of(uuid);
+    let mut locks = Vec::new();
+    let parts = match standing {
+        Some(Standing { lock, in_step: whole @ Some(_) }) => {
+            locks.push(lock);
+            let disk =
+                FileDisk::open(path, SyncMethod::Measured).map_err(io("opening the twin"))?;
+            let start = peek(&disk).map_err(refused)?.bytes;
+            let log = Log::open(Box::new(disk.shortened(start)), identity, options);
+            let file = fs::OpenOptions::new().write(true).open(path);
+            let file = file.map_err(io("opening the twin"))?;
+            let base = Base::new(file, start, None);
+            TwinParts { log: log.map_err(refused)?, base: Box::new(base), whole }
+        }
+        #[cfg(test)]
+        _ if simulated::is_on() => simulated::parts(identity, options),
+        old => {
+            locks.extend(old.map(|old| old.lock));
+            let (log, base, lock) = make(path, region.len() as u64, opts)?;
+            locks.push(lock);
+            let id = LogId { identity, generation: 1, stamp: random_u128() as u64 };
+            let log = Log::format(Box::new(log), id, options).map_err(refused)?;
+            TwinParts { log, base: Box::new(base), whole: None }
+        }
+    };
+    Ok((Arc::new(Twin::new(Arc::clone(mapping), parts, times)), locks))
+}
+
+/// Makes the file of a new twin, under a name that it has until it is whole.
+fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lock), OpenError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let io = |what| move |e| io_error(path, what, e);
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let name = PathBuf::from(name);
+    let create = || {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(opts.mode);
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).open(&name)
+    };
+    let file = create().map_err(io("creating the twin"))?;
+    let lock = file.try_clone().map_err(io("locking the twin"))?;
+    let in_use = || OpenError::Locked { path: name.clone() };
+    let lock = Lock::take(lock).map_err(|_| in_use())?;
+    if !lock.is_of(&name) {
+        return Err(in_use());
+    }
+    // One that a crash left behind; nobody has it.
+    file.set_len(0).map_err(io("creating the twin"))?;
+    let start = opts.journal_bytes.next_multiple_of(4096);
+    let full = |wanted| {
+        move |e: io::Error| match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                OpenError::NoSpace { path: path.to_path_buf(), wanted }
+            }
+            _ => io_error(path, "allocating the twin", e),
+        }
+    };
+    let base = Base::new(file, start, Some((name.clone(), path.to_path_buf())));
+    FileDisk::create(&base.file, start).map_err(full(start + len))?;
+    base.grow(len).map_err(full(start + len))?;
+    let log = FileDisk::open(&name, SyncMethod::Measured).map_err(io("opening the twin"))?;
+    Ok((log.shortened(start), base, lock))
+}
+
+impl<M: Medium> Pool<M> {
+    /// How the twin is, of a pool in mode [`Periodic`](crate::Durability::Periodic).
+    pub fn twin(&self) -> Option<TwinState> {
+        Some(self.backing.as_ref()?.twin()?.state())
+    }
+
+    #[cfg(test)]
+    pub(super) fn checkpoint_twin(&self) -> Result<(), PmError> {
+        let twin = self.backing.as_ref().and_then(|backing| backing.twin());
+        twin.map_or(Ok(()), |twin| Ok(twin.checkpoint()?))
+    }
+
+    /// Closing: the twin has everything, and its log is empty.
+    pub(super) fn close_twin(&self) -> Result<(), PmError> {
+        match self.backing.as_ref().and_then(|backing| backing.twin()) {
+            Some(twin) => {
+                twin.sync()?;
+                Ok(twin.checkpoint()?)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A disk that a test puts in the place of that of the twins that its thread makes.
+#[cfg(test)]
+pub(super) mod simulated {
+    use std::cell::RefCell;
+
+    use pmindex_wal::{Disk, Log, LogId, LogOptions};
+
+    use crate::media::{BaseDisk, TwinParts};
+
+    pub(in crate::pool) type Disks = Box<dyn Fn() -> (Box<dyn Disk>, Box<dyn BaseDisk>)>;
+
+    thread_local! {
+        pub(in crate::pool) static TWIN: RefCell<Option<Disks>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn is_on() -> bool {
+        TWIN.with_borrow(Option::is_some)
+    }
+
+    pub(super) fn parts(identity: u128, options: LogOptions) -> TwinParts {
+        let (log, base) = TWIN.with_borrow(|disks| disks.as_ref().map(|disks| disks())).unwrap();
+        let id = LogId { identity, generation: 1, stamp: 1 };
+        TwinParts { log: Log::format(log, id, options).unwrap(), base, whole: None }
+    }
+}
