@@ -5,8 +5,6 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 
 use pmindex::{
     AnyIndex, Durability, Index, IndexError, Kind, OpenError, PmError, Pool, PoolOptions,
@@ -126,28 +124,41 @@ fn model(thread: u64, steps: u64) -> Model {
     model
 }
 
+/// A pool with an index, durably; an error is one of the disk.
+fn create() -> Result<(Arc<Pool>, AnyIndex<u64, u64>), String> {
+    let (path, options) = pool_at();
+    let pool = Pool::create(&path, &options).map_err(|error| {
+        assert!(matches!(error, OpenError::Io { .. } | OpenError::Pool { .. }), "{error:?}");
+        error.to_string()
+    })?;
+    assert_eq!(pool.durability(), mode(), "{}", pool.describe());
+    let pool = Arc::new(pool);
+    let index = AnyIndex::create(&pool, "index", kind()).map_err(|error| {
+        assert!(is_the_disk(&error), "{error:?}");
+        error.to_string()
+    })?;
+    pool.sync().map_err(|error| error.to_string())?;
+    Ok((pool, index))
+}
+
 /// Writes; says how far each thread came, and what stopped it.
 pub(super) fn write() {
     let steps: u64 = setting("STEPS").expect("the host says it").parse().expect("a number");
     let marks = Marks::open();
-    let (path, options) = pool_at();
-    let pool = match Pool::create(&path, &options) {
-        Ok(pool) => Arc::new(pool),
-        Err(error @ OpenError::Io { .. }) if marks.is_none() => {
-            println!("\nstopped before there was a pool: {error}");
+    let (pool, index) = match create() {
+        Ok(created) => created,
+        Err(why) if marks.is_none() => {
+            println!("\nstopped before there was a pool: {why}");
             return;
         }
-        Err(error) => panic!("{error:?}"),
+        Err(why) => panic!("{why}"),
     };
-    assert_eq!(pool.durability(), mode(), "{}", pool.describe());
-    let index: AnyIndex<u64, u64> = AnyIndex::create(&pool, "index", kind()).expect("created");
-    pool.sync().expect("durable");
     if let Some(marks) = &marks {
         (0..THREADS).for_each(|thread| marks.write(thread, Mark::default()));
     }
-    let acked = [const { AtomicU64::new(0) }; THREADS as usize];
+    let mut last = [Mark::default(); THREADS as usize];
     std::thread::scope(|scope| {
-        for (thread, acked) in (0..THREADS).zip(&acked) {
+        for (thread, last) in (0..THREADS).zip(&mut last) {
             let (index, pool, marks) = (&index, &pool, marks.as_ref());
             scope.spawn(move || {
                 let mut mark = Mark::default();
@@ -162,12 +173,11 @@ pub(super) fn write() {
                         return;
                     }
                     mark.acked = n + 1;
-                    acked.store(mark.acked, SeqCst);
-                    if mode() != Durability::Periodic {
-                        mark.synced = mark.acked;
-                    } else if n % 10 == 9 && pool.sync().is_ok() {
+                    let waits = mode() != Durability::Periodic;
+                    if waits || n % 10 == 9 && pool.sync().is_ok() {
                         mark.synced = mark.acked;
                     }
+                    *last = mark;
                     if let Some(marks) = marks {
                         marks.write(thread, mark);
                     }
@@ -175,8 +185,8 @@ pub(super) fn write() {
             });
         }
     });
-    let acked = acked.map(|count| count.into_inner().to_string());
-    println!("\nacked {}", acked.join(","));
+    let counts = |of: fn(&Mark) -> u64| last.each_ref().map(|mark| of(mark).to_string()).join(",");
+    println!("\nacked {}\nsynced {}", counts(|mark| mark.acked), counts(|mark| mark.synced));
 }
 
 fn is_the_disk(error: &IndexError) -> bool {

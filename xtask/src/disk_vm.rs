@@ -12,6 +12,7 @@
 //!
 //! It needs no root. What runs in the guest is `tests/guest`.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -190,16 +191,16 @@ impl Disk<'_> {
     ) -> Result<String, String> {
         let mut command = String::new();
         if mounted {
-            let mount = format!("mount -t {} /dev/vda /mnt/disk || exit 9\n", self.system.name);
-            command.push_str(&mount);
+            let system = self.system.name;
+            let _ = writeln!(command, "mount -t {system} /dev/vda /mnt/disk || exit 9");
         }
         let fixed = [("FS", self.system.name), ("MODE", self.mode), ("INDEX", self.index)];
         let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
         let disk = [("DISK", "/mnt/disk".to_owned())];
         for (name, value) in fixed.iter().chain(&disk).chain(settings) {
-            command.push_str(&format!("GUEST_{name}={value} "));
+            let _ = write!(command, "GUEST_{name}={value} ");
         }
-        command.push_str(&format!("./guest --nocapture --exact {test}\n"));
+        let _ = writeln!(command, "./guest --nocapture --exact {test}");
         let mut modules = vec!["virtio_pci", "virtio_blk", "loop"];
         modules.extend(self.system.modules);
         let files = [("guest", self.program.to_path_buf())];
@@ -261,9 +262,10 @@ impl Disk<'_> {
             let output =
                 self.boot(&[failing], true, "write_on_a_disk_that_is_logged", &settings)?;
             println!("\n== {}: the disk fails at {event} {after}\n{}", self.what(), told(&output));
-            let acked = output.lines().find_map(|line| line.strip_prefix("acked "));
-            let Some(acked) = acked else { continue };
-            let settings = [("WORK", "look".into()), ("ACKED", acked.to_owned())];
+            let said = |what| output.lines().find_map(|line| line.strip_prefix(what));
+            let (Some(acked), Some(synced)) = (said("acked "), said("synced ")) else { continue };
+            let counts = [("ACKED", acked.to_owned()), ("SYNCED", synced.to_owned())];
+            let settings = [("WORK", "look".into())].into_iter().chain(counts).collect::<Vec<_>>();
             let plain = file(&image, r#""node-name":"NODE","#);
             let test = "what_was_acknowledged_before_the_disk_failed_is_there";
             let output = self.boot(&[plain], true, test, &settings)?;

@@ -194,8 +194,8 @@ mod tests {
         let mut steps = Vec::new();
         let loader = Notes { steps: &mut steps, fails };
         let mut records = keys.iter().map(|key| (*key, assert!(*key < 100)));
-        let loaded = catch_unwind(AssertUnwindSafe(|| bulk_load(loader, &[], &mut records)));
-        (loaded.ok(), steps.join(", "))
+        let outcome = catch_unwind(AssertUnwindSafe(|| bulk_load(loader, &[], &mut records)));
+        (outcome.ok(), steps.join(", "))
     }
 
     #[test]

@@ -246,6 +246,9 @@ impl Twin {
                 _ => self.to_the_front(noted),
             };
             let mut line = start & !(LINE - 1);
+            if mine.last() == Some(&line) {
+                line += LINE;
+            }
             while line < end {
                 mine.push(line);
                 line += LINE;
@@ -272,10 +275,7 @@ impl Twin {
             let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
                 return;
             };
-            if lines.len() > 1 {
-                lines.sort_unstable();
-                lines.dedup();
-            }
+            // A line that was flushed twice is copied twice; it is written once, see `Writing`.
             // A fence that is under way promises nothing: in parts, if it is as large as that.
             for part in lines.chunks(self.limit / ENTRY) {
                 self.append(part);
