@@ -192,10 +192,10 @@ mod tests {
 
     fn steps_of(keys: &[u64], fails: &'static str) -> (Option<Result<u64, IndexError>>, String) {
         let mut steps = Vec::new();
-        let loader = Notes { steps: &mut steps, fails };
+        let notes = Notes { steps: &mut steps, fails };
         let mut records = keys.iter().map(|key| (*key, assert!(*key < 100)));
-        let outcome = catch_unwind(AssertUnwindSafe(|| bulk_load(loader, &[], &mut records)));
-        (outcome.ok(), steps.join(", "))
+        let loaded = catch_unwind(AssertUnwindSafe(|| bulk_load(notes, &[], &mut records)));
+        (loaded.ok(), steps.join(", "))
     }
 
     #[test]
