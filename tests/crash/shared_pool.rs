@@ -82,7 +82,7 @@ impl CrashSubject for SharedPool {
                     Err(other) => Err(other.into()),
                 }
             }
-            Op::Drop(n) => Ok(pool.drop_index(&name(*n))?.then_some(0)),
+            Op::Drop(n) => Ok(pool.drop_root(&name(*n))?.then_some(0)),
             Op::Find(n) => Ok(pool.find_index(&name(*n))?.map(|_| 0)),
             Op::GrowTo(zones) => {
                 pool.grow(options().created_size()? + zones * ZONE)?;

@@ -333,6 +333,20 @@ impl<M: Medium> Pool<M> {
         }
     }
 
+    /// The class of the slab that begins at `base`, if one does.
+    pub(super) fn class_of_slab(&self, base: u64) -> Result<Option<usize>, PmError> {
+        let Some((zone, page)) = self.heap.page_of(base) else { return Ok(None) };
+        if !self.heap.zone(zone).is_loaded() {
+            self.load_zone(&mut self.pm().lock(&self.heap.shared), zone)?;
+        }
+        Ok(match self.heap.zone(zone).page(page) {
+            Some(Page::Slab(slab)) if self.heap.slab(slab).base() == base => {
+                Some(self.heap.slab(slab).class())
+            }
+            _ => None,
+        })
+    }
+
     /// How many pages the extent at `page` has.
     pub(super) fn extent_pages(&self, zone: usize, page: usize) -> u32 {
         let zone = self.heap.zone(zone);

@@ -14,6 +14,7 @@
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
 //! | `directory` | named indexes |
+//! | `dropping` | how all blocks of an index are freed |
 //! | `claim` | each of them open once |
 //! | `sync` | waiting for what the medium can give |
 //! | `damage` | what was found damaged takes no writes |
@@ -45,6 +46,7 @@ mod damage;
 mod describe;
 mod detect;
 mod directory;
+mod dropping;
 mod file;
 mod forge;
 mod grow;
@@ -92,6 +94,7 @@ pub struct Pool<M: Medium = Mapped> {
     region: Region,
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
+    drops: dropping::Drops,
     claims: claim::Claims,
     damage: damage::Damage,
     superblock: Mutex<superblock::Found>,
