@@ -6,7 +6,7 @@ use super::*;
 
 /// Blocks of some sizes, and more of them than one operation frees.
 const SIZES: [u64; 6] = [16, 64, 100, 4096, 40_000, 300];
-const EACH: usize = 60;
+const EACH: usize = 150;
 
 type Root = [PmU64; SIZES.len() * EACH];
 
@@ -48,14 +48,14 @@ fn all_blocks<M: Medium>(pool: &Pool<M>) -> Vec<u64> {
 }
 
 fn large() -> PoolOptions {
-    PoolOptions::new().size(16 << 20).zone_bytes(2 << 20).slots(4).slot_bytes(512)
+    PoolOptions::new().size(24 << 20).zone_bytes(2 << 20).slots(4).slot_bytes(512)
 }
 
 #[test]
 fn every_block_of_a_dropped_index_is_free() {
     for volatile in [false, true] {
         let pool = if volatile {
-            Pool::volatile(16 << 20).unwrap()
+            Pool::volatile(24 << 20).unwrap()
         } else {
             Pool::create_in_memory(&large().emulate_pm(true), |medium| medium).unwrap()
         };
@@ -100,7 +100,7 @@ fn an_index_that_does_not_say_its_blocks_stays() {
     // A block that is none of the allocator's.
     let refused = pool.drop_index("large", |name| {
         let mut blocks = blocks_of(&pool, name)?;
-        blocks[200] += 8;
+        blocks[1] += 8;
         Ok::<_, PmError>(blocks)
     });
     assert!(matches!(refused, Err(PmError::Corrupt { .. })), "{refused:?}");
@@ -132,7 +132,7 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     add_large(&pool, "large").unwrap();
     add(&pool, "other", 5).unwrap();
     pool.trim().unwrap();
-    space.fail_fences_after(Some(60));
+    space.fail_fences_after(Some(90));
     let dropped = pool.drop_index("large", |name| blocks_of(&pool, name));
     assert_eq!(dropped, Err(crate::error::DurabilityLost.into()), "within the slices");
     space.fail_fences_after(None);
@@ -145,6 +145,7 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     pool.audit(all_blocks(&pool).into_iter()).unwrap();
     assert_eq!(pool.live_blocks().unwrap().len(), left, "to look frees nothing");
     add(&pool, "large", 6).unwrap();
+    drop(pool.op().unwrap());
     assert!(pool.live_blocks().unwrap().len() < left, "an operation frees a slice");
     pool.audit(all_blocks(&pool).into_iter()).unwrap();
     pool.trim().unwrap();
