@@ -19,6 +19,7 @@ use crate::pool::Pool;
 use super::class::{CLASSES, Shapes, class_bytes, shapes_for};
 use super::geometry::{HeapGeometry, PAGE};
 use super::head::Run;
+use super::holes::Holes;
 use super::limbo::Limbo;
 use super::slab::{Bits, Phase, Slab};
 use super::slot::Slot;
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     lists: Vec<Lists>,
     /// Slabs without blocks, to be given back by the next operation that stages.
     pub(super) empties: Vec<u32>,
+    /// What of the file has no memory.
+    pub(super) holes: Holes,
     spare_slabs: Vec<u32>,
     slabs: u32,
 }
@@ -99,6 +102,7 @@ impl Heap {
                 first_zone: 0,
                 lists: Vec::new(),
                 empties: Vec::new(),
+                holes: Holes::default(),
                 spare_slabs: Vec::new(),
                 slabs: 0,
             }),

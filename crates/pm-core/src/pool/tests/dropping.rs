@@ -153,3 +153,48 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     assert!(pool.indexes_being_dropped().is_empty());
     assert_eq!(value_of(&pool, "large"), Some(6));
 }
+
+/// Bytes of a file's blocks.
+fn blocks_of_file(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// What was given back is zeros, and is used again as if nothing had happened; what is there stays.
+#[test]
+fn free_runs_go_back_to_the_system_and_are_used_again() {
+    for place in [Some(super::Place::new()), super::Place::tmpfs()].into_iter().flatten() {
+        let path = place.path();
+        let options = PoolOptions::new().size(48 << 20).zone_bytes(16 << 20);
+        let pool = Pool::create(&path, &options).unwrap();
+        add(&pool, "other", 5).unwrap();
+        add_large(&pool, "large").unwrap();
+        let full = blocks_of_file(&path);
+        let unused = pool.release_free().unwrap();
+        assert!(unused > 30 << 20, "{unused}");
+        assert_eq!(blocks_of_file(&path), full - unused);
+        assert_eq!(pool.release_free().unwrap(), 0, "once");
+
+        assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+        let given = pool.release_free().unwrap();
+        assert!(given >= 4 << 20, "{given}");
+        let least = blocks_of_file(&path);
+        assert_eq!(least, full - unused - given);
+        pool.audit(all_blocks(&pool).into_iter()).unwrap();
+
+        add_large(&pool, "large").unwrap();
+        let again = blocks_of_file(&path);
+        assert!(again > least + (4 << 20), "blocks before stores: {again} of {least}");
+        assert_eq!(value_of(&pool, "other"), Some(5));
+        pool.close().unwrap();
+
+        let pool = Pool::open(&path, &options).unwrap();
+        assert_eq!(blocks_of_file(&path), again, "an opening allocates nothing");
+        add_large(&pool, "second").unwrap();
+        assert!(blocks_of_file(&path) > again, "holes of earlier processes get their blocks");
+        pool.audit(all_blocks(&pool).into_iter()).unwrap();
+        pool.close().unwrap();
+        let read_only = Pool::open(&path, &options.clone().read_only(true)).unwrap();
+        assert_eq!(read_only.release_free(), Err(PmError::ReadOnly));
+    }
+}
