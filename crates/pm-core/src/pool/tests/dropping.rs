@@ -165,7 +165,7 @@ fn blocks_of_file(path: &Path) -> u64 {
 fn free_runs_go_back_to_the_system_and_are_used_again() {
     for place in [Some(super::Place::new()), super::Place::tmpfs()].into_iter().flatten() {
         let path = place.path();
-        let options = PoolOptions::new().size(48 << 20).zone_bytes(16 << 20);
+        let options = PoolOptions::new().size(48 << 20).zone_bytes(16 << 20).write_back(false);
         let pool = Pool::create(&path, &options).unwrap();
         add(&pool, "other", 5).unwrap();
         add_large(&pool, "large").unwrap();
