@@ -12,12 +12,14 @@ use crate::table::bytes;
 
 /// Which pool.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\
+#[command(
+    after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\
     The file keeps its length and becomes sparse: free runs of 2 MiB take no room in the file system\n\
     until they are used again, and then get it back (a full disk is an error, not a crash). It finishes\n\
     indexes that were being dropped, too. Records are not moved: for the smallest file, `pmindex dump` the\n\
     pool and `pmindex restore` it under another name. A device, and a file system without holes, gives\n\
-    nothing back.")]
+    nothing back."
+)]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
