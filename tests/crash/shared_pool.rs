@@ -115,7 +115,9 @@ impl CrashSubject for SharedPool {
             Op::Create(n, value) => {
                 let made = pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
                     pool.pm().store(&block[0], *value);
-                    block[1..].iter().for_each(|word| pool.pm().store(word, 0));
+                    for word in &block[1..] {
+                        pool.pm().store(word, 0);
+                    }
                     pool.pm().flush(block)
                 });
                 match made {

@@ -14,7 +14,9 @@ type Root = [PmU64; SIZES.len() * EACH];
 fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
     let pm = pool.pm();
     let open = pool.create_index::<Root>(name, *b"large   ", 7, |root| {
-        root.iter().for_each(|word| pm.store(word, 0));
+        for word in root {
+            pm.store(word, 0);
+        }
         pm.flush(root)
     })?;
     let root = pool.get(open.root::<Root>())?;
