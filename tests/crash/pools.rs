@@ -130,7 +130,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
                 })?;
                 Ok(true)
             }),
-            Op::Drop(n) => self.with(|pool| Ok(pool.drop_index(&name(*n))?)),
+            Op::Drop(n) => self.with(|pool| Ok(pool.drop_root(&name(*n))?)),
             Op::Grow => self.with(|pool| match pool.grow(pool.len() + 1) {
                 Ok(_) => Ok(true),
                 Err(PmError::Full { .. }) => Ok(false),

@@ -6,6 +6,7 @@ use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
+use super::dropped::Dropped;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     fastfair::{FastFairBytes, FastFairWords},
@@ -43,6 +44,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pools<true>>(),
         entry::<Allocator>(),
         entry::<SharedPool>(),
+        entry::<Dropped>(),
         entry::<SpTreeLog>(),
         entry::<BlockCached>(),
         entry::<Batch>(),
