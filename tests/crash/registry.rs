@@ -13,7 +13,7 @@ use super::{
     hart::{HartBytes, HartWords},
     list::List,
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
-    pools::Pools,
+    pools::{self, Pools},
     shared_pool::SharedPool,
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
@@ -40,8 +40,9 @@ fn entry<S: CrashSubject>() -> Entry {
 pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),
-        entry::<Pools<false>>(),
-        entry::<Pools<true>>(),
+        entry::<Pools<{ pools::MEMORY }>>(),
+        entry::<Pools<{ pools::FILE }>>(),
+        entry::<Pools<{ pools::FORGETFUL }>>(),
         entry::<Allocator>(),
         entry::<SharedPool>(),
         entry::<Dropped>(),

@@ -160,6 +160,9 @@ impl PoolFile {
     }
 
     /// Gives a new file its name, durably. A device has its name.
+    ///
+    /// The file is synchronised twice. btrfs logs nothing of a file that has no name yet, and with the
+    /// directory an empty one; elsewhere the name may be durable at once, and the contents must be before.
     pub(super) fn finish(&mut self) -> Result<(), OpenError> {
         if self.kind == FileKind::Device {
             return Ok(());
@@ -176,6 +179,8 @@ impl PoolFile {
         };
         named.map_err(|e| self.error("naming the new file", e))?;
         self.temporary = None;
+        // durable before: the directory
+        self.sync().map_err(|e| self.error("synchronising the new file", e))?;
         self.sync_directory().map_err(|e| self.error("synchronising the directory", e))
     }
 
