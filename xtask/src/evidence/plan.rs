@@ -132,7 +132,14 @@ const fn hart(latency: &'static str, keys: [&'static str; 4]) -> [&'static str; 
 
 /// In the build's folder, which is on a disk, not on tmpfs.
 const fn on_a_disk(durability: &'static str) -> [&'static str; 8] {
-    let dir = ["--dir", "target", "--threads", "1,8,64", "--phases", "insert,update"];
-    let [a, b, c, d, e, f] = dir;
-    [a, b, c, d, e, f, "--durability", durability]
+    [
+        "--dir",
+        "target",
+        "--threads",
+        "1,8,64",
+        "--phases",
+        "insert,update",
+        "--durability",
+        durability,
+    ]
 }
