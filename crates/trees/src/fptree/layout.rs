@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
-//!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
+//!   63 that a split or a merge is, or was, under way. The fingerprints (one byte of each key's hash) share its line,
 //!   and so does, in the last two bytes, the insert that a crash may have cut short
 //!   ([`Pending`](pmindex_record::Pending)): what an insert commits is one line.
 //! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
@@ -133,7 +133,8 @@ impl LeafState {
     pub(super) const fn has(self, slot: usize) -> bool {
         self.0 >> slot & 1 == 1
     }
-    /// A split is under way: the next leaf may hold some of the same records.
+    /// A split or a merge is under way: the next leaf may hold some of the same records. (Or it was: after
+    /// a merge the bit stays until the state changes.)
     pub(super) const fn splitting(self) -> Self {
         Self(self.0 | Self::SPLITTING)
     }

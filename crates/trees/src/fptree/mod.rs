@@ -58,6 +58,8 @@ mod unlink;
 mod write;
 
 #[cfg(test)]
+mod merge_tests;
+#[cfg(test)]
 mod recover_tests;
 #[cfg(test)]
 mod tests;

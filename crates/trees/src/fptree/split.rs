@@ -165,7 +165,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         plan: &Plan<K>,
     ) -> Result<(), PmError> {
         let pm = self.pm();
-        let kept = plan.moved.iter().fold(state, |state, slot| state.without(*slot));
+        let all = LeafState::of_slots(state.slots());
+        let kept = plan.moved.iter().fold(all, |state, slot| state.without(*slot));
         let committed = left.commit(pm, kept);
         pm.fence(committed)?;
         Ok(())

@@ -5,17 +5,19 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | copies of the records in free slots of the left neighbour; the ticket "live while the left neighbour's `next` leads here" | P2 |
-//! | P2 | the left neighbour's fingerprints, then its state: with the copies, and the "splitting" bit | P3 |
-//! | P3 | the left neighbour's `next` (the merge is decided); allocation bits | P4 |
-//! | P4 | the left neighbour's state without the bit | unlock |
+//! | P1 | copies of the records in free slots of the left neighbour | P2 |
+//! | P2 | the left neighbour's fingerprints, then its state: with the copies, and the "splitting" bit; the ticket "live while the left neighbour's `next` leads here" (if records have blocks, in P1: it voids earlier ones, which name words that change now) | P3 |
+//! | P3 | the left neighbour's `next` (the merge is decided); allocation bits | unlock |
+//! | P4 | the left neighbour's state without the bit | never |
 //!
 //! It is a split run backwards, and needs nothing on the medium that a split has not: after P2 the
 //! left leaf is what a split leaves between its steps P2 and P3, one that may hold records of the next
 //! leaf. Recovery clears those ([`split`](super::split)): before P3 all copies, for the leaf that they came
 //! from is the next one, with its records; after P3 none, for every key of what is now the next leaf
-//! is greater. Either way each record is there once, and done twice it does nothing. An empty leaf has
-//! nothing to copy: of its steps P1 and P3 are left.
+//! is greater. Either way each record is there once, and done twice it does nothing. The same goes for
+//! any later moment, so P4 is not flushed: it goes with the next change of the leaf's state.
+//!
+//! An empty leaf has nothing to copy: the ticket, then P3.
 //!
 //! Both leaves are locked until the inner nodes know, so nobody sees a copy that a crash could take
 //! back. A merge changes no record, and has no linearization point of its own: a reader that had found
@@ -27,7 +29,7 @@
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
-use pmindex_index::{Key, Value};
+use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
 use pmindex_record::Probe;
 
 use super::inner::Route;
@@ -37,6 +39,8 @@ use super::tree::FpTree;
 
 /// The locks of two leaves, which may be one.
 type Both<'t> = (VersionGuard<'t>, Option<VersionGuard<'t>>);
+/// Two leaves beside each other, and their locks.
+type Pair<'t, K, V, const LEAF: usize> = (Leaf<'t, K, V, LEAF>, Leaf<'t, K, V, LEAF>, Both<'t>);
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
@@ -84,46 +88,54 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let pm = self.pm();
         let Some((left, right, guards)) = self.lock_with_left(route)? else { return Ok(()) };
         let (state, moved) = (left.state(pm), right.state(pm));
-        let mut merged = Ok(());
         if moved.len() == 0 {
             unlink_between(&self.pool, &left, &right)?;
         } else if state.len() + moved.len() <= most {
-            let copies = self.move_and_unlink(&left, &right)?;
+            self.move_and_unlink(&left, &right)?;
             self.count(left.offset(), moved.len() as u64);
             self.count(right.offset(), (moved.len() as u64).wrapping_neg());
-            merged = self.pool.complete(|| {
-                let committed = left.commit(pm, copies); // P4
-                pm.fence(committed)?;
-                Ok(())
-            });
         } else {
             return Ok(());
         }
         self.inner.remove(pm, route, right.offset());
         drop(guards);
-        merged
+        Ok(())
     }
 
-    /// Steps P1 to P3 of a merge of leaves that hold records; returns the left leaf's state to come.
+    /// A merge of leaves that hold records; the inner nodes do not know yet.
     pub(super) fn move_and_unlink(
         &self,
         left: &Leaf<'_, K, V, LEAF>,
         right: &Leaf<'_, K, V, LEAF>,
-    ) -> Result<LeafState, PmError> {
+    ) -> Result<(), PmError> {
         let pm = self.pm();
-        let state = left.state(pm);
-        let mut op = free_behind(&self.pool, left, right)?;
-        let (places, merged) = self.places_for(state, right)?;
-        if Slot::<K, V>::HAS_BLOCK {
-            // Earlier tickets may name the words that own the moved records' blocks.
-            op.changes(left.state_cell());
-            for (from, _) in &places {
-                op.changes(&right.slot(*from)[Slot::<K, V>::BLOCK_WORD]);
+        let (state, next) = (left.state(pm), right.next(pm));
+        let (op, merged) = self.copy_into(left, right)?;
+        if let Err(error) = link(&self.pool, op, left.next_cell(), next) {
+            if pm.is_poisoned() {
+                left.put_state(pm, state); // in memory alone: nothing is under way any more
+                pm.keep_stores();
             }
+            return Err(error);
         }
+        left.put_state(pm, merged); // P4
+        pm.keep_stores();
+        Ok(())
+    }
+
+    /// Steps P1 and P2; returns the operation that frees the right leaf, and the left leaf's state to
+    /// come.
+    pub(super) fn copy_into(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        right: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<(Op<'_, M>, LeafState), PmError> {
+        let pm = self.pm();
+        let (places, merged) = self.places_for(left.state(pm), right)?;
+        let mut op = free_behind(&self.pool, left, right)?;
         // P1: the copies, before any bit names them.
         let doubt = self.doubt();
-        let mut words = [0; 16];
+        let mut words = [0; 2 * MAX_INLINE_WORDS];
         let words = &mut words[..Slot::<K, V>::WORDS];
         let mut written = Vec::with_capacity(places.len());
         for &(from, to) in &places {
@@ -131,34 +143,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.write_words(left.slot(to), words);
             written.push(left.slot(to));
         }
-        op.prepare(pm.flush_together(&mut written))?;
-        doubt.dispel();
-        let linked = self.commit_copies(left, right, &places, merged).and_then(|()| {
-            link(&self.pool, op, left.next_cell(), right.next(pm)) // P3
-        });
-        if linked.is_err() && pm.is_poisoned() {
-            left.put_state(pm, state); // in memory alone: nothing is under way any more
-            pm.keep_stores();
+        let mut flushed = pm.flush_together(&mut written);
+        if Slot::<K, V>::HAS_BLOCK {
+            // Earlier tickets may name the words that own the records' blocks, now or then.
+            op.changes(left.state_cell());
+            for (from, _) in &places {
+                op.changes(&right.slot(*from)[Slot::<K, V>::BLOCK_WORD]);
+            }
+            flushed = flushed.and(op.stage());
         }
-        linked.map(|()| merged)
-    }
-
-    /// Step P2.
-    fn commit_copies(
-        &self,
-        left: &Leaf<'_, K, V, LEAF>,
-        right: &Leaf<'_, K, V, LEAF>,
-        places: &[(usize, usize)],
-        merged: LeafState,
-    ) -> Result<(), PmError> {
-        let pm = self.pm();
-        for &(from, to) in places {
+        pm.fence(flushed)?;
+        doubt.dispel();
+        // P2: the bits. The fingerprints precede them on the same line.
+        for &(from, to) in &places {
             left.put_fingerprint(pm, to, right.fingerprint(pm, from));
         }
         left.forget_pending(pm);
         let committed = left.commit(pm, merged.splitting());
-        pm.fence(committed)?;
-        Ok(())
+        if Slot::<K, V>::HAS_BLOCK {
+            pm.fence(committed)?;
+        } else {
+            op.prepare(committed)?;
+        }
+        Ok((op, merged))
     }
 
     /// A free slot of a leaf with `state` for each record of `right`, as from and to; and the state
@@ -184,11 +191,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The leaf for `route` and its left neighbour, locked, the left one first; `None` if it is the
     /// first.
-    #[allow(clippy::type_complexity)]
-    fn lock_with_left(
-        &self,
-        route: &Route<'_>,
-    ) -> Result<Option<(Leaf<'_, K, V, LEAF>, Leaf<'_, K, V, LEAF>, Both<'_>)>, PmError> {
+    fn lock_with_left(&self, route: &Route<'_>) -> Result<Option<Pair<'_, K, V, LEAF>>, PmError> {
         let pm = self.pm();
         loop {
             let right = self.inner.leaf_for(pm, route);
