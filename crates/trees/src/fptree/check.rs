@@ -14,7 +14,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     /// Verifies the whole structure of a quiescent index; returns the number of records.
     ///
-    /// Every leaf: valid state, no split under way; fingerprints match; keys distinct, greater than
+    /// Every leaf: valid state; fingerprints match; keys distinct, greater than
     /// the fence and than every key before; the inner nodes lead each key to its leaf and agree on
     /// the order of the leaves; records as many as counted.
     ///
@@ -49,7 +49,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         greatest: &mut Option<K>,
     ) -> Result<(), PmError> {
         let (pm, offset) = (self.pm(), leaf.offset());
-        if !state.is_valid(LEAF) || state.is_splitting() {
+        if !state.is_valid(LEAF) {
             return Err(corrupt("a leaf's state", offset));
         }
         let mut keys = Vec::new();

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
-//!   63 that a split is under way. The fingerprints (one byte of each key's hash) share its line,
+//!   63 that a split or a merge is, or was, under way. The fingerprints (one byte of each key's hash) share its line,
 //!   and so does, in the last two bytes, the insert that a crash may have cut short
 //!   ([`Pending`](pmindex_record::Pending)): what an insert commits is one line.
 //! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
@@ -133,7 +133,8 @@ impl LeafState {
     pub(super) const fn has(self, slot: usize) -> bool {
         self.0 >> slot & 1 == 1
     }
-    /// A split is under way: the next leaf may hold some of the same records.
+    /// A split or a merge is under way: the next leaf may hold some of the same records. (Or it was: after
+    /// a merge the bit stays until the state changes.)
     pub(super) const fn splitting(self) -> Self {
         Self(self.0 | Self::SPLITTING)
     }
@@ -202,6 +203,20 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     pub(super) const WORDS: usize = (Self::NEXT + 1 + Self::FENCE_WORDS).next_multiple_of(LINE / 8);
     /// Bytes of a leaf.
     pub(super) const BYTES: u64 = 8 * Self::WORDS as u64;
+
+    /// Two leaves beside each other with so many records at most become one. Few enough that the leaf
+    /// is not split soon; so many that leaves are more than three eighths full on average.
+    pub(super) const MERGED: usize = LEAF * 3 / 4;
+    /// A leaf looks for a neighbour to merge with when it has a multiple of so many records left: what
+    /// a removal of 8-byte records takes is little more than what a look takes.
+    const LOOK: usize = if LEAF < 24 { 1 } else { LEAF / 12 };
+
+    /// Whether a leaf from which a record was removed looks for a neighbour to merge with, `left`
+    /// records being left.
+    #[inline(always)]
+    pub(super) const fn looks_to_merge(left: usize) -> bool {
+        left < Self::MERGED && left.is_multiple_of(Self::LOOK)
+    }
 
     /// Slots that share a line; 1 where slots straddle lines.
     const GROUP: usize = if (LINE / 8).is_multiple_of(Slot::<K, V>::WORDS) {

@@ -20,11 +20,9 @@
 //!   scan then fetches all the blocks it takes from a leaf at once, and those of the next leaf behind
 //!   them ([`copy`]).
 //!
-//! * **Leaves are not merged.** One that empties is given back; an underfull one stays, and takes
-//!   the next keys of its range. A merge would have to move records, with fences and a second lock,
-//!   on a removal that now takes one line and one fence; and what is half empty now is where the
-//!   next split does not happen. The price: records removed at random leave up to one leaf for each
-//!   record that stays.
+//! * **Leaves merge** ([`unlink`]): the paper gives back a leaf only when it is empty, so that records
+//!   removed at random leave up to one leaf for each record that stays. A merge is a split run
+//!   backwards: the same bit of the commit word, and the same repair.
 //!
 //! # Reading and writing concurrently
 //!
@@ -59,6 +57,8 @@ mod tree;
 mod unlink;
 mod write;
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod recover_tests;
 #[cfg(test)]

@@ -165,7 +165,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         plan: &Plan<K>,
     ) -> Result<(), PmError> {
         let pm = self.pm();
-        let kept = plan.moved.iter().fold(state, |state, slot| state.without(*slot));
+        let all = LeafState::of_slots(state.slots());
+        let kept = plan.moved.iter().fold(all, |state, slot| state.without(*slot));
         let committed = left.commit(pm, kept);
         pm.fence(committed)?;
         Ok(())
@@ -182,14 +183,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for &from in &plan.moved {
             let words = left.slot(from);
             let fingerprint = left.fingerprint(pm, from);
-            let preferred = match K::SHAPE {
-                Shape::Inline(_) => {
-                    Probe::of_stored(&Slot::<K, V>::key(&self.pool, words)?).preferred_slot(LEAF)
-                }
-                Shape::Bytes => Geometry::<K, V, LEAF>::slot_of_fingerprint(fingerprint),
-            };
+            let preferred = self.home_of(left, from)?;
             image.push_at(preferred, fingerprint, |slot| pm.read_words(words, slot))?;
         }
         Ok(image.finish(left.next(pm), &plan.words))
+    }
+
+    /// The slot that the record in slot `from` of a leaf prefers in any leaf.
+    pub(super) fn home_of(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        from: usize,
+    ) -> Result<usize, PmError> {
+        Ok(match K::SHAPE {
+            Shape::Inline(_) => {
+                let key = Slot::<K, V>::key(&self.pool, leaf.slot(from))?;
+                Geometry::<K, V, LEAF>::preferred_slot(&Probe::of_stored(&key))
+            }
+            Shape::Bytes => {
+                Geometry::<K, V, LEAF>::slot_of_fingerprint(leaf.fingerprint(self.pm(), from))
+            }
+        })
     }
 }

@@ -11,9 +11,9 @@ use super::layout::{LeafState, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
-type Tree = FpTree<u64, u64, Mapped, 8, 4>;
+pub(super) type Tree = FpTree<u64, u64, Mapped, 8, 4>;
 
-fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
+pub(super) fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
@@ -22,12 +22,12 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     (pool, tree)
 }
 
-fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
+pub(super) fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
     drop(tree); // no close: as if the process had died
     Tree::open(pool, "t").expect("recovery")
 }
 
-fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+pub(super) fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     let wanted: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, key * 10)).collect();
     assert_eq!(tree.check().expect("intact"), wanted.len() as u64);
     assert_eq!(tree.iter().map(|item| item.expect("intact")).collect::<Vec<_>>(), wanted);
@@ -36,7 +36,7 @@ fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn head(tree: &Tree) -> Leaf<'_, u64, u64, 8> {
+pub(super) fn head(tree: &Tree) -> Leaf<'_, u64, u64, 8> {
     let root = tree.root().expect("a root");
     tree.leaf(tree.pm().load(&root.head).offset()).expect("a leaf")
 }
@@ -197,30 +197,6 @@ fn ends_of_a_scan_never_cross_whatever_is_inserted_between_them() {
         }
         tree.try_insert(&late, &0).expect("room").expect("done");
     }
-}
-
-#[test]
-fn underfull_leaves_stay_until_they_empty_and_take_the_keys_that_come_back() {
-    let (pool, tree) = tree_of(0..400);
-    let leaves = || tree.stats().expect("intact").leaves;
-    for stays in [2, 5, 16, 3] {
-        let goes = |key: &u64| !key.is_multiple_of(stays);
-        for key in (0..400).filter(goes) {
-            assert_eq!(tree.remove(&key).expect("room"), Some(key * 10));
-        }
-        assert_holds(&tree, (0..400).filter(|key| !goes(key)));
-        assert!(leaves() <= 400u64.div_ceil(stays) + 1, "an empty leaf stayed");
-        for key in (0..400).filter(goes) {
-            assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
-        }
-        assert_holds(&tree, 0..400);
-        assert!(leaves() <= 400 / 4 + 1, "{} leaves, half full at least on average", leaves());
-    }
-    for key in 0..400 {
-        tree.remove(&key).expect("room");
-    }
-    assert_eq!(leaves(), 1);
-    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
 
 #[test]

@@ -1,13 +1,17 @@
-//! A leaf loses its place; its left neighbour inherits its keys.
+//! A leaf loses its place; its left neighbour inherits its keys. Nodes with few children merge.
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
 use pmindex_index::Key;
 
+use super::insert::Path;
 use super::node::{Child, InnerTree, ROOT, Target};
 use pmindex_record::Route;
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
+    /// Two nodes beside each other with so many children at most become one.
+    const MERGED: usize = (F + 1) * 3 / 4;
+
     /// Removes `leaf`, to which `route` leads and which is not the first: keys on its way go to its
     /// left neighbour from now on. The locks of both are held.
     pub(in crate::fptree) fn remove(&self, pm: &impl Medium, route: &Route<'_>, leaf: u64) {
@@ -24,6 +28,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let Some(parent) = path.pop() else { unreachable!("the first leaf is never removed") };
             (index, at) = parent;
         }
+        let above = path.clone();
         let mut contents = self.read(index);
         contents.children.remove(at);
         guards.push(self.nodes.get(index).lock.lock(pm));
@@ -50,10 +55,55 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             self.write(above, &upper);
         }
         self.write(index, &contents);
+        self.merge_nodes(pm, above, &mut guards, &mut emptied);
         self.lower_root(pm, &mut guards, &mut emptied);
         drop(guards);
         for index in emptied {
             self.nodes.free(index);
+        }
+    }
+
+    /// Merges the node at the end of `path` with a neighbour under the same parent, if both together
+    /// have few children; then their parent, if it lost one.
+    fn merge_nodes<'t>(
+        &'t self,
+        pm: &impl Medium,
+        mut path: Path,
+        guards: &mut Vec<VersionGuard<'t>>,
+        emptied: &mut Vec<u32>,
+    ) {
+        while let Some((parent, at)) = path.pop() {
+            let mut family = self.read(parent);
+            let node = |at: usize| match family.children.get(at).map(|child| child.target()) {
+                Some(Target::Node(node)) => Some(node),
+                _ => None,
+            };
+            let few = |left: usize| {
+                let (a, b) = (node(left)?, node(left + 1)?);
+                let both = self.count(self.nodes.get(a)) + self.count(self.nodes.get(b));
+                (both <= Self::MERGED).then_some((left, a, b))
+            };
+            let pair = at.checked_sub(1).and_then(few).or_else(|| few(at));
+            let Some((at, left, right)) = pair else { return };
+            for index in [parent, left, right] {
+                self.hold(pm, guards, index);
+            }
+            let (mut contents, upper) = (self.read(left), self.read(right));
+            family.children.remove(at + 1);
+            contents.separators.push(family.separators.remove(at));
+            contents.separators.extend(upper.separators);
+            contents.children.extend(upper.children);
+            self.write(left, &contents);
+            self.write(parent, &family);
+            emptied.push(right);
+        }
+    }
+
+    /// Locks a node, unless it is locked.
+    fn hold<'t>(&'t self, pm: &impl Medium, guards: &mut Vec<VersionGuard<'t>>, index: u32) {
+        let lock = &self.nodes.get(index).lock;
+        if !guards.iter().any(|guard| guard.is_of(lock)) {
+            guards.push(lock.lock(pm));
         }
     }
 
@@ -68,10 +118,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         while self.count(root) == 1 {
             let Target::Node(child) = self.child(root, 0).target() else { return };
             for index in [ROOT, child] {
-                let lock = &self.nodes.get(index).lock;
-                if !guards.iter().any(|guard| guard.is_of(lock)) {
-                    guards.push(lock.lock(pm));
-                }
+                self.hold(pm, guards, index);
             }
             self.write(ROOT, &self.read(child));
             emptied.push(child);
