@@ -49,7 +49,6 @@ extern crate self as pmindex;
 mod any;
 mod backup;
 mod batch;
-mod encoding;
 mod salvage;
 
 pub use any::{AnyIndex, Kind, UnknownKind};
