@@ -221,6 +221,12 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         self.kind
     }
 
+    /// Its kind, and the index.
+    #[cfg(feature = "store")]
+    pub(crate) fn into_erased(self) -> (Kind, Box<dyn ErasedIndex<K, V>>) {
+        (self.kind, self.index)
+    }
+
     /// Waits for background work, saves what makes the next open fast, and ends.
     pub fn close(self) -> Result<(), IndexError> {
         self.index.close()
