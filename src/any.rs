@@ -335,6 +335,15 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         self.index.close()
     }
 
+    /// Removes the index `name`, of whatever kind it is, and frees all its blocks; `false` if there is
+    /// none. Nobody has it open. See [`PmIndex::destroy`].
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and of [`Pool::drop_index`]; the index stays.
+    pub fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
+    }
+
     /// The offsets of all blocks this index owns, for the allocator's audit.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.index.blocks()

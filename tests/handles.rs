@@ -52,7 +52,7 @@ fn an_index_opens_once_and_again_when_its_handle_is_gone() {
         assert!(matches!(exists, Err(IndexError::IndexExists { .. })), "{kind}: {exists:?}");
         let other = AnyIndex::<u64, Vec<u8>>::open(&pool, "numbers");
         assert!(matches!(other, Err(IndexError::WrongLayout { .. })), "{kind}: {other:?}");
-        assert_refused(pool.drop_index("numbers").map_err(IndexError::from), kind);
+        assert_refused(AnyIndex::<u64, u64>::destroy(&pool, "numbers"), kind);
         let salvaged =
             AnyIndex::<u64, u64>::salvage_nodes(&pool, "numbers", None, &mut |_, _| true);
         if !matches!(salvaged, Ok(None)) {
@@ -66,7 +66,11 @@ fn an_index_opens_once_and_again_when_its_handle_is_gone() {
             assert_eq!(index.get(&1), Ok(Some(10)), "{kind}");
             assert_refused(AnyIndex::<u64, u64>::open(&pool, "numbers"), kind);
         }
-        assert_eq!(pool.drop_index("numbers"), Ok(true), "{kind}");
+        let other = AnyIndex::<u64, Vec<u8>>::destroy(&pool, "numbers");
+        assert!(matches!(other, Err(IndexError::WrongLayout { .. })), "{kind}: {other:?}");
+        assert_eq!(AnyIndex::<u64, u64>::destroy(&pool, "numbers"), Ok(true), "{kind}");
+        assert_eq!(AnyIndex::<u64, u64>::destroy(&pool, "numbers"), Ok(false), "{kind}");
+        pool.audit(std::iter::empty()).unwrap_or_else(|error| panic!("{kind}: {error}"));
     }
 }
 

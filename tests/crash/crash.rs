@@ -8,6 +8,7 @@
 mod allocator;
 mod batched;
 mod block_cache;
+mod dropped;
 mod fastfair;
 mod hart;
 mod list;

@@ -13,8 +13,14 @@ use proptest::prelude::*;
 
 type Block = [PmU64; 8];
 
+/// Where a pool lies: in memory; in a simulated file; in one of a file system that keeps nothing of a file
+/// that was synchronised before it had a name.
+pub(crate) const MEMORY: u8 = 0;
+pub(crate) const FILE: u8 = 1;
+pub(crate) const FORGETFUL: u8 = 2;
+
 /// A pool, in memory or in a simulated file; `None` only within [`Op::Reopen`].
-pub(crate) struct Pools<const FILE: bool> {
+pub(crate) struct Pools<const ON: u8> {
     space: Space,
     pool: Mutex<Option<Arc<Pool<Traced>>>>,
 }
@@ -51,13 +57,15 @@ fn name(n: u8) -> String {
     format!("index {n}")
 }
 
-impl<const FILE: bool> Pools<FILE> {
+impl<const ON: u8> Pools<ON> {
+    const FILE: bool = ON != MEMORY;
+
     fn limited() -> PoolOptions {
         options().max_size(options().created_size().unwrap_or(0) + ZONES_MORE * ZONE)
     }
 
     fn open_again(space: &Space) -> Result<Pool<Traced>, OpenError> {
-        let open = if FILE { Pool::open_traced_file } else { Pool::open_traced };
+        let open = if Self::FILE { Pool::open_traced_file } else { Pool::open_traced };
         open(space, &Self::limited())
     }
 
@@ -81,16 +89,16 @@ impl<const FILE: bool> Pools<FILE> {
     }
 }
 
-impl<const FILE: bool> CrashSubject for Pools<FILE> {
+impl<const ON: u8> CrashSubject for Pools<ON> {
     type Op = Op;
     type Ret = bool;
     type Model = Contents;
-    const NAME: &'static str = if FILE { "pool-file" } else { "pool" };
+    const NAME: &'static str = ["pool", "pool-file", "pool-file-unnamed"][ON as usize];
 
     fn geometry() -> Geometry {
         let len = options().created_size().map_or(0, |bytes| bytes as usize);
         let capacity = len + (ZONES_MORE * ZONE) as usize;
-        if FILE {
+        if Self::FILE {
             // The simulated file has its length in its last page.
             return Geometry { len: capacity + 4096, capacity: capacity + 4096 };
         }
@@ -98,13 +106,14 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let create = if FILE { Pool::create_traced_file } else { Pool::create_traced };
+        space.forget_unnamed(ON == FORGETFUL);
+        let create = if Self::FILE { Pool::create_traced_file } else { Pool::create_traced };
         let pool = create(space, &Self::limited())?;
         Ok(Self { space: space.clone(), pool: Mutex::new(Some(Arc::new(pool))) })
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
-        let pool = if FILE {
+        let pool = if Self::FILE {
             match Pool::open_traced_file(space, &Self::limited()) {
                 Ok(pool) => Some(Arc::new(pool)),
                 Err(OpenError::NotFound { .. }) => None, // a file that has a name is a pool
@@ -130,7 +139,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
                 })?;
                 Ok(true)
             }),
-            Op::Drop(n) => self.with(|pool| Ok(pool.drop_index(&name(*n))?)),
+            Op::Drop(n) => self.with(|pool| Ok(pool.drop_root(&name(*n))?)),
             Op::Grow => self.with(|pool| match pool.grow(pool.len() + 1) {
                 Ok(_) => Ok(true),
                 Err(PmError::Full { .. }) => Ok(false),
@@ -211,7 +220,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
     }
 
     fn sources() -> &'static [(&'static str, &'static str)] {
-        if FILE {
+        if Self::FILE {
             return &[];
         }
         &[
@@ -226,7 +235,7 @@ impl<const FILE: bool> CrashSubject for Pools<FILE> {
     fn owns(site: &Location<'static>) -> bool {
         let at = |part: &str| site.file().contains(part);
         // Of the pool's steps those of files are seen in a file, all others in memory.
-        if FILE {
+        if Self::FILE {
             at("pm-core/src/pool/file.rs") || at("pm-core/src/pool/path.rs")
         } else {
             at("pm-core/src/pool/") || at("crash/pools.rs")

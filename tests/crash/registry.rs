@@ -6,13 +6,14 @@ use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
+use super::dropped::Dropped;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     fastfair::{FastFairBytes, FastFairWords},
     hart::{HartBytes, HartWords},
     list::List,
     nvtree::{NvTreeBytes, NvTreeWide, NvTreeWords},
-    pools::Pools,
+    pools::{self, Pools},
     shared_pool::SharedPool,
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
@@ -39,10 +40,12 @@ fn entry<S: CrashSubject>() -> Entry {
 pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),
-        entry::<Pools<false>>(),
-        entry::<Pools<true>>(),
+        entry::<Pools<{ pools::MEMORY }>>(),
+        entry::<Pools<{ pools::FILE }>>(),
+        entry::<Pools<{ pools::FORGETFUL }>>(),
         entry::<Allocator>(),
         entry::<SharedPool>(),
+        entry::<Dropped>(),
         entry::<SpTreeLog>(),
         entry::<BlockCached>(),
         entry::<Batch>(),

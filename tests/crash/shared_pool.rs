@@ -1,15 +1,19 @@
-//! A pool that several threads use at once: its directory, its growth.
+//! A pool that several threads use at once: its directory, indexes that go with all their blocks, its
+//! growth.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
 use pmindex::core::trace::Space;
-use pmindex::core::{Medium, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex::core::{Flushed, Medium, Owner, PmError, PmU64, Pool, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
 use proptest::prelude::*;
 
+/// The root of an index: its value, and blocks of its own.
 type Block = [PmU64; 8];
+/// So many: more than one operation of this pool frees.
+const BLOCKS: usize = 5;
 
 /// The pool.
 pub(crate) struct SharedPool(Arc<Pool<Traced>>);
@@ -37,7 +41,7 @@ const ZONE: u64 = 16 << 10;
 const ZONES_MORE: u64 = 2;
 
 fn options() -> PoolOptions {
-    PoolOptions::new().size(32 << 10).zone_bytes(ZONE).slots(3).slot_bytes(256)
+    PoolOptions::new().size(48 << 10).zone_bytes(ZONE).slots(3).slot_bytes(256)
 }
 
 fn name(n: u8) -> String {
@@ -46,6 +50,43 @@ fn name(n: u8) -> String {
 
 fn value_of(pool: &Pool<Traced>, root: u64) -> Result<u64, PmError> {
     Ok(pool.pm().load(&pool.get(pmindex::core::PPtr::<Block>::new(root))?[0]))
+}
+
+/// The blocks that an index has at the moment, its root among them.
+fn blocks_of(pool: &Pool<Traced>, root: u64) -> Result<Vec<u64>, PmError> {
+    let words = &pool.get(pmindex::core::PPtr::<Block>::new(root))?[1..=BLOCKS];
+    let blocks = words.iter().map(|word| pool.pm().load(word)).filter(|&block| block != 0);
+    Ok(blocks.chain([root]).collect())
+}
+
+/// Gives an index its blocks.
+fn fill(pool: &Pool<Traced>, root: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    for word in &pool.get(pmindex::core::PPtr::<Block>::new(root))?[1..=BLOCKS] {
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(64, 16)?;
+        let offset = block.ptr().offset();
+        op.allocate(&block, Owner { word, mask: u64::MAX, expect: offset })?;
+        op.prepare(Flushed::nothing())?;
+        pm.store(word, offset);
+        let durable = pm.fence(op.seal().and(pm.flush(word)))?;
+        op.finish(durable);
+    }
+    Ok(())
+}
+
+/// Drops an index with its blocks; one that somebody has open is theirs for the moment.
+fn drop_index(pool: &Pool<Traced>, name: &str) -> Result<bool, PmError> {
+    loop {
+        let blocks = |name: &str| match pool.open_index(name)? {
+            Some(open) => blocks_of(pool, open.block()),
+            None => Ok(Vec::new()),
+        };
+        match pool.drop_index(name, blocks) {
+            Err(PmError::AlreadyOpen { .. }) => pool.pm().spin(),
+            done => return done,
+        }
+    }
 }
 
 impl CrashSubject for SharedPool {
@@ -74,15 +115,21 @@ impl CrashSubject for SharedPool {
             Op::Create(n, value) => {
                 let made = pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
                     pool.pm().store(&block[0], *value);
+                    for word in &block[1..] {
+                        pool.pm().store(word, 0);
+                    }
                     pool.pm().flush(block)
                 });
                 match made {
-                    Ok(_) => Ok(Some(*value)),
+                    Ok(open) => {
+                        fill(pool, open.block())?;
+                        Ok(Some(*value))
+                    }
                     Err(PmError::NameTaken { .. }) => Ok(None),
                     Err(other) => Err(other.into()),
                 }
             }
-            Op::Drop(n) => Ok(pool.drop_index(&name(*n))?.then_some(0)),
+            Op::Drop(n) => Ok(drop_index(pool, &name(*n))?.then_some(0)),
             Op::Find(n) => Ok(pool.find_index(&name(*n))?.map(|_| 0)),
             Op::GrowTo(zones) => {
                 pool.grow(options().created_size()? + zones * ZONE)?;
@@ -101,7 +148,11 @@ impl CrashSubject for SharedPool {
     }
 
     fn audit(&self) -> Result<(), Fault> {
-        self.0.audit(self.0.indexes()?.iter().map(pmindex::core::IndexEntry::block))?;
+        let mut owned = Vec::new();
+        for entry in self.0.indexes()? {
+            owned.extend(blocks_of(&self.0, entry.block())?);
+        }
+        self.0.audit(owned.into_iter())?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cross;
 use crate::dax_vm;
+use crate::disk_vm;
 use crate::sanitize;
 use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("libpmem", run_cargo(LIBPMEM, &[])?));
     let started = Instant::now();
     dax_vm::run(&dax_vm::Args::short())?;
+    disk_vm::run(&disk_vm::Args::short())?;
     times.push(("real DAX", started.elapsed()));
     if args.long {
         times.push(("advisories", deny(&["advisories"])?));

@@ -7,6 +7,7 @@ mod ci;
 mod crash;
 mod cross;
 mod dax_vm;
+mod disk_vm;
 mod evidence;
 mod format;
 mod fuzz;
@@ -15,6 +16,7 @@ mod sanitize;
 mod shell;
 mod tidy;
 mod torture;
+mod vm;
 mod which_index;
 
 use std::process::ExitCode;
@@ -41,6 +43,8 @@ enum Command {
     Crash(crash::Args),
     /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
     DaxVm(dax_vm::Args),
+    /// Power failures and errors of a disk, under a real kernel's file systems, in a virtual machine
+    DiskVm(disk_vm::Args),
     /// Measures every index and peer here, and writes tables and a page of charts
     Evidence(evidence::Args),
     /// Writes docs/format.md from the sources that define the on-media format
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
+        Command::DiskVm(args) => disk_vm::run(&args),
         Command::Evidence(args) => evidence::run(&args),
         Command::Paper(args) => evidence::paper(&args),
         Command::Format => format::run(),

@@ -408,7 +408,8 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
             if let Some(from) = inside.from {
                 expanded.cut = nodes.children(node, from, self.up, enough, &mut basket);
             }
-            if !self.up {
+            if !self.up && !expanded.cut {
+                // Behind all children: not where some of them are left out.
                 basket.put([end]);
             }
             leaves = basket.leaves;

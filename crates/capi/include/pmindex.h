@@ -236,6 +236,12 @@ pmindex_status pmindex_pool_open_with_twin(const char *path,
 // opening recovers. No other thread may be using the handle.
 pmindex_status pmindex_pool_close(pmindex_pool *pool);
 
+// Gives free memory of the pool back to the system, in runs of 2 MiB, while the pool is in use: the file
+// becomes sparse, and gets its blocks back before they are used again. *given is how many bytes the file
+// takes less, 0 where the medium cannot; it may be null.
+pmindex_status pmindex_pool_release_free(const pmindex_pool *pool,
+                                         uint64_t *given);
+
 // Waits until everything that was acknowledged before survives as much as the pool's medium can give.
 // In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
 // PMINDEX_NO_WRITE_BACK is synchronised, and survives a power failure until the next write; the twin

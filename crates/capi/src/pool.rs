@@ -210,6 +210,21 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
     })
 }
 
+/// Gives free memory of the pool back to the system, in runs of 2 MiB, while the pool is in use: the file
+/// becomes sparse, and gets its blocks back before they are used again. `*given` is how many bytes the file
+/// takes less, 0 where the medium cannot; it may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pool_release_free(
+    pool: *const Pool,
+    given: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        let bytes = POOLS.with(pool, |pool| Ok(pool.release_free()?))?;
+        given.map(|given| given.write(bytes));
+        Ok(Status::Ok)
+    })
+}
+
 /// Waits until everything that was acknowledged before survives as much as the pool's medium can give.
 /// In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
 /// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write; the twin

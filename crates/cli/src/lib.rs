@@ -84,6 +84,8 @@ enum Command {
     Scan(pool::ScanArgs),
     /// Copy a pool, and verify the copy
     Backup(pool::BackupArgs),
+    /// Give what a pool does not use back to the system
+    Compact(pool::CompactArgs),
     /// Write a pool as text, one JSON value a line
     Dump(pool::DumpArgs),
     /// Make a new pool of what `dump` wrote
@@ -119,6 +121,7 @@ pub fn run_with(peers: &'static [Peer]) -> ExitCode {
         Command::Del(args) => pool::del(&args),
         Command::Scan(args) => pool::scan(&args),
         Command::Backup(args) => pool::backup(&args),
+        Command::Compact(args) => pool::compact(&args),
         Command::Dump(args) => pool::dump(&args),
         Command::Restore(args) => pool::restore(&args),
         Command::Completions(args) => completions::run(&args),

@@ -15,16 +15,17 @@
 
 use std::slice::from_ref;
 
-use pmindex_core::sync::{VersionGuard, VersionLock};
+use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_record::{Loader, bulk_load};
 
 use super::entry::{Datum, Sought};
 use super::inner::Separator;
 use super::layout::{Child, Form, Geometry, LeafState, MAX_LEVEL, Root, WordsPtr, leaf_words};
 use super::leaf::{Image, Leaf, id_word};
 use super::tree::FastFair;
-use super::write::{Filled, link};
+use super::write::{Change, Filled, link};
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
@@ -68,41 +69,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             change.done();
             return Err(IndexError::NotEmpty);
         }
-        let marked = set_mark(&self.pool, root, 1); // P1
-        let mut load = Load {
+        let load = Load {
             tree: self,
-            marked,
+            marked: Flushed::nothing(),
             head,
             tail: head,
-            last: None,
-            loaded: 0,
-            finished: false,
             _inner: self.inner.lock(pm),
+            change: Some(change),
         };
-        let lent = [self.lock_of(head.offset()), &self.inner]
-            .map(|lock| VersionLock::lend(from_ref(lock)));
-        let run = load.run(records);
-        drop(lent);
-        if let Err(error) = run {
-            let discarded = load.discard();
-            drop(load);
-            if discarded.is_ok() {
-                change.done(); // the leaf is empty again
-            }
-            return Err(error);
-        } // P2
-        if let Err(lost) = clear_mark(&self.pool, root) {
-            if load.discard().is_ok() {
-                change.done();
-            }
-            return Err(lost.into());
-        } // P3: LIN, DUR
-        load.finished = true;
-        let loaded = load.loaded;
-        drop(load);
-        self.count(head.offset(), loaded);
-        change.done();
-        Ok(loaded)
+        let locks = [from_ref(self.lock_of(head.offset())), from_ref(&self.inner)];
+        bulk_load(load, &locks, records)
     }
 
     /// Discards what an unfinished load left, if there is any. The mark is the caller's to clear.
@@ -210,7 +186,7 @@ fn clear_mark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
     Ok(())
 }
 
-/// A load under way. Dropping it unfinished discards it.
+/// A load under way.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
     /// P1, to be durable before the first record.
@@ -218,76 +194,19 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
     head: Leaf<'t, K, V, LEAF>,
     /// The last leaf of the list.
     tail: Leaf<'t, K, V, LEAF>,
-    last: Option<K>,
-    loaded: u64,
-    finished: bool,
     _inner: VersionGuard<'t>,
+    /// The lock of the first leaf.
+    change: Option<Change<'t, M>>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Load<'_, K, V, M, LEAF, INNER>
 {
-    /// Takes everything back. If this fails (the medium does), the mark stands and the next opening
-    /// discards.
-    fn discard(&mut self) -> Result<(), PmError> {
-        self.finished = true;
-        let tree = self.tree;
-        tree.pool.complete(|| {
-            tree.discard_unfinished_load()?;
-            clear_mark(&tree.pool, tree.root()?)
-        })
-    }
-
-    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
-        let mut part: Vec<(K, V)> = Vec::with_capacity(LEAF);
-        loop {
-            part.clear();
-            for (key, value) in records.take(LEAF) {
-                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
-                if before.is_some_and(|before| *before >= key) {
-                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
-                }
-                part.push((key, value));
-            }
-            if part.is_empty() {
-                return Ok(());
-            }
-            self.add_leaf(&part)?;
-            self.loaded += part.len() as u64;
-            self.last = part.pop().map(|(key, _)| key);
+    /// Unlocks the first leaf, which is whole.
+    fn unlock(&mut self) {
+        if let Some(change) = self.change.take() {
+            change.done();
         }
-    }
-
-    /// Puts the records of one leaf into the first leaf, or into a new one.
-    fn add_leaf(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
-        let (tree, pm) = (self.tree, self.tree.pm());
-        let mut image = Image::new(LeafState::of_era(tree.era), 0, 0);
-        if !Form::<K, V>::HAS_BLOCK {
-            for (i, (key, value)) in part.iter().enumerate() {
-                let key = Sought::new::<K>(key.borrowed())?;
-                let datum = Datum::new::<K, V>(value.borrowed())?;
-                image.set_entry(i, Form::<K, V>::entry(&key, &datum, 0));
-                if key.word == 0 {
-                    image.words[0] = image.state().with_zero(true).into_word();
-                }
-            }
-        }
-        match self.last.clone() {
-            Some(last) => {
-                let last = Sought::new::<K>(last.borrowed())?;
-                let first = Sought::new::<K>(part[0].0.borrowed())?;
-                self.link_leaf(&last, &first, &mut image)?;
-            }
-            None if !Form::<K, V>::HAS_BLOCK => {
-                let marked = std::mem::replace(&mut self.marked, Flushed::nothing());
-                pm.fence(marked).map_err(PmError::from)?;
-                let words = &image.words[..leaf_words(LEAF)];
-                let written = pm.stream_words(self.head.words(), words);
-                pm.fence(written).map_err(PmError::from)?;
-            }
-            None => {}
-        }
-        if Form::<K, V>::HAS_BLOCK { self.fill_tail(part) } else { Ok(()) }
     }
 
     /// Allocates a leaf, which starts between two keys, links it, and makes it known.
@@ -363,12 +282,78 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
     for Load<'_, K, V, M, LEAF, INNER>
 {
-    fn drop(&mut self) {
-        if !self.finished {
-            let _ = self.discard();
+    type Key = K;
+    type Value = V;
+    const PART: usize = LEAF;
+
+    /// Step P1.
+    fn begin(&mut self) -> Result<(), PmError> {
+        self.marked = set_mark(&self.tree.pool, self.tree.root()?, 1);
+        Ok(())
+    }
+
+    /// Puts the records of one leaf into the first leaf, or into a new one.
+    fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
+        let (tree, pm) = (self.tree, self.tree.pm());
+        let mut image = Image::new(LeafState::of_era(tree.era), 0, 0);
+        if !Form::<K, V>::HAS_BLOCK {
+            for (i, (key, value)) in part.iter().enumerate() {
+                let key = Sought::new::<K>(key.borrowed())?;
+                let datum = Datum::new::<K, V>(value.borrowed())?;
+                image.set_entry(i, Form::<K, V>::entry(&key, &datum, 0));
+                if key.word == 0 {
+                    image.words[0] = image.state().with_zero(true).into_word();
+                }
+            }
         }
+        match last {
+            Some(last) => {
+                let last = Sought::new::<K>(last.borrowed())?;
+                let first = Sought::new::<K>(part[0].0.borrowed())?;
+                self.link_leaf(&last, &first, &mut image)?;
+            }
+            None if !Form::<K, V>::HAS_BLOCK => {
+                let marked = std::mem::replace(&mut self.marked, Flushed::nothing());
+                pm.fence(marked).map_err(PmError::from)?;
+                let words = &image.words[..leaf_words(LEAF)];
+                let written = pm.stream_words(self.head.words(), words);
+                pm.fence(written).map_err(PmError::from)?;
+            }
+            None => {}
+        }
+        if Form::<K, V>::HAS_BLOCK { self.fill_tail(part) } else { Ok(()) }
+    }
+
+    fn complete(&mut self) -> Result<(), PmError> {
+        Ok(())
+    }
+
+    /// Step P3.
+    fn commit(&mut self) -> Result<(), PmError> {
+        clear_mark(&self.tree.pool, self.tree.root()?) // LIN, DUR
+    }
+
+    fn install(&mut self, loaded: u64) {
+        self.tree.count(self.head.offset(), loaded);
+        self.unlock();
+    }
+
+    fn undo(&mut self) {
+        let tree = self.tree;
+        // If this fails (the medium does), the mark stands and the next opening discards.
+        let discarded = tree.pool.complete(|| {
+            tree.discard_unfinished_load()?;
+            clear_mark(&tree.pool, tree.root()?)
+        });
+        if discarded.is_ok() && !std::thread::panicking() {
+            self.unlock(); // the leaf is empty again
+        }
+    }
+
+    fn interrupted(&mut self) {
+        self.undo();
     }
 }

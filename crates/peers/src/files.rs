@@ -105,19 +105,21 @@ impl Session<u64, u64> for &Lmdb {
 pub(crate) struct Redb {
     db: redb::Database,
     commits: AtomicU64,
+    /// Every so many commits one is synchronised.
+    synced: u64,
 }
 
 const TABLE: redb::TableDefinition<'_, u64, u64> = redb::TableDefinition::new("records");
 /// Pages are free again only after a commit that is synchronised.
-const SYNCED: u64 = 4096;
+pub(crate) const SELDOM: u64 = 4096;
 
 impl Redb {
-    pub(crate) fn create(dir: &Path) -> Result<Self, Fault> {
+    pub(crate) fn create(dir: &Path, synced: u64) -> Result<Self, Fault> {
         let db = redb::Database::create(dir.join("redb"))?;
         let txn = db.begin_write()?;
         txn.open_table(TABLE)?;
         txn.commit()?;
-        Ok(Self { db, commits: AtomicU64::new(1) })
+        Ok(Self { db, commits: AtomicU64::new(1), synced })
     }
 
     fn write<R>(
@@ -125,7 +127,7 @@ impl Redb {
         change: impl FnOnce(&mut redb::Table<'_, u64, u64>) -> Result<R, redb::StorageError>,
     ) -> Result<R, Fault> {
         let mut txn = self.db.begin_write()?;
-        if !self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SYNCED) {
+        if !self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.synced) {
             txn.set_durability(redb::Durability::None)?;
         }
         let result = change(&mut txn.open_table(TABLE)?)?;
@@ -190,14 +192,23 @@ impl Session<u64, u64> for &Redb {
 /// `fjall`: a log-structured merge tree; writes are blind.
 pub(crate) struct Fjall {
     records: fjall::Keyspace,
-    _db: fjall::Database,
+    db: fjall::Database,
+    /// Whether each write is synchronised.
+    synced: bool,
 }
 
 impl Fjall {
-    pub(crate) fn create(dir: &Path) -> Result<Self, Fault> {
+    pub(crate) fn create(dir: &Path, synced: bool) -> Result<Self, Fault> {
         let db = fjall::Database::builder(dir).open()?;
         let records = db.keyspace("records", fjall::KeyspaceCreateOptions::default)?;
-        Ok(Self { records, _db: db })
+        Ok(Self { records, db, synced })
+    }
+
+    fn persist(&self) -> Result<(), Fault> {
+        if self.synced {
+            self.db.persist(fjall::PersistMode::SyncData)?;
+        }
+        Ok(())
     }
 }
 
@@ -216,12 +227,12 @@ impl Session<u64, u64> for &Fjall {
 
     fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
         self.records.insert(key.to_be_bytes(), value.to_be_bytes())?;
-        Ok(())
+        self.persist()
     }
 
     fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
         self.records.remove(key.to_be_bytes())?;
-        Ok(true)
+        self.persist().map(|()| true)
     }
 
     fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {

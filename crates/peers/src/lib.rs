@@ -3,7 +3,8 @@
 //!
 //! Each is used as its own documentation shows, in the setting that its entry says in words. What
 //! lives in memory is gone after a crash; what lives in files is asked for no synchronisation beyond
-//! its default where that can be had, so that its figures are its best ones.
+//! its default where that can be had, so that its figures are its best ones. Those whose name ends
+//! in `synced`, SQLite and the bare loop synchronise every write: they are measured on a disk.
 //!
 //! The program here is `pmindex` with these peers: what `cargo xtask evidence` measures with. No member
 //! of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
@@ -11,6 +12,7 @@
 
 mod files;
 mod memory;
+mod synced;
 
 use std::path::Path;
 
@@ -43,7 +45,7 @@ pub const PEERS: &[Peer] = &[
         words: "one operation a transaction, Durability::None; every 4096th commit synchronises, or \
                 its file would grow for ever",
         files: true,
-        make: |dir| Ok(Box::new(Measurable::new("redb", files::Redb::create(dir)?))),
+        make: |dir| Ok(Box::new(Measurable::new("redb", files::Redb::create(dir, files::SELDOM)?))),
     },
     Peer {
         name: "fjall",
@@ -51,7 +53,7 @@ pub const PEERS: &[Peer] = &[
         words: "its default: the journal is in the page cache, so it survives the process only; \
                 writes are blind, they do not say whether the key was there",
         files: true,
-        make: |dir| Ok(Box::new(Measurable::new("fjall", files::Fjall::create(dir)?))),
+        make: |dir| Ok(Box::new(Measurable::new("fjall", files::Fjall::create(dir, false)?))),
     },
     Peer {
         name: "sled",
@@ -59,5 +61,34 @@ pub const PEERS: &[Peer] = &[
         words: "its default: the log is written out every 500 ms, what came later is lost",
         files: true,
         make: |dir| Ok(Box::new(Measurable::new("sled", files::Sled::create(dir)?))),
+    },
+    Peer {
+        name: "redb-synced",
+        durability: "synced",
+        words: "one operation a transaction, each commit synchronised: its default",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("redb-synced", files::Redb::create(dir, 1)?))),
+    },
+    Peer {
+        name: "fjall-synced",
+        durability: "synced",
+        words: "after each write its journal is synchronised (PersistMode::SyncData)",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("fjall-synced", files::Fjall::create(dir, true)?))),
+    },
+    Peer {
+        name: "sqlite",
+        durability: "synced",
+        words: "one operation a transaction, a write-ahead log, synchronous = FULL; a connection a \
+                thread",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("sqlite", synced::Sqlite::create(dir)?))),
+    },
+    Peer {
+        name: "bare-loop",
+        durability: "synced",
+        words: "no store: for each record a block of 4 KiB is written over and synchronised (fdatasync)",
+        files: true,
+        make: |dir| Ok(Box::new(Measurable::new("bare-loop", synced::Bare::create(dir)?))),
     },
 ];

@@ -66,6 +66,9 @@ impl NewFile {
                 }
                 named => named?,
             }
+            // durable before: the directory, and a rename. btrfs has logged nothing of a file without a
+            // name, and would show an empty one.
+            self.file.sync_all()?;
         }
         if let Some(name) = &self.temporary {
             if replace {

@@ -248,6 +248,11 @@ impl Region {
         unsafe { sys::release(start, len) }
     }
 
+    /// Does this while no thread touches pages ahead of their use.
+    pub(crate) fn while_no_page_is_touched<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.ahead.quiet(body)
+    }
+
     /// The word just before the base.
     #[inline(always)]
     fn bound(&self) -> &AtomicU64 {

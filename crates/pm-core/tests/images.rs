@@ -71,7 +71,7 @@ fn filled(space: &Space) -> Pool<Traced> {
     {
         pool.create_index::<Root>(name, KIND, LAYOUT, fill).expect("created");
     }
-    assert!(pool.drop_index("dropped").expect("dropped"));
+    assert!(pool.drop_root("dropped").expect("dropped"));
     let root = root_of(&pool, "first");
     for (place, &size) in SIZES.iter().enumerate() {
         put(&pool, root, place, size, 3);

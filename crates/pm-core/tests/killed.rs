@@ -17,7 +17,7 @@ fn child(path: &str) -> ! {
     for i in 0u64.. {
         let name = format!("{}", i % 50);
         if i >= 50 {
-            pool.drop_index(&name).expect("dropped");
+            pool.drop_root(&name).expect("dropped");
         }
         let fill = |block: &[PmU64; 8]| {
             pool.pm().store(&block[0], i);

@@ -327,4 +327,15 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// The offsets of all blocks this index owns, for the allocator's audit: its root block, nodes,
     /// records out of line. Called on a quiescent index.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+
+    /// Removes the index `name` and frees all its blocks; `false` if there is none. Nobody has it open.
+    ///
+    /// A crash leaves the index as it was, or gone; what is left of its blocks then is freed by the
+    /// operations that follow. Others use the pool meanwhile. See [`Pool::drop_index`].
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and of [`Pool::drop_index`].
+    fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
+    }
 }

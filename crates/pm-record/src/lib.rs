@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod bulk;
 mod hash;
 mod pending;
 mod probe;
@@ -32,6 +33,7 @@ mod separator;
 mod slot;
 
 pub use block::RecordBlock;
+pub use bulk::{Loader, bulk_load, in_parts};
 pub use hash::{hash_bytes, hash_words};
 pub use pending::Pending;
 pub use probe::{Datum, Probe};

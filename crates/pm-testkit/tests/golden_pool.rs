@@ -25,7 +25,7 @@ fn golden_pool() {
         pool.create_index::<[PmU64; 8]>(&i.to_string(), *b"golden  ", 0, fill).expect("created");
     };
     let find = |i: u64| assert!(pool.find_index(&i.to_string()).expect("whole").is_some());
-    let remove = |i: u64| assert!(pool.drop_index(&i.to_string()).expect("whole"));
+    let remove = |i: u64| assert!(pool.drop_root(&i.to_string()).expect("whole"));
     let grow = |_| {
         pool.grow(pool.len() + 1).expect("grown");
     };

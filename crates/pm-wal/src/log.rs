@@ -102,6 +102,12 @@ impl Batch {
         at
     }
 
+    /// Takes all records out; the memory stays for the next ones.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
     /// Bytes of records so far, their headers included.
     #[must_use]
     pub fn bytes(&self) -> u64 {

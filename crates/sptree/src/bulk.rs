@@ -13,10 +13,9 @@
 
 use std::slice::from_ref;
 
-use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{Datum, Loader, Probe, Slot, bulk_load};
 
 use crate::image::Image;
 use crate::layout::{BnodePtr, Geometry, MAX_LEAF, Next, Root, Taken, bits, tag_of};
@@ -69,13 +68,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.settle(head)?;
         self.take_buffer(head);
         let bnode = self.bnode_of(head)?;
-        let mut load = Load::new(self, root, bnode);
-        pm.store(&root.bulk_load, 1); // P1
-        load.marked = pm.flush(&root.bulk_load);
-        let lent = VersionLock::lend(from_ref(&head.lock));
-        load.run(records)?;
-        drop(lent);
-        let loaded = load.finish()?;
+        let load = Load::new(self, root, bnode);
+        let loaded = bulk_load(load, &[from_ref(&head.lock)], records)?;
         drop(guard);
         Ok(loaded)
     }
@@ -176,7 +170,7 @@ fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// A load under way. Dropping it unfinished discards it.
+/// A load under way.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     root: &'t Root,
@@ -193,11 +187,9 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     last_mnode: u32,
     /// The tags of the first Bnode.
     head_tags: [u64; MAX_LEAF / 8],
-    last: Option<K>,
-    loaded: u64,
     /// From here on the mark says whether it is loaded.
     unmarking: bool,
-    finished: bool,
+    loaded: u64,
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -218,69 +210,9 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             low: None,
             last_mnode: tree.head,
             head_tags: [0; MAX_LEAF / 8],
-            last: None,
-            loaded: 0,
             unmarking: false,
-            finished: false,
+            loaded: 0,
         }
-    }
-
-    /// Step P2.
-    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
-        let mut part = Vec::with_capacity(LEAF);
-        loop {
-            part.clear();
-            for (key, value) in records.take(LEAF) {
-                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
-                if before.is_some_and(|before| *before >= key) {
-                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
-                }
-                part.push((key, value));
-            }
-            if part.is_empty() {
-                return Ok(self.link_group()?);
-            }
-            self.add_bnode(&part)?;
-            self.loaded += part.len() as u64;
-            self.last = part.pop().map(|(key, _)| key);
-        }
-    }
-
-    /// Puts the records of one Bnode into the first Bnode, or into a new one.
-    fn add_bnode(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
-        let low = match &self.last {
-            Some(last) => Some(Low::between(last, &part[0].0, 0)?),
-            None => None,
-        };
-        if Slot::<K, V>::HAS_BLOCK {
-            if let Some(low) = low {
-                let mut image = Image::new();
-                for (key, _) in part {
-                    // The tags, for the Mnode; no record yet.
-                    image.push(tag_of(&Probe::<K>::of_stored(key)), |_| {})?;
-                }
-                self.group.push((image, low));
-                self.link_group()?;
-            }
-            return self.fill_tail(part);
-        }
-        let mut image = Image::<K, V, LEAF>::new();
-        for (key, value) in part {
-            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
-            image.push(tag_of(&probe), |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
-        }
-        let Some(low) = low else {
-            let pm = self.tree.pm();
-            pm.fence(self.take_mark())?; // durable before: the records
-            image.finish(Next::to(0), &[0; 4]);
-            image.words[Geometry::<K, V, LEAF>::APPLIED] = self.tree.applied_of_new();
-            self.head_tags = image.tags();
-            let written = pm.stream_words(self.head.words(), &image.words);
-            pm.fence(written)?;
-            return Ok(());
-        };
-        self.group.push((image, low));
-        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
     }
 
     /// The flush of the mark, if it was not fenced yet.
@@ -340,7 +272,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Puts records with blocks into the last Bnode, as many at a time as an operation can allocate.
-    fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
+    fn fill_tail(&mut self, part: &[(K, V)], first: bool) -> Result<(), IndexError> {
         let (tree, bnode) = (self.tree, self.tail);
         let (pool, pm) = (&*tree.pool, tree.pm());
         let mut rest = part;
@@ -358,7 +290,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                         filled = filled.and(flushed);
                         taken = taken.with(slot);
                         blocks.push(block);
-                        if self.loaded == 0 {
+                        if first {
                             let tag = u64::from(tag_of(&probe)) << (8 * (slot % 8));
                             self.head_tags[slot / 8] |= tag;
                         }
@@ -385,15 +317,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Step P3, then the layers above.
-    fn finish(mut self) -> Result<u64, IndexError> {
-        self.unmarking = true;
-        let unmarked = unmark(&self.tree.pool, self.root);
-        self.tree.pm().fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
-        self.publish();
-        Ok(self.loaded)
-    }
-
     /// The layers above. May be interrupted, and done again.
     fn publish(&mut self) {
         let tree = self.tree;
@@ -414,7 +337,6 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         tree.backup.fill(pm, entries);
         tree.count(tree.head, self.loaded);
-        self.finished = true;
     }
 
     /// What is left to do of a load that was interrupted while it cleared the mark.
@@ -426,13 +348,77 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
     for Load<'_, K, V, M, LEAF, BUFFER>
 {
-    fn drop(&mut self) {
-        if self.finished {
-            return;
+    type Key = K;
+    type Value = V;
+    const PART: usize = LEAF;
+
+    /// Step P1.
+    fn begin(&mut self) -> Result<(), PmError> {
+        let pm = self.tree.pm();
+        pm.store(&self.root.bulk_load, 1);
+        self.marked = pm.flush(&self.root.bulk_load);
+        Ok(())
+    }
+
+    /// Puts the records of one Bnode into the first Bnode, or into a new one.
+    fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
+        self.loaded += part.len() as u64;
+        let low = match last {
+            Some(last) => Some(Low::between(last, &part[0].0, 0)?),
+            None => None,
+        };
+        if Slot::<K, V>::HAS_BLOCK {
+            if let Some(low) = low {
+                let mut image = Image::new();
+                for (key, _) in part {
+                    // The tags, for the Mnode; no record yet.
+                    image.push(tag_of(&Probe::<K>::of_stored(key)), |_| {})?;
+                }
+                self.group.push((image, low));
+                self.link_group()?;
+            }
+            return self.fill_tail(part, last.is_none());
         }
+        let mut image = Image::<K, V, LEAF>::new();
+        for (key, value) in part {
+            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            image.push(tag_of(&probe), |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+        }
+        let Some(low) = low else {
+            let pm = self.tree.pm();
+            pm.fence(self.take_mark())?; // durable before: the records
+            image.finish(Next::to(0), &[0; 4]);
+            image.words[Geometry::<K, V, LEAF>::APPLIED] = self.tree.applied_of_new();
+            self.head_tags = image.tags();
+            let written = pm.stream_words(self.head.words(), &image.words);
+            pm.fence(written)?;
+            return Ok(());
+        };
+        self.group.push((image, low));
+        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    fn complete(&mut self) -> Result<(), PmError> {
+        self.link_group()
+    }
+
+    /// Step P3.
+    fn commit(&mut self) -> Result<(), PmError> {
+        self.unmarking = true;
+        let unmarked = unmark(&self.tree.pool, self.root);
+        self.tree.pm().fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
+        Ok(())
+    }
+
+    /// The layers above.
+    fn install(&mut self, _: u64) {
+        self.publish();
+    }
+
+    fn undo(&mut self) {
         if self.unmarking && self.tree.pm().load(&self.root.bulk_load) == 0 {
             // Loaded. If the medium fails, the pool is poisoned, and the next opening decides.
             let _ = self.settle_mark();
@@ -451,6 +437,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
                 Ok(())
             });
         }
+    }
+
+    fn interrupted(&mut self) {
+        self.undo();
     }
 }
 

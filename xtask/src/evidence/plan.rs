@@ -20,6 +20,8 @@ const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
 /// Ours at their best, and everybody else.
 const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,dashmap,\
                      lmdb,redb,fjall,sled";
+/// Stores that synchronise every write, and the loop that does nothing else.
+const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
 const BZTREE: &str = "bztree,bztree-volatile,fptree,btreemap";
 const HART: &str = "hart,fptree";
 
@@ -59,6 +61,8 @@ pub(super) const PLAN: &[Measurement] = &[
         ],
     ),
     of("peers", PEERS, (500_000, 50_000), &["--threads", "1,2"]),
+    of("disk", DISK, (2000, 4000), &on_a_disk("journal")),
+    of("disk-msync", "fptree", (2000, 4001), &on_a_disk("msync")),
     of(
         "skew",
         ALL,
@@ -123,5 +127,19 @@ const fn hart(latency: &'static str, keys: [&'static str; 4]) -> [&'static str; 
         HART_MIXES,
         "--latency-sample",
         "0",
+    ]
+}
+
+/// In the build's folder, which is on a disk, not on tmpfs.
+const fn on_a_disk(durability: &'static str) -> [&'static str; 8] {
+    [
+        "--dir",
+        "target",
+        "--threads",
+        "1,8,64",
+        "--phases",
+        "insert,update",
+        "--durability",
+        durability,
     ]
 }

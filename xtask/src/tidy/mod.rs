@@ -3,6 +3,7 @@
 //! Each rule is a function from the files of the repository to complaints; every complaint names
 //! the file, where it can the line, and what to do. All of them are printed, then the run fails.
 
+mod duplicates;
 mod edges;
 mod files;
 mod format;
@@ -54,6 +55,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(guarantees::check(&files));
     complaints.extend(wording::check(&files));
     complaints.extend(format::check(&files));
+    complaints.extend(duplicates::check(&files, include_str!("duplicates.txt")));
     complaints.extend(edges::check(&edges::read()?));
     let rules = files.iter().find(|file| file.path == "deny.toml");
     let rules = rules.map_or("", |file| file.text.as_str());

@@ -113,22 +113,4 @@ impl<M: Medium> BlockCache<M> {
         pm.store(&cell.generation_checksum, sum);
         Ok(pm.flush(cell))
     }
-
-    /// Frees the segment of a place.
-    ///
-    /// # Cost
-    /// 2 fences.
-    pub(super) fn free_segment(&self, place: u16) -> Result<(), PmError> {
-        let (pm, cell) = (self.pool.pm(), self.cell(place)?);
-        let offset = pm.load(&cell.block);
-        let mut op = self.pool.op()?;
-        let owner = Owner { word: &cell.block, mask: u64::MAX, expect: offset };
-        op.free(PPtr::<PmU64>::new(offset), owner)?;
-        op.prepare(Flushed::nothing())?; // durable before: the store that frees it
-        pm.store(&cell.block, 0); // LIN
-        let flushed = op.seal().and(pm.flush(&cell.block));
-        let durable = pm.fence(flushed)?; // DUR
-        op.finish(durable);
-        Ok(())
-    }
 }

@@ -99,18 +99,13 @@ impl<M: Medium> BlockCache<M> {
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
     ///
     /// # Cost
-    /// 2 fences a segment.
+    /// That of [`Pool::drop_index`].
     pub fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, PmError> {
         let options = CacheOptions::new(0).shards(1);
-        let Some(cache) = Self::open(pool, name, &options)? else { return Ok(false) };
-        for place in 0..cache.places.len() as u16 {
-            if pool.pm().load(&cache.cell(place)?.block) != 0 {
-                cache.free_segment(place)?;
-            }
-        }
-        pool.free_from(&pool.get(cache.root)?.table)?;
-        drop(cache);
-        pool.drop_index(name)
+        pool.drop_index(name, |name| match Self::open(pool, name, &options)? {
+            Some(cache) => cache.blocks(),
+            None => Ok(Vec::new()),
+        })
     }
 
     /// A cache of this root block.

@@ -1,7 +1,8 @@
-//! `pmindex info, check, get, put, del, scan, backup, dump, restore`: looking into a pool and changing it by hand.
+//! `pmindex info, check, get, put, del, scan, backup, compact, dump, restore`: looking into a pool and changing it by hand.
 
 mod backup;
 mod check;
+mod compact;
 mod dump;
 mod fresh;
 mod handle;
@@ -14,6 +15,7 @@ mod writer;
 
 pub(crate) use backup::{Args as BackupArgs, run as backup};
 pub(crate) use check::{Args as CheckArgs, run as check};
+pub(crate) use compact::{Args as CompactArgs, run as compact};
 pub(crate) use dump::{DumpArgs, RestoreArgs, dump, restore};
 pub(crate) use info::{Args as InfoArgs, run as info};
 pub(crate) use records::{DelArgs, GetArgs, PutArgs, ScanArgs, del, get, put, scan};

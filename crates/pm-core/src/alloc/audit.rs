@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use super::class::{class_bytes, class_start};
 use super::geometry::PAGE;
 use super::head::Run;
-use super::heap::corrupt;
+use super::heap::{Block, corrupt};
 use super::zone::table_pages;
 
 /// What an audit counted, in blocks and bytes.
@@ -56,8 +56,9 @@ pub enum AuditError {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Checks that `owned`, the offsets of every block that the roots lead to, are the live blocks,
-    /// each once. Call it while no operation is under way.
+    /// Checks that `owned`, the offsets of every block that the roots lead to, and the blocks of
+    /// indexes that are being dropped are the live blocks, each once. Call it while no operation is
+    /// under way.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -66,6 +67,7 @@ impl<M: Medium> Pool<M> {
     /// Reads every page table and bitmap; O(n log n) in the number of blocks.
     pub fn audit(&self, owned: impl Iterator<Item = u64>) -> Result<AuditReport, AuditError> {
         let mut owned: Vec<u64> = owned.collect();
+        owned.extend(self.blocks_being_dropped()?);
         owned.sort_unstable();
         if let Some(pair) = owned.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(AuditError::OwnedTwice { offset: pair[0] });
@@ -93,6 +95,35 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::Corrupt`].
     pub fn live_blocks(&self) -> Result<Vec<(u64, u64)>, PmError> {
         Ok(self.survey()?.0)
+    }
+
+    /// Where the bitmap of a live block is, and its bit there; of an extent, its offset and bit 0.
+    pub(crate) fn place_of_block(&self, offset: u64) -> Result<(u64, u32), PmError> {
+        let block = self.locate(offset)?;
+        if !self.is_live(block) && !self.pm().is_volatile() {
+            return Err(corrupt("a pointer to no live block", offset));
+        }
+        Ok(match block {
+            Block::Slab { slab, bit } => {
+                (self.heap.slab(slab).base() + 8 * (1 + u64::from(bit) / 64), bit % 64)
+            }
+            Block::Extent { offset, .. } => (offset, 0),
+        })
+    }
+
+    /// The block that is at such a place.
+    pub(crate) fn block_at_place(&self, word: u64, bit: u32) -> Result<u64, PmError> {
+        const BAD: &str = "the place of a block";
+        let base = word - word % PAGE;
+        if base == word {
+            return Ok(word);
+        }
+        let class = self.class_of_slab(base)?.ok_or(corrupt(BAD, word))?;
+        let bit = ((word - base) / 8 - 1) * 64 + u64::from(bit);
+        if bit >= u64::from(self.heap.shapes[class].blocks) {
+            return Err(corrupt(BAD, word));
+        }
+        Ok(base + class_start(class) + bit * class_bytes(class))
     }
 
     /// The live blocks, by offset, and the runs counted.

@@ -19,6 +19,7 @@ use crate::pool::Pool;
 use super::class::{CLASSES, Shapes, class_bytes, shapes_for};
 use super::geometry::{HeapGeometry, PAGE};
 use super::head::Run;
+use super::holes::Holes;
 use super::limbo::Limbo;
 use super::slab::{Bits, Phase, Slab};
 use super::slot::Slot;
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     lists: Vec<Lists>,
     /// Slabs without blocks, to be given back by the next operation that stages.
     pub(super) empties: Vec<u32>,
+    /// What of the file has no memory.
+    pub(super) holes: Holes,
     spare_slabs: Vec<u32>,
     slabs: u32,
 }
@@ -99,6 +102,7 @@ impl Heap {
                 first_zone: 0,
                 lists: Vec::new(),
                 empties: Vec::new(),
+                holes: Holes::default(),
                 spare_slabs: Vec::new(),
                 slabs: 0,
             }),
@@ -331,6 +335,20 @@ impl<M: Medium> Pool<M> {
             }
             _ => Err(corrupt(BAD, offset)),
         }
+    }
+
+    /// The class of the slab that begins at `base`, if one does.
+    pub(super) fn class_of_slab(&self, base: u64) -> Result<Option<usize>, PmError> {
+        let Some((zone, page)) = self.heap.page_of(base) else { return Ok(None) };
+        if !self.heap.zone(zone).is_loaded() {
+            self.load_zone(&mut self.pm().lock(&self.heap.shared), zone)?;
+        }
+        Ok(match self.heap.zone(zone).page(page) {
+            Some(Page::Slab(slab)) if self.heap.slab(slab).base() == base => {
+                Some(self.heap.slab(slab).class())
+            }
+            _ => None,
+        })
     }
 
     /// How many pages the extent at `page` has.

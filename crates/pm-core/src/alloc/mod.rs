@@ -63,6 +63,7 @@
 //! | [`slot`], [`claim`] | who works with which tickets, and what is unsettled |
 //! | [`op`], [`commit`], [`volatile`] | operations |
 //! | [`reclaim`], [`limbo`] | what waits before it is free |
+//! | [`holes`] | free memory that the system has back |
 //! | [`recover`], [`audit`] | after a crash; the proof that nothing is lost |
 //!
 //! [`PmError::Corrupt`]: crate::PmError::Corrupt
@@ -74,6 +75,7 @@ mod commit;
 mod geometry;
 mod head;
 mod heap;
+mod holes;
 mod limbo;
 mod log;
 mod op;

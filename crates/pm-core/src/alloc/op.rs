@@ -76,6 +76,7 @@ impl<M: Medium> Pool<M> {
     /// No flush, no fence.
     pub fn op(&self) -> Result<Op<'_, M>, PmError> {
         self.check_may_write()?;
+        self.go_on_dropping();
         let (index, slot, state) = self.claim()?;
         let words = self.slot_words(index)?;
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
@@ -145,6 +146,11 @@ impl<M: Medium> Pool<M> {
         let durable = self.pm().fence(flushed)?; // DUR(free_from)
         op.finish(durable);
         Ok(())
+    }
+
+    /// How many blocks one operation can allocate and free.
+    pub(crate) fn tickets_per_op(&self) -> usize {
+        (self.heap.geometry.slot_bytes as usize / 8 - LOG_WORDS) / TICKET_WORDS
     }
 
     /// Bytes of the largest block that there can be: a zone's, whose size is that of the creation,

@@ -135,7 +135,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Gives everything back that can be: blocks whose last operation is not durably over, retired
+    /// Gives everything back that can be: what is left of indexes that are being dropped, blocks whose last operation is not durably over, retired
     /// blocks that no reader can be in, slabs without blocks. Operations do this by and by; call it
     /// to measure, or before a long pause.
     ///
@@ -146,6 +146,7 @@ impl<M: Medium> Pool<M> {
     /// A fence, and one more per four empty slabs.
     pub fn trim(&self) -> Result<(), PmError> {
         self.check_may_write()?;
+        self.finish_drops()?;
         self.reclaim(None)
     }
 

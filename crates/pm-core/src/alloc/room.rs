@@ -132,6 +132,8 @@ impl<M: Medium> Pool<M> {
             self.load_zone(shared, zone)?;
             let Some(Some(free)) = shared.free.get_mut(zone) else { continue };
             if let Some(page) = free.find(pages) {
+                let offset = self.heap.zone_start(zone) + page as u64 * PAGE;
+                self.fill_holes(shared, offset, u64::from(pages) * PAGE)?;
                 return Ok(Some((zone, page)));
             }
             if free.count() == 0 && zone == shared.first_zone {

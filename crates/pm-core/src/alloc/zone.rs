@@ -171,6 +171,11 @@ impl FreePages {
         None
     }
 
+    /// Whether all of these pages are free.
+    pub(super) fn has(&self, first: usize, pages: usize) -> bool {
+        self.next(first, false).unwrap_or(self.bits.len() * 64) >= first + pages
+    }
+
     /// Takes free pages.
     pub(super) fn take(&mut self, first: usize, pages: u32) {
         for page in first..first + pages as usize {

@@ -246,6 +246,9 @@ impl Twin {
                 _ => self.to_the_front(noted),
             };
             let mut line = start & !(LINE - 1);
+            if mine.last() == Some(&line) {
+                line += LINE;
+            }
             while line < end {
                 mine.push(line);
                 line += LINE;
@@ -272,10 +275,7 @@ impl Twin {
             let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
                 return;
             };
-            if lines.len() > 1 {
-                lines.sort_unstable();
-                lines.dedup();
-            }
+            // A line that was flushed twice is copied twice; it is written once, see `Writing`.
             // A fence that is under way promises nothing: in parts, if it is as large as that.
             for part in lines.chunks(self.limit / ENTRY) {
                 self.append(part);
@@ -441,7 +441,7 @@ impl Twin {
     }
 
     fn write_often(&self) {
-        let mut spare = Vec::new();
+        let (mut spare, mut writing) = (Vec::new(), Writing::default());
         let mut state = self.state.lock();
         while !state.stop && state.lost.is_none() {
             if state.pending.is_empty() {
@@ -463,9 +463,7 @@ impl Twin {
             let mark = state.copied;
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
-                let mut batch = Batch::default();
-                batch.push(&[&record_of(&taken)]);
-                self.log.write(&batch).map(|_| self.log.used())
+                self.log.write(writing.batch_of(&taken)).map(|_| self.log.used())
             });
             spare = taken;
             spare.clear();
@@ -630,31 +628,52 @@ fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A record of copies that were made in this order: of each line the last, since a batch is there wholly
-/// or not at all; runs of neighbours, as in a journal.
-fn record_of(copies: &[u8]) -> Vec<u8> {
-    let entries = copies.as_chunks::<ENTRY>().0;
-    let line_of = |entry: &[u8; ENTRY]| entry.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
-    let mut order: Vec<(u64, u32)> = (0..).zip(entries).map(|(i, e)| (line_of(e), i)).collect();
-    order.sort_unstable();
-    let mut record = Vec::with_capacity(copies.len());
-    let mut run: Option<(usize, u64, u64)> = None;
-    for (i, &(line, entry)) in order.iter().enumerate() {
-        if order.get(i + 1).is_some_and(|next| next.0 == line) {
-            continue;
+/// What the thread that writes needs for each batch: memory that is used again.
+#[derive(Default)]
+struct Writing {
+    /// Which line, and which copy of it: one word each.
+    order: Vec<u64>,
+    record: Vec<u8>,
+    batch: Batch,
+}
+
+impl Writing {
+    /// A batch of copies that were made in this order: of each line the last, since a batch is there
+    /// wholly or not at all; runs of neighbours, as in a journal.
+    fn batch_of(&mut self, copies: &[u8]) -> &Batch {
+        const COPY_BITS: u32 = 20;
+        const { assert!(LIMIT / ENTRY < 1 << COPY_BITS) };
+        let Self { order, record, batch } = self;
+        let entries = copies.as_chunks::<ENTRY>().0;
+        let line_of =
+            |entry: &[u8; ENTRY]| entry.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+        order.clear();
+        order.extend((0..).zip(entries).map(|(i, entry)| line_of(entry) << COPY_BITS | i));
+        order.sort_unstable();
+        record.clear();
+        let mut run: Option<(usize, u64, u64)> = None;
+        for (i, &next) in order.iter().enumerate() {
+            let (line, copy) = (next >> COPY_BITS, next & ((1 << COPY_BITS) - 1));
+            if order.get(i + 1).is_some_and(|next| next >> COPY_BITS == line) {
+                continue;
+            }
+            let (at, first, count) = match run {
+                Some((at, first, count))
+                    if first + count == line && count < super::journal::RUN =>
+                {
+                    (at, first, count + 1)
+                }
+                _ => {
+                    record.extend_from_slice(&[0; 8]);
+                    (record.len() - 8, line, 1)
+                }
+            };
+            run = Some((at, first, count));
+            record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
+            record.extend_from_slice(&entries[copy as usize][8..]);
         }
-        let (at, first, count) = match run {
-            Some((at, first, count)) if first + count == line && count < super::journal::RUN => {
-                (at, first, count + 1)
-            }
-            _ => {
-                record.extend_from_slice(&[0; 8]);
-                (record.len() - 8, line, 1)
-            }
-        };
-        run = Some((at, first, count));
-        record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
-        record.extend_from_slice(&entries[entry as usize][8..]);
+        batch.clear();
+        batch.push(&[record]);
+        batch
     }
-    record
 }

@@ -41,6 +41,7 @@ use super::claim::Claims;
 use super::damage::Damage;
 use super::describe::Origin;
 use super::directory::Directory;
+use super::dropping::Drops;
 use super::layout::DIRECTORY_ENTRIES;
 use super::options::PoolOptions;
 use super::path::Backing;
@@ -313,6 +314,7 @@ impl<M: Medium> Pool<M> {
             medium,
             heap: Heap::new(geometry),
             directory: Directory::default(),
+            drops: Drops::default(),
             claims: Claims::default(),
             damage: Damage::default(),
             superblock: Mutex::new(found),

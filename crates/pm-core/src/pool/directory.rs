@@ -10,8 +10,8 @@
 //! P1    root block; name, kind, layout, root; ticket  P2
 //! P2    commit (LIN); allocation bits                 return (DUR)
 //!
-//! drop
-//! P1    ticket                                        P2
+//! drop of an index with few blocks (one with many: `dropping`)
+//! P1    tickets                                       P2
 //! P2    commit = 0 (LIN); allocation bits             return (DUR)
 //! ```
 //!
@@ -29,11 +29,14 @@ use crate::ptr::PPtr;
 
 use super::Pool;
 use super::claim::OpenIndex;
+use super::dropping::leaving_place;
 use super::layout::{
     DIRECTORY_ENTRIES, DIRECTORY_OFFSET, DirectoryEntry, DirectoryPages, NAME_MAX,
 };
 
 const SEED: u64 = 0x6469_7265_6374_6f72;
+/// In the seed of an entry that is being dropped.
+const DROPPED: u64 = 0x6472_6f70 << 32;
 /// Words of an entry that the commit word covers.
 const BODY: usize = 12;
 
@@ -96,6 +99,11 @@ fn commit_of(id: IndexId, body: &[u64]) -> u64 {
     checksum(SEED ^ u64::from(id.0), body.iter().copied()) | 1
 }
 
+/// The value of the commit word while the index of these words is being dropped: never 0.
+fn dropped_of(id: IndexId, body: &[u64]) -> u64 {
+    checksum(SEED ^ DROPPED ^ u64::from(id.0), body.iter().copied()) | 1
+}
+
 /// Makes the commit word of a taken entry what its words demand.
 pub(super) fn forge(number: u16, words: &mut [u64]) {
     if words[BODY] != 0 {
@@ -105,13 +113,17 @@ pub(super) fn forge(number: u16, words: &mut [u64]) {
 
 /// What the directory holds, in DRAM.
 #[derive(Debug, Default)]
-pub(crate) struct Directory(Mutex<Vec<Place>>);
+pub(crate) struct Directory(pub(super) Mutex<Vec<Place>>);
 
 /// What one place of the directory holds.
 #[derive(Clone, Debug)]
-enum Place {
+pub(super) enum Place {
     Free,
     Taken(IndexEntry),
+    /// [`Pool::drop_index`] asks the index for its blocks. It is there, and nobody else opens it.
+    Leaving(IndexEntry),
+    /// It is being dropped, durably: it is gone, and its blocks are freed one slice after another.
+    Dropped(IndexEntry),
     Damaged,
 }
 
@@ -127,7 +139,16 @@ impl<M: Medium> Pool<M> {
             }
             let mut words = [0; BODY + 1];
             self.pm().read_words(&words_of(entry)[..=BODY], &mut words);
-            places.push(Place::decode(id, &words));
+            let place = Place::decode(id, &words);
+            let unfinished = match place {
+                Place::Taken(_) => !self.pm().load(&entry.list).is_null(),
+                Place::Dropped(_) => true,
+                _ => false,
+            };
+            if unfinished {
+                self.drops.note_unfinished();
+            }
+            places.push(place);
         }
         if let Err(damage) = refuse_damage(&places) {
             self.note_damage(&damage);
@@ -140,7 +161,7 @@ impl<M: Medium> Pool<M> {
         self.get(PPtr::new(DIRECTORY_OFFSET))
     }
 
-    fn directory_entry(&self, id: IndexId) -> Result<&DirectoryEntry, PmError> {
+    pub(super) fn directory_entry(&self, id: IndexId) -> Result<&DirectoryEntry, PmError> {
         let entry = self.directory_pages()?.entries.get(usize::from(id.0));
         entry.ok_or(PmError::Corrupt { what: "a place in the directory", offset: u64::from(id.0) })
     }
@@ -161,6 +182,9 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::AlreadyOpen`] if somebody has it open; those of [`find_index`](Self::find_index).
     pub fn open_index(&self, name: &str) -> Result<Option<OpenIndex>, PmError> {
         let places = self.pm().lock(&self.directory.0);
+        if let Some(Place::Leaving(entry)) = place_of(&places, name) {
+            return Err(PmError::AlreadyOpen { what: format!("index {:?}", entry.name) });
+        }
         lookup(&places, name)?.map(|entry| self.claims.take_index(entry)).transpose()
     }
 
@@ -203,6 +227,14 @@ impl<M: Medium> Pool<M> {
         if lookup(&places, name)?.is_some() {
             return Err(PmError::NameTaken { name: name.into() });
         }
+        if !places.iter().any(|place| matches!(place, Place::Free)) {
+            drop(places);
+            self.finish_drops()?;
+            places = pm.lock(&self.directory.0);
+            if lookup(&places, name)?.is_some() {
+                return Err(PmError::NameTaken { name: name.into() });
+            }
+        }
         let free = places.iter().position(|place| matches!(place, Place::Free));
         let at = free.ok_or(PmError::DirectoryFull { entries: DIRECTORY_ENTRIES })?;
         let id = IndexId(at as u16);
@@ -217,6 +249,9 @@ impl<M: Medium> Pool<M> {
         // The block is this operation's, and free otherwise: nobody can have claimed it.
         let open = self.claims.take_index(found.clone())?;
         pm.write_words(&words_of(entry)[..BODY], &body);
+        if !pm.load(&entry.list).is_null() {
+            pm.store(&entry.list, PPtr::NULL); // rot: an entry ends without a list
+        }
         let written = pm.flush_words(&words_of(entry)[..BODY]);
         let commit = commit_of(id, &body);
         op.allocate(&block, owner(&entry.commit, commit))?;
@@ -228,27 +263,6 @@ impl<M: Medium> Pool<M> {
         op.finish(durable);
         places[at] = Place::Taken(found);
         Ok(open)
-    }
-
-    /// Removes the entry of an index and frees its root block; `false` if there is none. The
-    /// index's other blocks are its own to free first.
-    ///
-    /// # Errors
-    /// [`PmError::AlreadyOpen`] if somebody has it open; those of
-    /// [`find_index`](Self::find_index) and [`op`](Self::op).
-    ///
-    /// # Cost
-    /// 2 fences, 3 lines.
-    ///
-    /// # Durability
-    /// Durable on return.
-    pub fn drop_index(&self, name: &str) -> Result<bool, PmError> {
-        let pm = self.pm();
-        let mut places = pm.lock(&self.directory.0);
-        let Some(found) = lookup(&places, name)? else { return Ok(false) };
-        let found = self.claims.take_index(found)?;
-        self.remove(&mut places, &found)?;
-        Ok(true)
     }
 
     /// Removes the index of a creation that failed, if `vacate` finds that it holds nothing (and
@@ -270,19 +284,22 @@ impl<M: Medium> Pool<M> {
         if !vacate(&found)? {
             return Ok(false);
         }
-        let mut places = self.pm().lock(&self.directory.0);
-        self.remove(&mut places, &found)?;
+        self.remove(&found, &[found.block()])?;
         drop(found); // before the next creation may get the block
         Ok(true)
     }
 
-    /// Removes an index that the caller has open, so that its place is its own.
-    fn remove(&self, places: &mut [Place], found: &OpenIndex) -> Result<(), PmError> {
+    /// Removes an index that the caller has open, so that its place is its own, and frees its blocks,
+    /// as many as one operation can.
+    pub(super) fn remove(&self, found: &OpenIndex, blocks: &[u64]) -> Result<(), PmError> {
         let pm = self.pm();
         let entry = self.directory_entry(found.id)?;
         let commit = commit_of(found.id, &found.body());
+        let mut places = pm.lock(&self.directory.0);
         let mut op = self.op()?;
-        op.free(found.root::<PmU64>(), owner(&entry.commit, commit))?;
+        for &block in blocks {
+            op.free(PPtr::<PmU64>::new(block), owner(&entry.commit, commit))?;
+        }
         op.prepare(Flushed::nothing())?; // durable before: P2
         // P2, LIN(drop_index)
         pm.store(&entry.commit, 0);
@@ -292,6 +309,11 @@ impl<M: Medium> Pool<M> {
         places[usize::from(found.id.0)] = Place::Free;
         Ok(())
     }
+}
+
+/// The value of the commit word of an index that is being dropped.
+pub(super) fn dropped_commit(entry: &IndexEntry) -> u64 {
+    dropped_of(entry.id, &entry.body())
 }
 
 /// The indexes in the words of a directory, and how many entries are damaged.
@@ -310,14 +332,16 @@ impl Place {
         match IndexEntry::from_body(id, body) {
             _ if commit == 0 => Self::Free,
             Some(found) if commit == commit_of(id, body) => Self::Taken(found),
+            Some(found) if commit == dropped_of(id, body) => Self::Dropped(found),
             _ => Self::Damaged,
         }
     }
 
-    fn entry(&self) -> Option<&IndexEntry> {
+    /// The index that is there.
+    pub(super) fn entry(&self) -> Option<&IndexEntry> {
         match self {
-            Self::Taken(entry) => Some(entry),
-            Self::Free | Self::Damaged => None,
+            Self::Taken(entry) | Self::Leaving(entry) => Some(entry),
+            Self::Free | Self::Dropped(_) | Self::Damaged => None,
         }
     }
 }
@@ -326,8 +350,17 @@ fn owner(commit: &PmU64, value: u64) -> Owner<'_> {
     Owner { word: commit, mask: u64::MAX, expect: value }
 }
 
-fn lookup(places: &[Place], name: &str) -> Result<Option<IndexEntry>, PmError> {
-    let found = places.iter().filter_map(Place::entry).find(|entry| entry.name == name);
+/// The place of an index that is there.
+fn place_of<'p>(places: &'p [Place], name: &str) -> Option<&'p Place> {
+    places.iter().find(|place| place.entry().is_some_and(|entry| entry.name == name))
+}
+
+pub(super) fn lookup(places: &[Place], name: &str) -> Result<Option<IndexEntry>, PmError> {
+    let leaving = leaving_place(name).and_then(|id| match places.get(usize::from(id.0)) {
+        Some(Place::Leaving(entry)) => Some(entry),
+        _ => None,
+    });
+    let found = leaving.or_else(|| place_of(places, name).and_then(Place::entry));
     if found.is_none() {
         refuse_damage(places)?;
     }

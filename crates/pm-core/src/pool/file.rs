@@ -160,6 +160,9 @@ impl PoolFile {
     }
 
     /// Gives a new file its name, durably. A device has its name.
+    ///
+    /// The file is synchronised twice. btrfs logs nothing of a file that has no name yet, and with the
+    /// directory an empty one; elsewhere the name may be durable at once, and the contents must be before.
     pub(super) fn finish(&mut self) -> Result<(), OpenError> {
         if self.kind == FileKind::Device {
             return Ok(());
@@ -176,6 +179,8 @@ impl PoolFile {
         };
         named.map_err(|e| self.error("naming the new file", e))?;
         self.temporary = None;
+        // durable before: the directory
+        self.sync().map_err(|e| self.error("synchronising the new file", e))?;
         self.sync_directory().map_err(|e| self.error("synchronising the directory", e))
     }
 
@@ -234,6 +239,39 @@ impl PoolFile {
             }
         }
         Ok(())
+    }
+
+    /// Makes a hole of whole blocks; how many bytes the file takes less.
+    pub(super) fn punch(&self, offset: u64, len: u64) -> u64 {
+        let (Handle::Os(fd), FileKind::Regular) = (&self.handle, self.kind) else { return 0 };
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let before = self.blocks();
+        match retry(|| rustix::fs::fallocate(fd, how, offset, len)) {
+            Ok(()) => before.unwrap_or(0).saturating_sub(self.blocks().unwrap_or(0)),
+            Err(_) => 0,
+        }
+    }
+
+    /// Gives bytes of the file their blocks, where they have none.
+    pub(super) fn fill(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        match (&self.handle, self.kind) {
+            (Handle::Os(fd), FileKind::Regular) => {
+                retry(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), offset, len))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it has fewer bytes of blocks than it is long.
+    pub(super) fn may_have_holes(&self) -> bool {
+        self.kind == FileKind::Regular
+            && self.blocks().is_some_and(|blocks| self.len().is_ok_and(|len| blocks < len))
+    }
+
+    /// Bytes of its blocks.
+    fn blocks(&self) -> Option<u64> {
+        let Handle::Os(fd) = &self.handle else { return None };
+        Some(u64::try_from(rustix::fs::fstat(fd).ok()?.st_blocks).ok()? * 512)
     }
 
     fn truncate(&self, len: u64) -> Result<(), Errno> {

@@ -125,7 +125,7 @@ pub(super) fn make(
         return Ok((log, None));
     }
     let io = |what| move |e| io_error(&file.path, what, e);
-    let len = opts.journal_bytes.next_multiple_of(4096);
+    let len = opts.journal_bytes.unwrap_or(32 << 20).next_multiple_of(4096);
     let locked = |e: Errno| match e {
         Errno::WOULDBLOCK => OpenError::Locked { path: file.path.clone() },
         e => io("locking the journal")(e.into()),

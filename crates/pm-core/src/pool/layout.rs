@@ -92,7 +92,7 @@ pm_struct! {
     ///
     /// ```text
     ///  0                64     72       80     88         96       104..128
-    ///  | name, 0-padded | kind | layout | root | name_len | commit | 0 0 0 |
+    ///  | name, 0-padded | kind | layout | root | name_len | commit | list | 0 0 |
     /// ```
     #[align(64)]
     pub(crate) struct DirectoryEntry: size 128 {
@@ -106,10 +106,35 @@ pm_struct! {
         pub(crate) root: PmCell<PPtr<PmU64>>,
         /// Bytes of the name.
         pub(crate) name_len: PmU64,
-        /// 0: the entry is free. Else the checksum of the words before it.
+        /// 0: the entry is free. Else a checksum of the words before it, which also says whether the
+        /// index is being dropped.
         pub(crate) commit: PmU64,
+        /// The blocks that are left to free of an index that is being dropped, or null.
+        pub(crate) list: PmCell<PPtr<DropList>>,
         /// Zero.
-        pub(crate) reserved: [PmU64; 3],
+        pub(crate) reserved: [PmU64; 2],
+    }
+
+    /// A piece of the list of an index's blocks. What follows its head is `count` times two words:
+    /// the offset of a word of a slab's bitmap and the bits in it that stand for blocks, or the offset
+    /// of an extent and 1.
+    ///
+    /// ```text
+    ///  0      8      16      24         32..64
+    ///  | next | done | count | checksum | 0 |
+    /// ```
+    #[align(64)]
+    pub(crate) struct DropList: size 64 {
+        /// The next piece, or null.
+        pub(crate) next: PmCell<PPtr<DropList>>,
+        /// How far its blocks are free: 64 times the number of an entry, and a bit of it.
+        pub(crate) done: PmU64,
+        /// How many entries it has.
+        pub(crate) count: PmU64,
+        /// Over its place, the index's and every word but `done` and itself.
+        pub(crate) checksum: PmU64,
+        /// Zero.
+        pub(crate) reserved: [PmU64; 4],
     }
 
     /// The directory.

@@ -13,7 +13,9 @@
 //! | `detect`, `describe` | what the medium gives, in a word and in sentences |
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
+//! | `holes` | memory that the system has back |
 //! | `directory` | named indexes |
+//! | `dropping` | how all blocks of an index are freed |
 //! | `claim` | each of them open once |
 //! | `sync` | waiting for what the medium can give |
 //! | `damage` | what was found damaged takes no writes |
@@ -25,7 +27,8 @@
 //!   dies, or loses power, in the modes that survive it ([`Pool::describe`] says which).
 //! * A file is read as if an enemy had written it: metadata are checked, pointers are checked when
 //!   they are followed, and what a damaged file can cause is an error.
-//! * Space is allocated when a pool is created and when it grows: a full disk is an error there.
+//! * Space is allocated when a pool is created, when it grows, and when what [`Pool::release_free`] gave
+//!   to the system is used again: a full disk is an error there.
 //!   **SIGBUS** remains possible where the kernel has no page to give: another program truncates the
 //!   file, the device reports a bad block, a copy-on-write file system (btrfs, a snapshot, a reflink)
 //!   finds no room for the copy, tmpfs is swapped out and cannot come back.
@@ -45,9 +48,11 @@ mod damage;
 mod describe;
 mod detect;
 mod directory;
+mod dropping;
 mod file;
 mod forge;
 mod grow;
+mod holes;
 mod journal;
 pub(crate) mod layout;
 mod life;
@@ -92,6 +97,7 @@ pub struct Pool<M: Medium = Mapped> {
     region: Region,
     pub(crate) heap: Heap,
     pub(crate) directory: directory::Directory,
+    drops: dropping::Drops,
     claims: claim::Claims,
     damage: damage::Damage,
     superblock: Mutex<superblock::Found>,

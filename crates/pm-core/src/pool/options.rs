@@ -38,7 +38,7 @@ pub struct PoolOptions {
     pub(crate) emulate_pm: bool,
     pub(crate) write_back: bool,
     pub(crate) journal: bool,
-    pub(crate) journal_bytes: u64,
+    pub(crate) journal_bytes: Option<u64>,
     pub(crate) journal_wait: Duration,
     pub(crate) twin: Option<PathBuf>,
     pub(crate) twin_every: Duration,
@@ -67,7 +67,7 @@ impl Default for PoolOptions {
             emulate_pm: false,
             write_back: true,
             journal: false,
-            journal_bytes: 32 << 20,
+            journal_bytes: None,
             journal_wait: Duration::from_secs(30),
             twin: None,
             twin_every: Duration::from_millis(100),
@@ -187,11 +187,12 @@ impl PoolOptions {
         self
     }
 
-    /// Bytes of the journal's file (default 32 MiB), 1 MiB to 1 TiB. The pool's file is synchronised
-    /// each time half of it is used, and an opening after a crash reads no more than that. It is
-    /// written once as a whole, with zeros.
+    /// Bytes of the journal's file (default 32 MiB), or of the log of a [twin](Self::twin) (default a
+    /// fourth of the pool, 32 to 256 MiB); 1 MiB to 1 TiB. The pool's file is synchronised each time half
+    /// of it is used, and an opening after a crash reads no more than that. It is written once as a
+    /// whole, with zeros.
     pub fn journal_bytes(mut self, bytes: u64) -> Self {
-        self.journal_bytes = bytes.clamp(1 << 20, 1 << 40);
+        self.journal_bytes = Some(bytes.clamp(1 << 20, 1 << 40));
         self
     }
 

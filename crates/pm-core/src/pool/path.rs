@@ -32,7 +32,7 @@ const RESERVE: u64 = 64 << 30;
 /// The file of a pool and how it is mapped.
 #[derive(Debug)]
 pub(super) struct Backing {
-    file: PoolFile,
+    pub(super) file: PoolFile,
     kind: MapKind,
     huge: bool,
     journal: Option<Arc<Journal>>,

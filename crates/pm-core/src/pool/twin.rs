@@ -420,7 +420,9 @@ fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lo
     }
     // One that a crash left behind; nobody has it.
     file.set_len(0).map_err(io("creating the twin"))?;
-    let start = opts.journal_bytes.next_multiple_of(4096);
+    // A larger one takes more writes before it is full: a fast writer waits less.
+    let start = opts.journal_bytes.unwrap_or((len / 4).clamp(32 << 20, 256 << 20));
+    let start = start.next_multiple_of(4096);
     let full = |wanted| {
         move |e: io::Error| match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -151,6 +151,15 @@ impl Ahead {
         self.end.store(end, Relaxed);
     }
 
+    /// Does this while nothing is touched: what was begun ends first.
+    pub(super) fn quiet<R>(&self, body: impl FnOnce() -> R) -> R {
+        let mut toucher = self.toucher.lock();
+        if let Some(last) = toucher.take() {
+            last.end();
+        }
+        body()
+    }
+
     /// Ends the touching, and waits for the thread.
     pub(super) fn stop(&mut self) {
         if let Some(last) = self.toucher.get_mut().take() {

@@ -7,7 +7,8 @@
 use core::array::from_fn;
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -25,14 +26,10 @@ use super::{MapKind, Region};
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Bytes that are mapped from the file; 0 when the region is gone.
-    end: usize,
-    cut: bool,
+    /// Bytes that are mapped from the file; 0 when the region is gone. Stored under the lock.
+    end: AtomicUsize,
+    /// Held while the mapping changes.
+    cut: Mutex<bool>,
 }
 
 // SAFETY: an address; the memory at it is only touched by atomic accesses, and under the lock.
@@ -42,7 +39,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(super) fn new(base: NonNull<u8>) -> Arc<Self> {
-        Arc::new(Self { base, state: Mutex::default() })
+        Arc::new(Self { base, end: AtomicUsize::new(0), cut: Mutex::default() })
     }
 
     /// Maps more, up to `end`, unless the region is cut off.
@@ -51,24 +48,25 @@ impl Mapping {
         end: usize,
         map: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mut state = self.state.lock();
-        if state.cut {
+        let cut = self.cut.lock();
+        if *cut {
             return Err(Errno::IO);
         }
         map()?;
-        state.end = end;
+        self.end.store(end, Release);
         Ok(())
     }
 
     /// The region goes.
     pub(super) fn end(&self) {
-        self.state.lock().end = 0;
+        let _cut = self.cut.lock();
+        self.end.store(0, Release);
     }
 
     /// The mapped word at an address.
     pub(crate) fn word_at(&self, address: usize) -> Option<&PmU64> {
         let offset = address.checked_sub(self.base.addr().get())?;
-        let mapped = offset.checked_add(8)? <= self.state.lock().end;
+        let mapped = offset.checked_add(8)? <= self.end.load(Acquire);
         if !mapped || !offset.is_multiple_of(8) {
             return None;
         }
@@ -102,17 +100,17 @@ impl Mapping {
         addresses: impl Iterator<Item = usize>,
         mut take: impl FnMut(u64, [u64; 8]),
     ) {
-        let state = self.state.lock(); // the region stays meanwhile
+        let mapped = self.end.load(Acquire);
         for address in addresses {
             let Some(offset) = address.checked_sub(self.base.addr().get()) else { continue };
-            let within = offset.checked_add(LINE).is_some_and(|end| end <= state.end);
+            let within = offset.checked_add(LINE).is_some_and(|end| end <= mapped);
             if !within || !offset.is_multiple_of(LINE) {
                 continue;
             }
             // SAFETY: in bounds, checked above.
             let line = unsafe { self.base.add(offset) }.cast::<[PmU64; 8]>();
-            // SAFETY: in bounds and aligned, checked above; any bytes are valid words; mapped as long
-            // as the lock is held.
+            // SAFETY: in bounds and aligned, checked above; any bytes are valid words. Those that ask are
+            // the pool's medium and its threads, which end before the region goes.
             let line = unsafe { line.as_ref() };
             let mut words: [u64; 8] = from_fn(|i| line[i].atomic().load(Acquire));
             loop {
@@ -138,12 +136,12 @@ impl Mapping {
 
     /// Bytes that are mapped.
     pub(crate) fn len(&self) -> u64 {
-        self.state.lock().end as u64
+        self.end.load(Acquire) as u64
     }
 
     /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.
     pub(crate) fn copy(&self, addresses: Option<&Range<usize>>, image: &mut Vec<u64>) {
-        let (base, end) = (self.base.addr().get(), self.state.lock().end);
+        let (base, end) = (self.base.addr().get(), self.end.load(Acquire));
         image.resize(end / 8, 0);
         let all = base..base + end;
         for address in addresses.unwrap_or(&all).clone().step_by(8) {
@@ -164,25 +162,26 @@ impl Mapping {
     /// The kernel has no memory for it: the mapping stays what it was.
     pub(crate) fn cut(&self, file: &OwnedFd) -> Result<(), Errno> {
         use rustix::fd::AsFd;
-        let mut state = self.state.lock();
-        if state.cut || state.end == 0 {
+        let mut cut = self.cut.lock();
+        let end = self.end.load(Relaxed); // stored under the lock
+        if *cut || end == 0 {
             return Ok(());
         }
         // A fixed mapping that fails may leave a hole: ask first.
-        Region::probe(file.as_fd(), state.end, MapKind::Private, true)?;
+        Region::probe(file.as_fd(), end, MapKind::Private, true)?;
         // SAFETY: the range is mapped from this file by the region, at the same offsets, and stays
         // so until `end`, which waits for the lock; whoever stores to it stores atomically.
         unsafe {
             rustix::mm::mmap(
                 self.base.as_ptr().cast(),
-                state.end,
+                end,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE | MapFlags::FIXED | sys::NO_RESERVE,
                 file,
                 0,
             )
         }?;
-        state.cut = true;
+        *cut = true;
         Ok(())
     }
 }

@@ -38,11 +38,13 @@ pub fn one_handle<S: Types>(of: Maker<S>) -> Verdict {
         is_open(of.open(&pool, NAME), "open of an open index")?;
         let exists = IndexError::IndexExists { name: NAME.into() };
         ensure_eq!(of.create(&pool, NAME).err(), Some(exists), "create of an open index");
-        is_open(pool.drop_index(NAME).map_err(IndexError::from), "drop_index of an open index")?;
+        let drop_index =
+            |name| pool.drop_index(name, |name| of.open(&pool, name).and_then(|it| it.blocks()));
+        is_open(drop_index(NAME), "drop_index of an open index")?;
         ensure!(pool.find_index(NAME)?.is_some(), "it is still in the directory");
         let other = of.create(&pool, "another").within("create of another index")?;
         drop(other);
-        ensure!(pool.drop_index("another")?, "drop_index of a closed index");
+        ensure!(drop_index("another")?, "drop_index of a closed index");
         drop(pool);
 
         let value = S::Value::tagged(round);

@@ -12,13 +12,12 @@
 
 use std::slice::from_ref;
 
-use pmindex_core::sync::VersionLock;
 use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
-use pmindex_record::{Datum, Probe, Slot, separator_between};
+use pmindex_record::{Datum, Loader, Probe, Slot, bulk_load, separator_between};
 
 use super::image::LeafImage;
-use super::inner::{LeafRef, Route};
+use super::inner::{Built, LeafRef, Route};
 use super::layout::{Geometry, Mark, Root, bits};
 use super::leaf::{Incoming, Leaf, link};
 use super::tree::NvTree;
@@ -67,13 +66,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if moved || hint.len() > 0 || head.is_behind(pm, hint) || head.next(pm) != 0 {
             return Err(IndexError::NotEmpty);
         }
-        mark(&self.pool, root, 1)?; // P1
-        discard_records(&self.pool, &head)?; // what was removed is still there
-        let mut load = Load::new(self, root, head);
-        let lent = VersionLock::lend(from_ref(self.lock_of(head.offset())));
-        load.run(records)?;
-        drop(lent);
-        let loaded = load.finish()?;
+        let load = Load::new(self, root, head);
+        let loaded = bulk_load(load, &[from_ref(self.lock_of(head.offset()))], records)?;
         drop(guard);
         Ok(loaded)
     }
@@ -154,7 +148,7 @@ fn discard_blocks<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// A load under way. Dropping it unfinished discards it.
+/// A load under way.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
     root: &'t Root,
@@ -163,10 +157,10 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
     tail: Leaf<'t, K, V, LEAF>,
     /// Leaves not yet linked, and what separates each from the one before.
     group: Vec<(LeafImage<K, V, LEAF>, Words)>,
+    /// Those behind the first.
     leaves: Vec<LeafRef>,
-    last: Option<K>,
-    loaded: u64,
-    finished: bool,
+    /// The inner nodes over all.
+    built: Option<Built>,
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -177,71 +171,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         root: &'t Root,
         head: Leaf<'t, K, V, LEAF>,
     ) -> Self {
-        Self {
-            tree,
-            root,
-            head,
-            tail: head,
-            group: Vec::new(),
-            leaves: Vec::new(),
-            last: None,
-            loaded: 0,
-            finished: false,
-        }
-    }
-
-    /// Step P2.
-    fn run(&mut self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<(), IndexError> {
-        let inner = &self.tree.inner;
-        self.leaves.push(inner.leaf_ref(&Route::LEAST, self.head.offset())?);
-        let mut part = Vec::with_capacity(LEAF);
-        loop {
-            part.clear();
-            for (key, value) in records.take(LEAF) {
-                let before = part.last().map(|(key, _)| key).or(self.last.as_ref());
-                if before.is_some_and(|before| *before >= key) {
-                    return Err(IndexError::NotSorted { at: self.loaded + part.len() as u64 });
-                }
-                part.push((key, value));
-            }
-            if part.is_empty() {
-                return Ok(self.link_group()?);
-            }
-            self.add_leaf(&part)?;
-            self.loaded += part.len() as u64;
-            self.last = part.pop().map(|(key, _)| key);
-        }
-    }
-
-    /// Puts the records of one leaf into the first leaf, or into a new one.
-    fn add_leaf(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
-        let first = self.loaded == 0;
-        if Slot::<K, V>::HAS_BLOCK {
-            if !first {
-                self.group.push((LeafImage::new(), self.fence()));
-                self.link_group()?;
-                self.note_leaf(&part[0].0, self.tail.offset())?;
-            }
-            return self.fill_tail(part);
-        }
-        let mut image = LeafImage::<K, V, LEAF>::new();
-        for (key, value) in part {
-            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
-            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
-        }
-        if first {
-            return Ok(overwrite(&self.tree.pool, &self.head, image)?);
-        }
-        self.group.push((image, self.fence()));
-        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
-    }
-
-    /// The fence of a leaf after the last record: that record's key, if keys are inline.
-    fn fence(&self) -> Words {
-        match (&self.last, K::SHAPE) {
-            (Some(last), Shape::Inline(_)) => K::to_words(last.borrowed()),
-            _ => [0; 4],
-        }
+        Self { tree, root, head, tail: head, group: Vec::new(), leaves: Vec::new(), built: None }
     }
 
     /// Allocates, fills and links the leaves of the group, as many at a time as an operation can
@@ -281,9 +211,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Notes a leaf that starts with `key` for the inner nodes.
-    fn note_leaf(&mut self, key: &K, leaf: u64) -> Result<(), PmError> {
-        let Some(last) = &self.last else { return Ok(()) };
+    /// Notes a leaf between two keys for the inner nodes.
+    fn note_leaf(&mut self, last: &K, key: &K, leaf: u64) -> Result<(), PmError> {
         let inner = &self.tree.inner;
         let low = match K::SHAPE {
             Shape::Inline(_) => {
@@ -349,35 +278,80 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         Ok(())
     }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
+    for Load<'_, K, V, M, LEAF, INNER>
+{
+    type Key = K;
+    type Value = V;
+    const PART: usize = LEAF;
+
+    /// Step P1.
+    fn begin(&mut self) -> Result<(), PmError> {
+        let pool = &self.tree.pool;
+        mark(pool, self.root, 1)?;
+        discard_records(pool, &self.head) // what was removed is still there
+    }
+
+    /// Puts the records of one leaf into the first leaf, or into a new one.
+    fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
+        if Slot::<K, V>::HAS_BLOCK {
+            if let Some(last) = last {
+                self.group.push((LeafImage::new(), fence_after(last)));
+                self.link_group()?;
+                self.note_leaf(last, &part[0].0, self.tail.offset())?;
+            }
+            return self.fill_tail(part);
+        }
+        let mut image = LeafImage::<K, V, LEAF>::new();
+        for (key, value) in part {
+            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
+        }
+        let Some(last) = last else {
+            return Ok(overwrite(&self.tree.pool, &self.head, image)?);
+        };
+        self.group.push((image, fence_after(last)));
+        if self.group.len() == GROUP { Ok(self.link_group()?) } else { Ok(()) }
+    }
+
+    fn complete(&mut self) -> Result<(), PmError> {
+        self.link_group()?;
+        let inner = &self.tree.inner;
+        self.leaves.insert(0, inner.leaf_ref(&Route::LEAST, self.head.offset())?);
+        self.built = Some(inner.prepare(1, &[&self.leaves])?);
+        Ok(())
+    }
 
     /// Step P3.
-    fn finish(mut self) -> Result<u64, IndexError> {
+    fn commit(&mut self) -> Result<(), PmError> {
+        mark(&self.tree.pool, self.root, 0) // LIN, DUR
+    }
+
+    fn install(&mut self, loaded: u64) {
         let tree = self.tree;
-        let inner = tree.inner.prepare(1, &[&self.leaves])?;
-        self.finished = true; // what follows decides
-        if let Err(lost) = mark(&tree.pool, self.root, 0) {
-            self.finished = false; // the mark stands
-            return Err(lost.into());
-        } // LIN, DUR
-        tree.inner.install(tree.pm(), &inner);
+        if let Some(built) = &self.built {
+            tree.inner.install(tree.pm(), built);
+        }
         tree.spread_waypoints();
-        tree.count(self.head.offset(), self.loaded);
-        Ok(self.loaded)
+        tree.count(self.head.offset(), loaded);
+    }
+
+    fn undo(&mut self) {
+        self.tree.inner.forget(self.leaves.drain(..));
+        let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
+        // If this fails (the medium does), the mark stands and the next opening discards.
+        let pool = &*self.tree.pool;
+        let _ = pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Drop
-    for Load<'_, K, V, M, LEAF, INNER>
-{
-    fn drop(&mut self) {
-        if !self.finished {
-            self.tree.inner.forget(self.leaves.drain(..));
-            let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
-            // If this fails (the medium does), the mark stands and the next opening discards.
-            let pool = &*self.tree.pool;
-            let _ =
-                pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
-        }
+/// The fence of a leaf after this key, which is the key itself if it is inline.
+fn fence_after<K: Key>(last: &K) -> Words {
+    match K::SHAPE {
+        Shape::Inline(_) => K::to_words(last.borrowed()),
+        Shape::Bytes => [0; 4],
     }
 }
 

@@ -12,7 +12,7 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{Datum, Probe, Slot, in_parts};
 
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
@@ -94,26 +94,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Step P1.
     fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let mut group = Vec::with_capacity(GROUP);
-        let mut part: Vec<(K, V)> = Vec::with_capacity(LEAF);
-        let mut last: Option<K> = None;
-        let mut loaded = 0;
-        loop {
-            part.clear();
-            for (key, value) in records.take(LEAF) {
-                let before = part.last().map(|(key, _)| key).or(last.as_ref());
-                if before.is_some_and(|before| *before >= key) {
-                    return Err(IndexError::NotSorted { at: loaded + part.len() as u64 });
-                }
-                part.push((key, value));
-            }
-            let Some((smallest, _)) = part.first() else { break };
-            let separator = match &last {
-                Some(last) => Separator::between(last, smallest, 0)?,
+        let loaded = in_parts(records, LEAF, |part, last| {
+            let separator = match last {
+                Some(last) => Separator::between(last, &part[0].0, 0)?,
                 None => Separator::default(),
             };
             let mut image = LeafImage::<K, V, LEAF>::new();
             if !Slot::<K, V>::HAS_BLOCK {
-                for (key, value) in &part {
+                for (key, value) in part {
                     let probe = Probe::<K>::of_stored(key);
                     let datum = Datum::<V>::new(value.borrowed())?;
                     image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
@@ -123,13 +111,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if Slot::<K, V>::HAS_BLOCK {
                 // An empty leaf, and its records where they will stay.
                 self.append_all(&mut group)?;
-                self.fill_last(&part)?;
+                self.fill_last(part)?;
             } else if group.len() == GROUP {
                 self.append_all(&mut group)?;
             }
-            loaded += part.len() as u64;
-            last = part.pop().map(|(key, _)| key);
-        }
+            Ok(())
+        })?;
         self.append_all(&mut group)?;
         Ok(loaded)
     }

@@ -11,6 +11,11 @@
 //! They are words like any other, on lines of their own, so a crash may leave either, in any order,
 //! with any part of the contents: a length without its name, a name without its contents. A system
 //! call is recorded as the store that it makes, or as a write-back of what it covers.
+//!
+//! Some file systems (btrfs) log nothing when a file is synchronised that has no name yet; the contents
+//! are durable with the name only when the file is synchronised once more. A space can be told to be
+//! [like that](super::Space::forget_unnamed): then the name is stored with that synchronisation, or with
+//! the directory's if that comes first.
 
 use core::panic::Location;
 use std::sync::Arc;
@@ -96,19 +101,35 @@ impl File {
     /// The contents and the length are durable.
     #[track_caller]
     pub(crate) fn sync(&self) {
+        if self.inner.forgets_unnamed() && !self.is_named() && !self.inner.is_linked() {
+            return;
+        }
         let until = self.name() as u64;
         self.inner.record(EventKind::WriteBack, 0, until, 0, Location::caller());
+        self.store_name();
     }
 
     /// The directory has the name.
     #[track_caller]
     pub(crate) fn link(&self) {
-        self.store(EventKind::Store, self.name(), 1);
+        self.inner.set_linked(true);
+        if !self.inner.forgets_unnamed() {
+            self.store_name();
+        }
+    }
+
+    #[track_caller]
+    fn store_name(&self) {
+        if self.inner.is_linked() {
+            self.inner.set_linked(false);
+            self.store(EventKind::Store, self.name(), 1);
+        }
     }
 
     /// The name is durable.
     #[track_caller]
     pub(crate) fn sync_directory(&self) {
+        self.store_name();
         let name = self.name();
         let until = name as u64 + 8;
         self.inner.record(EventKind::WriteBack, name as u32, until, 0, Location::caller());

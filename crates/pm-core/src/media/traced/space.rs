@@ -40,6 +40,10 @@ pub(crate) struct Inner {
     slots: AtomicU64,
     /// Whether the file cannot grow though it may.
     device_full: AtomicBool,
+    /// Whether a file that is synchronised before it has a name stays empty.
+    forgets_unnamed: AtomicBool,
+    /// Whether the simulated file has been given its name, which is not stored yet.
+    linked: AtomicBool,
     recorder: Mutex<Recorder>,
 }
 
@@ -72,6 +76,8 @@ impl Space {
                 step_limit: AtomicU64::new(u64::MAX),
                 slots: AtomicU64::new(0),
                 device_full: AtomicBool::new(false),
+                forgets_unnamed: AtomicBool::new(false),
+                linked: AtomicBool::new(false),
                 recorder: Mutex::new(Recorder::default()),
             }),
         }
@@ -232,6 +238,12 @@ impl Space {
         self.inner.device_full.store(full, Relaxed);
     }
 
+    /// Whether the simulated file's contents are durable only if it is synchronised when it has its
+    /// name, as on btrfs.
+    pub fn forget_unnamed(&self, yes: bool) {
+        self.inner.forgets_unnamed.store(yes, Relaxed);
+    }
+
     /// Options as pools are created with here.
     pub(crate) fn options(&self, options: &PoolOptions) -> PoolOptions {
         match self.inner.slots.load(Relaxed) {
@@ -317,6 +329,18 @@ impl Inner {
 
     pub(crate) fn file_len(&self) -> u64 {
         self.file_len.load(Relaxed)
+    }
+
+    pub(crate) fn forgets_unnamed(&self) -> bool {
+        self.forgets_unnamed.load(Relaxed)
+    }
+
+    pub(crate) fn is_linked(&self) -> bool {
+        self.linked.load(Relaxed)
+    }
+
+    pub(crate) fn set_linked(&self, yes: bool) {
+        self.linked.store(yes, Relaxed);
     }
 }
 

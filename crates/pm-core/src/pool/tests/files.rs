@@ -77,7 +77,7 @@ fn reading_only_never_writes_the_file_not_even_to_recover() {
     assert!(pool.is_read_only() && !pool.was_clean());
     assert_eq!(value_of(&pool, "a"), Some(1));
     assert_eq!(add(&pool, "b", 2), Err(PmError::ReadOnly));
-    assert_eq!(pool.drop_index("a"), Err(PmError::ReadOnly));
+    assert_eq!(pool.drop_root("a"), Err(PmError::ReadOnly));
     assert_eq!(pool.grow(1 << 20), Err(PmError::ReadOnly));
     assert_eq!(pool.check_writable(), Err(PmError::ReadOnly));
     {
@@ -332,7 +332,7 @@ fn a_full_file_system_stops_the_allocator_and_nothing_else() {
         });
         assert!(matches!(error, Some(PmError::NoSpace { .. })), "{error:?}");
         assert_eq!(pool.indexes().unwrap().len(), last);
-        assert!(pool.drop_index("0").unwrap());
+        assert!(pool.drop_root("0").unwrap());
         add(&pool, "small", 7).unwrap();
         pool.kill();
         let pool = Pool::open(small.join("pool"), &tiny()).unwrap();
@@ -380,7 +380,7 @@ fn a_look_beside_a_writer_sees_whole_entries_only() {
         threads.spawn(|| {
             for round in 0..500 {
                 add(&pool, &format!("now and then {round}"), round).unwrap();
-                pool.drop_index(&format!("now and then {round}")).unwrap();
+                pool.drop_root(&format!("now and then {round}")).unwrap();
             }
             done.store(true, std::sync::atomic::Ordering::Release);
         });

@@ -52,8 +52,8 @@ fn indexes_are_found_again_by_name() {
     let block = pool.get(PPtr::<Block>::new(b.block())).unwrap();
     assert_eq!(pool.pm().load(&block[0]), 2);
     assert_eq!(pool.find_index("c").unwrap(), None);
-    assert!(pool.drop_index("a").unwrap());
-    assert!(!pool.drop_index("a").unwrap());
+    assert!(pool.drop_root("a").unwrap());
+    assert!(!pool.drop_root("a").unwrap());
     assert_eq!(pool.find_index("a").unwrap(), None);
     let again = add(&pool, "a", 3).unwrap();
     assert_eq!(again.id, a.id, "the place is used again");
@@ -221,7 +221,7 @@ fn an_index_is_open_once() {
     assert_eq!((open.root::<Block>().offset(), open.id), (entry.block(), entry.id));
     let refused = PmError::AlreadyOpen { what: "index \"a\"".into() };
     assert_eq!(pool.open_index("a").map(drop), Err(refused.clone()));
-    assert_eq!(pool.drop_index("a"), Err(refused.clone()));
+    assert_eq!(pool.drop_root("a"), Err(refused.clone()));
     let undone = pool.undo_create_index("a", |_| panic!("it is somebody else's"));
     assert_eq!(undone, Ok(false));
     assert!(pool.open_index("c").unwrap().is_none() && pool.open_index("b").unwrap().is_some());
@@ -241,7 +241,7 @@ fn an_index_is_open_once() {
     drop(open);
     assert_eq!(pool.undo_create_index("a", |_| Ok(false)), Ok(false));
     assert_eq!(pool.undo_create_index("a", |_| Ok(true)), Ok(true));
-    assert!(pool.drop_index("b").unwrap() && pool.indexes().unwrap().is_empty());
+    assert!(pool.drop_root("b").unwrap() && pool.indexes().unwrap().is_empty());
     let created = pool.create_index::<Block>("a", *b"blocks  ", 7, |block| pool.pm().flush(block));
     assert_eq!(pool.open_index("a").map(drop), Err(refused), "open from its creation on");
     drop(created.unwrap());

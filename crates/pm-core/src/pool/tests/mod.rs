@@ -1,6 +1,7 @@
 //! Tests of pools that need more than the public interface.
 
 mod bad_files;
+mod dropping;
 mod files;
 mod fork;
 mod journal;

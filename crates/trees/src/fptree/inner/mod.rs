@@ -27,7 +27,7 @@ mod insert;
 mod node;
 mod remove;
 
-pub(super) use build::LeafRef;
+pub(super) use build::{Built, LeafRef};
 pub(super) use find::Siblings;
 pub(super) use find_many::{BATCH, Cursor};
 pub(super) use node::InnerTree;

@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 
 /// Where the parts are.
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// The kernel's image.
     pub(super) kernel: PathBuf,
     /// Its modules.
@@ -35,7 +35,7 @@ pub(super) fn missing() -> Vec<&'static str> {
 }
 
 /// Where a program is; system programs too, which are not in everybody's path.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|p| p.is_file())
@@ -104,7 +104,7 @@ fn only(dir: &Path, prefix: &str) -> Result<PathBuf, String> {
 }
 
 /// Runs a program; what it prints.
-pub(super) fn run(command: &mut Command) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let line = format!("{command:?}").replace('"', "");
     let output = command.output().map_err(|e| format!("`{line}` did not start: {e}"))?;
     if !output.status.success() {

@@ -1,5 +1,6 @@
 #!/bin/busybox sh
-# The guest's first process: sets the NVDIMM up, runs /command, says how it ended, powers off.
+# The guest's first process: sets the NVDIMM up, if there is one, runs /command, says how it ended,
+# powers off.
 # Its standard output is the second serial port; lines that begin with "@" are for the host.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/ TMPDIR=/tmp
@@ -44,8 +45,8 @@ wait_for() {
     done
 }
 appeared() { [ -b /dev/pmem0 ] || [ -c /dev/dax0.0 ]; }
-wait_for appeared || fail "there is no NVDIMM"
-if ! ready; then
+[ "$mode" = disk ] || wait_for appeared || fail "there is no NVDIMM"
+if [ "$mode" != disk ] && ! ready; then
     # A new NVDIMM is one raw namespace, which cannot be mapped with MAP_SYNC. The mode is written
     # to its info block, so this happens once in the life of an image.
     [ "$(cat $bus/devices/namespace0.0/mode)" = raw ] || fail "the NVDIMM was made for another mode"

@@ -1,23 +1,19 @@
-//! A virtual machine with an NVDIMM: one boot, from power-on to its end.
+//! A virtual machine: one boot, from power-on to its end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::debian::{self, Parts};
+use super::debian::Parts;
 use super::initramfs::{self, Contents};
 
-/// Bytes of an NVDIMM.
-const SIZE: u64 = 256 << 20;
-/// Where the kernel lets the data of an fsdax namespace begin.
-const DATA: u64 = 2 << 20;
 /// A boot that takes longer is stuck.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The command ended with this status.
     Exit(i32),
     /// The machine was killed while the command ran.
@@ -25,58 +21,46 @@ pub(super) enum End {
 }
 
 /// A boot.
-pub(super) struct Boot<'a> {
+pub(crate) struct Boot<'a> {
     /// What runs.
-    pub(super) contents: Contents<'a>,
-    /// Whether the platform says that CPU caches are in the persistence domain.
-    pub(super) caches_persist: bool,
+    pub(crate) contents: Contents<'a>,
+    /// The hardware besides processors and memory: arguments of QEMU.
+    pub(crate) hardware: &'a [String],
     /// Kill the machine so long after the command began.
-    pub(super) kill_after: Option<Duration>,
+    pub(crate) kill_after: Option<Duration>,
 }
 
 /// What a boot was like.
-pub(super) struct Report {
+pub(crate) struct Report {
     /// How it ended.
-    pub(super) end: End,
+    pub(crate) end: End,
     /// What the command printed.
-    pub(super) output: String,
+    pub(crate) output: String,
     /// How long it took to boot.
-    pub(super) up: Duration,
+    pub(crate) up: Duration,
 }
 
-/// A machine and its NVDIMM.
-pub(super) struct Machine<'a> {
+/// A machine: what each boot has in common.
+pub(crate) struct Machine<'a> {
     parts: &'a Parts,
     dir: PathBuf,
-    image: PathBuf,
 }
 
 impl<'a> Machine<'a> {
-    /// With a new NVDIMM; for `fsdax` with an empty ext4 on it.
-    pub(super) fn new(parts: &'a Parts, dir: &Path, mode: &str) -> Result<Self, String> {
+    /// One whose files go to `dir`.
+    pub(crate) fn new(parts: &'a Parts, dir: &Path) -> Result<Self, String> {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let image = dir.join("nvdimm");
-        let sized = File::create(&image).and_then(|file| file.set_len(SIZE));
-        sized.map_err(|e| format!("{}: {e}", image.display()))?;
-        if mode == "fsdax" {
-            let mke2fs = debian::find("mke2fs").ok_or("no mke2fs")?;
-            let options = format!("offset={DATA},lazy_itable_init=0");
-            let blocks = ((SIZE - DATA) / 4096).to_string();
-            let mut command = Command::new(mke2fs);
-            command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-E", &options]);
-            debian::run(command.arg(&image).arg(blocks))?;
-        }
-        Ok(Self { parts, dir: dir.into(), image })
+        Ok(Self { parts, dir: dir.into() })
     }
 
     /// Boots, runs the command, and waits for the end.
-    pub(super) fn boot(&self, boot: &Boot<'_>) -> Result<Report, String> {
+    pub(crate) fn boot(&self, boot: &Boot<'_>) -> Result<Report, String> {
         let archive = self.dir.join("initramfs");
         let bytes = initramfs::build(self.parts, &boot.contents)?;
         fs::write(&archive, bytes).map_err(|e| format!("{}: {e}", archive.display()))?;
         let (console, output) = (self.dir.join("console"), self.dir.join("output"));
         let started = Instant::now();
-        let child = self.start(&archive, [&console, &output], boot.caches_persist)?;
+        let child = self.start(&archive, [&console, &output], boot.hardware)?;
         let mut machine = Running(child);
         let mut began = None;
         loop {
@@ -123,18 +107,10 @@ impl<'a> Machine<'a> {
         &self,
         archive: &Path,
         ports: [&Path; 2],
-        caches_persist: bool,
+        hardware: &[String],
     ) -> Result<Child, String> {
-        let persistence = if caches_persist { "cpu" } else { "mem-ctrl" };
-        let memory = format!(
-            "memory-backend-file,id=nv,share=on,mem-path={},size={SIZE}",
-            self.image.display()
-        );
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(["-machine", &format!("pc,nvdimm=on,nvdimm-persistence={persistence}")]);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]);
-        command.args(["-m", "1G,slots=2,maxmem=4G", "-object", &memory]);
-        command.args(["-device", "nvdimm,id=nvdimm0,memdev=nv"]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]).args(hardware);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         for port in ports {
             let _ = fs::remove_file(port); // the last boot's

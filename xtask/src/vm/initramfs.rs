@@ -8,8 +8,6 @@ use std::process::Command;
 
 use super::debian::{self, Parts};
 
-/// Modules of the kernel that the guest needs; those that these need are found.
-const MODULES: [&str; 6] = ["nfit", "nd_pmem", "dax_pmem", "device_dax", "crc32c_generic", "ext4"];
 const INIT: &str = include_str!("init.sh");
 
 const DIRECTORY: u32 = 0o040_755;
@@ -17,19 +15,23 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 
 /// What a boot runs.
-pub(super) struct Contents<'a> {
-    /// `fsdax` or `devdax`.
-    pub(super) mode: &'a str,
+pub(crate) struct Contents<'a> {
+    /// `fsdax` or `devdax`: how the NVDIMM is used; `disk`: there is none.
+    pub(crate) mode: &'a str,
+    /// Modules of the kernel that the guest needs; those that these need are found.
+    pub(crate) modules: &'a [&'a str],
     /// The shell command.
-    pub(super) command: &'a str,
+    pub(crate) command: &'a str,
     /// The programs and files it finds in its folder.
-    pub(super) files: &'a [(&'a str, PathBuf)],
+    pub(crate) files: &'a [(&'a str, PathBuf)],
 }
 
 /// Builds the archive.
 pub(super) fn build(parts: &Parts, contents: &Contents<'_>) -> Result<Vec<u8>, String> {
     let mut archive = Archive::default();
-    for dir in ["bin", "dev", "proc", "sys", "tmp", "modules", "host", "mnt", "mnt/pmem"] {
+    for dir in
+        ["bin", "dev", "proc", "sys", "tmp", "modules", "host", "mnt", "mnt/pmem", "mnt/disk"]
+    {
         archive.dir(dir);
     }
     archive.add("bin/busybox", PROGRAM, &read(&parts.busybox)?);
@@ -37,7 +39,7 @@ pub(super) fn build(parts: &Parts, contents: &Contents<'_>) -> Result<Vec<u8>, S
     archive.add("mode", FILE, contents.mode.as_bytes());
     archive.add("command", FILE, contents.command.as_bytes());
     let mut order = Vec::new();
-    for path in modules(&parts.modules)? {
+    for path in modules(&parts.modules, contents.modules)? {
         let bytes = match path.extension().and_then(|e| e.to_str()) {
             Some(packed @ ("xz" | "zst")) => {
                 let program = if packed == "xz" { "xz" } else { "zstd" };
@@ -70,7 +72,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// The files of the modules, in an order in which they can be loaded.
-fn modules(dir: &Path) -> Result<Vec<PathBuf>, String> {
+fn modules(dir: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, String> {
     let name_of = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.split(".ko").next().unwrap_or(name).replace('-', "_")
@@ -78,7 +80,7 @@ fn modules(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let text = fs::read_to_string(dir.join("modules.dep")).map_err(|e| e.to_string())?;
     let builtin = fs::read_to_string(dir.join("modules.builtin")).unwrap_or_default();
     let mut files: Vec<PathBuf> = Vec::new();
-    for wanted in MODULES {
+    for &wanted in wanted {
         let line = text
             .lines()
             .find(|line| line.split(':').next().is_some_and(|path| name_of(path) == wanted));

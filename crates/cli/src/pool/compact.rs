@@ -1,0 +1,52 @@
+//! `pmindex compact`: gives what a pool does not use back to the system.
+
+use std::path::PathBuf;
+
+use pmindex::core::{Pool, PoolOptions};
+use serde_json::json;
+
+use crate::error::CliError;
+use crate::medium::MediumArgs;
+use crate::output;
+use crate::table::bytes;
+
+/// Which pool.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\
+    The file keeps its length and becomes sparse: free runs of 2 MiB take no room in the file system\n\
+    until they are used again, and then get it back (a full disk is an error, not a crash). It finishes\n\
+    indexes that were being dropped, too. Records are not moved: for the smallest file, `pmindex dump` the\n\
+    pool and `pmindex restore` it under another name. A device, and a file system without holes, gives\n\
+    nothing back."
+)]
+pub(crate) struct Args {
+    /// The pool's file
+    pool: PathBuf,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    medium: MediumArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
+    let pool = Pool::open(&args.pool, &args.medium.apply(PoolOptions::new()))?;
+    let given = pool.release_free()?;
+    let (len, used) = (pool.len(), pool.used_bytes());
+    pool.close()?;
+    if args.json {
+        return output::print_json(&json!({
+            "pool": args.pool, "given_back": given, "used": used, "size": len,
+        }));
+    }
+    output::print(&format!(
+        "{} went back to the system; the pool uses {} of {}\n",
+        bytes(given),
+        bytes(used),
+        bytes(len)
+    ))
+}

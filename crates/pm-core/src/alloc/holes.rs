@@ -1,0 +1,102 @@
+//! Free memory that the system has back.
+//!
+//! Only runs of 2 MiB go, at multiples of 2 MiB, all of whose pages are free: durably, since pages are
+//! free in DRAM only when the page-table word of their last run is durably 0. The heap's lock is held
+//! meanwhile, so nobody takes a page of the run. What was there is zeros afterwards; to a reader who is
+//! late that is as if the pages had been used anew, and nobody depends on what free pages contain. A
+//! crash may leave the file with the hole or without it, which is the same pool.
+//!
+//! Before a page of such a run is handed out again the file gets its blocks back: a full device is an
+//! error of the allocation, never a signal. Which runs are holes is known in DRAM; of a file that has
+//! fewer blocks than bytes when it is opened, any may be.
+
+use std::collections::HashMap;
+
+use crate::error::PmError;
+use crate::media::Medium;
+use crate::pool::Pool;
+
+use super::geometry::PAGE;
+use super::heap::Shared;
+
+/// Bytes of a run: of a huge page.
+const RUN: u64 = 2 << 20;
+
+/// What is known of holes. Under the heap's lock.
+#[derive(Debug, Default)]
+pub(super) struct Holes {
+    /// Whether runs that are not among `known` may be holes, once that was asked.
+    others: Option<bool>,
+    /// Whether a run is a hole.
+    known: HashMap<u64, bool>,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Gives free memory back to the system, in whole runs of 2 MiB, while the pool is in use: blocks of
+    /// the file, pages of tmpfs or of anonymous memory. Returns how many bytes the file (or the memory)
+    /// takes less; the pool's size stays, and so does what it can hold, as long as the device has room.
+    ///
+    /// 0 bytes is what a device-DAX device gives, a file system that knows no holes, and a pool whose
+    /// zones are smaller than 2 MiB and a page table. The twin of a pool on a disk and its journal are as
+    /// large as before.
+    ///
+    /// # Errors
+    /// [`PmError::ReadOnly`], [`PmError::Corrupt`] (a page table), those of [`trim`](Self::trim).
+    ///
+    /// # Cost
+    /// [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most.
+    ///
+    /// # Durability
+    /// Nothing that is stored changes.
+    pub fn release_free(&self) -> Result<u64, PmError> {
+        self.trim()?;
+        self.while_no_page_is_touched(|| {
+            let mut given = 0;
+            for zone in 0..self.heap.zone_count() {
+                let start = self.heap.zone_start(zone);
+                let end = start + self.heap.geometry.zone_bytes;
+                for run in start.div_ceil(RUN)..end / RUN {
+                    given += self.give_run_back(zone, run)?;
+                }
+            }
+            Ok(given)
+        })
+    }
+
+    /// Gives a run back, if it is free; how many bytes the system has more.
+    fn give_run_back(&self, zone: usize, run: u64) -> Result<u64, PmError> {
+        let shared = &mut *self.pm().lock(&self.heap.shared);
+        self.load_zone(shared, zone)?;
+        let page = ((run * RUN - self.heap.zone_start(zone)) / PAGE) as usize;
+        let free = shared.free.get(zone).and_then(Option::as_ref);
+        let is_free = free.is_some_and(|free| free.has(page, (RUN / PAGE) as usize));
+        if !is_free || shared.holes.known.get(&run) == Some(&true) {
+            return Ok(0);
+        }
+        // Before: what fails half way is a hole in part.
+        shared.holes.known.insert(run, true);
+        Ok(self.punch(run * RUN, RUN))
+    }
+
+    /// Sees to it that pages that are handed out next have memory.
+    pub(super) fn fill_holes(
+        &self,
+        shared: &mut Shared,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), PmError> {
+        let holes = &mut shared.holes;
+        let others = *holes.others.get_or_insert_with(|| self.may_have_holes());
+        if !others && holes.known.is_empty() {
+            return Ok(());
+        }
+        for run in offset / RUN..(offset + bytes).div_ceil(RUN) {
+            if holes.known.get(&run).copied().unwrap_or(others) {
+                let end = ((run + 1) * RUN).min(self.heap.end());
+                self.fill(run * RUN, end - run * RUN)?;
+                holes.known.insert(run, false);
+            }
+        }
+        Ok(())
+    }
+}

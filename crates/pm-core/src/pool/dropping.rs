@@ -1,0 +1,452 @@
+//! How an index goes, with all its blocks.
+//!
+//! The directory knows no kinds, so whoever drops an index says which blocks are its own: the index
+//! is opened for that, under a name that nobody else has. If one operation can free them all, it does
+//! (`directory`). Else they are written down first, one bit a block, in a list that the entry leads
+//! to; then the entry says that the index is being dropped, and the blocks go slice by slice:
+//!
+//! ```text
+//! step  store                                               durable before
+//! D1    a piece of the list; its ticket                     D2
+//! D2    list = the piece; allocation bits                   the next D1, D3
+//! D3    commit: being dropped (LIN)                         D4, return (DUR)
+//! D4    tickets of a slice: live until `done` moves         D5
+//! D5    done = behind the slice; allocation bits            the next D4, D6
+//! D6    ticket of a piece whose blocks are free             D7
+//! D7    list = the next piece; allocation bits              the next D4, D8
+//! D8    commit = 0: the place is free
+//! ```
+//!
+//! A crash before D3 leaves the index as it was, and a list that is no more than its own pieces; one
+//! after D3 leaves what the list still says. Both are known to the audit, and go with the operations
+//! of the pool that follow, a slice each; [`Pool::trim`] does all that is left. What was being dropped
+//! does not open again, whatever kind it was of: the list is enough.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use parking_lot::Mutex;
+
+use crate::alloc::Owner;
+use crate::cell::{PmU64, words_of};
+use crate::checksum::checksum;
+use crate::error::PmError;
+use crate::media::{Flushed, Medium};
+use crate::ptr::PPtr;
+
+use super::Pool;
+use super::claim::OpenIndex;
+use super::directory::{IndexEntry, IndexId, Place, dropped_commit, lookup};
+use super::layout::{DIRECTORY_ENTRIES, DropList, NAME_MAX};
+
+const SEED: u64 = 0x6c65_6176_696e_6700;
+/// Words of a piece's head.
+const HEAD: usize = size_of::<DropList>() / 8;
+/// Bytes of a piece; of one where there is no room for that.
+const PIECE: [u64; 2] = [4096, 512];
+/// Blocks of a slice at most.
+const SLICE: usize = 124;
+
+/// What the pool knows in DRAM of the indexes that are being dropped.
+#[derive(Debug, Default)]
+pub(super) struct Drops {
+    /// Whoever frees a slice holds it; taken before the directory's.
+    one: Mutex<()>,
+    /// Whether there is something that an earlier process, or a failure, left.
+    unfinished: AtomicBool,
+}
+
+impl Drops {
+    pub(super) fn note_unfinished(&self) {
+        self.unfinished.store(true, Release);
+    }
+}
+
+/// By what name an index is opened that is to be dropped: longer than a name can be.
+fn leaving_name(id: IndexId) -> String {
+    format!("{:width$}{}", "the index being dropped", id.0, width = NAME_MAX)
+}
+
+/// Which index such a name is of.
+pub(super) fn leaving_place(name: &str) -> Option<IndexId> {
+    let place = name.get(NAME_MAX..).filter(|place| !place.is_empty())?;
+    let id = IndexId(place.parse().ok()?);
+    (leaving_name(id) == name).then_some(id)
+}
+
+/// A piece of a list, checked.
+struct Piece<'p> {
+    head: &'p DropList,
+    entries: &'p [PmU64],
+}
+
+/// An index that is there again if nothing comes of its end.
+struct Leaving<'p, M: Medium> {
+    pool: &'p Pool<M>,
+    entry: IndexEntry,
+}
+
+impl<M: Medium> Drop for Leaving<'_, M> {
+    fn drop(&mut self) {
+        let place = &mut self.pool.pm().lock(&self.pool.directory.0)[usize::from(self.entry.id.0)];
+        if matches!(place, Place::Leaving(_)) {
+            *place = Place::Taken(self.entry.clone());
+        }
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Removes an index and frees its blocks; `false` if there is none of this name. `blocks` is given
+    /// a name by which the index opens, and nobody else knows it; it returns the offsets of all blocks,
+    /// and has closed the index then. (The root block need not be among them.)
+    ///
+    /// When this returns, or the process ends earlier, the index is wholly there or gone. What a
+    /// crash leaves of its blocks is freed by the pool's next operations, a slice each, or by
+    /// [`trim`](Self::trim). Others use the pool meanwhile.
+    ///
+    /// # Errors
+    /// [`PmError::AlreadyOpen`] if somebody has it open; those of `blocks`: the index stays. So it does
+    /// if the pool has no room for the list of its blocks ([`PmError::Full`]), which takes 16 bytes for
+    /// up to 64 blocks; an index that is cleared has few. Those of [`find_index`](Self::find_index) and
+    /// [`op`](Self::op).
+    ///
+    /// # Cost
+    /// Up to 124 blocks: 2 fences. More: 2 fences for each 124, and for each 250 words of bitmaps that
+    /// they are in.
+    ///
+    /// # Durability
+    /// Durable on return.
+    pub fn drop_index<E: From<PmError>>(
+        &self,
+        name: &str,
+        blocks: impl FnOnce(&str) -> Result<Vec<u64>, E>,
+    ) -> Result<bool, E> {
+        self.check_writable()?;
+        let Some(leaving) = self.take_leave(name)? else { return Ok(false) };
+        let mut owned = blocks(&leaving_name(leaving.entry.id))?;
+        let open = self.claims.take_index(leaving.entry.clone())?;
+        owned.push(open.block());
+        owned.sort_unstable();
+        owned.dedup();
+        if owned.len() <= SLICE.min(self.tickets_per_op()) {
+            self.remove(&open, &owned)?;
+        } else {
+            self.drop_listed(open, &owned)?;
+        }
+        Ok(true)
+    }
+
+    /// Removes an index that is nothing but its root block; `false` if there is none of this name.
+    /// Whatever else it has is lost to the pool: see [`drop_index`](Self::drop_index).
+    ///
+    /// # Errors
+    /// Those of [`drop_index`](Self::drop_index).
+    ///
+    /// # Cost
+    /// 2 fences, 3 lines.
+    ///
+    /// # Durability
+    /// Durable on return.
+    pub fn drop_root(&self, name: &str) -> Result<bool, PmError> {
+        self.drop_index(name, |_| Ok(Vec::new()))
+    }
+
+    /// The indexes that are being dropped: gone, but not all of their blocks are free.
+    pub fn indexes_being_dropped(&self) -> Vec<IndexEntry> {
+        let dropped = |place: &Place| match place {
+            Place::Dropped(entry) => Some(entry.clone()),
+            _ => None,
+        };
+        self.pm().lock(&self.directory.0).iter().filter_map(dropped).collect()
+    }
+
+    /// Keeps an index from being opened by its name.
+    fn take_leave(&self, name: &str) -> Result<Option<Leaving<'_, M>>, PmError> {
+        let mut places = self.pm().lock(&self.directory.0);
+        let Some(entry) = lookup(&places, name)? else { return Ok(None) };
+        let place = &mut places[usize::from(entry.id.0)];
+        if matches!(place, Place::Leaving(_)) {
+            return Err(PmError::AlreadyOpen { what: format!("index {name:?}") });
+        }
+        drop(self.claims.take_index(entry.clone())?); // nobody has it open
+        *place = Place::Leaving(entry.clone());
+        Ok(Some(Leaving { pool: self, entry }))
+    }
+
+    /// Drops an index by a list of its blocks.
+    fn drop_listed(&self, open: OpenIndex, blocks: &[u64]) -> Result<(), PmError> {
+        let pm = self.pm();
+        let (id, entry) = (open.id, self.directory_entry(open.id)?);
+        {
+            let _one = pm.lock(&self.drops.one);
+            self.forget_list(id)?; // of an earlier attempt
+        }
+        if let Err(error) = self.write_list(id, blocks) {
+            let _one = pm.lock(&self.drops.one);
+            if self.forget_list(id).is_err() {
+                self.drops.note_unfinished();
+            }
+            return Err(error);
+        }
+        self.settle(&entry.commit)?;
+        // D3, LIN(drop_index); durable before it: the list
+        pm.store(&entry.commit, dropped_commit(&open));
+        pm.persist(&entry.commit)?; // DUR(drop_index)
+        pm.lock(&self.directory.0)[usize::from(id.0)] = Place::Dropped((*open).clone());
+        drop(open); // the next owner of the root block is free to claim it
+        loop {
+            let _one = pm.lock(&self.drops.one);
+            let freed = self.free_slice(id);
+            if freed.is_err() {
+                self.drops.note_unfinished();
+            }
+            if !freed? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// D1 and D2 for all blocks, which are sorted.
+    fn write_list(&self, id: IndexId, blocks: &[u64]) -> Result<(), PmError> {
+        let mut entries: Vec<[u64; 2]> = Vec::new();
+        for &block in blocks {
+            let (word, bit) = self.place_of_block(block)?;
+            match entries.last_mut() {
+                Some([last, bits]) if *last == word => *bits |= 1 << bit,
+                _ => entries.push([word, 1 << bit]),
+            }
+        }
+        let mut rest = &entries[..];
+        while !rest.is_empty() {
+            let written = self.write_piece(id, rest)?;
+            rest = &rest[written..];
+        }
+        Ok(())
+    }
+
+    /// D1 and D2 for the first of these entries; how many.
+    fn write_piece(&self, id: IndexId, entries: &[[u64; 2]]) -> Result<usize, PmError> {
+        let (pm, list) = (self.pm(), &self.directory_entry(id)?.list);
+        let mut op = self.op()?;
+        let (block, bytes) = match op.reserve_bytes(PIECE[0], 64) {
+            Err(PmError::Full { .. } | PmError::NoSpace { .. }) => {
+                (op.reserve_bytes(PIECE[1], 64)?, PIECE[1])
+            }
+            block => (block?, PIECE[0]),
+        };
+        let at = block.ptr().cast::<DropList>();
+        let count = entries.len().min(bytes as usize / 16 - HEAD / 2);
+        let next = pm.load(list);
+        let mut words = vec![0; HEAD];
+        words.extend(entries[..count].iter().flatten());
+        words[0] = next.offset();
+        words[2] = count as u64;
+        words[3] = sum(id, at, next, &words[HEAD..]);
+        let cells = self.words(at.offset(), words.len())?;
+        // D1
+        pm.write_words(cells, &words);
+        let filled = pm.flush_words(cells);
+        op.allocate(&block, Owner::pointer(list, at))?;
+        op.prepare(filled)?; // durable before: D2
+        // D2
+        pm.store(list, at);
+        let flushed = op.seal().and(pm.flush(list));
+        let durable = pm.fence(flushed)?; // durable before: D3
+        op.finish(durable);
+        Ok(count)
+    }
+
+    /// D4 to D8, one step of them: a slice, a piece or the entry; whether the entry is still there.
+    /// `Drops::one` is held.
+    fn free_slice(&self, id: IndexId) -> Result<bool, PmError> {
+        let (pm, entry) = (self.pm(), self.directory_entry(id)?);
+        if !matches!(pm.lock(&self.directory.0)[usize::from(id.0)], Place::Dropped(_)) {
+            return Ok(false); // somebody else has freed the rest
+        }
+        let at = pm.load(&entry.list);
+        if at.is_null() {
+            // D8; durable before it: the end of the list
+            pm.store(&entry.commit, 0);
+            pm.persist(&entry.commit)?;
+            pm.lock(&self.directory.0)[usize::from(id.0)] = Place::Free;
+            return Ok(false);
+        }
+        let piece = self.piece(id, at)?;
+        let done = pm.load(&piece.head.done);
+        let mut blocks = self.blocks_of(&piece, done).peekable();
+        if blocks.peek().is_none() {
+            self.free_piece(id, at)?;
+            return Ok(true);
+        }
+        let mut op = self.op()?;
+        let mut behind = done;
+        let owner = Owner { word: &piece.head.done, mask: u64::MAX, expect: done };
+        for next in blocks.take(SLICE.min(self.tickets_per_op())) {
+            let (block, end) = next?;
+            op.free(PPtr::<PmU64>::new(block), owner)?; // D4
+            behind = end;
+        }
+        op.prepare(Flushed::nothing())?; // durable before: D5
+        pm.store(&piece.head.done, behind); // D5
+        let flushed = op.seal().and(pm.flush(&piece.head.done));
+        let durable = pm.fence(flushed)?;
+        op.finish(durable);
+        Ok(true)
+    }
+
+    /// D6 and D7: frees the first piece of a list.
+    fn free_piece(&self, id: IndexId, at: PPtr<DropList>) -> Result<(), PmError> {
+        let (pm, list) = (self.pm(), &self.directory_entry(id)?.list);
+        let next = pm.load(&self.piece(id, at)?.head.next);
+        let mut op = self.op()?;
+        op.free(at, Owner::pointer(list, at))?; // D6
+        op.prepare(Flushed::nothing())?; // durable before: D7
+        pm.store(list, next); // D7
+        let flushed = op.seal().and(pm.flush(list));
+        let durable = pm.fence(flushed)?;
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// Frees the list of an index that stays.
+    fn forget_list(&self, id: IndexId) -> Result<(), PmError> {
+        let entry = self.directory_entry(id)?;
+        loop {
+            let at = self.pm().load(&entry.list);
+            if at.is_null() {
+                return Ok(());
+            }
+            self.free_piece(id, at)?;
+        }
+    }
+
+    /// Frees a slice of what was left, if there is something; an operation that begins does it. What
+    /// cannot be freed because the list is damaged stays, and the audit says so.
+    #[inline]
+    pub(crate) fn go_on_dropping(&self) {
+        if self.drops.unfinished.load(Acquire) {
+            self.free_unfinished();
+        }
+    }
+
+    /// Does nothing while somebody, who may be the caller, has one of the locks.
+    #[cold]
+    fn free_unfinished(&self) {
+        if self.facts.read_only {
+            return;
+        }
+        let Some(_one) = self.drops.one.try_lock() else { return };
+        let Some(places) = self.directory.0.try_lock() else { return };
+        let next = self.next_unfinished(&places);
+        drop(places);
+        match next {
+            Ok(Some(next)) if self.step(next).is_ok() => {}
+            _ => self.drops.unfinished.store(false, Release),
+        }
+    }
+
+    /// Frees all that is left of indexes that are being dropped.
+    pub(crate) fn finish_drops(&self) -> Result<(), PmError> {
+        if !self.drops.unfinished.load(Acquire) {
+            return Ok(());
+        }
+        loop {
+            let _one = self.pm().lock(&self.drops.one);
+            let next = self.next_unfinished(&self.pm().lock(&self.directory.0))?;
+            let Some(next) = next else {
+                self.drops.unfinished.store(false, Release);
+                return Ok(());
+            };
+            self.step(next)?;
+        }
+    }
+
+    /// What was left at an index, and whether the index is gone.
+    fn next_unfinished(&self, places: &[Place]) -> Result<Option<(IndexId, bool)>, PmError> {
+        for (at, place) in (0..).zip(places) {
+            let id = IndexId(at);
+            match place {
+                Place::Dropped(_) => return Ok(Some((id, true))),
+                Place::Taken(_) if !self.pm().load(&self.directory_entry(id)?.list).is_null() => {
+                    return Ok(Some((id, false)));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn step(&self, (id, gone): (IndexId, bool)) -> Result<(), PmError> {
+        if gone { self.free_slice(id).map(drop) } else { self.forget_list(id) }
+    }
+
+    /// A piece of the list of an index.
+    fn piece(&self, id: IndexId, at: PPtr<DropList>) -> Result<Piece<'_>, PmError> {
+        let pm = self.pm();
+        let head = self.get(at)?;
+        let count = usize::try_from(pm.load(&head.count)).unwrap_or(usize::MAX);
+        if count > PIECE[0] as usize / 16 - HEAD / 2 {
+            return Err(damaged(at));
+        }
+        let entries = self.words(at.offset() + words_of(head).len() as u64 * 8, 2 * count)?;
+        let mut words = vec![0; 2 * count];
+        pm.read_words(entries, &mut words);
+        if pm.load(&head.checksum) != sum(id, at, pm.load(&head.next), &words) {
+            return Err(damaged(at));
+        }
+        Ok(Piece { head, entries })
+    }
+
+    /// The blocks of a piece from a position on, each with the position behind it.
+    fn blocks_of<'a>(
+        &'a self,
+        piece: &Piece<'a>,
+        from: u64,
+    ) -> impl Iterator<Item = Result<(u64, u64), PmError>> + use<'a, M> {
+        let entries = piece.entries;
+        (from..entries.len() as u64 * 32).filter_map(move |position| {
+            let (entry, bit) = ((position / 64) as usize, (position % 64) as u32);
+            if self.pm().load(&entries[2 * entry + 1]) >> bit & 1 == 0 {
+                return None;
+            }
+            let block = self.block_at_place(self.pm().load(&entries[2 * entry]), bit);
+            Some(block.map(|block| (block, position + 1)))
+        })
+    }
+
+    /// The blocks that indexes own that are being dropped, and lists.
+    pub(crate) fn blocks_being_dropped(&self) -> Result<Vec<u64>, PmError> {
+        let mut found = Vec::new();
+        let places = self.pm().lock(&self.directory.0).clone();
+        for (at, place) in (0..).zip(&places).take(DIRECTORY_ENTRIES) {
+            if matches!(place, Place::Free | Place::Damaged) {
+                continue;
+            }
+            let id = IndexId(at);
+            let mut next = self.pm().load(&self.directory_entry(id)?.list);
+            let mut pieces = self.len() / PIECE[1];
+            while !next.is_null() {
+                let piece = self.piece(id, next)?;
+                pieces = pieces.checked_sub(1).ok_or(damaged(next))?;
+                found.push(next.offset());
+                if matches!(place, Place::Dropped(_)) {
+                    for block in self.blocks_of(&piece, self.pm().load(&piece.head.done)) {
+                        found.push(block?.0);
+                    }
+                }
+                next = self.pm().load(&piece.head.next);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn damaged(at: PPtr<DropList>) -> PmError {
+    PmError::Corrupt { what: "a list of blocks to free", offset: at.offset() }
+}
+
+/// The checksum of a piece.
+fn sum(id: IndexId, at: PPtr<DropList>, next: PPtr<DropList>, entries: &[u64]) -> u64 {
+    let head = [u64::from(id.0), at.offset(), next.offset(), entries.len() as u64];
+    checksum(SEED, head.into_iter().chain(entries.iter().copied()))
+}

@@ -1,0 +1,202 @@
+//! Indexes that go with all their blocks.
+
+use crate::alloc::Owner;
+
+use super::*;
+
+/// Blocks of some sizes, and more of them than one operation frees.
+const SIZES: [u64; 6] = [16, 64, 100, 4096, 40_000, 300];
+const EACH: usize = 150;
+
+type Root = [PmU64; SIZES.len() * EACH];
+
+/// An index of many blocks.
+fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
+    let pm = pool.pm();
+    let open = pool.create_index::<Root>(name, *b"large   ", 7, |root| {
+        for word in root {
+            pm.store(word, 0);
+        }
+        pm.flush(root)
+    })?;
+    let root = pool.get(open.root::<Root>())?;
+    for (at, word) in root.iter().enumerate() {
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(SIZES[at % SIZES.len()], 16)?;
+        let offset = block.ptr().offset();
+        op.allocate(&block, Owner { word, mask: u64::MAX, expect: offset })?;
+        op.prepare(crate::Flushed::nothing())?;
+        pm.store(word, offset);
+        let durable = pm.fence(op.seal().and(pm.flush(word)))?;
+        op.finish(durable);
+    }
+    Ok(())
+}
+
+/// The blocks of an index of either kind.
+fn blocks_of<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Vec<u64>, PmError> {
+    let open = pool.open_index(name)?.expect("there");
+    let mut blocks = vec![open.block()];
+    if open.kind == *b"large   " {
+        let root = pool.get(open.root::<Root>())?;
+        blocks.extend(root.iter().map(|word| pool.pm().load(word)).filter(|&word| word != 0));
+    }
+    Ok(blocks)
+}
+
+fn all_blocks<M: Medium>(pool: &Pool<M>) -> Vec<u64> {
+    let names = pool.indexes().unwrap();
+    names.iter().flat_map(|entry| blocks_of(pool, &entry.name).unwrap()).collect()
+}
+
+fn large() -> PoolOptions {
+    PoolOptions::new().size(24 << 20).zone_bytes(2 << 20).slots(4).slot_bytes(512)
+}
+
+#[test]
+fn every_block_of_a_dropped_index_is_free() {
+    for volatile in [false, true] {
+        let pool = if volatile {
+            Pool::volatile(24 << 20).unwrap()
+        } else {
+            Pool::create_in_memory(&large().emulate_pm(true), |medium| medium).unwrap()
+        };
+        add(&pool, "other", 5).unwrap();
+        pool.trim().unwrap();
+        let before = pool.used_bytes();
+        for _ in 0..3 {
+            add_large(&pool, "large").unwrap();
+            assert!(pool.used_bytes() > before + 2_000_000);
+            assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+            assert!(!pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+            pool.audit(all_blocks(&pool).into_iter()).unwrap();
+        }
+        pool.trim().unwrap();
+        assert_eq!(pool.used_bytes(), before, "volatile: {volatile}");
+        assert_eq!(value_of(&pool, "other"), Some(5));
+    }
+}
+
+#[test]
+fn an_index_that_does_not_say_its_blocks_stays() {
+    let pool = Pool::create_in_memory(&large().emulate_pm(true), |medium| medium).unwrap();
+    add_large(&pool, "large").unwrap();
+    let unknown = PmError::BadOption { what: "a kind", value: 1 };
+    let refused = pool.drop_index("large", |_| Err(unknown.clone()));
+    assert_eq!(refused, Err(unknown));
+    let open = pool.open_index("large").unwrap().unwrap();
+    let refused = pool.drop_index("large", |name| blocks_of(&pool, name));
+    assert!(matches!(refused, Err(PmError::AlreadyOpen { .. })), "{refused:?}");
+    drop(open);
+    // Nobody opens it by its name meanwhile, nor creates another one, nor does one keep it open.
+    let mut kept = None;
+    let refused = pool.drop_index("large", |name| {
+        assert!(matches!(pool.open_index("large"), Err(PmError::AlreadyOpen { .. })));
+        assert!(matches!(add(&pool, "large", 1), Err(PmError::NameTaken { .. })));
+        assert!(matches!(pool.drop_root("large"), Err(PmError::AlreadyOpen { .. })));
+        kept = pool.open_index(name)?;
+        Ok::<_, PmError>(Vec::new())
+    });
+    assert!(matches!(refused, Err(PmError::AlreadyOpen { .. })), "{refused:?}");
+    drop(kept);
+    // A block that is none of the allocator's.
+    let refused = pool.drop_index("large", |name| {
+        let mut blocks = blocks_of(&pool, name)?;
+        blocks[1] += 8;
+        Ok::<_, PmError>(blocks)
+    });
+    assert!(matches!(refused, Err(PmError::Corrupt { .. })), "{refused:?}");
+    pool.audit(all_blocks(&pool).into_iter()).unwrap();
+    assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+}
+
+#[test]
+fn a_pool_without_room_for_the_list_keeps_the_index() {
+    let pool = Pool::create_in_memory(&large().emulate_pm(true), |medium| medium).unwrap();
+    add_large(&pool, "large").unwrap();
+    for left in 0..2 {
+        pool.fail_allocation_after(Some(left));
+        let refused = pool.drop_index("large", |name| blocks_of(&pool, name));
+        assert!(matches!(refused, Err(PmError::Full { .. } | PmError::NoSpace { .. })));
+        pool.fail_allocation_after(None);
+        pool.audit(all_blocks(&pool).into_iter()).unwrap();
+    }
+    assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+    pool.audit(std::iter::empty()).unwrap();
+}
+
+/// Killed in the middle: what is left is known, goes with the operations that follow, and the name is
+/// free at once.
+#[test]
+fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
+    let space = Space::new(large().created_size().unwrap() as usize, 64 << 20);
+    let pool = Pool::create_traced(&space, &large()).unwrap();
+    add_large(&pool, "large").unwrap();
+    add(&pool, "other", 5).unwrap();
+    pool.trim().unwrap();
+    space.fail_fences_after(Some(90));
+    let dropped = pool.drop_index("large", |name| blocks_of(&pool, name));
+    assert_eq!(dropped, Err(crate::error::DurabilityLost.into()), "within the slices");
+    space.fail_fences_after(None);
+    pool.kill();
+
+    let pool = Pool::open_traced(&space, &large()).unwrap();
+    assert_eq!(pool.indexes_being_dropped().len(), 1);
+    assert_eq!(pool.find_index("large").unwrap(), None);
+    let left = pool.live_blocks().unwrap().len();
+    pool.audit(all_blocks(&pool).into_iter()).unwrap();
+    assert_eq!(pool.live_blocks().unwrap().len(), left, "to look frees nothing");
+    add(&pool, "large", 6).unwrap();
+    drop(pool.op().unwrap());
+    assert!(pool.live_blocks().unwrap().len() < left, "an operation frees a slice");
+    pool.audit(all_blocks(&pool).into_iter()).unwrap();
+    pool.trim().unwrap();
+    assert_eq!(pool.live_blocks().unwrap().len(), 2);
+    assert!(pool.indexes_being_dropped().is_empty());
+    assert_eq!(value_of(&pool, "large"), Some(6));
+}
+
+/// Bytes of a file's blocks.
+fn blocks_of_file(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// What was given back is zeros, and is used again as if nothing had happened; what is there stays.
+#[test]
+fn free_runs_go_back_to_the_system_and_are_used_again() {
+    for place in [Some(super::Place::new()), super::Place::tmpfs()].into_iter().flatten() {
+        let path = place.path();
+        let options = PoolOptions::new().size(48 << 20).zone_bytes(16 << 20).write_back(false);
+        let pool = Pool::create(&path, &options).unwrap();
+        add(&pool, "other", 5).unwrap();
+        add_large(&pool, "large").unwrap();
+        let full = blocks_of_file(&path);
+        let unused = pool.release_free().unwrap();
+        assert!(unused > 30 << 20, "{unused}");
+        assert_eq!(blocks_of_file(&path), full - unused);
+        assert_eq!(pool.release_free().unwrap(), 0, "once");
+
+        assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
+        let given = pool.release_free().unwrap();
+        assert!(given >= 4 << 20, "{given}");
+        let least = blocks_of_file(&path);
+        assert_eq!(least, full - unused - given);
+        pool.audit(all_blocks(&pool).into_iter()).unwrap();
+
+        add_large(&pool, "large").unwrap();
+        let again = blocks_of_file(&path);
+        assert!(again > least + (4 << 20), "blocks before stores: {again} of {least}");
+        assert_eq!(value_of(&pool, "other"), Some(5));
+        pool.close().unwrap();
+
+        let pool = Pool::open(&path, &options).unwrap();
+        assert_eq!(blocks_of_file(&path), again, "an opening allocates nothing");
+        add_large(&pool, "second").unwrap();
+        assert!(blocks_of_file(&path) > again, "holes of earlier processes get their blocks");
+        pool.audit(all_blocks(&pool).into_iter()).unwrap();
+        pool.close().unwrap();
+        let read_only = Pool::open(&path, &options.clone().read_only(true)).unwrap();
+        assert_eq!(read_only.release_free(), Err(PmError::ReadOnly));
+    }
+}

@@ -1,0 +1,238 @@
+//! Two threads that write, each on keys of its own, and what must be found of that.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pmindex::{
+    AnyIndex, Durability, Index, IndexError, Kind, OpenError, PmError, Pool, PoolOptions,
+};
+
+use super::setting;
+
+pub(super) const THREADS: u64 = 2;
+/// Bytes of a mark: those of a sector.
+pub(super) const MARK: usize = 512;
+/// What a mark begins with.
+const MAGIC: u64 = u64::from_le_bytes(*b"pmxmark1");
+/// Keys of a thread.
+const KEYS: u64 = 40;
+const O_DIRECT: i32 = 0o40000;
+
+type Model = BTreeMap<u64, u64>;
+
+/// What a thread had been told when it wrote this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Writes that had returned.
+    pub(super) acked: u64,
+    /// Of them, those before the last `sync` that had returned.
+    pub(super) synced: u64,
+}
+
+impl Mark {
+    /// The thread's number and its mark, if it is one.
+    pub(super) fn decode(sector: &[u8]) -> Option<(u64, Self)> {
+        let word =
+            |at: usize| sector.get(8 * at..8 * at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let mark = Self { acked: word(2)?, synced: word(3)? };
+        (word(0)? == MAGIC && word(1)? < THREADS).then_some((word(1)?, mark))
+    }
+
+    fn encode(self, thread: u64) -> [u8; MARK] {
+        let mut sector = [0; MARK];
+        for (i, word) in [MAGIC, thread, self.acked, self.synced].into_iter().enumerate() {
+            sector[8 * i..8 * i + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        sector
+    }
+}
+
+/// The end of the disk, behind its file system: where the marks go.
+struct Marks {
+    disk: File,
+    at: u64,
+}
+
+impl Marks {
+    fn open() -> Option<Self> {
+        let at = setting("MARKS_AT")?.parse().expect("a number");
+        let mut options = File::options();
+        let disk = options.write(true).custom_flags(O_DIRECT).open("/dev/vda").expect("the disk");
+        Some(Self { disk, at })
+    }
+
+    /// Writes a mark, past all caches of the guest: it is in the host's log when this returns.
+    fn write(&self, thread: u64, mark: Mark) {
+        let mut memory = [0; 2 * MARK];
+        let start = memory.as_ptr().addr().next_multiple_of(MARK) - memory.as_ptr().addr();
+        let sector = &mut memory[start..start + MARK];
+        sector.copy_from_slice(&mark.encode(thread));
+        self.disk.write_all_at(sector, self.at + thread * MARK as u64).expect("a mark");
+    }
+}
+
+/// How the pool is durable.
+fn mode() -> Durability {
+    match setting("MODE").expect("the host says it").as_str() {
+        "journal" => Durability::Journal,
+        "msync" => Durability::Msync,
+        "periodic" => Durability::Periodic,
+        "process" => Durability::Process,
+        other => panic!("no mode {other}"),
+    }
+}
+
+fn pool_at() -> (PathBuf, PoolOptions) {
+    let disk = PathBuf::from(setting("DISK").expect("the host says it"));
+    let options = PoolOptions::new().size(4 << 20).grow(false).journal_bytes(1 << 20);
+    match mode() {
+        Durability::Journal => (disk.join("pool"), options.journal(true)),
+        Durability::Periodic => {
+            let twin = disk.join("twin");
+            let every = std::time::Duration::from_millis(5);
+            ("/dev/shm/pool".into(), options.twin(twin).twin_every(every))
+        }
+        // Which the states must tell from one that survives power failure.
+        Durability::Process => (disk.join("pool"), options.write_back(false)),
+        _ => (disk.join("pool"), options),
+    }
+}
+
+fn kind() -> Kind {
+    let name = setting("INDEX").expect("the host says it");
+    *Kind::ALL.iter().find(|kind| kind.to_string() == name).expect("a kind of index")
+}
+
+/// What a thread does next: puts this value, or removes the key.
+fn step(thread: u64, n: u64) -> (u64, Option<u64>) {
+    let hash = (thread << 32 | n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let key = thread * 1000 + hash % KEYS;
+    (key, (hash >> 20 & 3 != 0).then_some(n << 8 | thread))
+}
+
+fn model(thread: u64, steps: u64) -> Model {
+    let mut model = Model::new();
+    for n in 0..steps {
+        match step(thread, n) {
+            (key, Some(value)) => drop(model.insert(key, value)),
+            (key, None) => drop(model.remove(&key)),
+        }
+    }
+    model
+}
+
+/// A pool with an index, durably; an error is one of the disk.
+fn create() -> Result<(Arc<Pool>, AnyIndex<u64, u64>), String> {
+    let (path, options) = pool_at();
+    let pool = Pool::create(&path, &options).map_err(|error| {
+        assert!(matches!(error, OpenError::Io { .. } | OpenError::Pool { .. }), "{error:?}");
+        error.to_string()
+    })?;
+    assert_eq!(pool.durability(), mode(), "{}", pool.describe());
+    let pool = Arc::new(pool);
+    let index = AnyIndex::create(&pool, "index", kind()).map_err(|error| {
+        assert!(is_the_disk(&error), "{error:?}");
+        error.to_string()
+    })?;
+    pool.sync().map_err(|error| error.to_string())?;
+    Ok((pool, index))
+}
+
+/// Writes; says how far each thread came, and what stopped it.
+pub(super) fn write() {
+    let steps: u64 = setting("STEPS").expect("the host says it").parse().expect("a number");
+    let marks = Marks::open();
+    let (pool, index) = match create() {
+        Ok(created) => created,
+        Err(why) if marks.is_none() => {
+            println!("\nstopped before there was a pool: {why}");
+            return;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    if let Some(marks) = &marks {
+        (0..THREADS).for_each(|thread| marks.write(thread, Mark::default()));
+    }
+    let mut last = [Mark::default(); THREADS as usize];
+    std::thread::scope(|scope| {
+        for (thread, last) in (0..THREADS).zip(&mut last) {
+            let (index, pool, marks) = (&index, &pool, marks.as_ref());
+            scope.spawn(move || {
+                let mut mark = Mark::default();
+                for n in 0..steps {
+                    let done = match step(thread, n) {
+                        (key, Some(value)) => index.put(&key, &value).map(drop),
+                        (key, None) => index.remove(&key).map(drop),
+                    };
+                    if let Err(error) = done {
+                        assert!(is_the_disk(&error), "{error:?}");
+                        println!("\nstopped {thread}: {error}");
+                        return;
+                    }
+                    mark.acked = n + 1;
+                    let waits = mode() != Durability::Periodic;
+                    if waits || n % 10 == 9 && pool.sync().is_ok() {
+                        mark.synced = mark.acked;
+                    }
+                    *last = mark;
+                    if let Some(marks) = marks {
+                        marks.write(thread, mark);
+                    }
+                }
+            });
+        }
+    });
+    let counts = |of: fn(&Mark) -> u64| last.each_ref().map(|mark| of(mark).to_string()).join(",");
+    println!("\nacked {}\nsynced {}", counts(|mark| mark.acked), counts(|mark| mark.synced));
+}
+
+fn is_the_disk(error: &IndexError) -> bool {
+    matches!(error, IndexError::Pool(PmError::DurabilityLost(_)))
+}
+
+/// Opens what is on the disk, and compares: of each thread's writes, the first ones are there, at least
+/// those that were synchronised and at most one more than was acknowledged. Then goes on.
+pub(super) fn look(synced: &[u64], acked: &[u64], seed: u64) -> Result<String, String> {
+    let (path, options) = pool_at();
+    if mode() == Durability::Periodic {
+        // The power has failed: what was in memory is gone.
+        let _ = std::fs::remove_file(&path);
+    }
+    let pool = Arc::new(Pool::open(&path, &options).map_err(|error| format!("opening: {error}"))?);
+    let index: AnyIndex<u64, u64> =
+        AnyIndex::open(&pool, "index").map_err(|error| format!("opening the index: {error}"))?;
+    let mut all = Model::new();
+    for item in index.range(..) {
+        let (key, value) = item.map_err(|error| format!("scanning: {error}"))?;
+        all.insert(key, value);
+    }
+    let mut found = Vec::new();
+    for (thread, (&least, &most)) in (0..).zip(synced.iter().zip(acked)) {
+        let here: Model =
+            all.range(thread * 1000..(thread + 1) * 1000).map(|(k, v)| (*k, *v)).collect();
+        let steps = (least..=most + 1).rev().find(|&steps| model(thread, steps) == here);
+        let Some(steps) = steps else {
+            return Err(format!(
+                "of thread {thread} there is {here:?}, which no count of writes from {least} to {} \
+                 makes; {least} make {:?}",
+                most + 1,
+                model(thread, least),
+            ));
+        };
+        found.push(steps.to_string());
+    }
+    // Some faults show only when it is used again.
+    for n in 0..20 {
+        let key = 5000 + (seed + n) % 30;
+        index.put(&key, &n).map_err(|error| format!("going on: {error}"))?;
+        index.remove(&(n % 2 * 1000 + n)).map_err(|error| format!("going on: {error}"))?;
+        if index.get(&key) != Ok(Some(n)) {
+            return Err(format!("going on: key {key} is not what was put"));
+        }
+    }
+    index.check().map_err(|error| format!("checking: {error}"))?;
+    Ok(found.join(","))
+}
