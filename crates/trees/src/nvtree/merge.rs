@@ -42,6 +42,10 @@ struct Pair<'t, K, V, const LEAF: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
+    /// Two leaves beside each other with so many records at most become one: fewer than a full leaf is
+    /// compacted with, so that a few more do not make it split again.
+    pub(super) const MERGED: usize = LEAF * 5 / 8;
+
     /// Merges the leaf of a key, from which one of `left + 1` records was removed, with a neighbour, if
     /// both together have few. Without locks it only guesses whether they have.
     #[cold]
@@ -51,7 +55,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if left == 0 {
             return self.unlink(route);
         }
-        let fits = |leaf: &Leaf<'_, K, V, LEAF>| leaf.hint(pm).len() + left <= Self::COMPACTED;
+        let fits = |leaf: &Leaf<'_, K, V, LEAF>| leaf.hint(pm).len() + left <= Self::MERGED;
         let found = self.inner.find_neighbours(pm, route);
         let next = self.leaf(found.leaf)?.next(pm);
         if next != 0 {
@@ -77,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(pair) = self.lock_pair(route)? else { return Ok(()) };
         let Pair { left, right, cell, low, .. } = &pair;
         let (state, moved) = (left.hint(pm), right.hint(pm));
-        if state.len() + moved.len() > Self::COMPACTED
+        if state.len() + moved.len() > Self::MERGED
             || left.is_behind(pm, state)
             || right.is_behind(pm, moved)
         {

@@ -54,6 +54,8 @@ mod waypoints;
 mod write;
 
 #[cfg(test)]
+mod merge_tests;
+#[cfg(test)]
 mod tests;
 
 pub use layout::{Piece, Root};

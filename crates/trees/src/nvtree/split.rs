@@ -111,7 +111,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
     /// Live records with which a leaf is compacted rather than split.
-    pub(super) const COMPACTED: usize = LEAF * 2 / 3;
+    const COMPACTED: usize = LEAF * 2 / 3;
 
     /// The last segment of a leaf.
     const LAST_SEGMENT: usize = Geometry::<K, V, LEAF>::SEGMENTS - 1;

@@ -230,7 +230,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.note_appended(&entry, hint.count() + 1);
         drop(guard);
         let left = hint.len() - 1;
-        if is_time_to_look(LEAF, Self::COMPACTED, left) {
+        if is_time_to_look(LEAF, Self::MERGED, left) {
             // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
             // stays until the next look or, if it is empty, until the index is opened.
             self.pm().keep_stores(); // the hint, whatever becomes of that
