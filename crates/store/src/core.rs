@@ -13,6 +13,7 @@ use pmindex_index::IndexError;
 use crate::moments::{Moments, Reader, Unfinished, Watch};
 use crate::redo::Redo;
 use crate::wait::lock;
+use crate::wrong::Wrong;
 
 /// Locks of keys: `2^LOCKS`.
 const LOCKS: u32 = 10;
@@ -75,6 +76,12 @@ impl<M: Medium> Core<M> {
 
     pub(crate) fn pm(&self) -> &M {
         self.pool.pm()
+    }
+
+    /// Whether a test has a step go wrong.
+    #[inline(always)]
+    pub(crate) fn goes_wrong(&self, wrong: Wrong) -> bool {
+        self.moments.faults.has(wrong)
     }
 
     /// Locks these places, in the order of the locks.

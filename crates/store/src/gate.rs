@@ -106,3 +106,67 @@ impl Gate {
         self.watchers.fetch_sub(1, Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::Duration;
+
+    use pmindex_core::Pool;
+
+    use super::*;
+
+    #[test]
+    fn who_watches_waits_for_who_writes_and_stops_who_comes_later() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let (gate, watches) = (Gate::new(), AtomicBool::new(false));
+        let first = gate.enter(pool.pm()).unwrap();
+        let second = gate.enter(pool.pm()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                gate.watch(pool.pm());
+                watches.store(true, SeqCst);
+            });
+            while !gate.is_watched() {
+                thread::yield_now();
+            }
+            assert!(gate.enter(pool.pm()).is_none());
+            drop(first);
+            thread::sleep(Duration::from_millis(20)); // a watcher that did not wait would be through
+            assert!(!watches.load(SeqCst), "a write is under way");
+            drop(second);
+        });
+        assert!(watches.load(SeqCst));
+        gate.leave();
+        assert!(gate.enter(pool.pm()).is_some());
+    }
+
+    /// Each writer adds one to two numbers; whoever watches finds them equal and unmoving.
+    #[test]
+    fn nothing_moves_while_somebody_watches() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let (gate, over) = (Gate::new(), AtomicBool::new(false));
+        let numbers = [AtomicU64::new(0), AtomicU64::new(0)];
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        if let Some(_unwatched) = gate.enter(pool.pm()) {
+                            numbers[0].fetch_add(1, Relaxed);
+                            numbers[1].fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..5_000 {
+                gate.watch(pool.pm());
+                let read = || [numbers[0].load(Relaxed), numbers[1].load(Relaxed)];
+                let (one, other) = (read(), read());
+                assert!(one == other && one[0] == one[1], "{one:?}, {other:?}");
+                gate.leave();
+            }
+            over.store(true, Relaxed);
+        });
+    }
+}

@@ -25,6 +25,13 @@ mod store;
 mod transaction;
 mod versions;
 mod wait;
+mod wrong;
+
+#[cfg(test)]
+mod tests;
+// What the tests share with the crash explorer names it as that does.
+#[cfg(test)]
+extern crate self as pmindex_store;
 
 pub use catalog::Catalog;
 pub use error::StoreError;

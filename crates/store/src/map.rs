@@ -16,6 +16,7 @@ use crate::core::{Changes, Core};
 use crate::moments::Past;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
+use crate::wrong::Wrong;
 
 /// What the handles of a map share.
 pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
@@ -140,6 +141,9 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         if !changes(was.as_ref()) {
             return write(&*self.index);
         }
+        if core.goes_wrong(Wrong::NotedLate) {
+            return write(&*self.index);
+        }
         let owned = K::owned(key);
         let note = |commit| Ok::<u64, IndexError>(self.versions.note(commit, &owned, was));
         let _unfinished = core.moments.commit(pm, note)?; // durable before: nothing, it is in DRAM
@@ -148,7 +152,9 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
 
     /// Waits until no commit has a key: what is read of it then is of no commit that is under way.
     fn wait_for(&self, key: &K::Ref) -> Result<(), IndexError> {
-        self.lock_of(key).begin_read(self.core.pm());
+        if !self.core.goes_wrong(Wrong::ReadInBetween) {
+            self.lock_of(key).begin_read(self.core.pm());
+        }
         self.core.finish_stuck_of(|changes| self.is_awaited(changes, key))
     }
 

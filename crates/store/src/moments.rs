@@ -17,6 +17,7 @@ use pmindex_core::Medium;
 
 use crate::gate::Gate;
 use crate::wait::wait_until;
+use crate::wrong::{Faults, Wrong};
 
 /// What a map keeps for readers of the past.
 pub(crate) trait Past: Send + Sync {
@@ -27,6 +28,7 @@ pub(crate) trait Past: Send + Sync {
 /// See the module's head.
 pub(crate) struct Moments {
     pub(crate) gate: Gate,
+    pub(crate) faults: Faults,
     state: Mutex<State>,
     maps: Mutex<Vec<Arc<dyn Past>>>,
     /// Readers of this moment and those before were ended.
@@ -71,6 +73,7 @@ impl Moments {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self {
             gate: Gate::new(),
+            faults: Faults::default(),
             state: Mutex::new(State {
                 last: 0,
                 unfinished: BTreeSet::new(),
@@ -115,6 +118,9 @@ impl Moments {
         *state.readers.entry(moment).or_default() += 1;
         drop(state);
         let reader = Reader { watch, moment };
+        if self.faults.has(Wrong::NotAwaited) {
+            return Some(reader);
+        }
         let mut given_up = false;
         wait_until(pm, || {
             let first = pm.lock(&self.state).unfinished.first().copied();

@@ -20,6 +20,7 @@ use crate::redo::{self, Redo};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::wait::lock;
+use crate::wrong::Wrong;
 
 /// How a [`Store`] is opened.
 #[derive(Clone, Debug)]
@@ -220,6 +221,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let writes = self.core.redo.interrupted::<K, V>(name)?;
         let map = self.share(maps, name, index);
         if !writes.is_empty()
+            && !self.core.goes_wrong(Wrong::NotFinished)
             && let Err(error) = self.finish(&map, writes)
         {
             maps.remove(name);
@@ -333,7 +335,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
                 return Err(StoreError::Conflict { tries }.into());
             }
             // The more often, the longer: others come to their end meanwhile.
-            for _ in 0..1 << tries.min(10) {
+            for _ in 0..1 << tries.min(6) {
                 self.core.pm().spin();
             }
             if tries > 4 {
@@ -346,6 +348,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.core.pool
+    }
+
+    /// Has a step go wrong from now on.
+    #[cfg(test)]
+    pub(crate) fn go_wrong(&self, wrong: Wrong) {
+        self.core.moments.faults.set(wrong);
     }
 
     /// About how many bytes of memory are kept for snapshots and transactions.

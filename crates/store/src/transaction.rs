@@ -43,6 +43,7 @@ use crate::range::Range;
 use crate::redo::Record;
 use crate::snapshot::{RangeAt, get_at};
 use crate::versions::is_empty;
+use crate::wrong::Wrong;
 
 /// A transaction over the maps of a store: all of its changes take place, or none. See
 /// [`Store::transaction`](crate::Store::transaction).
@@ -373,20 +374,30 @@ impl<M: Medium> Transaction<M> {
         let locked = core.lock(places); // 1
         core.finish_stuck()?;
         parts.iter_mut().try_for_each(|(_, part)| part.read())?;
+        let is_checked = !core.goes_wrong(Wrong::NotChecked);
         let note = |commit: Commit| {
             let moment = reader.moment();
-            if reader.is_ended() || parts.iter().any(|(_, part)| part.conflicts(moment)) {
+            let conflicts = parts.iter().any(|(_, part)| part.conflicts(moment));
+            if reader.is_ended() || is_checked && conflicts {
                 return Err(StoreError::Conflict { tries: 1 });
             }
             Ok(parts.iter_mut().map(|(_, part)| part.note(commit)).sum())
         };
         let unfinished = core.moments.commit(core.pm(), note)?; // 2
         let number = unfinished.number();
-        if let Some(record) = &record {
+        if core.goes_wrong(Wrong::ChangesFirst) {
+            parts.iter().try_for_each(|(_, part)| part.make())?;
+        }
+        let logged = record.as_ref().filter(|_| !core.goes_wrong(Wrong::NoRecord));
+        if let Some(record) = logged {
             core.redo.put(number, record)?; // 3, durable before: any change. DUR(commit)
+        }
+        if core.goes_wrong(Wrong::RetiredFirst) {
+            core.redo.retire(number)?;
         }
         parts.retain(|(_, part)| !part.is_empty());
         let made = parts.iter().try_for_each(|(_, part)| part.make()); // 4, durable before: 5
+        let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
         let done = made.and_then(|()| match record {
             Some(_) => core.redo.retire(number), // 5, durable before: anybody else writes the keys
             None => Ok(()),
