@@ -154,6 +154,7 @@ mod tests {
                     while !over.load(Relaxed) {
                         if let Some(_unwatched) = gate.enter(pool.pm()) {
                             numbers[0].fetch_add(1, Relaxed);
+                            (0..200).for_each(|_| std::hint::spin_loop());
                             numbers[1].fetch_add(1, Relaxed);
                         }
                     }
