@@ -36,7 +36,9 @@ macro_rules! kinds {
             ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
                 match self {
                     $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::create(pool, name)),)+
+                    Self::$kind => erase::<K, V, M, _>(
+                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::create(pool, name),
+                    ),)+
                 }
             }
 
@@ -47,7 +49,9 @@ macro_rules! kinds {
             ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
                 match self {
                     $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::open(pool, name)),)+
+                    Self::$kind => erase::<K, V, M, _>(
+                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::open(pool, name),
+                    ),)+
                 }
             }
         }
@@ -221,10 +225,10 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         self.kind
     }
 
-    /// Its kind, and the index.
+    /// The index, without its kind.
     #[cfg(feature = "store")]
-    pub(crate) fn into_erased(self) -> (Kind, Box<dyn ErasedIndex<K, V>>) {
-        (self.kind, self.index)
+    pub(crate) fn into_erased(self) -> Box<dyn ErasedIndex<K, V>> {
+        self.index
     }
 
     /// Waits for background work, saves what makes the next open fast, and ends.

@@ -22,13 +22,13 @@ impl Catalog for Kinds {
         name: &str,
         kind: Kind,
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
-        Ok(AnyIndex::create(pool, name, kind)?.into_erased().1)
+        Ok(AnyIndex::create(pool, name, kind)?.into_erased())
     }
 
     fn open<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
-    ) -> Result<(Kind, Box<dyn ErasedIndex<K, V>>), IndexError> {
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
         Ok(AnyIndex::open(pool, name)?.into_erased())
     }
 }

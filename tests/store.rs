@@ -159,7 +159,7 @@ fn moments_are_those_of_a_model() {
                             3 => assert_eq!(tx.remove(&two, &text).unwrap(), mine.1.remove(&text)),
                             4 => assert_eq!(tx.get(&one, &key).unwrap(), mine.0.get(&key).copied()),
                             _ => {
-                                both_ends(tx.range(&one, key..), mine.0.range(key..), &mut numbers)
+                                both_ends(tx.range(&one, key..), mine.0.range(key..), &mut numbers);
                             }
                         }
                     }
@@ -335,12 +335,14 @@ fn what_was_read_holds_when_it_commits() {
     assert!(matches!(tx.commit(), Err(StoreError::Conflict { .. })));
 }
 
+/// What each thread commits.
+const EACH: u8 = 60;
+
 /// Threads append their numbers to two of four lists at a time: any two lists have them in one order.
 #[test]
 fn commits_have_one_order() {
     let store = store_with(64 << 20, &StoreOptions::new().tries(100_000));
     let lists = store.map::<u64, Vec<u8>>("lists").unwrap();
-    const EACH: u8 = 60;
     std::thread::scope(|scope| {
         for thread in 0..3u8 {
             let (store, lists) = (&store, &lists);
@@ -407,7 +409,11 @@ fn single_reads_never_go_back() {
 fn the_past_is_bounded_and_an_ended_snapshot_says_so() {
     let store = store_with(16 << 20, &StoreOptions::new().past_bytes(50_000));
     let map = store.map::<u64, Vec<u8>>("map").unwrap();
-    let fill = |value: u8| (0..100).for_each(|key| drop(map.put(&key, &[value; 200]).unwrap()));
+    let fill = |value: u8| {
+        for key in 0..100 {
+            map.put(&key, &[value; 200]).unwrap();
+        }
+    };
     fill(1);
     let old = store.snapshot().unwrap();
     let mut range = map.at(&old).range(..);
@@ -432,7 +438,9 @@ fn the_past_is_bounded_and_an_ended_snapshot_says_so() {
     let read: Result<_, StoreError> = store.transaction(|tx| {
         runs += 1;
         if runs == 1 {
-            (100..900).for_each(|key| drop(map.put(&key, &[5; 20]).unwrap()));
+            for key in 100..900 {
+                map.put(&key, &[5; 20]).unwrap();
+            }
             (100..900).for_each(|key| drop(map.remove(&key).unwrap()));
         }
         tx.get(&map, &7)

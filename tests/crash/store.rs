@@ -38,8 +38,8 @@ impl Catalog for Small {
     fn open<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
-    ) -> Result<((), Box<dyn ErasedIndex<K, V>>), IndexError> {
-        Ok(((), erase(<FpTree<K, V, M, 4, 3> as PmIndex<K, V, M>>::open(pool, name))?))
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        erase(<FpTree<K, V, M, 4, 3> as PmIndex<K, V, M>>::open(pool, name))
     }
 }
 

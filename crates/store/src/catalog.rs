@@ -31,5 +31,5 @@ pub trait Catalog: Debug + Send + Sync + 'static {
     fn open<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
-    ) -> Result<(Self::Kind, Box<dyn ErasedIndex<K, V>>), IndexError>;
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
 }

@@ -12,6 +12,7 @@ use crate::core::Changes;
 use crate::map::Shared;
 use crate::moments::Commit;
 use crate::redo::Record;
+use crate::versions::Known;
 
 /// The part of a transaction that concerns one map.
 pub(crate) struct Part<K: Key, V: Value, M: Medium> {
@@ -19,7 +20,7 @@ pub(crate) struct Part<K: Key, V: Value, M: Medium> {
     /// What each changed record is to be.
     pub(crate) writes: BTreeMap<K, Option<V>>,
     /// What `writes` said of a key before, while a savepoint wants to know: the oldest first.
-    before: Vec<(K, Option<Option<V>>)>,
+    before: Vec<(K, Known<V>)>,
     pub(crate) reads: BTreeSet<K>,
     pub(crate) ranges: Vec<(Bound<K>, Bound<K>)>,
     /// What the changed records are, read under their locks.
@@ -72,7 +73,7 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
     pub(crate) fn write(&mut self, key: K, value: Option<V>, can_be_taken_back: bool) {
         if can_be_taken_back {
             let before = self.writes.insert(key.clone(), value);
-            self.before.push((key, before));
+            self.before.push((key, before.map_or(Known::Not, Known::Was)));
         } else {
             self.writes.insert(key, value);
         }
@@ -106,10 +107,10 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
         map: &Arc<Shared<K, V, M>>,
         writes: BTreeMap<K, Option<V>>,
     ) -> Result<(), (IndexError, Box<dyn Changes>)> {
-        make(map, &writes).map_err(|error| (error, Self::new(map, writes)))
+        make(map, &writes).map_err(|error| (error, Self::boxed(map, writes)))
     }
 
-    fn new(map: &Arc<Shared<K, V, M>>, writes: BTreeMap<K, Option<V>>) -> Box<dyn Changes> {
+    fn boxed(map: &Arc<Shared<K, V, M>>, writes: BTreeMap<K, Option<V>>) -> Box<dyn Changes> {
         Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes })
     }
 
@@ -182,8 +183,8 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
 
     fn take_back(&mut self) {
         match self.before.pop() {
-            Some((key, Some(before))) => drop(self.writes.insert(key, before)),
-            Some((key, None)) => drop(self.writes.remove(&key)),
+            Some((key, Known::Was(before))) => drop(self.writes.insert(key, before)),
+            Some((key, Known::Not)) => drop(self.writes.remove(&key)),
             None => {}
         }
     }
@@ -193,6 +194,6 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
     }
 
     fn into_late(self: Box<Self>) -> Box<dyn Changes> {
-        Late::new(&self.map, self.writes)
+        Late::boxed(&self.map, self.writes)
     }
 }

@@ -106,8 +106,8 @@ impl<M: Medium> Core<M> {
 
     /// Changes are durable in the log, and could not be made.
     pub(crate) fn set_stuck(&self, changes: Vec<Box<dyn Changes>>, leave: Leave) {
-        let _watch = self.moments.watch(self.pm());
-        lock(self.pm(), &self.stuck).push(Stuck { changes, leave, _watch });
+        let watch = self.moments.watch(self.pm());
+        lock(self.pm(), &self.stuck).push(Stuck { changes, leave, _watch: watch });
         // Seen by whoever locks these keys next.
         self.is_stuck.store(true, Release);
     }

@@ -13,6 +13,7 @@ use pmindex_index::{
 
 use crate::changes::Late;
 use crate::core::{Changes, Core};
+use crate::gate::Gate;
 use crate::moments::Past;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
@@ -20,6 +21,7 @@ use crate::wrong::Wrong;
 
 /// What the handles of a map share.
 pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
+    gate: Arc<Gate>,
     pub(crate) core: Arc<Core<M>>,
     pub(crate) name: String,
     /// Different for each map of the store.
@@ -82,8 +84,9 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         let versions = Arc::new(Versions::new());
         let past = Arc::clone(&versions) as Arc<dyn Past>;
         core.moments.add(Arc::clone(&past));
-        let _past = Registered { core: Arc::clone(&core), past };
-        Self { core, name: name.into(), number, index, versions, _past }
+        let registered = Registered { core: Arc::clone(&core), past };
+        let gate = Arc::clone(&core.moments.gate);
+        Self { gate, core, name: name.into(), number, index, versions, _past: registered }
     }
 
     /// Closes the index.
@@ -116,7 +119,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         changes: impl FnOnce(Option<&V>) -> bool,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
-        if let Some(_unwatched) = self.core.moments.gate.enter(self.core.pm()) {
+        if let Some(_unwatched) = self.gate.enter(self.core.pm()) {
             return write(&*self.index);
         }
         self.write_watched(key, makes_room, changes, write)
@@ -158,9 +161,15 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         self.core.finish_stuck_of(|changes| self.is_awaited(changes, key))
     }
 
+    #[cold]
+    fn get_watched(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.wait_for(key)?;
+        self.index.get(key)
+    }
+
     #[inline]
     fn is_watched(&self) -> bool {
-        self.core.moments.gate.is_watched()
+        self.gate.is_watched()
     }
 }
 
@@ -230,14 +239,14 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
     #[inline]
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         if self.shared.is_watched() {
-            self.shared.wait_for(key)?;
+            return self.shared.get_watched(key);
         }
         self.shared.index.get(key)
     }
     #[inline]
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         if self.shared.is_watched() {
-            self.shared.wait_for(key)?;
+            return Ok(self.shared.get_watched(key)?.is_some());
         }
         self.shared.index.contains_key(key)
     }
@@ -295,7 +304,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         self.shared.index.get_many(keys, out)
     }
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        if let Some(_unwatched) = self.shared.core.moments.gate.enter(self.shared.core.pm()) {
+        if let Some(_unwatched) = self.shared.gate.enter(self.shared.core.pm()) {
             return self.shared.index.try_insert_many(records);
         }
         match self.insert_many_watched(records) {

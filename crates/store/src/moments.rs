@@ -27,7 +27,7 @@ pub(crate) trait Past: Send + Sync {
 
 /// See the module's head.
 pub(crate) struct Moments {
-    pub(crate) gate: Gate,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) faults: Faults,
     state: Mutex<State>,
     maps: Mutex<Vec<Arc<dyn Past>>>,
@@ -72,7 +72,7 @@ impl Moments {
     /// Keeps up to about `limit` bytes for readers.
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self {
-            gate: Gate::new(),
+            gate: Arc::new(Gate::new()),
             faults: Faults::default(),
             state: Mutex::new(State {
                 last: 0,
@@ -121,13 +121,13 @@ impl Moments {
         if self.faults.has(Wrong::NotAwaited) {
             return Some(reader);
         }
-        let mut given_up = false;
+        let mut in_vain = false;
         wait_until(pm, || {
             let first = pm.lock(&self.state).unfinished.first().copied();
-            given_up = first.is_some_and(|first| first <= moment) && give_up();
-            given_up || first.is_none_or(|first| first > moment)
+            in_vain = first.is_some_and(|first| first <= moment) && give_up();
+            in_vain || first.is_none_or(|first| first > moment)
         });
-        (!given_up).then_some(reader)
+        (!in_vain).then_some(reader)
     }
 
     /// Commits: `note` notes the changes, or refuses the commit, which has not been then. The commit is

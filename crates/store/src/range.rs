@@ -59,13 +59,12 @@ impl<'r, K: Key, V: Value, M: Medium> Range<'r, K, V, M> {
     fn read(&mut self, forward: bool) -> Result<(), StoreError> {
         let mut found = Vec::new();
         for _ in 0..self.next {
-            match if forward { self.index.next() } else { self.index.next_back() } {
-                Some(record) => found.push(record?),
-                None => {
-                    self.is_read = true;
-                    break;
-                }
-            }
+            let next = if forward { self.index.next() } else { self.index.next_back() };
+            let Some(record) = next else {
+                self.is_read = true;
+                break;
+            };
+            found.push(record?);
         }
         self.next = (2 * self.next).min(MOST);
         let (mut lower, mut upper) = (self.lower.clone(), self.upper.clone());

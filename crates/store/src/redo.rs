@@ -105,7 +105,7 @@ impl Redo {
             Err(IndexError::NoSuchIndex { .. }) if pool.is_read_only() => None,
             Err(IndexError::NoSuchIndex { .. }) => Some(C::create(pool, NAME, C::DEFAULT)?),
             Err(error) => return Err(error),
-            Ok((_, log)) => Some(log),
+            Ok(log) => Some(log),
         };
         let mut interrupted = Vec::new();
         if let Some(log) = &log {
@@ -268,8 +268,7 @@ mod tests {
     fn records_come_back_and_cut_ones_are_refused() {
         let one: Vec<(String, Option<u64>)> =
             vec![(String::new(), Some(1)), ("b".repeat(300), None)];
-        let other: Vec<((u8, i64), Option<Vec<u8>>)> =
-            vec![((7, -1), Some(vec![])), ((0, 0), None)];
+        let other = vec![((7u8, -1i64), Some(Vec::<u8>::new())), ((0, 0), None)];
         let mut record = Record::default();
         record.add("one", one.iter().map(|(key, value)| (key, value)));
         record.add("the other", other.iter().map(|(key, value)| (key, value)));

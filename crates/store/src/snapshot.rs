@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::map::Shared;
 use crate::moments::Reader;
 use crate::range::Range;
+use crate::versions::Known;
 
 /// One moment of all maps of a store: everything that was committed before it was taken, and nothing
 /// after. Writers go on meanwhile. See [`Map::at`](crate::Map::at).
@@ -61,7 +62,10 @@ pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
     if reader.is_ended() {
         return Err(StoreError::SnapshotEnded { limit: map.core.moments.limit() });
     }
-    Ok(was.unwrap_or(now))
+    Ok(match was {
+        Known::Was(was) => was,
+        Known::Not => now,
+    })
 }
 
 impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
@@ -99,6 +103,7 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     #[must_use]
+    #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
     pub fn range(&self, range: impl KeyRange<K>) -> RangeAt<'m, K, V> {
         let (lower, upper) = range.bounds();
         self.range_bounds(lower, upper)

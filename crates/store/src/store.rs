@@ -217,7 +217,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         if name == redo::NAME {
             return Err(PmError::NameTaken { name: name.into() }.into());
         }
-        let (_, index) = C::open::<K, V, M>(&self.core.pool, name)?;
+        let index = C::open::<K, V, M>(&self.core.pool, name)?;
         let writes = self.core.redo.interrupted::<K, V>(name)?;
         let map = self.share(maps, name, index);
         if !writes.is_empty()
@@ -271,13 +271,13 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             opened => drop(opened?),
         }
         self.core.finish_stuck()?;
-        self.close_map(&mut maps, name)?;
+        Self::close_map(&mut maps, name)?;
         let pool = &self.core.pool;
-        let blocks = |name: &str| C::open::<K, V, M>(pool, name)?.1.blocks();
+        let blocks = |name: &str| C::open::<K, V, M>(pool, name)?.blocks();
         Ok(pool.drop_index::<IndexError>(name, blocks)?)
     }
 
-    fn close_map(&self, maps: &mut Maps<M>, name: &str) -> Result<(), StoreError> {
+    fn close_map(maps: &mut Maps<M>, name: &str) -> Result<(), StoreError> {
         let Some(map) = maps.remove(name) else { return Ok(()) };
         match map.close() {
             Ok(closed) => Ok(closed?),

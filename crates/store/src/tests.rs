@@ -56,7 +56,7 @@ fn is_caught<const WRONG_STEP: usize>() {
 }
 
 #[test]
-fn wrong_orders_of_the_steps_are_caught() {
+fn wrong_steps_of_a_commit_are_caught() {
     is_caught::<0>();
     is_caught::<1>();
     is_caught::<2>();

@@ -261,6 +261,7 @@ impl<M: Medium> Transaction<M> {
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
     pub fn range<'t, K: Key, V: Value>(
         &'t self,
         map: &'t Map<K, V, M>,
@@ -362,7 +363,9 @@ impl<M: Medium> Transaction<M> {
     pub fn commit(self) -> Result<(), StoreError> {
         let Self { core, reader, parts, .. } = self;
         let mut parts = parts.into_inner().0;
-        parts.iter_mut().for_each(|(_, part)| part.keep());
+        for (_, part) in &mut parts {
+            part.keep();
+        }
         let changes: usize = parts.iter().map(|(_, part)| part.len()).sum();
         if changes == 0 {
             return Ok(());
@@ -370,7 +373,9 @@ impl<M: Medium> Transaction<M> {
         core.pool.check_writable()?;
         let record = record_of(&core, &parts, changes)?;
         let mut places = Vec::with_capacity(changes);
-        parts.iter().for_each(|(_, part)| part.places(&mut places));
+        for (_, part) in &parts {
+            part.places(&mut places);
+        }
         let locked = core.lock(places); // 1
         core.finish_stuck()?;
         parts.iter_mut().try_for_each(|(_, part)| part.read())?;

@@ -49,14 +49,26 @@ struct Version<V> {
     bytes: u64,
 }
 
+/// What is known of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known<V> {
+    /// Nothing.
+    Not,
+    /// It was this, or was not there.
+    Was(Option<V>),
+}
+
 impl<V: Clone> Version<V> {
     /// What a record with these versions was at a moment, if it was changed since; the map was empty until
     /// the commit `loaded`.
-    fn at(versions: &[Self], moment: u64, loaded: u64) -> Option<Option<V>> {
+    fn at(versions: &[Self], moment: u64, loaded: u64) -> Known<V> {
         let first = versions.iter().find(|version| version.number > moment);
         match first {
-            Some(first) if loaded <= moment || first.number < loaded => Some(first.was.clone()),
-            _ => (loaded > moment).then_some(None),
+            Some(first) if loaded <= moment || first.number < loaded => {
+                Known::Was(first.was.clone())
+            }
+            _ if loaded > moment => Known::Was(None),
+            _ => Known::Not,
         }
     }
 }
@@ -111,9 +123,9 @@ impl<K: Key, V: Value> Versions<K, V> {
     }
 
     /// What a record was at a moment, if it was changed since: asked after the index.
-    pub(crate) fn at(&self, moment: u64, key: &K::Ref) -> Option<Option<V>> {
+    pub(crate) fn at(&self, moment: u64, key: &K::Ref) -> Known<V> {
         if !self.any.load(Acquire) {
-            return None;
+            return Known::Not;
         }
         let key = K::owned(key);
         let table = self.table.lock();
@@ -138,9 +150,11 @@ impl<K: Key, V: Value> Versions<K, V> {
         }
         let table = self.table.lock();
         let range = table.keys.range((lower.as_ref(), upper.as_ref()));
-        let changed = range.filter_map(|(key, versions)| {
-            Version::at(versions, moment, table.loaded).map(|was| (key.clone(), was))
-        });
+        let changed =
+            range.filter_map(|(key, versions)| match Version::at(versions, moment, table.loaded) {
+                Known::Was(was) => Some((key.clone(), was)),
+                Known::Not => None,
+            });
         changed.collect()
     }
 
@@ -151,7 +165,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         }
         let table = self.table.lock();
         let versions = table.keys.get(key).map_or(&[][..], |versions| versions);
-        Version::at(versions, moment, table.loaded).is_some()
+        matches!(Version::at(versions, moment, table.loaded), Known::Was(_))
     }
 
     /// Whether any record between the bounds was changed since a moment.
@@ -165,8 +179,8 @@ impl<K: Key, V: Value> Versions<K, V> {
         }
         let table = self.table.lock();
         let mut range = table.keys.range((lower.as_ref(), upper.as_ref()));
-        table.loaded > moment
-            || range.any(|(_, versions)| Version::at(versions, moment, 0).is_some())
+        let since = |versions: &[Version<V>]| versions.iter().any(|noted| noted.number > moment);
+        table.loaded > moment || range.any(|(_, versions)| since(versions))
     }
 }
 
