@@ -143,9 +143,11 @@ impl Moments {
         let bytes = note(Commit { number, newest_reader })?;
         state.last = number;
         state.unfinished.insert(number);
+        // Under the lock: nobody forgets what this commit noted before it has its number.
+        let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
         drop(state);
         let unfinished = Unfinished { moments: Arc::clone(self), number };
-        if self.kept.fetch_add(bytes, Relaxed) + bytes > self.limit {
+        if kept > self.limit {
             self.end_readers(pm);
         }
         Ok(unfinished)
