@@ -21,6 +21,7 @@ mod shared_pool;
 mod sptree;
 mod sptree_buffered;
 mod sptree_log;
+mod store;
 mod trees;
 mod wbtree;
 

@@ -18,6 +18,7 @@ use super::{
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
+    store::Stored,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
@@ -49,6 +50,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<SpTreeLog>(),
         entry::<BlockCached>(),
         entry::<Batch>(),
+        entry::<Stored>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-trees",
         "pmindex-hart",
         "pmindex-sptree",
+        "pmindex-store",
         "pmindex-cache",
         "pmindex-pibench",
         "pmindex-testkit",
