@@ -1,9 +1,11 @@
 //! Space comes back: what records that stay take after most were removed, or after all were replaced by
 //! others, is at most twice what a fresh load of them takes.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use pmindex_core::Pool;
+use pmindex_index::{Index, PmIndex};
 use pmindex_record::hash_bytes;
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +89,8 @@ macro_rules! churn {
             }
             holds("a window", space(&tree), loaded);
             // Neighbours stay together: a range is what remains.
-            let mut all: Vec<_> = tree.index.iter().map(|r| r.expect("intact").0).collect();
+            let all = tree.index.range_bounds(Bound::Unbounded, Bound::Unbounded);
+            let mut all: Vec<_> = all.map(|record| record.expect("intact").0).collect();
             all.drain(RECORDS as usize / 2..RECORDS as usize / 2 + 2000);
             for key in &all {
                 assert!(tree.index.remove(key).expect("room").is_some());
@@ -102,4 +105,6 @@ churn! {
     fptree_texts: crate::FpTree<Vec<u8>, Vec<u8>>, text, text;
     nvtree_words: crate::NvTree<u64, u64>, word, |n: u64| n;
     nvtree_texts: crate::NvTree<Vec<u8>, Vec<u8>>, text, text;
+    wbtree_words: crate::SharedWbTree<u64, u64>, word, |n: u64| n;
+    wbtree_texts: crate::SharedWbTree<Vec<u8>, Vec<u8>>, text, text;
 }
