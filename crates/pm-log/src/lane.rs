@@ -7,7 +7,8 @@
 //!
 //! let go without a commit
 //! P1    the entries, as above                          P2
-//! P2    their checksums, wrong                         any entry after that in the same lines
+//! P2    their checksums, wrong; the last segment's     any entry after that in the same lines
+//!       first, each segment's before the one before it
 //! ```
 //!
 //! A lane is claimed by one atomic instruction and released by a plain store; a writer that finds
@@ -16,6 +17,7 @@
 //! their order, and the first that is not whole is the tail.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::hint::cold_path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, Word};
 
 use super::Log;
-use super::entry::{decode, encode, lines_for, stream};
+use super::entry::{encode, lines_for, stream};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, Position, Positions};
 use super::segments::Known;
 
@@ -112,15 +114,29 @@ impl<M: Medium> Log<M> {
                 if number != last || id != self.id {
                     LAST.set((self.id, number));
                 }
-                let segment = state.segment().and_then(|index| self.segments.get(index));
-                let line = state.tail().line();
-                return Lane { log: self, state, number, segment, line, flushed: None };
+                return self.claimed(number);
             }
             number = (number + 1) % LANES;
             if number == first {
                 self.pool.pm().spin();
             }
         }
+    }
+
+    /// Claims this lane, and waits for it if need be: for recovery, which says of entries of a lane in the
+    /// same one what has become of them.
+    pub fn lane_at(&self, number: usize) -> Lane<'_, M> {
+        while !self.lanes[number].try_claim() {
+            self.pool.pm().spin();
+        }
+        self.claimed(number)
+    }
+
+    #[inline(always)]
+    fn claimed(&self, number: usize) -> Lane<'_, M> {
+        let state = &self.lanes[number];
+        let segment = state.segment().and_then(|index| self.segments.get(index));
+        Lane { log: self, state, number, segment, line: state.tail().line(), flushed: None }
     }
 
     /// Appends an entry; durable when it returns.
@@ -267,23 +283,22 @@ impl<M: Medium> Lane<'_, M> {
     fn abandon(&self, pushed: Flushed) -> Result<(), DurabilityLost> {
         let (log, pm, tail) = (self.log, self.log.pool.pm(), self.state.tail());
         pm.fence(pushed)?; // P1, before: P2 in the same lines
-        let mut flushed = Flushed::nothing();
-        let ours = |known: &Known| known.lane == self.number;
-        for known in log.segments.iter().filter(ours) {
-            let mut line = match known.sequence.cmp(&tail.sequence()) {
-                std::cmp::Ordering::Less => continue,
-                std::cmp::Ordering::Equal => tail.line().max(1),
-                std::cmp::Ordering::Greater => 1,
-            };
-            while let Some(cells) = log.lines_of(&known).get(line as usize * LINE_WORDS..)
-                && let Some(entry) = decode(pm, cells, known.sequence, line)
-            {
-                pm.store(&cells[0], !pm.load(&cells[0])); // P2
-                flushed = flushed.and(pm.flush(&cells[0]));
+        let ours = |known: &Known| known.lane == self.number && known.sequence >= tail.sequence();
+        let mut segments: Vec<Known> = log.segments.iter().filter(ours).collect();
+        segments.sort_unstable_by_key(|known| Reverse(known.sequence));
+        for known in segments {
+            let same = known.sequence == tail.sequence();
+            let mut line = if same { tail.line().max(1) } else { 1 };
+            let mut flushed = Flushed::nothing();
+            while let Some(entry) = log.entry_in(&known, line) {
+                let sum = &log.lines_of(&known)[line as usize * LINE_WORDS];
+                pm.store(sum, !pm.load(sum)); // P2
+                flushed = flushed.and(pm.flush(sum));
                 line += entry.lines;
             }
+            // Durable before: those of the segment before it, and other entries in these lines.
+            pm.fence(flushed)?;
         }
-        pm.fence(flushed)?; // durable before: other entries in these lines
         Ok(())
     }
 }
