@@ -3,7 +3,7 @@
 //! ```text
 //! P1    a redo record in a lane, committed           P2
 //! P2    the words in place                           P3
-//! P3    in the same lane: all before is applied      any later commit; the lane is let go
+//! P3    in the same lane: all from there is applied  any later change of the words
 //! ```
 //!
 //! Opening makes what is not applied again. So space that came back in a wrong order, an entry of another
@@ -23,12 +23,12 @@ use pmindex_core::{
     Flushed, Medium, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, Traced, Word, pm_struct,
     sync::VersionLock,
 };
-use pmindex_log::{Entry, Hold, LANES, Lane, Log, Position};
+use pmindex_log::{Entry, Found, Hold, LANES, Lane, Log, Position};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use proptest::prelude::*;
 
 const KEYS: usize = 4;
-/// Tags: changes to be made, and that those before are made.
+/// Tags: changes to be made, and that those from a position on are made.
 const REDO: u64 = 1;
 const APPLIED: u64 = 2;
 
@@ -155,14 +155,17 @@ impl Open {
         Ok(())
     }
 
-    /// The changes of each lane that are not applied.
-    fn unapplied(log: &Log<Traced>) -> Result<Vec<(usize, Vec<Change>)>, PmError> {
-        let mut all: Vec<(usize, Vec<Change>)> = Vec::new();
+    /// The changes that are not applied, and where they are.
+    fn unapplied(log: &Log<Traced>) -> Result<Vec<(usize, Position, Vec<Change>)>, PmError> {
+        let (pm, mut all) = (log.pool().pm(), Vec::new());
         for found in log.entries() {
-            let found = found?;
-            match found.entry.tag {
-                REDO => all.push((found.lane, changes_of(log.pool().pm(), &found.entry)?)),
-                APPLIED => all.retain(|(lane, _)| *lane != found.lane),
+            let Found { lane, position, entry, .. } = found?;
+            match entry.tag {
+                REDO => all.push((lane, position, changes_of(pm, &entry)?)),
+                APPLIED => {
+                    let from = Position::from_word(pm.load(&entry.payload[0]));
+                    all.retain(|&(of, position, _)| of != lane || position < from);
+                }
                 _ => return Err(corrupt("a tag that nobody appended")),
             }
         }
@@ -171,13 +174,13 @@ impl Open {
 
     fn recover(&self) -> Result<(), PmError> {
         let unapplied = Self::unapplied(&self.log)?;
-        for (_, changes) in &unapplied {
+        for (.., changes) in &unapplied {
             self.make(changes)?;
         }
         for lane in 0..LANES {
-            if unapplied.iter().any(|(of, _)| *of == lane) {
+            if let Some(&(_, from, _)) = unapplied.iter().find(|(of, ..)| *of == lane) {
                 let mut lane = self.log.lane_at(lane);
-                self.push(&mut lane, APPLIED, &[0], &[])?;
+                self.push(&mut lane, APPLIED, &[from.into_word()], &[])?;
                 lane.commit()?; // durable before: any other change
             }
         }
@@ -190,12 +193,12 @@ impl Open {
         tag: u64,
         words: &[u64],
         more: &[u64],
-    ) -> Result<(), PmError> {
+    ) -> Result<Position, PmError> {
         let appended = lane.push(tag, [words, more])?;
         if appended.position.sequence() <= self.floor {
             return Err(corrupt("a position that there was"));
         }
-        Ok(())
+        Ok(appended.position)
     }
 
     /// Changes words in place.
@@ -226,15 +229,17 @@ impl Open {
         let mut lane = self.log.lane();
         let pending = &self.pending[lane.number()];
         pending.store(self.log.tail(lane.number()).into_word(), SeqCst);
+        let mut begun = None;
         for changes in changes.chunks(each) {
             let mut words = vec![changes.len() as u64, more as u64];
             words.extend(changes.iter().flat_map(|&(key, value)| [key as u64, value]));
-            self.push(&mut lane, REDO, &words, &vec![more as u64; more])?; // P1
+            let position = self.push(&mut lane, REDO, &words, &vec![more as u64; more])?; // P1
+            begun = begun.or(Some(position.into_word()));
         }
-        if commits {
+        if commits && let Some(begun) = begun {
             lane.commit()?; // DUR, durable before: P2
             self.make(changes)?; // P2, LIN: the unlock after it
-            self.push(&mut lane, APPLIED, &[0], &[])?;
+            self.push(&mut lane, APPLIED, &[begun], &[])?;
             lane.commit()?; // P3
         }
         pending.store(u64::MAX, SeqCst);
