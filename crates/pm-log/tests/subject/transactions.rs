@@ -238,6 +238,7 @@ impl Open {
         }
         if commits && let Some(begun) = begun {
             lane.commit()?; // DUR, durable before: P2
+            pm.handover_point();
             self.make(changes)?; // P2, LIN: the unlock after it
             self.push(&mut lane, APPLIED, &[begun], &[])?;
             lane.commit()?; // P3
@@ -480,6 +481,18 @@ impl CrashSubject for Transactions {
                 setup: changes(1, 9).collect(),
                 threads: vec![vec![Op::Renew, change(20), Op::Renew, change(21)]],
                 tail: vec![Op::Reopen, change(22), Op::Reopen, Op::Get(1)],
+            },
+            // Redo records fill a segment and go on in the next one, while others give back.
+            Plan {
+                setup: changes(1, 2).collect(),
+                threads: vec![vec![Op::Changes(each(100, 12))], vec![Op::Release; 4]],
+                tail: vec![Op::Reopen, Op::Get(1)],
+            },
+            // A reader beside a writer: what it reads is durable.
+            Plan {
+                setup: changes(1, 2).collect(),
+                threads: vec![changes(100, 2).collect(), vec![Op::Follow; 3]],
+                tail: vec![Op::Reopen, Op::Follow],
             },
             // A reader beside writers and somebody who gives back.
             Plan {
