@@ -89,7 +89,9 @@ pub(super) fn stream<M: Medium>(
     }
     let mut sum = Checksum::new(sequence, line);
     sum.add(&[word]);
-    payload.iter().for_each(|part| sum.add(part));
+    for part in payload {
+        sum.add(part);
+    }
     let length: usize = payload.iter().map(|part| part.len()).sum();
     sum.add(&[0; LINE_WORDS][..cells.len() - HEADER - length]);
     let (mut flushed, mut begun) = (Flushed::nothing(), HEADER);

@@ -19,6 +19,7 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::hint::cold_path;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -74,7 +75,7 @@ impl State {
 ///
 /// An entry counts from [`commit`](Self::commit) on; there may be several. Whoever drops the lane
 /// abandons what was pushed after the last one: it is not found any more, unless a crash comes
-/// before the drop returns.
+/// before the drop returns. A lane stays with its thread.
 ///
 /// There are [`LANES`]; who claims one waits while all are taken. So whoever has a lane must not wait
 /// for somebody who may want one.
@@ -87,6 +88,8 @@ pub struct Lane<'l, M: Medium> {
     segment: Option<Known>,
     line: u32,
     flushed: Option<Flushed>,
+    /// A fence is for what its own thread has flushed.
+    thread: PhantomData<*const ()>,
 }
 
 /// Where an entry is.
@@ -136,7 +139,8 @@ impl<M: Medium> Log<M> {
     fn claimed(&self, number: usize) -> Lane<'_, M> {
         let state = &self.lanes[number];
         let segment = state.segment().and_then(|index| self.segments.get(index));
-        Lane { log: self, state, number, segment, line: state.tail().line(), flushed: None }
+        let (line, thread) = (state.tail().line(), PhantomData);
+        Lane { log: self, state, number, segment, line, flushed: None, thread }
     }
 
     /// Appends an entry; durable when it returns.

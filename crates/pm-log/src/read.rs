@@ -79,8 +79,8 @@ impl<M: Medium> Log<M> {
         let mut segments: Vec<Known> = self.segments().iter().filter(of_lane).collect();
         segments.sort_unstable_by_key(|known| std::cmp::Reverse(known.sequence));
         let begun = segments.last().is_some_and(|known| known.sequence == from.sequence());
-        let line = if begun { from.line().max(1) } else { 1 };
-        Entries { log: self, until, segments, line }
+        let first = if begun { from.line().max(1) } else { 1 };
+        Entries { log: self, until, segments, line: first }
     }
 
     /// All durable entries, lane after lane: what opening finds.

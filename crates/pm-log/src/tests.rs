@@ -257,7 +257,7 @@ fn a_reader_follows_writers_while_others_give_back() {
                 })
             })
             .collect();
-        while !writers.iter().all(|writer| writer.is_finished()) {
+        while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             log.release(&[Position::END; LANES]).expect("sound");
         }
         done.store(true, SeqCst);
@@ -285,7 +285,9 @@ fn damage_before_the_tail_is_an_error_of_the_reader() {
 #[test]
 fn damaged_files_are_errors_or_fewer_entries() {
     let (pool, root, log) = new_log(256 << 10);
-    (0..30).for_each(|tag| drop(log.append(tag, &[tag; 9]).expect("room")));
+    for tag in 0..30 {
+        log.append(tag, &[tag; 9]).expect("room");
+    }
     let pm = pool.pm();
     for block in log.blocks().expect("sound") {
         let cells = pool.words(block, 64).expect("in bounds");

@@ -14,7 +14,7 @@
 //! round, an entry appended between the two would be in neither.
 //!
 //! **Dead segments.** A chain is known by its newest entry and its *birth*: the time when its oldest
-//! entry was appended. The time is that of [`Segments::now`]; it goes
+//! entry was appended. The time is that of [`Segments::now`](pmindex_log::Segments::now); it goes
 //! on with every segment that is made. An entry lies in a segment that its lane leaves after that: so
 //! one that was left before a chain was born has no entry of it, and one that was left before any
 //! chain was is dead. Which segments have entries in between does not matter: all of them are about to

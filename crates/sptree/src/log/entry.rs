@@ -64,7 +64,7 @@ impl Record<'_> {
     /// The tag of its entry.
     #[inline(always)]
     pub(super) const fn tag(&self) -> u64 {
-        self.id / 64 << 8 | self.kind.code()
+        (self.id / 64) << 8 | self.kind.code()
     }
 
     /// What its entry says before the payload.
