@@ -13,6 +13,8 @@ mod fastfair;
 mod hart;
 mod list;
 mod nvtree;
+#[path = "../../crates/pm-log/tests/subject/transactions.rs"]
+mod pm_log;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;
 mod pools;

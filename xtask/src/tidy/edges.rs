@@ -10,7 +10,7 @@ use crate::shell;
 const LAYERS: &[&[&str]] = &[
     &["pmindex-pmem-rs", "pmindex-derive", "pmindex-wal"],
     &["pmindex-core"],
-    &["pmindex-index"],
+    &["pmindex-index", "pmindex-log"],
     &["pmindex-record"],
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &[
