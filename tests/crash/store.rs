@@ -1,7 +1,7 @@
 //! A store of two maps: transactions, single writes beside them, moments of both.
 //!
-//! What persists is an operation of an index each time, so the steps that mutants drop are the index's. The
-//! store's own tests explore this subject with wrong orders of its steps.
+//! What persists is an operation of an index or of the log each time, so the steps that mutants drop are
+//! theirs. The store's own tests explore this subject with wrong orders of its steps.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -283,6 +283,6 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("trees/src/fptree/")
+        site.file().contains("trees/src/fptree/") || site.file().contains("pm-log/src/")
     }
 }

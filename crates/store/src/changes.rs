@@ -11,7 +11,7 @@ use pmindex_index::{IndexError, Key, Value};
 use crate::core::Changes;
 use crate::map::Shared;
 use crate::moments::Commit;
-use crate::redo::Record;
+use crate::record::Record;
 use crate::versions::Known;
 
 /// The part of a transaction that concerns one map.

@@ -11,7 +11,7 @@ use pmindex_core::{Medium, Pool};
 use pmindex_index::IndexError;
 
 use crate::moments::{Moments, Reader, Unfinished, Watch};
-use crate::redo::Redo;
+use crate::redo::{Logged, Redo};
 use crate::wait::lock;
 use crate::wrong::Wrong;
 
@@ -25,7 +25,7 @@ pub(crate) struct Core<M: Medium> {
     /// Writers that are watched lock the keys they write; a commit holds all its locks until its last
     /// change is in its index.
     pub(crate) keys: VersionTable,
-    pub(crate) redo: Redo,
+    pub(crate) redo: Redo<M>,
     /// Commits that are durable and whose changes could not all be made.
     stuck: Mutex<Vec<Stuck>>,
     is_stuck: AtomicBool,
@@ -42,9 +42,9 @@ pub(crate) trait Changes: Any + Send {
 /// How a commit that is stuck leaves the log in the end.
 #[derive(Debug)]
 pub(crate) enum Leave {
-    /// The record of this commit goes.
-    Commit(Unfinished),
-    /// What the records of interrupted commits say of this map goes.
+    /// The record of this commit is not needed any more.
+    Commit { _unfinished: Unfinished, logged: Logged },
+    /// What the records of interrupted commits say of this map is not needed any more.
     Map(String),
 }
 
@@ -63,10 +63,10 @@ impl<M: Medium> std::fmt::Debug for Core<M> {
 }
 
 impl<M: Medium> Core<M> {
-    pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo, limit: u64) -> Self {
+    pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo<M>, limit: u64) -> Self {
         Self {
             pool,
-            moments: Moments::new(limit),
+            moments: Moments::new(limit, redo.last()),
             keys: VersionTable::new(LOCKS),
             redo,
             stuck: Mutex::default(),
@@ -125,7 +125,7 @@ impl<M: Medium> Core<M> {
         while let Some(commit) = stuck.last() {
             commit.changes.iter().try_for_each(|changes| changes.make())?;
             match &commit.leave {
-                Leave::Commit(unfinished) => self.redo.retire(unfinished.number())?,
+                Leave::Commit { logged, .. } => self.redo.retire(*logged)?,
                 Leave::Map(name) => self.redo.settle(name)?,
             }
             stuck.pop();

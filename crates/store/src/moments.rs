@@ -39,7 +39,7 @@ pub(crate) struct Moments {
 }
 
 struct State {
-    /// The last commit. 0: none yet.
+    /// The last commit.
     last: u64,
     unfinished: BTreeSet<u64>,
     /// Moments that are read, and by how many.
@@ -69,13 +69,13 @@ pub(crate) struct Commit {
 }
 
 impl Moments {
-    /// Keeps up to about `limit` bytes for readers.
-    pub(crate) fn new(limit: u64) -> Arc<Self> {
+    /// Keeps up to about `limit` bytes for readers. The first commit has a number greater than `last`.
+    pub(crate) fn new(limit: u64, last: u64) -> Arc<Self> {
         Arc::new(Self {
             gate: Arc::new(Gate::new()),
             faults: Faults::default(),
             state: Mutex::new(State {
-                last: 0,
+                last,
                 unfinished: BTreeSet::new(),
                 readers: BTreeMap::new(),
             }),

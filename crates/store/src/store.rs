@@ -139,7 +139,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// The pool's.
     pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let redo = Redo::open::<C, M>(pool)?;
+        let redo = Redo::open(pool)?;
         let core = Core::new(Arc::clone(pool), redo, options.past_bytes);
         {
             let _recovery = pool.recovery();
@@ -254,7 +254,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
         let mut all = self.core.pool.indexes()?;
-        all.retain(|entry| entry.name != redo::NAME);
+        all.retain(|entry| entry.kind != redo::LOG_KIND);
         Ok(all)
     }
 
@@ -354,6 +354,13 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     #[cfg(test)]
     pub(crate) fn go_wrong(&self, wrong: Wrong) {
         self.core.moments.faults.set(wrong);
+        self.core.redo.faults.set(wrong);
+    }
+
+    /// Has the records of commits have parts.
+    #[cfg(test)]
+    pub(crate) fn cut_records(&self) {
+        self.core.redo.cut_records();
     }
 
     /// About how many bytes of memory are kept for snapshots and transactions.
@@ -387,7 +394,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Commits in the log: those under way.
     #[doc(hidden)]
     pub fn commits_in_log(&self) -> Result<u64, StoreError> {
-        Ok(self.core.redo.len()?)
+        Ok(self.core.redo.len())
     }
 
     /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last
@@ -406,6 +413,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
         let core = Arc::try_unwrap(self.core)
             .map_err(|_| StoreError::InUse { what: "a snapshot or a transaction".into() })?;
-        Ok(core.redo.close()?)
+        drop(core);
+        Ok(())
     }
 }

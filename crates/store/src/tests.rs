@@ -10,7 +10,7 @@ mod stored;
 
 use stored::{Right, SmallStore, Stored, Variant};
 
-const WRONG: [(Wrong, &str); 9] = [
+const WRONG: [(Wrong, &str); 11] = [
     (Wrong::ChangesFirst, "changes before the record"),
     (Wrong::RetiredFirst, "the record gone before the changes"),
     (Wrong::NoRecord, "no record"),
@@ -20,6 +20,8 @@ const WRONG: [(Wrong, &str); 9] = [
     (Wrong::NotAwaited, "moments begin with commits unfinished"),
     (Wrong::ReadInBetween, "a read does not wait for a commit"),
     (Wrong::NotFinished, "interrupted commits are left"),
+    (Wrong::RegisteredLate, "a record is needed only after it may be given back"),
+    (Wrong::SaidElsewhere, "what is said of a record is not in its lane"),
 ];
 
 /// One of the [`WRONG`].
@@ -28,6 +30,18 @@ struct Goes<const WRONG_STEP: usize>;
 impl<const WRONG_STEP: usize> Variant for Goes<WRONG_STEP> {
     fn vary(store: &SmallStore) {
         store.go_wrong(WRONG[WRONG_STEP].0);
+    }
+}
+
+/// A step that goes wrong, if there is one, in a store whose records have parts.
+struct Cut<const WRONG_STEP: usize>;
+
+impl<const WRONG_STEP: usize> Variant for Cut<WRONG_STEP> {
+    fn vary(store: &SmallStore) {
+        store.cut_records();
+        if let Some((wrong, _)) = WRONG.get(WRONG_STEP) {
+            store.go_wrong(*wrong);
+        }
     }
 }
 
@@ -46,28 +60,36 @@ fn crash<V: Variant>(seed: u64, states: u64) -> Result<u64, String> {
 
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
-    let states = crash::<Right>(3, 10_000).unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(states >= 15_000, "{states}");
+    for explored in [crash::<Right>(3, 10_000), crash::<Cut<{ WRONG.len() }>>(4, 10_000)] {
+        let states = explored.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(states >= 15_000, "{states}");
+    }
 }
 
-fn is_caught<const WRONG_STEP: usize>() {
-    let caught = (1..=8).any(|seed| crash::<Goes<WRONG_STEP>>(seed, 30_000).is_err());
-    assert!(caught, "{}: not noticed", WRONG[WRONG_STEP].1);
+fn is_caught<V: Variant>(wrong: usize) {
+    let caught = (1..=8).any(|seed| crash::<V>(seed, 30_000).is_err());
+    assert!(caught, "{}: not noticed", WRONG[wrong].1);
 }
 
 #[test]
 fn wrong_steps_of_a_commit_are_caught() {
-    is_caught::<0>();
-    is_caught::<1>();
-    is_caught::<2>();
-    is_caught::<3>();
-    is_caught::<8>();
+    is_caught::<Goes<0>>(0);
+    is_caught::<Goes<1>>(1);
+    is_caught::<Goes<2>>(2);
+    is_caught::<Goes<3>>(3);
+    is_caught::<Goes<8>>(8);
+}
+
+#[test]
+fn giving_back_what_is_needed_is_caught() {
+    is_caught::<Cut<9>>(9);
+    is_caught::<Goes<10>>(10);
 }
 
 #[test]
 fn wrong_isolation_is_caught() {
-    is_caught::<4>();
-    is_caught::<5>();
-    is_caught::<6>();
-    is_caught::<7>();
+    is_caught::<Goes<4>>(4);
+    is_caught::<Goes<5>>(5);
+    is_caught::<Goes<6>>(6);
+    is_caught::<Goes<7>>(7);
 }

@@ -9,7 +9,7 @@
 //! | 2 | in one step, under the lock of the moments: takes a number, refuses if a record that it read was changed since its moment, notes what its records were | |
 //! | 3 | puts its record into the log (LIN for crashes, DUR) | 4 |
 //! | 4 | makes its changes one by one | 5 |
-//! | 5 | takes its record out of the log | 6 |
+//! | 5 | says in the log that they are made | 6 |
 //! | 6 | is finished: moments that begin now have it; unlocks its keys | |
 //!
 //! A transaction that changes one record has no steps 3 and 5: the index makes one change wholly or not at
@@ -40,7 +40,7 @@ use crate::error::StoreError;
 use crate::map::{Map, Shared};
 use crate::moments::{Commit, Reader};
 use crate::range::Range;
-use crate::redo::Record;
+use crate::record::Record;
 use crate::snapshot::{RangeAt, get_at};
 use crate::versions::is_empty;
 use crate::wrong::Wrong;
@@ -393,30 +393,30 @@ impl<M: Medium> Transaction<M> {
         if core.goes_wrong(Wrong::ChangesFirst) {
             parts.iter().try_for_each(|(_, part)| part.make())?;
         }
-        let logged = record.as_ref().filter(|_| !core.goes_wrong(Wrong::NoRecord));
-        if let Some(record) = logged {
-            core.redo.put(number, record)?; // 3, durable before: any change. DUR(commit)
-        }
-        if core.goes_wrong(Wrong::RetiredFirst) {
-            core.redo.retire(number)?;
+        let record = record.filter(|_| !core.goes_wrong(Wrong::NoRecord));
+        // 3, durable before: any change. DUR(commit)
+        let logged = record.map(|record| core.redo.put(number, &record)).transpose()?;
+        if let Some(logged) = logged.filter(|_| core.goes_wrong(Wrong::RetiredFirst)) {
+            core.redo.retire(logged)?;
         }
         parts.retain(|(_, part)| !part.is_empty());
         let made = parts.iter().try_for_each(|(_, part)| part.make()); // 4, durable before: 5
         let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
-        let done = made.and_then(|()| match record {
-            Some(_) => core.redo.retire(number), // 5, durable before: anybody else writes the keys
-            None => Ok(()),
-        });
+        if locked.is_none() {
+            (0..32).for_each(|_| core.pm().spin()); // somebody else comes
+        }
+        // 5, durable before: anybody else writes the keys
+        let done = made.and_then(|()| logged.map_or(Ok(()), |logged| core.redo.retire(logged)));
         let Err(error) = done else {
             drop(unfinished); // 6
             drop(locked);
             return Ok(());
         };
-        if record.is_none() {
+        let Some(logged) = logged else {
             return Err(error.into()); // one change, which was not made
-        }
+        };
         let changes = parts.into_iter().map(|(_, part)| part.into_late()).collect();
-        core.set_stuck(changes, Leave::Commit(unfinished));
+        core.set_stuck(changes, Leave::Commit { _unfinished: unfinished, logged });
         drop(locked);
         Err(StoreError::Unfinished(error))
     }

@@ -22,6 +22,10 @@ pub(crate) enum Wrong {
     ReadInBetween,
     /// What interrupted commits left to do is not done.
     NotFinished,
+    /// A record is needed only after it may be given back.
+    RegisteredLate,
+    /// What is said of a record is not in its lane.
+    SaidElsewhere,
 }
 
 /// What goes wrong in a store, if anything does.

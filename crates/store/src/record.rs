@@ -1,0 +1,141 @@
+//! Records of commits: the changes of a commit, map by map.
+//!
+//! ```text
+//! record | group | group | ..
+//! group  | bytes of the name: 2 | bytes of the changes: 4 | name | change | change | ..
+//! change | bytes of the value and 1, or 0: removed: 4 | bytes of the key: 4 | key | value |
+//! ```
+//!
+//! Numbers are little-endian.
+
+use pmindex_core::PmError;
+use pmindex_index::{Key, Value, decoded, encoded};
+
+/// The record of a commit, in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Record(Vec<u8>);
+
+impl Record {
+    /// Adds the changes of a map; the last change of each key, in any order.
+    pub(crate) fn add<'c, K: Key, V: Value>(
+        &mut self,
+        name: &str,
+        changes: impl Iterator<Item = (&'c K, &'c Option<V>)>,
+    ) {
+        let record = &mut self.0;
+        let start = record.len();
+        record.extend_from_slice(&(name.len() as u16).to_le_bytes()); // names have 64 bytes at most
+        record.extend_from_slice(&[0; 4]);
+        record.extend_from_slice(name.as_bytes());
+        let first = record.len();
+        for (key, value) in changes {
+            let key = encoded::<K>(key.borrowed());
+            let value = value.as_ref().map(|value| encoded::<V>(value.borrowed()));
+            let len = value.as_ref().map_or(0, |value| value.len() as u32 + 1);
+            record.extend_from_slice(&len.to_le_bytes());
+            record.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            record.extend_from_slice(&key);
+            record.extend_from_slice(&value.unwrap_or_default());
+        }
+        let len = (record.len() - first) as u32;
+        record[start + 2..][..4].copy_from_slice(&len.to_le_bytes());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// As words.
+    pub(crate) fn words(&self) -> Vec<u64> {
+        words_of_bytes(&self.0)
+    }
+}
+
+/// Bytes as words, and zeros to the end of the last one.
+pub(crate) fn words_of_bytes(bytes: &[u8]) -> Vec<u64> {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    bytes.chunks(8).map(word).collect()
+}
+
+/// Changes of one map, as a record says them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) changes: Vec<u8>,
+}
+
+/// A record says what no record says.
+pub(crate) fn corrupt() -> PmError {
+    PmError::Corrupt { what: "the log of a store", offset: 0 }
+}
+
+/// Takes `len` bytes off.
+fn take<'r>(rest: &mut &'r [u8], len: usize) -> Option<&'r [u8]> {
+    rest.split_off(..len)
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<usize> {
+    Some(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?) as usize)
+}
+
+fn next_group(rest: &mut &[u8]) -> Option<Group> {
+    let name = usize::from(u16::from_le_bytes(take(rest, 2)?.try_into().ok()?));
+    let changes = take_u32(rest)?;
+    let name = String::from_utf8(take(rest, name)?.to_vec()).ok()?;
+    Some(Group { name, changes: take(rest, changes)?.to_vec() })
+}
+
+/// The groups of a record.
+pub(crate) fn groups_of(record: &[u8]) -> Result<Vec<Group>, PmError> {
+    let (mut rest, mut groups) = (record, Vec::new());
+    while !rest.is_empty() {
+        groups.push(next_group(&mut rest).ok_or(corrupt())?);
+    }
+    Ok(groups)
+}
+
+/// Takes the next change off.
+pub(crate) fn next_change<K: Key, V: Value>(rest: &mut &[u8]) -> Option<(K, Option<V>)> {
+    let value = take_u32(rest)?;
+    let key = take_u32(rest)?;
+    let key = decoded::<K>(take(rest, key)?)?;
+    match value.checked_sub(1) {
+        None => Some((key, None)),
+        Some(len) => Some((key, Some(decoded::<V>(take(rest, len)?)?))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_and_cut_ones_are_refused() {
+        let one: Vec<(String, Option<u64>)> =
+            vec![(String::new(), Some(1)), ("b".repeat(300), None)];
+        let other = vec![((7u8, -1i64), Some(Vec::<u8>::new())), ((0, 0), None)];
+        let mut record = Record::default();
+        record.add("one", one.iter().map(|(key, value)| (key, value)));
+        record.add("the other", other.iter().map(|(key, value)| (key, value)));
+        let groups = groups_of(&record.0).unwrap();
+        assert_eq!((groups[0].name.as_str(), groups[1].name.as_str()), ("one", "the other"));
+        let mut rest = &*groups[0].changes;
+        let read: Vec<_> = (0..2).map(|_| next_change::<String, u64>(&mut rest).unwrap()).collect();
+        assert_eq!((read, rest.len()), (one, 0));
+        let mut rest = &*groups[1].changes;
+        let next = |rest: &mut &[u8]| next_change::<(u8, i64), Vec<u8>>(rest).unwrap();
+        assert_eq!(vec![next(&mut rest), next(&mut rest)], other);
+        let whole = 2 + 4 + 3 + groups[0].changes.len(); // the first group
+        assert_eq!(record.words().len(), record.len().div_ceil(8));
+        for cut in (1..record.0.len()).filter(|cut| *cut != whole) {
+            assert!(groups_of(&record.0[..cut]).is_err(), "{cut}");
+        }
+        let mut cut = &groups[1].changes[..groups[1].changes.len() - 1];
+        assert!(next_change::<(u8, i64), Vec<u8>>(&mut cut).is_some());
+        assert!(next_change::<(u8, i64), Vec<u8>>(&mut cut).is_none());
+    }
+}
