@@ -60,7 +60,7 @@ fn a_transaction_sees_its_changes_and_nobody_else_does_before_it_commits() {
     tx.commit().unwrap();
     assert_eq!(users.get(&1).unwrap(), Some("Ada".into()));
     assert_eq!((users.len().unwrap(), names.get("Ada").unwrap()), (2, Some(1)));
-    assert_eq!((store.commits_in_log().unwrap(), store.past_bytes()), (0, 0));
+    assert_eq!((store.unfinished_commits(), store.past_bytes()), (0, 0));
 
     // Dropped, failed, panicked: nothing.
     let mut tx = store.begin().unwrap();
@@ -180,7 +180,7 @@ fn moments_are_those_of_a_model() {
             assert_eq!(all(one.at(&snapshot).range(..)), Vec::from_iter(then.0), "{kind} {seed}");
             assert_eq!(all(two.at(&snapshot).range(..)), Vec::from_iter(then.1), "{kind} {seed}");
         }
-        assert_eq!((store.past_bytes(), store.commits_in_log().unwrap()), (0, 0));
+        assert_eq!((store.past_bytes(), store.unfinished_commits()), (0, 0));
         assert_eq!(
             all(one.range(..).map(|item| item.map_err(Into::into))),
             Vec::from_iter(model.0)
@@ -282,7 +282,7 @@ fn no_moment_has_half_a_transfer() {
         }
         over.store(true, Relaxed);
     });
-    assert_eq!((store.past_bytes(), store.commits_in_log().unwrap()), (0, 0));
+    assert_eq!((store.past_bytes(), store.unfinished_commits()), (0, 0));
 }
 
 /// Of two transactions that each read what the other changes one must see the other (write skew), and of
@@ -507,7 +507,7 @@ fn an_unfinished_transaction_is_finished_when_there_is_room() {
     let full = write(&store, &map).unwrap_err();
     let full_pool = |error: &IndexError| matches!(error, IndexError::Pool(PmError::Full { .. }));
     assert!(matches!(&full, StoreError::Unfinished(error) if full_pool(error)), "{full}");
-    assert_eq!(store.commits_in_log().unwrap(), 1, "it is durable");
+    assert_eq!(store.unfinished_commits(), 1, "it is durable");
     for reopened in [false, true] {
         if reopened {
             drop((map, store));
@@ -527,7 +527,7 @@ fn an_unfinished_transaction_is_finished_when_there_is_room() {
     assert!(map.remove(&2).unwrap().is_some(), "but room can be made");
     assert_eq!(map.try_insert(&2000, &[]), Ok(Ok(())));
     assert_eq!(map.get(&1001).unwrap(), Some(vec![2; 9_000]));
-    assert_eq!(store.commits_in_log().unwrap(), 0);
+    assert_eq!(store.unfinished_commits(), 0);
     assert_eq!(map.check().unwrap(), filled + 1);
 }
 

@@ -88,6 +88,18 @@ pub(crate) enum CliError {
         /// Its type.
         kind: String,
     },
+    /// Writing past them would be undone when they are finished.
+    #[error("the pool has {transactions} transactions of a store that a crash has interrupted")]
+    UnfinishedTransactions {
+        /// How many.
+        transactions: u64,
+    },
+    /// The log of a store is damaged.
+    #[error("{error}")]
+    StoreLog {
+        /// What is wrong with it.
+        error: String,
+    },
     /// A key or value of the wrong form.
     #[error("{text:?} is no {what} of this index: its {what}s are {wanted}")]
     NotA {
@@ -236,6 +248,9 @@ impl CliError {
             Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` makes a first index".into()),
             Self::UnknownTypes { .. } => {
                 Some("only the program that made it knows its types; `info` still lists it".into())
+            }
+            Self::UnfinishedTransactions { .. } => {
+                Some("open the store once with the program that made it: that finishes them".into())
             }
             Self::Exists { .. } => {
                 Some("name another file, or add --replace where the command has it".into())

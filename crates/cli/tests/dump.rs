@@ -10,7 +10,10 @@ use std::sync::Arc;
 // What the program has compiled of the indexes, these tests share.
 use pmindex_cli as _;
 
-use pmindex::{AnyIndex, Index, Key, Kind, Pool, PoolOptions, Value as Stored};
+use pmindex::{
+    AnyIndex, Index, Key, Kind, Map, Pool, PoolOptions, Store, StoreError, StoreOptions,
+    Value as Stored,
+};
 use serde_json::Value;
 
 fn pmindex<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
@@ -253,4 +256,42 @@ fn repairing_says_what_it_could_not_read() {
     let plain = fails([OsStr::new("check"), pool.as_os_str()]);
     assert!(plain.contains("--repair"), "{plain}");
     assert!(saved.exists());
+}
+
+/// A transaction that is durable waits for room; its log is no index of the user's.
+#[test]
+fn nobody_writes_beside_an_unfinished_transaction_of_a_store() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.pm");
+    let options = PoolOptions::new().size(1 << 20).max_size(1 << 20).write_back(false);
+    let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
+    let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
+    let filled = (0..).find(|key| map.try_insert(key, &[b'a'; 20_000]).is_err()).expect("some time");
+    let line = |command: &str, rest: &[&str]| {
+        let rest = rest.iter().map(|part| part.to_string());
+        let path = path.to_str().expect("text").to_owned();
+        [command.to_owned(), path].into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    map.remove(&0).expect("room for the log");
+    let written: Result<(), StoreError> =
+        store.transaction(|tx| (1000..1002).try_for_each(|key| tx.put(&map, &key, &[1; 9_000])));
+    assert!(matches!(written, Err(StoreError::Unfinished(_))), "{written:?}");
+    drop((map, store));
+    let report: Value = serde_json::from_str(&works(line("check", &["--json"]))).expect("JSON");
+    assert_eq!((&report["unfinished_transactions"], &report["whole"]), (&1.into(), &true.into()));
+    assert_eq!(report["indexes"].as_array().map(Vec::len), Some(1));
+    assert!(works(line("check", &[])).contains("1 transaction of a store"));
+    assert!(!works(line("info", &[])).contains("store.redo"));
+    let refused = fails(line("put", &["1", "one"]));
+    assert!(refused.contains("interrupted") && refused.contains("open the store"), "{refused}");
+    assert_eq!(works(line("get", &["1"])).trim_end().len(), 20_000, "reading is well");
+
+    // Finished, it is a pool as any other.
+    let options = PoolOptions::new().write_back(false);
+    let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
+    let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
+    map.remove(&2).expect("room");
+    drop((map, store));
+    works(line("put", &["1", "one"]));
+    assert!(works(line("check", &[])).contains(&format!("{} records", filled)), "{filled}");
 }

@@ -415,8 +415,7 @@ mod tests {
     fn pending(pool: &Arc<Pool>) -> Vec<u64> {
         let redo = Redo::open(pool).unwrap();
         redo.check().unwrap();
-        let pending = redo.pending.lock().keys().copied().collect();
-        pending
+        redo.pending.lock().keys().copied().collect()
     }
 
     #[test]

@@ -143,7 +143,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let core = Core::new(Arc::clone(pool), redo, options.past_bytes);
         {
             let _recovery = pool.recovery();
-            core.redo.forget_dropped(pool)?;
+            if !pool.is_read_only() {
+                core.redo.forget_dropped(pool)?;
+            }
         }
         Ok(Self {
             core: Arc::new(core),
@@ -391,10 +393,11 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         maps.values().try_fold(0, |records, map| Ok(records + map.check()?))
     }
 
-    /// Commits in the log: those under way.
-    #[doc(hidden)]
-    pub fn commits_in_log(&self) -> Result<u64, StoreError> {
-        Ok(self.core.redo.len())
+    /// Commits that are durable, and not all of whose changes are made: those under way, and those that
+    /// a crash has interrupted and that wait for their maps to be opened.
+    #[must_use]
+    pub fn unfinished_commits(&self) -> u64 {
+        self.core.redo.len()
     }
 
     /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last

@@ -17,7 +17,7 @@ use crate::output;
 use crate::table::{bytes, counted, millis};
 
 use super::writer::Stopped;
-use super::{handle, open};
+use super::{handle, open, store_log};
 
 /// Bytes read and compared at once.
 const CHUNK: usize = 1 << 20;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let copied = copy(args)?;
     let copy = open::read_only(&args.file)?;
     let (mut records, mut damaged, mut unknown) = (0, 0, 0);
-    let entries = copy.indexes()?;
+    let entries = store_log::indexes(&copy)?;
     for entry in &entries {
         match handle::open_any(&copy, entry) {
             Ok(handle) => match handle.check() {

@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::table::counted;
 use crate::{output, style};
 
-use super::{handle, open, repair};
+use super::{handle, open, repair, store_log};
 
 /// Which pool.
 #[derive(clap::Args)]
@@ -58,10 +58,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         return save(args, &pool, target);
     }
     let mut results: Vec<(String, Result<u64, CliError>)> = Vec::new();
-    for entry in pool.indexes()? {
+    for entry in store_log::indexes(&pool)? {
         let outcome = handle::open_any(&pool, &entry).and_then(|handle| Ok(handle.check()?));
         results.push((entry.name, outcome));
     }
+    let log = store_log::check(&pool);
+    if let Err(error) = &log {
+        let error = CliError::StoreLog { error: error.to_string() };
+        results.push(("log of the store".into(), Err(error)));
+    }
+    let unfinished = log.ok().flatten().unwrap_or(0);
     let bad = results.iter().filter(|(_, outcome)| outcome.is_err()).count();
     if args.json {
         let indexes: Vec<Value> = results
@@ -75,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "pool": args.pool,
             "whole": bad == 0,
             "superblock_damaged": lost_copy,
+            "unfinished_transactions": unfinished,
             "indexes": indexes,
         });
         output::print_json(&report)?;
@@ -82,6 +89,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         output::print("the pool is whole; it has no index yet\n")?;
     } else {
         output::print(&results.iter().map(line).collect::<String>())?;
+        if unfinished > 0 {
+            let unfinished = counted(unfinished, "transaction", "transactions");
+            output::print(&format!(
+                "{unfinished} of a store to be finished when its program opens it\n"
+            ))?;
+        }
     }
     if bad == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: bad }) }
 }

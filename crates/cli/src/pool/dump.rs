@@ -30,8 +30,8 @@ use crate::{output, progress};
 
 use super::fresh::{Filling, FreshPool};
 use super::handle::{self, Handle, Scan, Types};
-use super::open;
 use super::types::Type;
+use super::{open, store_log};
 
 /// The version of the format above.
 const VERSION: u64 = 1;
@@ -95,7 +95,7 @@ pub(crate) struct RestoreArgs {
 pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
     let pool = open::read_only(&args.pool)?;
     let mut indexes = Vec::new();
-    let mut entries = pool.indexes()?;
+    let mut entries = store_log::indexes(&pool)?;
     if let Some(name) = &args.index {
         let there = entries.iter().map(|entry| entry.name.clone()).collect();
         entries.retain(|entry| entry.name == *name);

@@ -13,7 +13,7 @@ use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
 use crate::{output, style};
 
 use super::handle::{self, Types};
-use super::{open, writer};
+use super::{open, store_log, writer};
 
 /// Which pool.
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         pool => pool?,
     };
     let mut indexes = Vec::new();
-    for entry in pool.indexes()? {
+    for entry in store_log::indexes(&pool)? {
         let kind = handle::kind_of(&entry);
         let known = match handle::open_any(&pool, &entry) {
             Ok(handle) => Some((handle.types(), handle.stats()?, handle.recovery())),

@@ -10,6 +10,7 @@ mod info;
 mod open;
 mod records;
 mod repair;
+mod store_log;
 mod types;
 mod writer;
 

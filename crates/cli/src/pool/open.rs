@@ -10,6 +10,7 @@ use crate::error::CliError;
 use crate::medium::MediumArgs;
 
 use super::handle::{self, Handle};
+use super::store_log;
 
 /// Which pool, and which index in it.
 #[derive(clap::Args, Debug)]
@@ -59,6 +60,7 @@ pub(crate) fn index_to_write(
         opened => opened?,
     };
     let pool = Arc::new(pool);
+    store_log::refuse_unfinished(&pool)?;
     let name = which.index.as_deref();
     let handle = match (find(&pool, name), create) {
         (Err(CliError::NoIndex { .. }), Some(kind)) => {
@@ -81,13 +83,13 @@ pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliE
 /// The index of this name, or the only one.
 fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
     let names = || -> Result<Vec<String>, CliError> {
-        Ok(pool.indexes()?.into_iter().map(|entry| entry.name).collect())
+        Ok(store_log::indexes(pool)?.into_iter().map(|entry| entry.name).collect())
     };
     if let Some(name) = name {
         let found = pool.find_index(name)?;
         return found.ok_or(CliError::NoIndex { name: Some(name.into()), there: names()? });
     }
-    let mut entries = pool.indexes()?;
+    let mut entries = store_log::indexes(pool)?;
     match entries.len() {
         0 => Err(CliError::NoIndex { name: None, there: Vec::new() }),
         1 => Ok(entries.remove(0)),

@@ -14,8 +14,8 @@ use crate::progress;
 use crate::table::counted;
 
 use super::fresh::FreshPool;
-use super::handle;
 use super::types::{Raw, Type};
+use super::{handle, store_log};
 
 /// Gaps that are listed of one index.
 const LISTED: usize = 20;
@@ -43,9 +43,10 @@ struct Rescue {
 pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliError> {
     let fresh = FreshPool::create(target)?;
     let mut saved = Vec::new();
-    let entries = pool.indexes()?;
-    let owned: Vec<Option<HashSet<u64>>> =
+    let entries = store_log::indexes(pool)?;
+    let mut owned: Vec<Option<HashSet<u64>>> =
         entries.iter().map(|entry| blocks_of_whole(pool, entry)).collect();
+    owned.push(store_log::blocks(pool));
     for (at, entry) in entries.into_iter().enumerate() {
         let bar = progress::spinner("saving records");
         let others = owned.iter().enumerate().filter(|(other, _)| *other != at);
