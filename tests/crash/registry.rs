@@ -19,7 +19,7 @@ use super::{
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
-    store::Stored,
+    store::{Kept, Stored},
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
@@ -53,6 +53,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<BlockCached>(),
         entry::<Batch>(),
         entry::<Stored>(),
+        entry::<Stored<Kept>>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, Pool, PoolOptions, Traced};
 use pmindex_index::{ErasedIndex, Index, IndexError, Key, PmIndex, Value, erase};
-use pmindex_store::{Catalog, Map, Store, StoreError, StoreOptions};
+use pmindex_store::{Catalog, Map, Store, StoreError, StoreOptions, WatchPosition};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use pmindex_trees::FpTree;
 use proptest::prelude::*;
@@ -47,15 +47,25 @@ pub(crate) type SmallStore = Store<Small, Traced>;
 
 /// What is done to a store before it is used.
 pub(crate) trait Variant: Send + Sync + 'static {
+    const NAME: &'static str = "store";
+    /// Whether it keeps all commits.
+    const KEEPS: bool = false;
+
     /// Changes its steps.
-    fn vary(store: &SmallStore);
+    fn vary(_: &SmallStore) {}
 }
 
 /// As it is.
 pub(crate) struct Right;
 
-impl Variant for Right {
-    fn vary(_: &SmallStore) {}
+impl Variant for Right {}
+
+/// All commits have records, and what they say is what the maps have.
+pub(crate) struct Kept;
+
+impl Variant for Kept {
+    const NAME: &'static str = "store-watched";
+    const KEEPS: bool = true;
 }
 
 /// A store of two maps.
@@ -101,10 +111,33 @@ fn options() -> PoolOptions {
 
 impl<V: Variant> Stored<V> {
     fn with(pool: &Arc<Pool<Traced>>) -> Result<Self, Fault> {
-        let store = Store::in_pool(pool, &StoreOptions::new().tries(1000))?;
+        let options = StoreOptions::new().tries(1000);
+        let options = if V::KEEPS { options.keep_commits(1 << 20) } else { options };
+        let store = Store::in_pool(pool, &options)?;
         V::vary(&store);
         let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?];
         Ok(Self { maps, store, variant: PhantomData })
+    }
+
+    /// What both maps have if the commits are followed from the first one on; `None` if they are not all in the
+    /// log.
+    fn followed(&self) -> Result<Option<Both>, Fault> {
+        let mut watch = match self.store.watch_from(WatchPosition::START) {
+            Err(StoreError::WatchEnded) => return Ok(None),
+            watch => watch?,
+        };
+        let mut both = Both::default();
+        while let Some(commit) = watch.try_next()? {
+            for (records, map) in both.iter_mut().zip(&self.maps) {
+                for (key, value) in commit.changes(map)? {
+                    match value {
+                        Some(value) => records.insert(key, value),
+                        None => records.remove(&key),
+                    };
+                }
+            }
+        }
+        Ok(Some(both))
     }
 }
 
@@ -112,7 +145,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
     type Op = Op;
     type Ret = Ret;
     type Model = Both;
-    const NAME: &'static str = "store";
+    const NAME: &'static str = V::NAME;
 
     fn geometry() -> Geometry {
         let len = options().created_size().map_or(0, |bytes| bytes as usize);
@@ -189,7 +222,11 @@ impl<V: Variant> CrashSubject for Stored<V> {
             return Err(Fault::new("something of the past is kept"));
         }
         let all = |map: &Map<u64, u64, Traced>| map.range(..).collect::<Result<_, _>>();
-        Ok([all(&self.maps[0])?, all(&self.maps[1])?])
+        let now = [all(&self.maps[0])?, all(&self.maps[1])?];
+        if V::KEEPS && self.followed()?.is_some_and(|followed| followed != now) {
+            return Err(Fault::new("the commits say something else than the maps"));
+        }
+        Ok(now)
     }
 
     fn audit(&self) -> Result<(), Fault> {

@@ -266,7 +266,8 @@ fn nobody_writes_beside_an_unfinished_transaction_of_a_store() {
     let options = PoolOptions::new().size(1 << 20).max_size(1 << 20).write_back(false);
     let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
     let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
-    let filled = (0..).find(|key| map.try_insert(key, &[b'a'; 20_000]).is_err()).expect("some time");
+    let filled =
+        (0..).find(|key| map.try_insert(key, &[b'a'; 20_000]).is_err()).expect("some time");
     let line = |command: &str, rest: &[&str]| {
         let rest = rest.iter().map(|part| part.to_string());
         let path = path.to_str().expect("text").to_owned();

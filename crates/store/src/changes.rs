@@ -110,7 +110,10 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
         make(map, &writes).map_err(|error| (error, Self::boxed(map, writes)))
     }
 
-    fn boxed(map: &Arc<Shared<K, V, M>>, writes: BTreeMap<K, Option<V>>) -> Box<dyn Changes> {
+    pub(crate) fn boxed(
+        map: &Arc<Shared<K, V, M>>,
+        writes: BTreeMap<K, Option<V>>,
+    ) -> Box<dyn Changes> {
         Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes })
     }
 

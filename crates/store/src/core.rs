@@ -10,8 +10,9 @@ use pmindex_core::sync::{VersionGuard, VersionTable};
 use pmindex_core::{Medium, Pool};
 use pmindex_index::IndexError;
 
-use crate::moments::{Moments, Reader, Unfinished, Watch};
-use crate::redo::{Logged, Redo};
+use crate::moments::{Logging, Moments, Reader, Unfinished, Watching};
+use crate::reading::Logged;
+use crate::redo::Redo;
 use crate::wait::lock;
 use crate::wrong::Wrong;
 
@@ -29,6 +30,8 @@ pub(crate) struct Core<M: Medium> {
     /// Commits that are durable and whose changes could not all be made.
     stuck: Mutex<Vec<Stuck>>,
     is_stuck: AtomicBool,
+    /// All commits write records, for whoever watches them later.
+    logging: Option<Logging>,
 }
 
 /// The changes of a commit to one map.
@@ -53,7 +56,7 @@ pub(crate) enum Leave {
 struct Stuck {
     changes: Vec<Box<dyn Changes>>,
     leave: Leave,
-    _watch: Watch,
+    _watch: Watching,
 }
 
 impl<M: Medium> std::fmt::Debug for Core<M> {
@@ -71,7 +74,16 @@ impl<M: Medium> Core<M> {
             redo,
             stuck: Mutex::default(),
             is_stuck: AtomicBool::new(false),
+            logging: None,
         }
+    }
+
+    /// Has all commits write records from now on, and keeps so many bytes of them.
+    pub(crate) fn log_all(&mut self, bytes: u64) -> Result<(), IndexError> {
+        let floor = self.redo.set_all(true)?;
+        let log = self.moments.log(self.pool.pm(), &self.redo.kept, bytes, Some(floor));
+        self.logging = Some(log.0);
+        Ok(())
     }
 
     pub(crate) fn pm(&self) -> &M {

@@ -31,6 +31,12 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// The log does not have all the commits after the position of a watch any more, or never had.
+    #[error(
+        "the watch has ended: the log does not have all commits after its position (the store's options \
+         say how much of it is kept)"
+    )]
+    WatchEnded,
     /// The changes of a transaction are too large.
     #[error(
         "the changes of the transaction take {bytes} bytes in the log, which has room for {max}"

@@ -7,6 +7,7 @@
 //! | a map: an index that takes part | [`Map`] |
 //! | one moment of all maps | [`Snapshot`], [`MapAt`] |
 //! | all or nothing, serializable | [`Transaction`] |
+//! | what commits changed, as a stream | [`Watch`] |
 //!
 //! `pmindex::Store` is this with all indexes of `pmindex`; an example is there.
 #![forbid(unsafe_code)]
@@ -16,9 +17,11 @@ mod changes;
 mod core;
 mod error;
 mod gate;
+mod kept;
 mod map;
 mod moments;
 mod range;
+mod reading;
 mod record;
 mod redo;
 mod snapshot;
@@ -26,10 +29,13 @@ mod store;
 mod transaction;
 mod versions;
 mod wait;
+mod watch;
 mod wrong;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watch_tests;
 // What the tests share with the crash explorer names it as that does.
 #[cfg(test)]
 extern crate self as pmindex_store;
@@ -41,3 +47,4 @@ pub use redo::LOG_KIND;
 pub use snapshot::{MapAt, RangeAt, Snapshot};
 pub use store::{Store, StoreOptions};
 pub use transaction::{Savepoint, Transaction};
+pub use watch::{Committed, Watch, WatchPosition};

@@ -1,5 +1,6 @@
 //! A typed map of a store, and its single operations.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use pmindex_index::{
 };
 
 use crate::changes::Late;
-use crate::core::{Changes, Core};
+use crate::core::{Changes, Core, Leave};
 use crate::gate::Gate;
-use crate::moments::Past;
+use crate::moments::{Past, Unfinished};
+use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
 use crate::wrong::Wrong;
@@ -109,33 +111,33 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         late.is_some_and(|late| late.concern(self, &K::owned(key)))
     }
 
-    /// Writes a record: `write` does it; `changes` says, from the record as it is, whether that changes
-    /// anything; `makes_room` that it may take place before commits that found none.
+    /// Writes a record, which is to be `value` then: `write` does it; `changes` says, from the record as it
+    /// is, whether that changes anything. One that makes room may take place before commits that found none.
     #[inline]
     fn write<R>(
-        &self,
+        self: &Arc<Self>,
         key: &K::Ref,
-        makes_room: bool,
+        value: Option<&V::Ref>,
         changes: impl FnOnce(Option<&V>) -> bool,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
         if let Some(_unwatched) = self.gate.enter(self.core.pm()) {
             return write(&*self.index);
         }
-        self.write_watched(key, makes_room, changes, write)
+        self.write_watched(key, value, changes, write)
     }
 
     #[cold]
     fn write_watched<R>(
-        &self,
+        self: &Arc<Self>,
         key: &K::Ref,
-        makes_room: bool,
+        value: Option<&V::Ref>,
         changes: impl FnOnce(Option<&V>) -> bool,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
         let (core, pm) = (&*self.core, self.core.pm());
         let _locked = self.lock_of(key).lock(pm);
-        if makes_room {
+        if value.is_none() {
             core.finish_stuck_of(|changes| self.is_awaited(changes, key))?;
         } else {
             core.finish_stuck()?;
@@ -149,8 +151,40 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         }
         let owned = K::owned(key);
         let note = |commit| Ok::<u64, IndexError>(self.versions.note(commit, &owned, was));
-        let _unfinished = core.moments.commit(pm, note)?; // durable before: nothing, it is in DRAM
+        let unfinished = core.moments.commit(pm, note)?; // durable before: nothing, it is in DRAM
+        if unfinished.is_logged() {
+            return self.write_logged(unfinished, owned, value.map(V::owned), write);
+        }
         write(&*self.index)
+    }
+
+    /// Writes a record, with a record of the log: it commits when this is durable.
+    fn write_logged<R>(
+        self: &Arc<Self>,
+        unfinished: Unfinished,
+        key: K,
+        value: Option<V>,
+        write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
+    ) -> Result<R, IndexError> {
+        let (redo, number) = (&self.core.redo, unfinished.number());
+        let mut record = Record::default();
+        record.add(&self.name, std::iter::once((&key, &value)));
+        let logged = match redo.put(number, &record) {
+            Err(IndexError::Pool(error)) if error.is_full() && value.is_none() => {
+                // What makes room is not refused for want of room. Who watches has missed it.
+                redo.raise_floor(number)?;
+                return write(&*self.index);
+            }
+            logged => logged?,
+        };
+        let written = write(&*self.index); // durable before: what the log says of it
+        let said = if written.is_ok() { redo.retire(logged) } else { redo.cancel(logged) };
+        if said.is_err() {
+            // The log has it and cannot say otherwise: so it is, or will be.
+            let changes = Late::boxed(self, BTreeMap::from([(key, value)]));
+            self.core.set_stuck(vec![changes], Leave::Commit { _unfinished: unfinished, logged });
+        }
+        written
     }
 
     /// Waits until no commit has a key: what is read of it then is of no commit that is under way.
@@ -209,12 +243,34 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             shared.versions.note_loaded(commit);
             Ok::<u64, IndexError>(0)
         };
-        let _unfinished = core.moments.commit(pm, note)?;
+        let unfinished = core.moments.commit(pm, note)?;
+        let record = Record::of_load(&shared.name);
+        let is_logged = unfinished.is_logged();
+        let logged = is_logged.then(|| core.redo.put(unfinished.number(), &record)).transpose()?;
         let _lent = VersionLock::lend(locks);
-        shared.index.bulk_load(records)
+        let loaded = shared.index.bulk_load(records);
+        // Even if it failed: then there is nothing in the map, and whoever watches looks in vain.
+        logged.map_or(Ok(()), |logged| core.redo.retire(logged))?;
+        loaded
     }
 
-    fn insert_many_watched(&self, records: &[(K, V)]) -> Result<InsertMany, IndexError> {
+    /// Inserts records one by one, each with a record in the log.
+    fn insert_one_by_one(&self, records: &[(K, V)]) -> InsertMany {
+        let mut done = InsertMany { inserted: Vec::new(), stopped: None };
+        for (key, value) in records {
+            match self.try_insert(key.borrowed(), value.borrowed()) {
+                Ok(inserted) => done.inserted.push(inserted.is_ok()),
+                Err(error) => {
+                    done.stopped = Some(error);
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    /// Inserts records in one commit; `None` (and no change) if that is to have a record.
+    fn insert_many_watched(&self, records: &[(K, V)]) -> Result<Option<InsertMany>, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());
         let places = records.iter().map(|(key, _)| shared.place(key.borrowed()));
@@ -230,8 +286,9 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
             Ok::<u64, IndexError>(bytes.sum())
         };
-        let _unfinished = core.moments.commit(pm, note)?;
-        Ok(shared.index.try_insert_many(records))
+        let unfinished = core.moments.commit(pm, note)?;
+        let is_logged = unfinished.is_logged();
+        Ok((!is_logged).then(|| shared.index.try_insert_many(records)))
     }
 }
 
@@ -252,29 +309,31 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
     }
     #[inline]
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
-        self.shared.write(key, false, |_| true, |index| index.insert(key, value))
+        self.shared.write(key, Some(value), |_| true, |index| index.insert(key, value))
     }
     #[inline]
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
-        self.shared.write(key, false, |was| was.is_none(), |index| index.try_insert(key, value))
+        let insert = |index: &dyn ErasedIndex<K, V>| index.try_insert(key, value);
+        self.shared.write(key, Some(value), |was| was.is_none(), insert)
     }
     #[inline]
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
-        self.shared.write(key, false, |was| was.is_some(), |index| index.update(key, value))
+        let update = |index: &dyn ErasedIndex<K, V>| index.update(key, value);
+        self.shared.write(key, Some(value), |was| was.is_some(), update)
     }
     #[inline]
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.shared.write(key, false, |_| true, |index| index.put(key, value))
+        self.shared.write(key, Some(value), |_| true, |index| index.put(key, value))
     }
     #[inline]
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.shared.write(key, true, |was| was.is_some(), |index| index.remove(key))
+        self.shared.write(key, None, |was| was.is_some(), |index| index.remove(key))
     }
     fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
         let is_it = |was: Option<&V>| {
             was.is_some_and(|was| same_encoding::<V>(was.borrowed(), value.borrowed()))
         };
-        self.shared.write(key, true, is_it, |index| index.remove_exact(key, value))
+        self.shared.write(key, None, is_it, |index| index.remove_exact(key, value))
     }
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         self.shared.index.range_bounds(lower, upper)
@@ -308,7 +367,8 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
             return self.shared.index.try_insert_many(records);
         }
         match self.insert_many_watched(records) {
-            Ok(done) => done,
+            Ok(Some(done)) => done,
+            Ok(None) => self.insert_one_by_one(records),
             Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
         }
     }

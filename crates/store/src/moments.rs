@@ -11,11 +11,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use pmindex_core::Medium;
 
 use crate::gate::Gate;
+use crate::kept::Kept;
 use crate::wait::wait_until;
 use crate::wrong::{Faults, Wrong};
 
@@ -30,6 +32,8 @@ pub(crate) struct Moments {
     pub(crate) gate: Arc<Gate>,
     pub(crate) faults: Faults,
     state: Mutex<State>,
+    /// A commit is finished that somebody waits for.
+    finished: Condvar,
     maps: Mutex<Vec<Arc<dyn Past>>>,
     /// Readers of this moment and those before were ended.
     ended: AtomicU64,
@@ -44,9 +48,16 @@ struct State {
     unfinished: BTreeSet<u64>,
     /// Moments that are read, and by how many.
     readers: BTreeMap<u64, u32>,
+    /// How many want all commits to write records.
+    logging: u32,
 }
 
 impl State {
+    /// All commits up to this one are finished.
+    fn finished(&self) -> u64 {
+        self.unfinished.first().map_or(self.last, |first| first - 1)
+    }
+
     /// No reader has, or will have, an earlier moment.
     fn oldest(&self) -> u64 {
         self.readers.first_key_value().map_or(self.last, |(&oldest, _)| oldest)
@@ -78,7 +89,9 @@ impl Moments {
                 last,
                 unfinished: BTreeSet::new(),
                 readers: BTreeMap::new(),
+                logging: 0,
             }),
+            finished: Condvar::new(),
             maps: Mutex::default(),
             ended: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -97,9 +110,49 @@ impl Moments {
     }
 
     /// Watches all writes until the result is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, pm: &impl Medium) -> Watch {
+    pub(crate) fn watch(self: &Arc<Self>, pm: &impl Medium) -> Watching {
         self.gate.watch(pm);
-        Watch { moments: Arc::clone(self) }
+        Watching { moments: Arc::clone(self) }
+    }
+
+    /// Has all commits write records until the result is dropped; if they did not before, so many bytes of
+    /// these are kept, and the log has those after `floor`, or after now. The last commit before this.
+    pub(crate) fn log(
+        self: &Arc<Self>,
+        pm: &impl Medium,
+        kept: &Arc<Kept>,
+        bytes: u64,
+        floor: Option<u64>,
+    ) -> (Logging, u64) {
+        let watching = self.watch(pm);
+        let mut state = pm.lock(&self.state);
+        state.logging += 1;
+        if state.logging == 1 {
+            let floor = floor.unwrap_or_else(|| {
+                state.last += 1; // writes that nobody watched have no number, and came before it
+                state.last
+            });
+            kept.keep(bytes);
+            kept.raise(floor);
+        }
+        (Logging { watching, kept: Arc::clone(kept) }, state.last)
+    }
+
+    /// All commits up to this one are finished.
+    pub(crate) fn finished(&self, pm: &impl Medium) -> u64 {
+        pm.lock(&self.state).finished()
+    }
+
+    /// Waits until all commits up to one that is later than `after` are finished; whether that was before
+    /// the time was over.
+    pub(crate) fn wait_past(&self, after: u64, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.finished() <= after {
+            if self.finished.wait_until(&mut state, until).timed_out() {
+                return state.finished() > after;
+            }
+        }
+        true
     }
 
     /// Begins to read the moment of now, when all its commits are finished; `None` if `give_up` says so
@@ -143,10 +196,11 @@ impl Moments {
         let bytes = note(Commit { number, newest_reader })?;
         state.last = number;
         state.unfinished.insert(number);
+        let is_logged = state.logging > 0;
         // Under the lock: nobody forgets what this commit noted before it has its number.
         let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
         drop(state);
-        let unfinished = Unfinished { moments: Arc::clone(self), number };
+        let unfinished = Unfinished { moments: Arc::clone(self), number, is_logged };
         if kept > self.limit {
             self.end_readers(pm);
         }
@@ -195,20 +249,37 @@ impl Moments {
 
 /// All writes are watched while this lives.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Watching {
     moments: Arc<Moments>,
 }
 
-impl Drop for Watch {
+impl Drop for Watching {
     fn drop(&mut self) {
         self.moments.gate.leave();
+    }
+}
+
+/// All commits write records while this lives.
+#[derive(Debug)]
+pub(crate) struct Logging {
+    watching: Watching,
+    kept: Arc<Kept>,
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        let mut state = self.watching.moments.state.lock();
+        state.logging -= 1;
+        if state.logging == 0 {
+            self.kept.keep(0);
+        }
     }
 }
 
 /// A reader of a moment.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    watch: Watch,
+    watch: Watching,
     moment: u64,
 }
 
@@ -251,16 +322,28 @@ impl Drop for Reader {
 pub(crate) struct Unfinished {
     moments: Arc<Moments>,
     number: u64,
+    is_logged: bool,
 }
 
 impl Unfinished {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+
+    /// Whether it is to write a record, whatever it changes.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged
+    }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.moments.state.lock().unfinished.remove(&self.number);
+        let mut state = self.moments.state.lock();
+        state.unfinished.remove(&self.number);
+        let is_awaited = state.logging > 0;
+        drop(state);
+        if is_awaited {
+            self.moments.finished.notify_all();
+        }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! record | group | group | ..
-//! group  | bytes of the name: 2 | bytes of the changes: 4 | name | change | change | ..
+//! group  | bytes of the name, and LOADED: 2 | bytes of the changes: 4 | name | change | change | ..
 //! change | bytes of the value and 1, or 0: removed: 4 | bytes of the key: 4 | key | value |
 //! ```
 //!
-//! Numbers are little-endian.
+//! Numbers are little-endian. A map that was loaded has no changes: whatever is in it came at once.
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value, decoded, encoded};
+
+/// Beside the bytes of a name, which are 64 at most: the map was loaded.
+const LOADED: u16 = 1 << 15;
 
 /// The record of a commit, in the making.
 #[derive(Debug, Default)]
@@ -24,7 +27,7 @@ impl Record {
     ) {
         let record = &mut self.0;
         let start = record.len();
-        record.extend_from_slice(&(name.len() as u16).to_le_bytes()); // names have 64 bytes at most
+        record.extend_from_slice(&(name.len() as u16).to_le_bytes());
         record.extend_from_slice(&[0; 4]);
         record.extend_from_slice(name.as_bytes());
         let first = record.len();
@@ -39,6 +42,14 @@ impl Record {
         }
         let len = (record.len() - first) as u32;
         record[start + 2..][..4].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// That a map was loaded.
+    pub(crate) fn of_load(name: &str) -> Self {
+        let mut record = (name.len() as u16 | LOADED).to_le_bytes().to_vec();
+        record.extend_from_slice(&[0; 4]);
+        record.extend_from_slice(name.as_bytes());
+        Self(record)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,6 +76,8 @@ pub(crate) fn words_of_bytes(bytes: &[u8]) -> Vec<u64> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) name: String,
+    /// The map was loaded.
+    pub(crate) is_loaded: bool,
     pub(crate) changes: Vec<u8>,
 }
 
@@ -83,10 +96,11 @@ fn take_u32(rest: &mut &[u8]) -> Option<usize> {
 }
 
 fn next_group(rest: &mut &[u8]) -> Option<Group> {
-    let name = usize::from(u16::from_le_bytes(take(rest, 2)?.try_into().ok()?));
+    let name = u16::from_le_bytes(take(rest, 2)?.try_into().ok()?);
+    let (name, is_loaded) = (usize::from(name & !LOADED), name & LOADED != 0);
     let changes = take_u32(rest)?;
     let name = String::from_utf8(take(rest, name)?.to_vec()).ok()?;
-    Some(Group { name, changes: take(rest, changes)?.to_vec() })
+    Some(Group { name, is_loaded, changes: take(rest, changes)?.to_vec() })
 }
 
 /// The groups of a record.
@@ -98,8 +112,19 @@ pub(crate) fn groups_of(record: &[u8]) -> Result<Vec<Group>, PmError> {
     Ok(groups)
 }
 
+impl Group {
+    /// Its changes.
+    pub(crate) fn changes<K: Key, V: Value>(&self) -> Result<Vec<(K, Option<V>)>, PmError> {
+        let (mut rest, mut changes) = (&*self.changes, Vec::new());
+        while !rest.is_empty() {
+            changes.push(next_change(&mut rest).ok_or(corrupt())?);
+        }
+        Ok(changes)
+    }
+}
+
 /// Takes the next change off.
-pub(crate) fn next_change<K: Key, V: Value>(rest: &mut &[u8]) -> Option<(K, Option<V>)> {
+fn next_change<K: Key, V: Value>(rest: &mut &[u8]) -> Option<(K, Option<V>)> {
     let value = take_u32(rest)?;
     let key = take_u32(rest)?;
     let key = decoded::<K>(take(rest, key)?)?;

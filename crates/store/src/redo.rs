@@ -5,18 +5,20 @@
 //! record  | RECORD  | number, bytes of the record, a part of it      |  one or several, on end
 //! applied | APPLIED | number                                         |
 //! settled | SETTLED | number, bytes of the name of a map, the name   |
+//! none    | NONE    | number                                         |
 //! ```
 //!
 //! A commit takes place when the last part of its [record](crate::record) is durable. When all its changes
 //! are in their indexes, *applied* says so. After a crash the changes of records that have no *applied* are
-//! made map by map, each when it is opened; *settled* says of one that this is done.
+//! made map by map, each when it is opened; *settled* says of one that this is done. *None* says of a
+//! record that its commit did not take place.
 //!
 //! What is said of a record is in its lane, behind it. Space comes back from the oldest segment of a
 //! lane on, so a record that is found is found with all that is said of it.
 
 use pmindex_core::{Medium, OpenIndex, PmError, PmPtr, PmU64, Pool, pm_struct, words_of};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_log::{Entry, LANES, Lane, Log, Position, Positions};
+use pmindex_log::{LANES, Lane, Log, Position, Positions};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +27,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use crate::record::{Group, Record, corrupt, groups_of, next_change, words_of_bytes};
+use crate::kept::{Kept, NOT_ALL};
+use crate::reading::{APPLIED, Logged, NONE, RECORD, Reading, Recorded, SETTLED, Said, Unmade};
+use crate::record::{Group, Record, corrupt, words_of_bytes};
 use crate::wrong::{Faults, Wrong};
 
 /// What the log is called in the directory of the pool.
@@ -34,11 +38,7 @@ pub(crate) const NAME: &str = "store.redo";
 pub const LOG_KIND: [u8; 8] = *b"store   ";
 const LAYOUT: u64 = 1;
 
-const RECORD: u64 = 1;
-const APPLIED: u64 = 2;
-const SETTLED: u64 = 3;
-
-/// Bits of a commit's number within the generation of the pool.
+/// Bits of a commit's number within its session.
 const COMMIT_BITS: u32 = 40;
 /// A record takes at most such a part of the pool.
 const PART: u64 = 4;
@@ -49,24 +49,13 @@ pm_struct! {
     struct Root: size 64 {
         /// The log, or null after a crash that came before it.
         log @ 0: PmPtr<PmU64>,
+        /// Of which commits the log has the records: see [`kept`](crate::kept).
+        floor @ 8: PmU64,
+        /// How often a store was opened here to be written: each time its commits have numbers of their own.
+        session @ 16: PmU64,
         /// Zero.
-        reserved: [PmU64; 7],
+        reserved: [PmU64; 5],
     }
-}
-
-/// Where the record of a commit is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Logged {
-    number: u64,
-    lane: usize,
-    position: Position,
-}
-
-/// A commit that a crash interrupted when it was durable: the maps whose changes may be missing.
-#[derive(Debug)]
-struct Interrupted {
-    logged: Logged,
-    groups: Vec<Group>,
 }
 
 /// See the module's head.
@@ -75,8 +64,11 @@ pub(crate) struct Redo<M: Medium> {
     log: Option<Log<M>>,
     /// The commits whose changes may not all be in their indexes: their records are needed.
     pending: Mutex<BTreeMap<u64, Logged>>,
-    interrupted: Mutex<Vec<Interrupted>>,
+    interrupted: Mutex<Vec<Recorded>>,
     last: u64,
+    /// Nothing was committed before.
+    is_new: bool,
+    pub(crate) kept: Arc<Kept>,
     max: usize,
     /// Words of a record in each entry but the last: all that it holds.
     part: AtomicUsize,
@@ -94,7 +86,8 @@ impl<M: Medium> std::fmt::Debug for Redo<M> {
 impl<M: Medium> Redo<M> {
     /// Opens the log, or makes it.
     pub(crate) fn open(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
-        let init = |root: &Root| pool.pm().stream_words(words_of(root), &[0; 8]);
+        let words = [0, NOT_ALL, 0, 0, 0, 0, 0, 0];
+        let init = |root: &Root| pool.pm().stream_words(words_of(root), &words);
         let root = match pool.open_index(NAME)? {
             None if pool.is_read_only() => None,
             None => Some(pool.create_index::<Root>(NAME, LOG_KIND, LAYOUT, init)?),
@@ -103,11 +96,13 @@ impl<M: Medium> Redo<M> {
             }
             there => there,
         };
+        let mut is_new = false;
         let log = match &root {
             None => None,
             Some(root) => {
                 let root = pool.get(root.root::<Root>())?;
-                match pool.pm().load(&root.log).is_null() {
+                is_new = pool.pm().load(&root.log).is_null();
+                match is_new {
                     true if pool.is_read_only() => None,
                     true => Some(Log::create(pool, &root.log)?),
                     false => Some(Log::open(pool, &root.log)?),
@@ -120,13 +115,29 @@ impl<M: Medium> Redo<M> {
             part: AtomicUsize::new(part),
             pending: Mutex::default(),
             interrupted: Mutex::default(),
-            last: pool.generation() << COMMIT_BITS,
+            last: 0,
+            is_new: is_new && pool.indexes()?.len() == 1,
+            kept: Arc::default(),
             max: (pool.max_size() / PART).min(u64::from(u32::MAX >> 1)) as usize,
             faults: Faults::default(),
             root,
         };
         redo.find_interrupted()?;
+        if redo.log.is_some() && !pool.is_read_only() {
+            redo.begin_session()?;
+        }
         Ok(redo)
+    }
+
+    /// Begins a session, with numbers that no commit or position has.
+    fn begin_session(&mut self) -> Result<(), PmError> {
+        let (pool, root) = self.root()?;
+        let session = pool.pm().load(&root.session) + 1;
+        pool.pm().store(&root.session, session);
+        let flushed = pool.pm().flush(&root.session);
+        pool.pm().fence(flushed)?; // durable before: any commit has a number of it
+        self.last = session << COMMIT_BITS;
+        Ok(())
     }
 
     /// Reads the log.
@@ -134,14 +145,14 @@ impl<M: Medium> Redo<M> {
         let Some(log) = &self.log else { return Ok(()) };
         let mut found = BTreeMap::new();
         for lane in 0..LANES {
-            let mut reading = Reading::default();
+            let (mut reading, mut unmade) = (Reading::default(), Unmade::default());
             for entry in log.read(lane, Position::START) {
                 let entry = entry?;
-                let at = |number| Logged { number, lane, position: entry.position };
-                reading.read(log.pool().pm(), &entry.entry, at)?;
+                let (number, said) = reading.read(log.pool().pm(), &entry)?;
+                self.kept.note(entry.position, number);
+                unmade.follow(said);
             }
-            self.last = self.last.max(reading.last);
-            found.append(&mut reading.open);
+            found.append(&mut unmade.0);
         }
         *self.pending.get_mut() =
             found.iter().map(|(&number, commit)| (number, commit.logged)).collect();
@@ -165,14 +176,17 @@ impl<M: Medium> Redo<M> {
         self.max
     }
 
-    /// No commit before has a greater number.
+    /// Commits have greater numbers from now on, and none before has.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
     /// Makes the record of a commit durable: this commits. LIN(commit) for crashes, DUR(commit).
     pub(crate) fn put(&self, number: u64, record: &Record) -> Result<Logged, IndexError> {
-        let (words, bytes) = (record.words(), record.len() as u64);
+        let (words, bytes, max) = (record.words(), record.len() as u64, self.max as u64);
+        if bytes > max {
+            return Err(PmError::TooLarge { wanted: bytes, max }.into());
+        }
         self.append(
             |log| log.lane(),
             |lane, turned| {
@@ -180,6 +194,7 @@ impl<M: Medium> Redo<M> {
                 for part in words.chunks(self.part.load(Relaxed)) {
                     let pushed =
                         lane.push_then(RECORD, [&[number, bytes], part], |_| *turned = true)?;
+                    self.kept.note(pushed.position, number);
                     first.get_or_insert(pushed.position);
                 }
                 let position = first.ok_or(corrupt())?;
@@ -194,7 +209,7 @@ impl<M: Medium> Redo<M> {
                     return Err(error.into());
                 }
                 if is_late {
-                    self.release(self.log()?)?; // as somebody else may now
+                    self.release(self.log()?, None)?; // as somebody else may now
                     self.pending.lock().insert(number, logged);
                 }
                 Ok(logged)
@@ -205,6 +220,13 @@ impl<M: Medium> Redo<M> {
     /// Says that all changes of a commit are in their indexes, durably: its record is not needed.
     pub(crate) fn retire(&self, logged: Logged) -> Result<(), IndexError> {
         self.say(logged, APPLIED, &[])?;
+        self.pending.lock().remove(&logged.number);
+        Ok(())
+    }
+
+    /// Says that a commit has not taken place, durably.
+    pub(crate) fn cancel(&self, logged: Logged) -> Result<(), IndexError> {
+        self.say(logged, NONE, &[])?;
         self.pending.lock().remove(&logged.number);
         Ok(())
     }
@@ -231,20 +253,110 @@ impl<M: Medium> Redo<M> {
         let log = self.log()?;
         let mut turned = false;
         let mut appended = append(&mut lane(log), &mut turned);
-        if appended.as_ref().is_err_and(is_full) && self.release(log)? > 0 {
+        if appended.as_ref().is_err_and(is_full) && self.release(log, Some(0))? > 0 {
             appended = append(&mut lane(log), &mut turned);
         }
         let appended = appended?;
         if turned {
             // It is durable: what cannot be given back now will be later.
-            let _ = self.release(log);
+            let _ = self.release(log, None);
         }
         Ok(appended)
     }
 
-    /// Gives back the segments that have nothing that is needed; how many.
-    fn release(&self, log: &Log<M>) -> Result<usize, PmError> {
-        log.release(&self.needed(|| log.tails()))
+    /// Gives back the segments that have nothing that is needed and are not among the newest ones, of
+    /// which so many bytes are kept, or as many as was said. How many.
+    fn release(&self, log: &Log<M>, keep: Option<u64>) -> Result<usize, PmError> {
+        let mut needed = self.needed(|| log.tails());
+        if let Some(floor) = self.kept.hold(log.segments(), keep, &mut needed) {
+            self.raise_floor(floor)?; // durable before: what it says is gone
+        }
+        log.release(&needed)
+    }
+
+    fn root(&self) -> Result<(&Pool<M>, &Root), PmError> {
+        let log = self.log.as_ref().ok_or(PmError::ReadOnly)?;
+        let root = self.root.as_ref().ok_or(PmError::ReadOnly)?;
+        Ok((log.pool(), log.pool().get(root.root::<Root>())?))
+    }
+
+    /// Of commits up to this one the log does not have all the records.
+    pub(crate) fn raise_floor(&self, floor: u64) -> Result<(), PmError> {
+        if !self.kept.raise(floor) {
+            return Ok(());
+        }
+        let (pool, root) = self.root()?;
+        if pool.pm().load(&root.floor) != NOT_ALL {
+            self.store_floor(floor)?;
+        }
+        Ok(())
+    }
+
+    /// Says durably of which commits the log has the records from now on: all that are later than `floor`,
+    /// or [`NOT_ALL`]. Another number is there only while the records of all commits are in the log.
+    fn store_floor(&self, floor: u64) -> Result<(), PmError> {
+        let (pool, root) = self.root()?;
+        let pm = pool.pm();
+        pm.store(&root.floor, floor);
+        let flushed = pm.flush(&root.floor);
+        pm.fence(flushed)?;
+        Ok(())
+    }
+
+    /// Says durably whether all commits will have records, whoever opens the store, until it is opened
+    /// otherwise. Before anything is committed. The commit before the first one that the log then has for
+    /// sure.
+    pub(crate) fn set_all(&self, all: bool) -> Result<u64, PmError> {
+        let (pool, root) = self.root()?;
+        match (all, pool.pm().load(&root.floor)) {
+            (true, NOT_ALL) => {
+                let floor = if self.is_new { 0 } else { self.last };
+                self.store_floor(floor)?;
+                return Ok(floor);
+            }
+            (true, floor) => return Ok(floor),
+            (false, NOT_ALL) => {}
+            (false, _) => self.store_floor(NOT_ALL)?, // durable before: commits without a record
+        }
+        Ok(self.last)
+    }
+
+    /// The commits after one and up to another one, in their order; `from` is where each lane is read on,
+    /// at first its start. All commits up to `until` are finished.
+    ///
+    /// `None` if there are not the records of all of them any more.
+    pub(crate) fn commits(
+        &self,
+        after: u64,
+        until: u64,
+        from: &mut Positions,
+    ) -> Result<Option<BTreeMap<u64, Vec<Group>>>, IndexError> {
+        let log = self.log()?;
+        let _hold = log.hold(); // before: the floor
+        if after < self.kept.floor() {
+            return Ok(None);
+        }
+        let mut commits = BTreeMap::new();
+        for (lane, from) in from.iter_mut().enumerate() {
+            let (mut reading, mut all_before) = (Reading::default(), true);
+            for entry in log.read(lane, *from) {
+                let entry = entry?;
+                let (number, said) = reading.read(log.pool().pm(), &entry)?;
+                all_before &= number <= until;
+                if all_before && reading.is_between() {
+                    *from = entry.end;
+                }
+                if number <= after || number > until {
+                    continue;
+                }
+                match said {
+                    Said::Commit(commit) => drop(commits.insert(number, commit.groups)),
+                    Said::None(number) => drop(commits.remove(&number)),
+                    Said::Nothing | Said::Applied(_) | Said::Settled(..) => {}
+                }
+            }
+        }
+        Ok(Some(commits))
     }
 
     /// From where on each lane is needed; `tails` says where the lanes end.
@@ -266,13 +378,15 @@ impl<M: Medium> Redo<M> {
         let interrupted = self.interrupted.lock();
         let groups = interrupted.iter().flat_map(|commit| &commit.groups); // in the order of commits
         for group in groups.filter(|group| group.name == name) {
-            let mut rest = &*group.changes;
-            while !rest.is_empty() {
-                let (key, value) = next_change::<K, V>(&mut rest).ok_or(corrupt())?;
-                all.insert(key, value);
-            }
+            all.extend(group.changes::<K, V>()?);
         }
         Ok(all)
+    }
+
+    /// Whether interrupted commits have something of a map.
+    pub(crate) fn is_interrupted(&self, name: &str) -> bool {
+        let interrupted = self.interrupted.lock();
+        interrupted.iter().any(|commit| commit.groups.iter().any(|group| group.name == name))
     }
 
     /// Forgets the changes of interrupted commits to maps that are not there any more.
@@ -320,9 +434,7 @@ impl<M: Medium> Redo<M> {
         for lane in 0..LANES {
             let mut reading = Reading::default();
             for entry in log.read(lane, Position::START) {
-                let entry = entry?;
-                let at = |number| Logged { number, lane, position: entry.position };
-                reading.read(log.pool().pm(), &entry.entry, at)?;
+                reading.read(log.pool().pm(), &entry?)?;
             }
         }
         Ok(())
@@ -344,60 +456,6 @@ fn words_of_name(name: &str) -> Vec<u64> {
 /// Whether there is no room.
 fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(error) if error.is_full())
-}
-
-/// What a lane says, as far as it is read.
-#[derive(Debug, Default)]
-struct Reading {
-    /// Records of which it is not said that all their changes are made.
-    open: BTreeMap<u64, Interrupted>,
-    /// A record of which not all parts are read. If the lane goes on otherwise, it is none.
-    begun: Option<(Logged, Vec<u8>)>,
-    last: u64,
-}
-
-impl Reading {
-    /// Reads an entry; `at` says where it is, as the record of the commit of that number.
-    fn read<M: Medium>(
-        &mut self,
-        pm: &M,
-        entry: &Entry<'_>,
-        at: impl Fn(u64) -> Logged,
-    ) -> Result<(), PmError> {
-        let mut words = entry.payload.iter().map(|word| pm.load(word));
-        let mut next = || words.next().ok_or(corrupt());
-        let number = next()?;
-        self.last = self.last.max(number);
-        let begun = self.begun.take();
-        match entry.tag {
-            RECORD => {
-                let bytes = next()? as usize;
-                let same = begun.filter(|(logged, _)| logged.number == number);
-                let (logged, mut record) = same.unwrap_or_else(|| (at(number), Vec::new()));
-                words.for_each(|word| record.extend_from_slice(&word.to_le_bytes()));
-                if record.len() < bytes {
-                    self.begun = Some((logged, record));
-                } else {
-                    record.truncate(bytes); // the rest of the last line
-                    self.open.insert(number, Interrupted { logged, groups: groups_of(&record)? });
-                }
-            }
-            APPLIED => drop(self.open.remove(&number)),
-            SETTLED => {
-                let len = next()? as usize;
-                let mut name: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-                name.truncate(len);
-                if let Some(commit) = self.open.get_mut(&number) {
-                    commit.groups.retain(|group| group.name.as_bytes() != name);
-                    if commit.groups.is_empty() {
-                        self.open.remove(&number);
-                    }
-                }
-            }
-            _ => return Err(corrupt()),
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -444,7 +502,7 @@ mod tests {
         let mut last = 0;
         for round in 0..5 {
             let redo = Redo::open(&pool).unwrap();
-            assert!(redo.last() >= last, "{round}");
+            assert!(redo.last() > last, "{round}");
             last = redo.last();
             let stays = redo.put(last + 1, &record(7)).unwrap();
             redo.retire(stays).unwrap();
@@ -475,7 +533,7 @@ mod tests {
         redo.put(first + 1, &large).unwrap();
         drop(redo);
         let redo = Redo::open(&pool).unwrap();
-        assert_eq!(redo.last(), first + 1);
+        assert!(redo.last() > first + 1);
         let again = redo.interrupted::<u64, Vec<u8>>("map").unwrap();
         assert_eq!(again.into_iter().collect::<Vec<_>>(), changes);
         redo.settle("map").unwrap();

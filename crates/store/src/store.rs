@@ -20,6 +20,7 @@ use crate::redo::{self, Redo};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::wait::lock;
+use crate::watch::{Watch, WatchPosition};
 use crate::wrong::Wrong;
 
 /// How a [`Store`] is opened.
@@ -28,11 +29,26 @@ pub struct StoreOptions {
     pool: PoolOptions,
     past_bytes: u64,
     tries: u32,
+    commits: Commits,
+}
+
+/// Which commits are kept in the log for those who watch them.
+#[derive(Clone, Copy, Debug)]
+enum Commits {
+    /// Those after now, while somebody watches: about so many bytes.
+    Watched(u64),
+    /// All: about so many bytes of the newest.
+    All(u64),
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { pool: PoolOptions::new(), past_bytes: 256 << 20, tries: 100 }
+        Self {
+            pool: PoolOptions::new(),
+            past_bytes: 256 << 20,
+            tries: 100,
+            commits: Commits::Watched(16 << 20),
+        }
     }
 }
 
@@ -55,6 +71,19 @@ impl StoreOptions {
     #[must_use]
     pub fn past_bytes(mut self, bytes: u64) -> Self {
         self.past_bytes = bytes;
+        self
+    }
+
+    /// Has every commit write a record to the log, and keeps the newest of them, about so many bytes: so
+    /// that a [`Watch`] can begin where another one, of another process or before a crash, has ended. Each
+    /// single write takes two fences more. Takes hold when the store is opened, and until it is opened
+    /// without this; then later watches cannot go on where earlier ones have ended.
+    ///
+    /// At most an eighth of the pool's greatest size. Without this, only while somebody watches records are
+    /// written, and about 16 MiB of them are kept.
+    #[must_use]
+    pub fn keep_commits(mut self, bytes: u64) -> Self {
+        self.commits = Commits::All(bytes);
         self
     }
 
@@ -104,6 +133,8 @@ pub struct Store<C: Catalog, M: Medium = Mapped> {
     maps: Mutex<Maps<M>>,
     numbers: std::sync::atomic::AtomicU64,
     tries: u32,
+    /// How many bytes of the log are kept for those who watch.
+    watched: u64,
     catalog: PhantomData<C>,
 }
 
@@ -140,10 +171,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// The pool's.
     pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
         let redo = Redo::open(pool)?;
-        let core = Core::new(Arc::clone(pool), redo, options.past_bytes);
+        let mut core = Core::new(Arc::clone(pool), redo, options.past_bytes);
+        let most = (pool.max_size() / 8).max(1);
+        let watched = match options.commits {
+            Commits::All(bytes) | Commits::Watched(bytes) => bytes.clamp(1, most),
+        };
         {
             let _recovery = pool.recovery();
             if !pool.is_read_only() {
+                match options.commits {
+                    Commits::All(_) => core.log_all(watched)?,
+                    Commits::Watched(_) => drop(core.redo.set_all(false)?),
+                }
                 core.redo.forget_dropped(pool)?;
             }
         }
@@ -152,6 +191,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             maps: Mutex::default(),
             numbers: std::sync::atomic::AtomicU64::new(0),
             tries: options.tries,
+            watched,
             catalog: PhantomData,
         })
     }
@@ -222,7 +262,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let index = C::open::<K, V, M>(&self.core.pool, name)?;
         let writes = self.core.redo.interrupted::<K, V>(name)?;
         let map = self.share(maps, name, index);
-        if !writes.is_empty()
+        if self.core.redo.is_interrupted(name)
             && !self.core.goes_wrong(Wrong::NotFinished)
             && let Err(error) = self.finish(&map, writes)
         {
@@ -297,6 +337,29 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     pub fn snapshot(&self) -> Result<Snapshot<M>, StoreError> {
         let reader = self.core.read()?;
         Ok(Snapshot { core: Arc::clone(&self.core), reader })
+    }
+
+    /// Watches the commits of all maps from now on, in their order: transactions and single writes. Dropping
+    /// a map is none.
+    ///
+    ///
+    /// # Durability
+    /// What is returned is durable as the pool's mode says; what a power failure takes back in mode
+    /// `Periodic`, a watch may have returned.
+    ///
+    /// # Errors
+    /// [`PmError::ReadOnly`](pmindex_core::PmError::ReadOnly); the pool's.
+    pub fn watch(&self) -> Result<Watch<M>, StoreError> {
+        Watch::new(&self.core, None, self.watched)
+    }
+
+    /// Watches the commits after a position that a watch of this store had.
+    ///
+    /// # Errors
+    /// [`StoreError::WatchEnded`] if the log does not have all of them: too many came since, or they wrote
+    /// none because nobody watched (see [`StoreOptions::keep_commits`]). Those of [`watch`](Self::watch).
+    pub fn watch_from(&self, position: WatchPosition) -> Result<Watch<M>, StoreError> {
+        Watch::new(&self.core, Some(position), self.watched)
     }
 
     /// Begins a transaction, which whoever has it commits or drops.

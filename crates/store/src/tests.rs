@@ -6,9 +6,9 @@ use crate::wrong::Wrong;
 
 /// What `cargo xtask crash --index store` crashes.
 #[path = "../../../tests/crash/store.rs"]
-mod stored;
+pub(crate) mod stored;
 
-use stored::{Right, SmallStore, Stored, Variant};
+use stored::{Kept, Right, SmallStore, Stored, Variant};
 
 const WRONG: [(Wrong, &str); 11] = [
     (Wrong::ChangesFirst, "changes before the record"),
@@ -60,7 +60,8 @@ fn crash<V: Variant>(seed: u64, states: u64) -> Result<u64, String> {
 
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
-    for explored in [crash::<Right>(3, 10_000), crash::<Cut<{ WRONG.len() }>>(4, 10_000)] {
+    let cut = crash::<Cut<{ WRONG.len() }>>(4, 10_000);
+    for explored in [crash::<Right>(3, 10_000), cut, crash::<Kept>(5, 10_000)] {
         let states = explored.unwrap_or_else(|failure| panic!("{failure}"));
         assert!(states >= 15_000, "{states}");
     }

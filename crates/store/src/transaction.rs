@@ -12,8 +12,8 @@
 //! | 5 | says in the log that they are made | 6 |
 //! | 6 | is finished: moments that begin now have it; unlocks its keys | |
 //!
-//! A transaction that changes one record has no steps 3 and 5: the index makes one change wholly or not at
-//! all.
+//! A transaction that changes one record has no steps 3 and 5 unless somebody watches the commits: the
+//! index makes one change wholly or not at all.
 //!
 //! **Serializable**, in the order of the numbers: in step 2 whatever commits with a smaller number has noted
 //! its changes, so a transaction that passes would have read the same at its own number. Phantoms are
@@ -393,6 +393,8 @@ impl<M: Medium> Transaction<M> {
         if core.goes_wrong(Wrong::ChangesFirst) {
             parts.iter().try_for_each(|(_, part)| part.make())?;
         }
+        let is_one = record.is_none();
+        let record = record.or_else(|| unfinished.is_logged().then(|| write_record(&parts)));
         let record = record.filter(|_| !core.goes_wrong(Wrong::NoRecord));
         // 3, durable before: any change. DUR(commit)
         let logged = record.map(|record| core.redo.put(number, &record)).transpose()?;
@@ -404,6 +406,11 @@ impl<M: Medium> Transaction<M> {
         let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
         if locked.is_none() {
             (0..32).for_each(|_| core.pm().spin()); // somebody else comes
+        }
+        if let (true, Some(logged), Err(_)) = (is_one, logged, &made)
+            && core.redo.cancel(logged).is_ok()
+        {
+            return Ok(made?); // one change, which was not made
         }
         // 5, durable before: anybody else writes the keys
         let done = made.and_then(|()| logged.map_or(Ok(()), |logged| core.redo.retire(logged)));
@@ -431,12 +438,18 @@ fn record_of<M: Medium>(
     if changes == 1 {
         return Ok(None);
     }
+    let record = write_record(parts);
+    let (bytes, max) = (record.len(), core.redo.max());
+    if bytes > max { Err(StoreError::TooLarge { bytes, max }) } else { Ok(Some(record)) }
+}
+
+/// The record of a commit.
+fn write_record(parts: &[(u64, Box<dyn AnyPart>)]) -> Record {
     let mut record = Record::default();
     for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
         part.record(&mut record);
     }
-    let (bytes, max) = (record.len(), core.redo.max());
-    if bytes > max { Err(StoreError::TooLarge { bytes, max }) } else { Ok(Some(record)) }
+    record
 }
 
 /// How far a range was read.

@@ -1,0 +1,127 @@
+//! Reading the log: what each entry says.
+
+use std::collections::BTreeMap;
+
+use pmindex_core::{Medium, PmError};
+use pmindex_log::{Found, Position};
+
+use crate::record::{Group, corrupt, groups_of};
+
+/// A part of the record of a commit: its number, the bytes of the record, words of it.
+pub(crate) const RECORD: u64 = 1;
+/// All changes of a commit are in their indexes: its number.
+pub(crate) const APPLIED: u64 = 2;
+/// What an interrupted commit changes in a map is made: its number, the bytes of the map's name, the name.
+pub(crate) const SETTLED: u64 = 3;
+/// A commit has not taken place: its number.
+pub(crate) const NONE: u64 = 4;
+
+/// Where the record of a commit is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged {
+    pub(crate) number: u64,
+    pub(crate) lane: usize,
+    pub(crate) position: Position,
+}
+
+/// A commit as its record has it.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) logged: Logged,
+    /// What it changes, or what of that nobody has made yet.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// What the entries of a lane mean to whoever reads them.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A part of a record, not the last one, or a thing that is of no interest here.
+    Nothing,
+    /// A commit, which took place unless it is said otherwise behind.
+    Commit(Recorded),
+    /// All changes of this commit are made.
+    Applied(u64),
+    /// The changes of this commit in a map are made.
+    Settled(u64, Vec<u8>),
+    /// This commit did not take place.
+    None(u64),
+}
+
+/// Reads the entries of a lane, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// A record of which not all parts are read. If the lane goes on otherwise, it is none.
+    begun: Option<(Logged, Vec<u8>)>,
+}
+
+impl Reading {
+    /// Whether no record is begun: one may go on reading from here.
+    pub(crate) fn is_between(&self) -> bool {
+        self.begun.is_none()
+    }
+
+    /// Reads an entry: the commit that it concerns, and what it says.
+    pub(crate) fn read<M: Medium>(
+        &mut self,
+        pm: &M,
+        found: &Found<'_>,
+    ) -> Result<(u64, Said), PmError> {
+        let mut words = found.entry.payload.iter().map(|word| pm.load(word));
+        let mut next = || words.next().ok_or(corrupt());
+        let number = next()?;
+        let begun = self.begun.take();
+        let said = match found.entry.tag {
+            RECORD => {
+                let bytes = next()? as usize;
+                let anew = || {
+                    let logged = Logged { number, lane: found.lane, position: found.position };
+                    (logged, Vec::new())
+                };
+                let same = begun.filter(|(logged, _)| logged.number == number);
+                let (logged, mut record) = same.unwrap_or_else(anew);
+                words.for_each(|word| record.extend_from_slice(&word.to_le_bytes()));
+                if record.len() < bytes {
+                    self.begun = Some((logged, record));
+                    Said::Nothing
+                } else {
+                    record.truncate(bytes); // the rest of the last line
+                    Said::Commit(Recorded { logged, groups: groups_of(&record)? })
+                }
+            }
+            APPLIED => Said::Applied(number),
+            NONE => Said::None(number),
+            SETTLED => {
+                let len = next()? as usize;
+                let mut name: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+                name.truncate(len);
+                Said::Settled(number, name)
+            }
+            _ => return Err(corrupt()),
+        };
+        Ok((number, said))
+    }
+}
+
+/// The commits of a lane that may have changes to be made.
+#[derive(Debug, Default)]
+pub(crate) struct Unmade(pub(crate) BTreeMap<u64, Recorded>);
+
+impl Unmade {
+    /// Follows the lane.
+    pub(crate) fn follow(&mut self, said: Said) {
+        let open = &mut self.0;
+        match said {
+            Said::Nothing => {}
+            Said::Commit(commit) => drop(open.insert(commit.logged.number, commit)),
+            Said::Applied(number) | Said::None(number) => drop(open.remove(&number)),
+            Said::Settled(number, name) => {
+                if let Some(commit) = open.get_mut(&number) {
+                    commit.groups.retain(|group| group.name.as_bytes() != name);
+                    if commit.groups.is_empty() {
+                        open.remove(&number);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What who watches the commits can rely on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use pmindex_core::{Mapped, Pool};
+use pmindex_index::{Index, IndexError};
+
+use crate::tests::stored::Small;
+use crate::{Committed, Map, Store, StoreError, StoreOptions, Watch, WatchPosition};
+
+type Records = BTreeMap<u64, u64>;
+
+fn pool(bytes: usize) -> Arc<Pool> {
+    Arc::new(Pool::emulated(bytes).unwrap())
+}
+
+fn store(pool: &Arc<Pool>, options: &StoreOptions) -> Store<Small> {
+    Store::in_pool(pool, options).unwrap()
+}
+
+fn kept() -> StoreOptions {
+    StoreOptions::new().keep_commits(1 << 20)
+}
+
+fn apply(records: &mut Records, map: &Map<u64, u64>, commit: &Committed) {
+    for (key, value) in commit.changes(map).unwrap() {
+        match value {
+            Some(value) => drop(records.insert(key, value)),
+            None => drop(records.remove(&key)),
+        }
+    }
+}
+
+/// Follows a map to the end of the commits there are; how many there were.
+fn follow(watch: &mut Watch, map: &Map<u64, u64>, records: &mut Records) -> usize {
+    let mut commits = 0;
+    while let Some(commit) = watch.try_next().unwrap() {
+        apply(records, map, &commit);
+        commits += 1;
+    }
+    commits
+}
+
+fn all(map: &Map<u64, u64>) -> Records {
+    map.range(..).collect::<Result<_, IndexError>>().unwrap()
+}
+
+#[test]
+fn who_watches_sees_each_commit_once_and_nothing_else() {
+    let pool = pool(4 << 20);
+    let store = store(&pool, &StoreOptions::new());
+    let one = store.map::<u64, u64>("one").unwrap();
+    let two = store.map::<String, Vec<u8>>("two").unwrap();
+    one.put(&1, &10).unwrap();
+    let mut watch = store.watch().unwrap();
+    assert!(watch.try_next().unwrap().is_none(), "what was before is not to be seen");
+    let start = watch.position();
+    let done: Result<(), StoreError> = store.transaction(|tx| {
+        tx.put(&one, &2, &20)?;
+        tx.put(&two, "a", b"x".as_slice())?;
+        tx.remove(&one, &1).map(drop)
+    });
+    done.unwrap();
+    assert!(one.try_insert(&2, &21).unwrap().is_err() && one.update(&9, &9).unwrap().is_err());
+    assert_eq!(one.remove(&9).unwrap(), None);
+    two.put("b", [].as_slice()).unwrap();
+    assert_eq!(one.try_insert_many(&[(2, 0), (3, 30), (3, 31)]).inserted, [false, true, false]);
+    let mut tx = store.begin().unwrap();
+    tx.put(&one, &4, &40).unwrap();
+    tx.commit().unwrap();
+    drop({
+        let mut tx = store.begin().unwrap();
+        tx.put(&one, &5, &50).unwrap();
+        tx
+    });
+    let commit = watch.try_next().unwrap().unwrap();
+    assert_eq!(commit.maps().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(commit.changes(&one).unwrap(), [(1, None), (2, Some(20))]);
+    assert_eq!(commit.changes(&two).unwrap(), [("a".to_owned(), Some(b"x".to_vec()))]);
+    assert_eq!(watch.position(), commit.position());
+    let mut again = store.watch_from(start).unwrap();
+    assert_eq!(again.try_next().unwrap().unwrap().position(), commit.position());
+    drop(again);
+    let rest: Vec<_> = std::iter::from_fn(|| watch.try_next().unwrap()).collect();
+    let of_one: Vec<_> = rest.iter().flat_map(|commit| commit.changes(&one).unwrap()).collect();
+    assert_eq!(of_one, [(3, Some(30)), (4, Some(40))]);
+    assert_eq!(rest[0].changes(&two).unwrap(), [("b".to_owned(), Some(Vec::new()))]);
+    assert!(rest.is_sorted_by_key(Committed::position) && rest.len() == 3);
+    // Nobody watches: no record, so nobody can go on.
+    let end = watch.position();
+    drop(watch);
+    one.put(&6, &60).unwrap();
+    assert!(matches!(store.watch_from(end), Err(StoreError::WatchEnded)));
+    let future = WatchPosition::from_u64(u64::MAX);
+    assert!(matches!(store.watch_from(future), Err(StoreError::WatchEnded)));
+    assert_eq!(store.unfinished_commits(), 0);
+}
+
+#[test]
+fn a_position_outlives_the_store_that_keeps_its_commits() {
+    let pool = pool(4 << 20);
+    let (mut followed, mut position, mut wanted) = (Records::new(), WatchPosition::START, 0);
+    for round in 0..6u64 {
+        let store = store(&pool, &kept());
+        let map = store.map::<u64, u64>("map").unwrap();
+        // Some of it is seen in this round, some in the next one.
+        for key in 0..20 {
+            map.put(&(round * 7 + key), &round).unwrap();
+        }
+        let mut watch = store.watch_from(position).unwrap();
+        for _ in 0..15 {
+            apply(&mut followed, &map, &watch.try_next().unwrap().unwrap());
+            wanted += 1;
+        }
+        position = WatchPosition::from_u64(watch.position().into_u64());
+    }
+    let last = store(&pool, &kept());
+    let map = last.map::<u64, u64>("map").unwrap();
+    let mut watch = last.watch_from(position).unwrap();
+    wanted += follow(&mut watch, &map, &mut followed);
+    assert_eq!((followed, wanted), (all(&map), 6 * 20));
+    let position = watch.position();
+    drop((watch, map, last));
+    drop(store(&pool, &StoreOptions::new())); // it need not have changed anything
+    assert!(matches!(store(&pool, &kept()).watch_from(position), Err(StoreError::WatchEnded)));
+}
+
+#[test]
+fn who_falls_behind_is_told_and_holds_nobody_up() {
+    let pool = pool(1 << 20);
+    let store = store(&pool, &kept());
+    let map = store.map::<u64, u64>("map").unwrap();
+    let mut watch = store.watch_from(WatchPosition::START).unwrap();
+    let mut near = store.watch().unwrap();
+    let (mut records, used) = (Records::new(), pool.used_bytes());
+    for step in 0..4_000 {
+        map.put(&(step % 10), &step).unwrap();
+        if step % 100 == 0 {
+            follow(&mut near, &map, &mut records);
+        }
+    }
+    assert!(pool.used_bytes() - used < 300 << 10, "an eighth of the pool, and what is needed");
+    assert!(matches!(watch.try_next(), Err(StoreError::WatchEnded)));
+    assert!(matches!(watch.try_next(), Err(StoreError::WatchEnded)), "and stays so");
+    follow(&mut near, &map, &mut records);
+    assert_eq!(records, all(&map));
+    let position = near.position();
+    drop((watch, near, map, store));
+    let store = self::store(&pool, &kept());
+    store.watch_from(position).unwrap();
+    assert!(matches!(store.watch_from(WatchPosition::START), Err(StoreError::WatchEnded)));
+}
+
+#[test]
+fn what_finds_no_room_is_not_seen_and_what_makes_room_is_not_refused() {
+    let pool = pool(256 << 10);
+    let store = store(&pool, &kept());
+    let map = store.map::<u64, Vec<u8>>("map").unwrap();
+    let mut watch = store.watch().unwrap();
+    let mut followed = BTreeMap::new();
+    let mut filled = 0;
+    while let Ok(inserted) = map.try_insert(&filled, &vec![7; 3000]) {
+        inserted.unwrap();
+        filled += 1;
+    }
+    let mut ended = false;
+    for key in 0..filled {
+        map.remove(&key).unwrap();
+        loop {
+            match watch.try_next() {
+                Ok(None) => break,
+                Ok(Some(commit)) => followed.extend(commit.changes(&map).unwrap()),
+                Err(StoreError::WatchEnded) => {
+                    ended = true;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(filled > 20 && map.is_empty().unwrap());
+    assert!(ended || followed.values().all(Option::is_none));
+    assert!(!followed.contains_key(&filled));
+    assert_eq!(store.unfinished_commits(), 0);
+    map.put(&1, &[1]).unwrap();
+}
+
+#[test]
+fn a_map_that_is_loaded_says_so() {
+    let pool = pool(4 << 20);
+    let store = store(&pool, &kept());
+    let map = store.map::<u64, u64>("map").unwrap();
+    let mut watch = store.watch().unwrap();
+    map.bulk_load(&mut (0..1000).map(|key| (key, key))).unwrap();
+    let commit = watch.try_next().unwrap().unwrap();
+    assert!(commit.is_loaded("map") && !commit.is_loaded("other"));
+    assert_eq!(commit.changes(&map).unwrap(), []);
+}
+
+#[test]
+fn waiting_ends_with_a_commit_or_with_the_time() {
+    let pool = pool(4 << 20);
+    let store = store(&pool, &StoreOptions::new());
+    let map = store.map::<u64, u64>("map").unwrap();
+    let mut watch = store.watch().unwrap();
+    assert!(watch.next_within(Duration::from_millis(5)).unwrap().is_none());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| watch.next_within(Duration::MAX).unwrap());
+        thread::sleep(Duration::from_millis(5));
+        map.put(&1, &2).unwrap();
+        let commit = waiting.join().unwrap().unwrap();
+        assert_eq!(commit.changes(&map).unwrap(), [(1, Some(2))]);
+    });
+}
+
+/// Money moves between accounts of two maps; whoever follows has the same sum after each commit, and in
+/// the end what the maps have.
+#[test]
+fn who_follows_threads_has_a_moment_after_each_commit() {
+    const ACCOUNTS: u64 = 8;
+    let pool: Arc<Pool<Mapped>> = pool(8 << 20);
+    let store = store(&pool, &StoreOptions::new());
+    let maps: [Map<u64, u64>; 2] = [store.map("one").unwrap(), store.map("two").unwrap()];
+    for key in 0..ACCOUNTS {
+        for map in &maps {
+            assert!(map.put(&key, &100).unwrap());
+        }
+    }
+    let mut followed = [all(&maps[0]), all(&maps[1])];
+    let mut watch = store.watch().unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let (store, maps) = (&store, &maps);
+                scope.spawn(move || {
+                    for step in 0..400u64 {
+                        let (from, to) = (step * 5 + thread, step * 3 + 2 * thread);
+                        let (a, b) = (&maps[(step % 2) as usize], &maps[(to % 2) as usize]);
+                        let done: Result<(), StoreError> = store.transaction(|tx| {
+                            let (from, to) = (from % ACCOUNTS, to % ACCOUNTS);
+                            let left = tx.get(a, &from)?.unwrap().saturating_sub(1);
+                            let moved = tx.get(a, &from)?.unwrap() - left;
+                            tx.put(a, &from, &left)?;
+                            let was = tx.get(b, &to)?.unwrap();
+                            tx.put(b, &to, &(was + moved))
+                        });
+                        done.unwrap();
+                        maps[0].put(&(ACCOUNTS + thread), &0).unwrap(); // a single write
+                    }
+                })
+            })
+            .collect();
+        let (over, watch, maps) = (&over, &mut watch, &maps);
+        let reading = scope.spawn(move || {
+            let mut commits = 0;
+            loop {
+                let last = over.load(Relaxed);
+                while let Some(commit) = watch.try_next().unwrap() {
+                    for (records, map) in followed.iter_mut().zip(maps) {
+                        apply(records, map, &commit);
+                    }
+                    let sum: u64 = followed.iter().flat_map(BTreeMap::values).sum();
+                    assert_eq!(sum, 2 * ACCOUNTS * 100);
+                    commits += 1;
+                }
+                if last {
+                    return (followed, commits);
+                }
+            }
+        });
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        over.store(true, Relaxed);
+        let (followed, commits) = reading.join().unwrap();
+        assert_eq!((followed, commits), ([all(&maps[0]), all(&maps[1])], 3 * 800));
+    });
+}
