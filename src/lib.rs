@@ -74,8 +74,8 @@ pub use pmindex_sptree::BufferedSpTree;
 pub use pmindex_sptree::SpTree;
 #[cfg(feature = "store")]
 pub use pmindex_store::{
-    Catalog, LOG_KIND as STORE_LOG, Map, MapAt, RangeAt, Savepoint, Snapshot, StoreError,
-    StoreOptions, Transaction,
+    Catalog, Committed, LOG_KIND as STORE_LOG, Map, MapAt, RangeAt, Savepoint, Snapshot,
+    StoreError, StoreOptions, Transaction, Watch, WatchPosition,
 };
 #[cfg(feature = "bztree")]
 pub use pmindex_trees::BzTree;

@@ -29,6 +29,7 @@ const PARTS: &[(&str, &str)] = &[
     ("SPTree", "crates/sptree/src/layout.rs"),
     ("A log", "crates/pm-log/src/layout.rs"),
     ("SPTree's structured log", "crates/sptree/src/log/layout.rs"),
+    ("A store", "crates/store/src/layout.rs"),
     ("The block cache", "crates/cache/src/block/layout.rs"),
 ];
 

@@ -18,6 +18,7 @@ mod core;
 mod error;
 mod gate;
 mod kept;
+mod layout;
 mod map;
 mod moments;
 mod range;
@@ -33,6 +34,8 @@ mod watch;
 mod wrong;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;
@@ -42,8 +45,8 @@ extern crate self as pmindex_store;
 
 pub use catalog::Catalog;
 pub use error::StoreError;
+pub use layout::LOG_KIND;
 pub use map::Map;
-pub use redo::LOG_KIND;
 pub use snapshot::{MapAt, RangeAt, Snapshot};
 pub use store::{Store, StoreOptions};
 pub use transaction::{Savepoint, Transaction};

@@ -5,16 +5,8 @@ use std::collections::BTreeMap;
 use pmindex_core::{Medium, PmError};
 use pmindex_log::{Found, Position};
 
+use crate::layout::{APPLIED, NONE, RECORD, SETTLED};
 use crate::record::{Group, corrupt, groups_of};
-
-/// A part of the record of a commit: its number, the bytes of the record, words of it.
-pub(crate) const RECORD: u64 = 1;
-/// All changes of a commit are in their indexes: its number.
-pub(crate) const APPLIED: u64 = 2;
-/// What an interrupted commit changes in a map is made: its number, the bytes of the map's name, the name.
-pub(crate) const SETTLED: u64 = 3;
-/// A commit has not taken place: its number.
-pub(crate) const NONE: u64 = 4;
 
 /// Where the record of a commit is.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,4 @@
-//! Records of commits: the changes of a commit, map by map.
-//!
-//! ```text
-//! record | group | group | ..
-//! group  | bytes of the name, and LOADED: 2 | bytes of the changes: 4 | name | change | change | ..
-//! change | bytes of the value and 1, or 0: removed: 4 | bytes of the key: 4 | key | value |
-//! ```
-//!
-//! Numbers are little-endian. A map that was loaded has no changes: whatever is in it came at once.
+//! Records of commits: the changes of a commit, map by map. See [`layout`](crate::layout). Numbers are little-endian.
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value, decoded, encoded};

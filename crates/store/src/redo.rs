@@ -1,14 +1,6 @@
 //! The log of commits: what makes them durable, and what of it a crash has left to do.
 //!
-//! ```text
-//! entry   | tag     | payload                                        |
-//! record  | RECORD  | number, bytes of the record, a part of it      |  one or several, on end
-//! applied | APPLIED | number                                         |
-//! settled | SETTLED | number, bytes of the name of a map, the name   |
-//! none    | NONE    | number                                         |
-//! ```
-//!
-//! A commit takes place when the last part of its [record](crate::record) is durable. When all its changes
+//! Its entries are told in [`layout`](crate::layout). A commit takes place when the last part of its [record](crate::record) is durable. When all its changes
 //! are in their indexes, *applied* says so. After a crash the changes of records that have no *applied* are
 //! made map by map, each when it is opened; *settled* says of one that this is done. *None* says of a
 //! record that its commit did not take place.
@@ -16,7 +8,7 @@
 //! What is said of a record is in its lane, behind it. Space comes back from the oldest segment of a
 //! lane on, so a record that is found is found with all that is said of it.
 
-use pmindex_core::{Medium, OpenIndex, PmError, PmPtr, PmU64, Pool, pm_struct, words_of};
+use pmindex_core::{Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_log::{LANES, Lane, Log, Position, Positions};
 
@@ -28,35 +20,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use crate::kept::{Kept, NOT_ALL};
-use crate::reading::{APPLIED, Logged, NONE, RECORD, Reading, Recorded, SETTLED, Said, Unmade};
+use crate::layout::{APPLIED, COMMIT_BITS, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
+use crate::reading::{Logged, Reading, Recorded, Said, Unmade};
 use crate::record::{Group, Record, corrupt, words_of_bytes};
 use crate::wrong::{Faults, Wrong};
 
-/// What the log is called in the directory of the pool.
-pub(crate) const NAME: &str = "store.redo";
-/// What the directory of a pool says of the log of a store.
-pub const LOG_KIND: [u8; 8] = *b"store   ";
-const LAYOUT: u64 = 1;
-
-/// Bits of a commit's number within its session.
-const COMMIT_BITS: u32 = 40;
 /// A record takes at most such a part of the pool.
 const PART: u64 = 4;
-
-pm_struct! {
-    /// The root of a store.
-    #[align(64)]
-    struct Root: size 64 {
-        /// The log, or null after a crash that came before it.
-        log @ 0: PmPtr<PmU64>,
-        /// Of which commits the log has the records: see [`kept`](crate::kept).
-        floor @ 8: PmU64,
-        /// How often a store was opened here to be written: each time its commits have numbers of their own.
-        session @ 16: PmU64,
-        /// Zero.
-        reserved: [PmU64; 5],
-    }
-}
 
 /// See the module's head.
 pub(crate) struct Redo<M: Medium> {

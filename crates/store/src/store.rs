@@ -15,8 +15,9 @@ use crate::catalog::Catalog;
 use crate::changes::Late;
 use crate::core::{Core, Leave};
 use crate::error::StoreError;
+use crate::layout::{LOG_KIND, NAME};
 use crate::map::{Map, Shared};
-use crate::redo::{self, Redo};
+use crate::redo::Redo;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::wait::lock;
@@ -256,7 +257,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             let shared = Arc::clone(open).as_any().downcast().map_err(|_| other())?;
             return Ok(Map { shared });
         }
-        if name == redo::NAME {
+        if name == NAME {
             return Err(PmError::NameTaken { name: name.into() }.into());
         }
         let index = C::open::<K, V, M>(&self.core.pool, name)?;
@@ -296,7 +297,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
         let mut all = self.core.pool.indexes()?;
-        all.retain(|entry| entry.kind != redo::LOG_KIND);
+        all.retain(|entry| entry.kind != LOG_KIND);
         Ok(all)
     }
 
