@@ -9,6 +9,7 @@ use super::block_cache::BlockCached;
 use super::dropped::Dropped;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
+    expiring::Expires,
     fastfair::{FastFairBytes, FastFairWords},
     hart::{HartBytes, HartWords},
     list::List,
@@ -54,6 +55,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Batch>(),
         entry::<Stored>(),
         entry::<Stored<Kept>>(),
+        entry::<Expires>(),
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),

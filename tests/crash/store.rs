@@ -105,7 +105,7 @@ pub(crate) enum Ret {
     All(Both),
 }
 
-fn options() -> PoolOptions {
+pub(crate) fn options() -> PoolOptions {
     PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(1024)
 }
 

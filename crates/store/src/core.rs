@@ -27,6 +27,8 @@ pub(crate) struct Core<M: Medium> {
     /// change is in its index.
     pub(crate) keys: VersionTable,
     pub(crate) redo: Redo<M>,
+    /// How often a transaction is run that conflicts with others.
+    pub(crate) tries: u32,
     /// Commits that are durable and whose changes could not all be made.
     stuck: Mutex<Vec<Stuck>>,
     is_stuck: AtomicBool,
@@ -66,12 +68,13 @@ impl<M: Medium> std::fmt::Debug for Core<M> {
 }
 
 impl<M: Medium> Core<M> {
-    pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo<M>, limit: u64) -> Self {
+    pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo<M>, limit: u64, tries: u32) -> Self {
         Self {
             pool,
             moments: Moments::new(limit, redo.last()),
             keys: VersionTable::new(LOCKS),
             redo,
+            tries,
             stuck: Mutex::default(),
             is_stuck: AtomicBool::new(false),
             logging: None,

@@ -6,7 +6,7 @@ use pmindex_core::{Counting, Pool};
 use pmindex_index::Index;
 use pmindex_testkit::golden::{self, Row};
 
-use crate::tests::stored::Small;
+use crate::tests::store::Small;
 use crate::{Map, Store, StoreError, StoreOptions};
 
 type Counted = Store<Small, Counting>;
@@ -35,7 +35,7 @@ fn rows(store: &Counted, prefix: &str) -> Vec<Row> {
         done.expect("room");
     };
     vec![
-        row("put", &mut |turn| drop(maps[0].put(&(turn % 64), &turn).expect("room"))),
+        row("put", &mut |turn| assert!(!maps[0].put(&(turn % 64), &turn).expect("room"))),
         row("transaction of 1", &mut |turn| transaction(1, turn)),
         row("transaction of 4", &mut |turn| transaction(4, turn)),
         row("transaction of 16", &mut |turn| transaction(16, turn)),

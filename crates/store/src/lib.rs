@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | opening, maps, transactions | [`Store`] |
 //! | a map: an index that takes part | [`Map`] |
+//! | a map whose records are over some time | [`ExpiringMap`] |
 //! | one moment of all maps | [`Snapshot`], [`MapAt`] |
 //! | all or nothing, serializable | [`Transaction`] |
 //! | what commits changed, as a stream | [`Watch`] |
@@ -16,6 +17,7 @@ mod catalog;
 mod changes;
 mod core;
 mod error;
+mod expiring;
 mod gate;
 mod kept;
 mod layout;
@@ -45,6 +47,7 @@ extern crate self as pmindex_store;
 
 pub use catalog::Catalog;
 pub use error::StoreError;
+pub use expiring::{Expiring, ExpiringMap, Sweeper, Swept};
 pub use layout::LOG_KIND;
 pub use map::Map;
 pub use snapshot::{MapAt, RangeAt, Snapshot};

@@ -15,6 +15,7 @@ use crate::catalog::Catalog;
 use crate::changes::Late;
 use crate::core::{Core, Leave};
 use crate::error::StoreError;
+use crate::expiring::ExpiringMap;
 use crate::layout::{LOG_KIND, NAME};
 use crate::map::{Map, Shared};
 use crate::redo::Redo;
@@ -133,7 +134,6 @@ pub struct Store<C: Catalog, M: Medium = Mapped> {
     core: Arc<Core<M>>,
     maps: Mutex<Maps<M>>,
     numbers: std::sync::atomic::AtomicU64,
-    tries: u32,
     /// How many bytes of the log are kept for those who watch.
     watched: u64,
     catalog: PhantomData<C>,
@@ -172,7 +172,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// The pool's.
     pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
         let redo = Redo::open(pool)?;
-        let mut core = Core::new(Arc::clone(pool), redo, options.past_bytes);
+        let mut core = Core::new(Arc::clone(pool), redo, options.past_bytes, options.tries);
         let most = (pool.max_size() / 8).max(1);
         let watched = match options.commits {
             Commits::All(bytes) | Commits::Watched(bytes) => bytes.clamp(1, most),
@@ -191,7 +191,6 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             core: Arc::new(core),
             maps: Mutex::default(),
             numbers: std::sync::atomic::AtomicU64::new(0),
-            tries: options.tries,
             watched,
             catalog: PhantomData,
         })
@@ -221,6 +220,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
         let index = C::create::<K, V, M>(&self.core.pool, name, kind)?;
         Ok(self.share(&mut maps, name, index))
+    }
+
+    /// The map `name` of records that are over some time, each at its own: the one that is there, of whatever
+    /// kind, or a new one of the default kind. Its types are those of `map::<K, Expiring<V>>`.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn expiring_map<K: Key, V: Value>(
+        &self,
+        name: &str,
+    ) -> Result<ExpiringMap<K, V, M>, StoreError> {
+        self.map(name).map(ExpiringMap::new)
     }
 
     /// The map `name`, if there is one.
@@ -380,34 +391,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// [`Transaction::commit`].
     pub fn transaction<R, E: From<StoreError>>(
         &self,
-        mut body: impl FnMut(&mut Transaction<M>) -> Result<R, E>,
+        body: impl FnMut(&mut Transaction<M>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let mut transaction = self.begin()?;
-            let result = body(&mut transaction);
-            if transaction.has_ended() {
-                // Whatever it made of that.
-            } else {
-                let done = result?;
-                match transaction.commit() {
-                    Ok(()) => return Ok(done),
-                    Err(StoreError::Conflict { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if tries == self.tries {
-                return Err(StoreError::Conflict { tries }.into());
-            }
-            // The more often, the longer: others come to their end meanwhile.
-            for _ in 0..1 << tries.min(6) {
-                self.core.pm().spin();
-            }
-            if tries > 4 {
-                std::thread::yield_now();
-            }
-        }
+        Transaction::run(&self.core, body)
     }
 
     /// The pool.

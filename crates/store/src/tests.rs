@@ -1,16 +1,19 @@
 //! A store crashed in the simulator, with the right steps and with wrong ones.
 
-use pmindex_testkit::crash::{Config, explore};
+use pmindex_testkit::crash::{Config, CrashSubject, explore};
 
 use crate::wrong::Wrong;
 
+#[path = "../../../tests/crash/expiring.rs"]
+mod expiring;
 /// What `cargo xtask crash --index store` crashes.
 #[path = "../../../tests/crash/store.rs"]
-pub(crate) mod stored;
+pub(crate) mod store;
 
-use stored::{Kept, Right, SmallStore, Stored, Variant};
+use expiring::Expires;
+use store::{Kept, Right, SmallStore, Stored, Variant};
 
-const WRONG: [(Wrong, &str); 11] = [
+const WRONG: [(Wrong, &str); 12] = [
     (Wrong::ChangesFirst, "changes before the record"),
     (Wrong::RetiredFirst, "the record gone before the changes"),
     (Wrong::NoRecord, "no record"),
@@ -22,6 +25,7 @@ const WRONG: [(Wrong, &str); 11] = [
     (Wrong::NotFinished, "interrupted commits are left"),
     (Wrong::RegisteredLate, "a record is needed only after it may be given back"),
     (Wrong::SaidElsewhere, "what is said of a record is not in its lane"),
+    (Wrong::SweptBlindly, "a sweeper removes a record whatever has become of it"),
 ];
 
 /// One of the [`WRONG`].
@@ -46,11 +50,11 @@ impl<const WRONG_STEP: usize> Variant for Cut<WRONG_STEP> {
 }
 
 /// Explores one thread and two; the first failure.
-fn crash<V: Variant>(seed: u64, states: u64) -> Result<u64, String> {
+fn crash<S: CrashSubject>(seed: u64, states: u64) -> Result<u64, String> {
     let mut all = 0;
     for threads in [1, 2] {
         let config = Config::new().seed(seed).states(states).threads(threads);
-        match explore::<Stored<V>>(&config) {
+        match explore::<S>(&config) {
             Ok(report) => all += report.states,
             Err(failure) => return Err(failure.to_string()),
         }
@@ -60,15 +64,16 @@ fn crash<V: Variant>(seed: u64, states: u64) -> Result<u64, String> {
 
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
-    let cut = crash::<Cut<{ WRONG.len() }>>(4, 10_000);
-    for explored in [crash::<Right>(3, 10_000), cut, crash::<Kept>(5, 10_000)] {
+    let cut = crash::<Stored<Cut<{ WRONG.len() }>>>(4, 10_000);
+    let kept = crash::<Stored<Kept>>(5, 10_000);
+    for explored in [crash::<Stored<Right>>(3, 10_000), cut, kept] {
         let states = explored.unwrap_or_else(|failure| panic!("{failure}"));
         assert!(states >= 15_000, "{states}");
     }
 }
 
 fn is_caught<V: Variant>(wrong: usize) {
-    let caught = (1..=8).any(|seed| crash::<V>(seed, 30_000).is_err());
+    let caught = (1..=8).any(|seed| crash::<Stored<V>>(seed, 30_000).is_err());
     assert!(caught, "{}: not noticed", WRONG[wrong].1);
 }
 
@@ -85,6 +90,14 @@ fn wrong_steps_of_a_commit_are_caught() {
 fn giving_back_what_is_needed_is_caught() {
     is_caught::<Cut<9>>(9);
     is_caught::<Goes<10>>(10);
+}
+
+#[test]
+fn a_sweeper_removes_what_is_over_and_nothing_else() {
+    let states = crash::<Expires>(1, 10_000).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(states >= 15_000, "{states}");
+    let caught = (1..=8).any(|seed| crash::<Expires<Goes<11>>>(seed, 30_000).is_err());
+    assert!(caught, "{}: not noticed", WRONG[11].1);
 }
 
 #[test]

@@ -115,6 +115,39 @@ impl<M: Medium> Transaction<M> {
         Self { core: Arc::clone(core), reader, parts, changed: Vec::new(), is_saving: false }
     }
 
+    /// Runs a transaction, again if it conflicts with others.
+    pub(crate) fn run<R, E: From<StoreError>>(
+        core: &Arc<Core<M>>,
+        mut body: impl FnMut(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut transaction = Self::new(core, core.read().map_err(StoreError::from)?);
+            let result = body(&mut transaction);
+            if transaction.has_ended() {
+                // Whatever it made of that.
+            } else {
+                let done = result?;
+                match transaction.commit() {
+                    Ok(()) => return Ok(done),
+                    Err(StoreError::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if tries == core.tries {
+                return Err(StoreError::Conflict { tries }.into());
+            }
+            // The more often, the longer: others come to their end meanwhile.
+            for _ in 0..1 << tries.min(6) {
+                core.pm().spin();
+            }
+            if tries > 4 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     fn check<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<(), StoreError> {
         if Arc::ptr_eq(&self.core, &map.shared.core) {
             return Ok(());

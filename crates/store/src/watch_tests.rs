@@ -10,7 +10,7 @@ use std::time::Duration;
 use pmindex_core::{Mapped, Pool};
 use pmindex_index::{Index, IndexError};
 
-use crate::tests::stored::Small;
+use crate::tests::store::Small;
 use crate::{Committed, Map, Store, StoreError, StoreOptions, Watch, WatchPosition};
 
 type Records = BTreeMap<u64, u64>;

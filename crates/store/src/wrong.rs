@@ -26,6 +26,9 @@ pub(crate) enum Wrong {
     RegisteredLate,
     /// What is said of a record is not in its lane.
     SaidElsewhere,
+    /// A sweeper removes a record whatever has become of it.
+    #[cfg(test)]
+    SweptBlindly,
 }
 
 /// What goes wrong in a store, if anything does.

@@ -1,0 +1,359 @@
+//! Maps whose records are over some time.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pmindex_core::{Mapped, Medium};
+use pmindex_index::{Index, IndexError, Key, KeyRange, Occupied, Value};
+
+use crate::error::StoreError;
+use crate::map::Map;
+use crate::transaction::Transaction;
+
+/// A record of an [`ExpiringMap`]: when it is over, in milliseconds since 1970, and its value.
+pub type Expiring<V> = (u64, V);
+
+/// Tells the time.
+type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// A map whose records each live for a time: whoever reads after it finds none. See
+/// [`Store::expiring_map`](crate::Store::expiring_map).
+///
+/// The time when a record is over stands in its value, by the clock of the system: a clock that is set back lets
+/// records live longer, one that is set forward ends them sooner. A record that is over takes space until it is
+/// written again or a [`Sweeper`] comes by.
+///
+/// It is a [`Map`] of values with their times: [`map`](Self::map) is for transactions and snapshots.
+///
+/// # Durability
+/// That of the map.
+pub struct ExpiringMap<K: Key, V: Value, M: Medium = Mapped> {
+    map: Map<K, Expiring<V>, M>,
+    clock: Clock,
+}
+
+impl<K: Key, V: Value, M: Medium> Clone for ExpiringMap<K, V, M> {
+    fn clone(&self) -> Self {
+        Self { map: self.map.clone(), clock: Arc::clone(&self.clock) }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> fmt::Debug for ExpiringMap<K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiringMap").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
+    pub(crate) fn new(map: Map<K, Expiring<V>, M>) -> Self {
+        Self { map, clock: Arc::new(SystemTime::now) }
+    }
+
+    /// With another clock: for tests.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// The map of the records, those that are over included.
+    #[must_use]
+    pub fn map(&self) -> &Map<K, Expiring<V>, M> {
+        &self.map
+    }
+
+    fn now(&self) -> u64 {
+        millis((self.clock)())
+    }
+
+    /// The value of a record that is not over.
+    #[must_use]
+    pub fn live(&self, record: Option<Expiring<V>>) -> Option<V> {
+        record.filter(|(until, _)| *until > self.now()).map(|(_, value)| value)
+    }
+
+    /// A record that lives so long from now on.
+    fn record(&self, value: &V::Ref, lives: Duration) -> Expiring<V> {
+        let lives = u64::try_from(lives.as_millis()).unwrap_or(u64::MAX);
+        (self.now().saturating_add(lives), V::owned(value))
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Ok(self.live(self.map.get(key)?))
+    }
+
+    /// The value of `key`, and when it will be over.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn get_with_end(&self, key: &K::Ref) -> Result<Option<(V, SystemTime)>, IndexError> {
+        let found = self.map.get(key)?;
+        let end = found.as_ref().map(|(until, _)| *until);
+        let end = end.and_then(|until| UNIX_EPOCH.checked_add(Duration::from_millis(until)));
+        Ok(self.live(found).zip(end))
+    }
+
+    /// Adds or replaces a record, which lives so long; returns the value that was there and not over.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        lives: Duration,
+    ) -> Result<Option<V>, IndexError> {
+        Ok(self.live(self.map.insert(key, &self.record(value, lives))?))
+    }
+
+    /// Adds or replaces a record, which lives so long, without reading.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn put(&self, key: &K::Ref, value: &V::Ref, lives: Duration) -> Result<(), IndexError> {
+        self.map.put(key, &self.record(value, lives)).map(drop)
+    }
+
+    /// Adds a record, which lives so long; [`Occupied`] (and no change) if there is one that is not over.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        lives: Duration,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        let record = self.record(value, lives);
+        loop {
+            if self.map.try_insert(key, &record)?.is_ok() {
+                return Ok(Ok(()));
+            }
+            if let Some(there) = self.map.get(key)? {
+                if there.0 > self.now() {
+                    return Ok(Err(Occupied));
+                }
+                self.map.remove_exact(key, &there)?; // nobody sees it any more
+            }
+        }
+    }
+
+    /// Lets a record live so long from now on; whether there was one that was not over.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if others changed it all the time; the index's.
+    pub fn renew(&self, key: &K::Ref, lives: Duration) -> Result<bool, StoreError> {
+        Transaction::run(&self.map.shared.core, |tx| {
+            let Some(value) = self.get_in(tx, key)? else { return Ok(false) };
+            self.put_in(tx, key, value.borrowed(), lives)?;
+            Ok(true)
+        })
+    }
+
+    /// Removes a record and returns its value, if that was not over.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        Ok(self.live(self.map.remove(key)?))
+    }
+
+    /// The records that are not over with keys in `range`, in order, from both ends.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    pub fn range(
+        &self,
+        range: impl KeyRange<K>,
+    ) -> impl DoubleEndedIterator<Item = Result<(K, V), IndexError>> + Send + '_ {
+        let items = self.map.range(range);
+        items.filter_map(move |item| match item {
+            Ok((key, record)) => self.live(Some(record)).map(|value| Ok((key, value))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// As [`get`](Self::get), in a transaction.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
+    pub fn get_in(&self, tx: &Transaction<M>, key: &K::Ref) -> Result<Option<V>, StoreError> {
+        Ok(self.live(tx.get(&self.map, key)?))
+    }
+
+    /// As [`put`](Self::put), in a transaction.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
+    pub fn put_in(
+        &self,
+        tx: &mut Transaction<M>,
+        key: &K::Ref,
+        value: &V::Ref,
+        lives: Duration,
+    ) -> Result<(), StoreError> {
+        tx.put(&self.map, key, &self.record(value, lives))
+    }
+
+    /// What removes the records that are over; nothing does so by itself.
+    #[must_use]
+    pub fn sweeper(&self) -> Sweeper<K, V, M> {
+        Sweeper { map: self.clone(), behind: None }
+    }
+}
+
+/// Removes the records of an [`ExpiringMap`] that are over, a few at each step. One for a map is enough.
+///
+/// A record that is written again meanwhile stays: what is removed is what was seen to be over. Each
+/// removal is a write of the map like others.
+#[derive(Debug)]
+pub struct Sweeper<K: Key, V: Value, M: Medium = Mapped> {
+    map: ExpiringMap<K, V, M>,
+    /// The key behind which it goes on; `None`: it begins.
+    behind: Option<K>,
+}
+
+/// What a step of a [`Sweeper`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Records that it looked at.
+    pub seen: usize,
+    /// Of them, those that it removed.
+    pub removed: usize,
+    /// It has come to the end of the map; the next step begins anew.
+    pub at_end: bool,
+}
+
+impl<K: Key, V: Value, M: Medium> Sweeper<K, V, M> {
+    /// Looks at up to so many records, and removes those that are over.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn step(&mut self, records: usize) -> Result<Swept, IndexError> {
+        let (map, now) = (&self.map.map, self.map.now());
+        let from =
+            self.behind.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.borrowed()));
+        let (mut swept, mut last, mut over) = (Swept::default(), None, Vec::new());
+        for item in map.range_bounds(from, Bound::Unbounded).take(records) {
+            let (key, record) = item?;
+            swept.seen += 1;
+            last = Some(key.clone());
+            if record.0 <= now {
+                over.push((key, record));
+            }
+        }
+        for (key, record) in over {
+            swept.removed += usize::from(self.remove(&key, &record)?);
+        }
+        swept.at_end = swept.seen < records;
+        self.behind = last.filter(|_| !swept.at_end);
+        Ok(swept)
+    }
+
+    fn remove(&self, key: &K, record: &Expiring<V>) -> Result<bool, IndexError> {
+        let (map, key) = (&self.map.map, key.borrowed());
+        #[cfg(test)]
+        if map.shared.core.goes_wrong(crate::wrong::Wrong::SweptBlindly) {
+            return Ok(map.remove(key)?.is_some());
+        }
+        Ok(map.remove_exact(key, record)?.is_some())
+    }
+
+    /// Goes through the map again and again, so many records a step, with a pause after each, until `stop`
+    /// says so: for a thread of the caller's. How many it removed.
+    ///
+    /// # Errors
+    /// Those of [`step`](Self::step).
+    pub fn run(
+        &mut self,
+        records: usize,
+        pause: Duration,
+        stop: &AtomicBool,
+    ) -> Result<u64, IndexError> {
+        let mut removed = 0;
+        while !stop.load(Relaxed) {
+            removed += self.step(records)?.removed as u64;
+            std::thread::park_timeout(pause);
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use pmindex_core::Pool;
+
+    use super::*;
+    use crate::tests::store::Small;
+    use crate::{Store, StoreOptions};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn records_are_over_in_time_and_swept() {
+        let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+        let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+        let time = Arc::new(AtomicU64::new(1000));
+        let clock = Arc::clone(&time);
+        let clock = move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed));
+        let map = store.expiring_map::<u64, String>("sessions").unwrap().with_clock(clock);
+        for key in 0..10u64 {
+            map.put(&key, "a", (key as u32 + 1) * SECOND).unwrap();
+        }
+        assert_eq!(map.get_with_end(&3).unwrap(), Some(("a".into(), UNIX_EPOCH + 1004 * SECOND)));
+        map.put(&100, "for ever", Duration::MAX).unwrap();
+        let view = store.snapshot().unwrap();
+        time.store(1005, Relaxed);
+        let live = |map: &ExpiringMap<u64, String>| {
+            map.range(..).map(|item| item.unwrap().0).collect::<Vec<_>>()
+        };
+        assert_eq!(live(&map), [5, 6, 7, 8, 9, 100], "a record that ends now is over");
+        assert_eq!(map.range(..=6).rev().count(), 2);
+        assert_eq!(map.live(map.map().at(&view).get(&4).unwrap()), None);
+        assert_eq!((map.get(&4).unwrap(), map.remove(&3).unwrap()), (None, None));
+        assert!(!map.renew(&4, SECOND).unwrap() && map.renew(&5, 9 * SECOND).unwrap());
+        assert!(map.try_insert(&5, "b", SECOND).unwrap().is_err());
+        assert!(map.try_insert(&2, "b", SECOND).unwrap().is_ok());
+        assert_eq!(map.insert(&1, "b", SECOND).unwrap(), None);
+        assert_eq!(map.insert(&1, "c", SECOND).unwrap(), Some("b".into()));
+        let mut tx = store.begin().unwrap();
+        assert_eq!(map.get_in(&tx, &1).unwrap(), Some("c".into()));
+        map.put_in(&mut tx, &4, "d", SECOND).unwrap();
+        tx.commit().unwrap();
+        drop(view);
+        // 0 is over and there, 3 is gone.
+        assert_eq!(map.map().len().unwrap(), 10);
+        let mut sweeper = map.sweeper();
+        assert_eq!(sweeper.step(4).unwrap(), Swept { seen: 4, removed: 1, at_end: false });
+        time.store(1010, Relaxed);
+        assert_eq!(sweeper.step(4).unwrap(), Swept { seen: 4, removed: 3, at_end: false });
+        assert_eq!(sweeper.step(4).unwrap(), Swept { seen: 2, removed: 1, at_end: true });
+        assert_eq!(live(&map), [5, 100]);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sweeping =
+                scope.spawn(|| sweeper.run(100, Duration::from_secs(60), &stop).unwrap());
+            while map.map().len().unwrap() > 2 {
+                std::thread::yield_now();
+            }
+            stop.store(true, Relaxed);
+            sweeping.thread().unpark();
+            assert_eq!(sweeping.join().unwrap(), 3);
+        });
+        assert_eq!(live(&map), [5, 100]);
+    }
+}
