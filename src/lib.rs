@@ -75,7 +75,7 @@ pub use pmindex_sptree::SpTree;
 #[cfg(feature = "store")]
 pub use pmindex_store::{
     Catalog, Committed, Expiring, ExpiringMap, LOG_KIND as STORE_LOG, Map, MapAt, RangeAt,
-    Savepoint, Snapshot, StoreError, StoreOptions, Sweeper, Swept, Transaction, Watch,
+    Savepoint, Snapshot, StoreBackup, StoreError, StoreOptions, Sweeper, Swept, Transaction, Watch,
     WatchPosition,
 };
 #[cfg(feature = "bztree")]

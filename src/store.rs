@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{IndexEntry, Mapped, Medium, Pool};
 use pmindex_index::{ErasedIndex, IndexError, Key, Value};
 use pmindex_store::Catalog;
 
@@ -16,6 +16,10 @@ impl Catalog for Kinds {
     type Kind = Kind;
 
     const DEFAULT: Kind = Kind::ALL[0];
+
+    fn kind(entry: &IndexEntry) -> Option<Kind> {
+        Kind::of(entry)
+    }
 
     fn create<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,

@@ -627,3 +627,105 @@ fn a_store_comes_back() {
     let bounds = (Bound::Included(1), Bound::Excluded(2));
     assert_eq!(all(one.at(&view).range(bounds)), [(1, 1)]);
 }
+
+/// Of each kind of index, while two threads move money from one map to another.
+#[test]
+fn a_backup_is_one_moment_and_writers_go_on() {
+    const ACCOUNTS: u64 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    for &kind in Kind::ALL {
+        let store = store_of(32 << 20);
+        let one = store.map_of_kind::<u64, u64>("one", kind).unwrap();
+        let two = store.map_of_kind::<String, u64>("two", kind).unwrap();
+        for key in 0..ACCOUNTS {
+            one.put(&key, &100).unwrap();
+            two.put(&format!("{key}"), &100).unwrap();
+        }
+        let (moved, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let path = folder.path().join(format!("{kind:?}"));
+        let (backup, before, after) = std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (store, one, two, moved, over) = (&store, &one, &two, &moved, &over);
+                scope.spawn(move || {
+                    let mut numbers = Numbers(thread);
+                    while !over.load(Relaxed) {
+                        let (from, to) = (numbers.next(ACCOUNTS), numbers.next(ACCOUNTS));
+                        let to = format!("{to}");
+                        let done: Result<(), StoreError> = store.transaction(|tx| {
+                            let (a, b) = (tx.get(one, &from)?, tx.get(two, &to)?);
+                            tx.put(one, &from, &(a.unwrap_or(0).wrapping_sub(1)))?;
+                            tx.put(two, &to, &(b.unwrap_or(0) + 1))
+                        });
+                        done.unwrap();
+                        moved.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            while moved.load(Relaxed) < 20 {
+                std::thread::yield_now();
+            }
+            let before = moved.load(Relaxed);
+            let backup = store.backup(&path).unwrap();
+            let after = moved.load(Relaxed);
+            over.store(true, Relaxed);
+            (backup, before, after)
+        });
+        assert_eq!((backup.maps, backup.records), (2, 2 * ACCOUNTS));
+        assert!(after > before, "{kind:?}: nobody could write");
+        let options = StoreOptions::new().pool(PoolOptions::new().write_back(false));
+        let copy = Store::open_with(&path, &options).unwrap();
+        let one: Map<u64, u64> = copy.existing_map("one").unwrap();
+        let two: Map<String, u64> = copy.existing_map("two").unwrap();
+        let values = one.range(..).map(|item| item.unwrap().1);
+        let values = values.chain(two.range(..).map(|item| item.unwrap().1));
+        assert_eq!(values.fold(0, u64::wrapping_add), 2 * ACCOUNTS * 100, "{kind:?}");
+        assert_eq!(copy.check().unwrap(), 2 * ACCOUNTS);
+        assert_eq!(copy.maps_in_pool().unwrap()[0].kind, store.maps_in_pool().unwrap()[0].kind);
+    }
+}
+
+#[test]
+fn a_backup_that_cannot_be_made_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("backup");
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let pool = Arc::new(Pool::emulated(32 << 20).unwrap());
+    let options = StoreOptions::new().past_bytes(10_000);
+    let store = Store::in_pool(&pool, &options).unwrap();
+    let map = store.map::<u64, Vec<u8>>("map").unwrap();
+    for key in 0..20_000 {
+        map.put(&key, &[7; 100]).unwrap();
+    }
+    std::fs::write(&path, "somebody's").unwrap();
+    assert!(matches!(store.backup(&path), Err(StoreError::Open(_))));
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    std::fs::remove_file(&path).unwrap();
+    let over = AtomicBool::new(false);
+    let ended = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0u8.. {
+                (0..2000).for_each(|key| assert!(!map.put(&key, &[round; 100]).unwrap()));
+                if over.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let ended = (0..20).any(|_| match store.backup(&path) {
+            Err(StoreError::SnapshotEnded { .. }) => true,
+            done => {
+                done.unwrap();
+                std::fs::remove_file(&path).unwrap();
+                false
+            }
+        });
+        over.store(true, Relaxed);
+        writer.join().unwrap();
+        ended
+    });
+    assert!(ended && files() == 0, "{} files", files());
+    drop((map, store));
+    let store = Store::in_pool(&pool, &options).unwrap();
+    let unopened = store.backup(&path).unwrap_err();
+    assert_eq!(unopened.to_string(), "map \"map\" has to be opened first, with its types");
+    assert_eq!(files(), 0);
+}

@@ -9,7 +9,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
-use pmindex_core::{Medium, Pool, PoolOptions, Traced};
+use pmindex_core::{IndexEntry, Medium, Pool, PoolOptions, Traced};
 use pmindex_index::{ErasedIndex, Index, IndexError, Key, PmIndex, Value, erase};
 use pmindex_store::{Catalog, Map, Store, StoreError, StoreOptions, WatchPosition};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
@@ -26,6 +26,10 @@ pub(crate) struct Small;
 impl Catalog for Small {
     type Kind = ();
     const DEFAULT: () = ();
+
+    fn kind(_: &IndexEntry) -> Option<()> {
+        Some(())
+    }
 
     fn create<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,

@@ -93,7 +93,8 @@ pub use media::{
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 pub use pool::{
-    Claim, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryPass, RecoveryScope,
+    Claim, FreshPool, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryPass,
+    RecoveryScope,
 };
 #[doc(hidden)]
 pub use pool::{forge_checksums, without_journal};

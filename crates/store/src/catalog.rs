@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use pmindex_core::{Medium, Pool};
+use pmindex_core::{IndexEntry, Medium, Pool};
 use pmindex_index::{ErasedIndex, IndexError, Key, Value};
 
 /// A set of kinds of index that maps can be. `pmindex` has one with all its indexes.
@@ -13,6 +13,9 @@ pub trait Catalog: Debug + Send + Sync + 'static {
 
     /// What a map is if nobody says otherwise.
     const DEFAULT: Self::Kind;
+
+    /// The kind of an index of a pool, if it is one of these.
+    fn kind(entry: &IndexEntry) -> Option<Self::Kind>;
 
     /// Creates the index `name`.
     ///

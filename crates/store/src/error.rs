@@ -63,6 +63,20 @@ pub enum StoreError {
         /// Which.
         what: String,
     },
+    /// The map has not been opened, so its types are not known.
+    #[error("map {name:?} has to be opened first, with its types")]
+    NotOpen {
+        /// Its name.
+        name: String,
+    },
+    /// A file that was to be written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Its name.
+        path: std::path::PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// The map belongs to another store.
     #[error("map {name:?} belongs to another store")]
     OtherStore {

@@ -13,6 +13,7 @@
 //! `pmindex::Store` is this with all indexes of `pmindex`; an example is there.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod catalog;
 mod changes;
 mod core;
@@ -45,6 +46,7 @@ mod watch_tests;
 #[cfg(test)]
 extern crate self as pmindex_store;
 
+pub use backup::StoreBackup;
 pub use catalog::Catalog;
 pub use error::StoreError;
 pub use expiring::{Expiring, ExpiringMap, Sweeper, Swept};

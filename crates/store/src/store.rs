@@ -11,12 +11,13 @@ use parking_lot::Mutex;
 use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, PoolOptions};
 use pmindex_index::{IndexError, Key, Value};
 
+use crate::backup::{self, StoreBackup};
 use crate::catalog::Catalog;
 use crate::changes::Late;
 use crate::core::{Core, Leave};
 use crate::error::StoreError;
 use crate::expiring::ExpiringMap;
-use crate::layout::{LOG_KIND, NAME};
+use crate::layout::NAME;
 use crate::map::{Map, Shared};
 use crate::redo::Redo;
 use crate::snapshot::Snapshot;
@@ -99,15 +100,22 @@ impl StoreOptions {
 }
 
 /// A map that is open, of any type.
-trait AnyMap<M: Medium>: Any + Send + Sync {
+pub(crate) trait AnyMap<C: Catalog, M: Medium>: Any + Send + Sync {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
     fn check(&self) -> Result<u64, IndexError>;
     /// Closes its index; gives it back if there are other handles.
-    fn close(self: Arc<Self>) -> Result<Result<(), IndexError>, Arc<dyn AnyMap<M>>>;
+    fn close(self: Arc<Self>) -> Closed<C, M>;
+    /// Copies what it was to another pool; how many records.
+    fn copy(
+        self: Arc<Self>,
+        entry: &IndexEntry,
+        view: &Snapshot<M>,
+        target: &Arc<Pool>,
+    ) -> Result<u64, StoreError>;
 }
 
-impl<K: Key, V: Value, M: Medium> AnyMap<M> for Shared<K, V, M> {
+impl<C: Catalog, K: Key, V: Value, M: Medium> AnyMap<C, M> for Shared<K, V, M> {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
@@ -117,13 +125,23 @@ impl<K: Key, V: Value, M: Medium> AnyMap<M> for Shared<K, V, M> {
     fn check(&self) -> Result<u64, IndexError> {
         self.index.check()
     }
-    fn close(self: Arc<Self>) -> Result<Result<(), IndexError>, Arc<dyn AnyMap<M>>> {
-        Ok(Arc::try_unwrap(self).map_err(|shared| shared as Arc<dyn AnyMap<M>>)?.close())
+    fn close(self: Arc<Self>) -> Closed<C, M> {
+        Ok(Arc::try_unwrap(self).map_err(|shared| shared as Arc<dyn AnyMap<C, M>>)?.close())
+    }
+    fn copy(
+        self: Arc<Self>,
+        entry: &IndexEntry,
+        view: &Snapshot<M>,
+        target: &Arc<Pool>,
+    ) -> Result<u64, StoreError> {
+        backup::copy::<C, K, V, M>(&self, entry, view, target)
     }
 }
 
+/// What came of closing a map; itself if there are other handles.
+type Closed<C, M> = Result<Result<(), IndexError>, Arc<dyn AnyMap<C, M>>>;
 /// The maps of a store that are open, by name.
-type Maps<M> = HashMap<String, Arc<dyn AnyMap<M>>>;
+type Maps<C, M> = HashMap<String, Arc<dyn AnyMap<C, M>>>;
 
 /// Named typed maps in one pool, with transactions and snapshots over all of them.
 ///
@@ -132,7 +150,7 @@ type Maps<M> = HashMap<String, Arc<dyn AnyMap<M>>>;
 /// interrupted.
 pub struct Store<C: Catalog, M: Medium = Mapped> {
     core: Arc<Core<M>>,
-    maps: Mutex<Maps<M>>,
+    maps: Mutex<Maps<C, M>>,
     numbers: std::sync::atomic::AtomicU64,
     /// How many bytes of the log are kept for those who watch.
     watched: u64,
@@ -242,25 +260,25 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         self.open_map(&mut self.maps(), name)
     }
 
-    fn maps(&self) -> parking_lot::MutexGuard<'_, Maps<M>> {
+    fn maps(&self) -> parking_lot::MutexGuard<'_, Maps<C, M>> {
         lock(self.core.pm(), &self.maps)
     }
 
     fn share<K: Key, V: Value>(
         &self,
-        maps: &mut Maps<M>,
+        maps: &mut Maps<C, M>,
         name: &str,
         index: Box<dyn pmindex_index::ErasedIndex<K, V>>,
     ) -> Map<K, V, M> {
         let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let shared = Arc::new(Shared::new(Arc::clone(&self.core), name, number, index));
-        maps.insert(name.into(), Arc::clone(&shared) as Arc<dyn AnyMap<M>>);
+        maps.insert(name.into(), Arc::clone(&shared) as Arc<dyn AnyMap<C, M>>);
         Map { shared }
     }
 
     fn open_map<K: Key, V: Value>(
         &self,
-        maps: &mut Maps<M>,
+        maps: &mut Maps<C, M>,
         name: &str,
     ) -> Result<Map<K, V, M>, StoreError> {
         if let Some(open) = maps.get(name) {
@@ -307,9 +325,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
-        let mut all = self.core.pool.indexes()?;
-        all.retain(|entry| entry.kind != LOG_KIND);
-        Ok(all)
+        Ok(backup::maps_of(&self.core.pool)?)
     }
 
     /// Removes the map `name` and frees all its blocks; whether there was one. Nobody has a handle of it,
@@ -331,7 +347,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(pool.drop_index::<IndexError>(name, blocks)?)
     }
 
-    fn close_map(maps: &mut Maps<M>, name: &str) -> Result<(), StoreError> {
+    fn close_map(maps: &mut Maps<C, M>, name: &str) -> Result<(), StoreError> {
         let Some(map) = maps.remove(name) else { return Ok(()) };
         match map.close() {
             Ok(closed) => Ok(closed?),
@@ -349,6 +365,32 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     pub fn snapshot(&self) -> Result<Snapshot<M>, StoreError> {
         let reader = self.core.read()?;
         Ok(Snapshot { core: Arc::clone(&self.core), reader })
+    }
+
+    /// Writes one moment of all maps, now, to a new pool at `target`, while writers go on: a store to be opened
+    /// as any other. The file has its name when it is complete and durable.
+    ///
+    /// Whatever writers replace meanwhile is kept in memory, up to [`StoreOptions::past_bytes`]. (`Backup`
+    /// copies a pool of whatever contents, and pauses its writers.)
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotEnded`] if writers replaced more than that; [`StoreError::NotOpen`] if a map has not
+    /// been opened with its types; [`StoreError::Open`], [`StoreError::File`] for the new file; the pool's. There
+    /// is no new file then.
+    ///
+    /// # Cost
+    /// Reads all records, writes them as by a bulk load.
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<StoreBackup, StoreError> {
+        let open = self.maps();
+        let view = self.snapshot()?;
+        let mut maps = Vec::new();
+        for entry in self.maps_in_pool()? {
+            let map = open.get(&entry.name);
+            let map = map.ok_or_else(|| StoreError::NotOpen { name: entry.name.clone() })?;
+            maps.push((entry, Arc::clone(map)));
+        }
+        drop(open);
+        backup::write(&view, &maps, target.as_ref())
     }
 
     /// Watches the commits of all maps from now on, in their order: transactions and single writes. Dropping

@@ -1,13 +1,10 @@
 //! A pool that is filled from somewhere and has its name only when it is complete.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use pmindex::core::{Pool, PoolOptions};
+use pmindex::core;
 use pmindex::{IndexError, Kind};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
@@ -20,73 +17,38 @@ const BATCH: usize = 1024;
 /// The same in bytes of keys and values.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A pool under another name.
+/// A pool under another name, which goes when the program is interrupted.
 pub(crate) struct FreshPool {
-    pool: Option<Arc<Pool>>,
-    /// The name it has until it is finished.
-    partial: Option<PathBuf>,
+    pool: core::FreshPool,
     target: PathBuf,
     _registered: Registered,
 }
 
 impl FreshPool {
-    /// Starts a pool that will be `target`. Nothing is written back while it is filled: it has no
-    /// name that anybody would open, and is made durable before it gets one.
+    /// Starts a pool that will be `target`.
     pub(crate) fn create(target: &Path) -> Result<Self, CliError> {
         if target.exists() {
             return Err(CliError::Exists { path: target.into() });
         }
-        let mut partial = target.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        // One zone to begin with, of twice the default, so that the largest values find room.
-        let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
         // A file of that name is somebody's, or what an interrupted attempt left: an error says so.
-        let pool = Some(Arc::new(Pool::create(&partial, &options)?));
-        let registered = Registered::new(&partial, Fate::Remove); // ours from here on
-        let partial = Some(partial);
-        Ok(Self { pool, partial, target: target.into(), _registered: registered })
+        let pool = core::FreshPool::create(target)?;
+        let registered = Registered::new(pool.partial(), Fate::Remove); // ours from here on
+        Ok(Self { pool, target: target.into(), _registered: registered })
     }
 
     /// Creates an index to be filled.
     pub(crate) fn index(&self, name: &str, kind: Kind, types: Types) -> Result<Filling, CliError> {
-        let Some(pool) = &self.pool else { return Err(IndexError::NotEmpty.into()) };
-        let index = handle::create_typed(pool, name, kind, types)?;
+        let index = handle::create_typed(self.pool.pool(), name, kind, types)?;
         Ok(Filling { index, batch: Vec::new(), bytes: 0 })
     }
 
     /// Makes it durable and gives it its name.
-    pub(crate) fn finish(mut self) -> Result<(), CliError> {
-        let target = self.target.clone();
-        let file = |error: io::Error| CliError::File { path: target.clone(), error };
-        let Some(partial) = &self.partial else { return Ok(()) };
-        match self.pool.take().map(Arc::into_inner) {
-            Some(Some(pool)) => pool.close()?,
-            _ => return Err(CliError::StillOpen { path: partial.clone() }),
-        }
-        // durable before: the name
-        File::open(partial).and_then(|pool| pool.sync_all()).map_err(file)?;
-        renameat_with(CWD, partial, CWD, &target, RenameFlags::NOREPLACE).map_err(|error| {
-            match error {
-                rustix::io::Errno::EXIST => CliError::Exists { path: target.clone() },
-                error => file(error.into()),
-            }
-        })?;
-        self.partial = None;
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(file)
-    }
-}
-
-impl Drop for FreshPool {
-    fn drop(&mut self) {
-        drop(self.pool.take());
-        if let Some(partial) = &self.partial {
-            let _ = std::fs::remove_file(partial); // never finished; nothing more can be done
-        }
+    pub(crate) fn finish(self) -> Result<(), CliError> {
+        let path = self.target;
+        self.pool.finish().map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => CliError::Exists { path },
+            _ => CliError::File { path, error },
+        })
     }
 }
 

@@ -51,6 +51,7 @@ mod directory;
 mod dropping;
 mod file;
 mod forge;
+mod fresh;
 mod grow;
 mod holes;
 mod journal;
@@ -78,6 +79,7 @@ pub(crate) use detect::random_u128;
 pub use directory::{IndexEntry, IndexId};
 #[doc(hidden)]
 pub use forge::forge_checksums;
+pub use fresh::FreshPool;
 pub use life::{RecoveryPass, RecoveryScope};
 pub use options::PoolOptions;
 pub use peek::Peek;

@@ -1,0 +1,84 @@
+//! A pool that has its name only when it is complete.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::OpenError;
+use crate::newfile::folder_of;
+use crate::sys;
+
+use super::{Pool, PoolOptions};
+
+/// A pool in the making, for whoever fills one and then is done: it is durable before it has its name. Dropped
+/// before that, it is gone.
+///
+/// Until then it is `target` with `.partial` behind it. An attempt that a kill has interrupted leaves this file,
+/// and the next one says that it exists.
+#[derive(Debug)]
+pub struct FreshPool {
+    pool: Option<Arc<Pool>>,
+    /// The name it has until it is finished.
+    partial: Option<PathBuf>,
+    target: PathBuf,
+}
+
+impl FreshPool {
+    /// Creates a pool that will be `target`, which does not exist. Nothing is written back while it is filled.
+    ///
+    /// # Errors
+    /// [`OpenError::AlreadyExists`]; those of [`Pool::create`].
+    pub fn create(target: &Path) -> Result<Self, OpenError> {
+        if target.exists() {
+            return Err(OpenError::AlreadyExists { path: target.into() });
+        }
+        let mut partial = target.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        // One zone to begin with, of twice the default, so that the largest values find room.
+        let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
+        let pool = Arc::new(Pool::create(&partial, &options)?);
+        Ok(Self { pool: Some(pool), partial: Some(partial), target: target.into() })
+    }
+
+    /// The pool, to be filled.
+    ///
+    /// # Panics
+    /// Never: it is there until it is finished.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        self.pool.as_ref().unwrap_or_else(|| unreachable!("it is not finished"))
+    }
+
+    /// The name that it has until it is finished.
+    #[must_use]
+    pub fn partial(&self) -> &Path {
+        self.partial.as_deref().unwrap_or(&self.target)
+    }
+
+    /// Closes it, makes it durable and gives it its name, durably.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if somebody has the pool still open, `AlreadyExists` if the name is taken; the system's.
+    pub fn finish(mut self) -> io::Result<()> {
+        let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "the new pool is still in use");
+        let pool = self.pool.take().and_then(Arc::into_inner).ok_or_else(busy)?;
+        pool.close().map_err(io::Error::other)?;
+        if let Some(partial) = &self.partial {
+            File::open(partial)?.sync_all()?; // durable before: the name
+            sys::rename_new(partial, &self.target)?;
+            self.partial = None;
+        }
+        File::open(folder_of(&self.target))?.sync_all()
+    }
+}
+
+impl Drop for FreshPool {
+    fn drop(&mut self) {
+        drop(self.pool.take());
+        if let Some(partial) = &self.partial {
+            let _ = std::fs::remove_file(partial); // never finished; nothing more can be done
+        }
+    }
+}
