@@ -37,6 +37,8 @@ mod watch;
 mod wrong;
 
 #[cfg(test)]
+mod conformance_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod tests;

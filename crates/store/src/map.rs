@@ -276,19 +276,29 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         let places = records.iter().map(|(key, _)| shared.place(key.borrowed()));
         let _locked = core.lock(places.collect());
         core.finish_stuck()?;
-        let mut new = Vec::new();
-        for (key, _) in records {
-            if !shared.index.contains_key(key.borrowed())? {
-                new.push(key);
+        let (mut new, mut refused) = (Vec::new(), None);
+        for (at, (key, _)) in records.iter().enumerate() {
+            match shared.index.contains_key(key.borrowed()) {
+                Ok(true) => {}
+                Ok(false) => new.push(key),
+                Err(error) => {
+                    refused = Some((at, error));
+                    break;
+                }
             }
         }
+        let good = &records[..refused.as_ref().map_or(records.len(), |(at, _)| *at)];
         let note = |commit| {
             let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
             Ok::<u64, IndexError>(bytes.sum())
         };
         let unfinished = core.moments.commit(pm, note)?;
         let is_logged = unfinished.is_logged();
-        Ok((!is_logged).then(|| shared.index.try_insert_many(records)))
+        Ok((!is_logged).then(|| {
+            let mut done = shared.index.try_insert_many(good);
+            done.stopped = done.stopped.or(refused.map(|(_, error)| error));
+            done
+        }))
     }
 }
 
