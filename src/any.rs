@@ -1,120 +1,11 @@
 //! An index whose kind is chosen at run time.
 
 use std::fmt;
-use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
-use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter,
-    RecoveryReport, Stats, Value,
-};
-
-/// What a [`PmIndex`] can do without its type being known.
-trait Erased<K: Key, V: Value>: Index<K, V> {
-    fn close(self: Box<Self>) -> Result<(), IndexError>;
-    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
-}
-
-/// An index with its medium, which [`PmIndex`] has as a parameter.
-struct On<I, M> {
-    index: I,
-    medium: std::marker::PhantomData<fn() -> M>,
-}
-
-/// Hands the calls of [`Index`] on to a field.
-macro_rules! forward_index {
-    ($($field:ident).+) => {
-        fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-            self.$($field).+.get(key)
-        }
-        fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-            self.$($field).+.contains_key(key)
-        }
-        fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
-            self.$($field).+.insert(key, value)
-        }
-        fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
-            self.$($field).+.try_insert(key, value)
-        }
-        fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
-            self.$($field).+.update(key, value)
-        }
-        fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-            self.$($field).+.put(key, value)
-        }
-        fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-            self.$($field).+.remove(key)
-        }
-        fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
-            self.$($field).+.remove_exact(key, value)
-        }
-        fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
-            self.$($field).+.range_bounds(lower, upper)
-        }
-        fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
-            self.$($field).+.scan(from, limit, out)
-        }
-        fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-            self.$($field).+.first_key_value()
-        }
-        fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-            self.$($field).+.last_key_value()
-        }
-        fn len(&self) -> Result<u64, IndexError> {
-            self.$($field).+.len()
-        }
-        fn is_empty(&self) -> Result<bool, IndexError> {
-            self.$($field).+.is_empty()
-        }
-        fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
-            self.$($field).+.bulk_load(records)
-        }
-        fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-            self.$($field).+.get_many(keys, out)
-        }
-        fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-            self.$($field).+.try_insert_many(records)
-        }
-        fn stats(&self) -> Result<Stats, IndexError> {
-            self.$($field).+.stats()
-        }
-        fn check(&self) -> Result<u64, IndexError> {
-            self.$($field).+.check()
-        }
-        fn recovery_report(&self) -> RecoveryReport {
-            self.$($field).+.recovery_report()
-        }
-        fn has_background(&self) -> bool {
-            self.$($field).+.has_background()
-        }
-        fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
-            self.$($field).+.background(stop)
-        }
-    };
-}
-
-impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> Index<K, V> for On<I, M> {
-    forward_index!(index);
-}
-
-impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> Erased<K, V> for On<I, M> {
-    fn close(self: Box<Self>) -> Result<(), IndexError> {
-        self.index.close()
-    }
-    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
-        self.index.blocks()
-    }
-}
-
-/// Creates or opens an index of a known type and forgets the type.
-fn erase<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static>(
-    index: Result<I, IndexError>,
-) -> Result<Box<dyn Erased<K, V>>, IndexError> {
-    Ok(Box::new(On { index: index?, medium: std::marker::PhantomData }))
-}
+use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, PmIndex, Value, erase};
 
 /// The kinds of index: one line each; each is there with the feature of its name.
 macro_rules! kinds {
@@ -142,10 +33,12 @@ macro_rules! kinds {
                 self,
                 pool: &Arc<Pool<M>>,
                 name: &str,
-            ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
+            ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
                 match self {
                     $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::create(pool, name)),)+
+                    Self::$kind => erase::<K, V, M, _>(
+                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::create(pool, name),
+                    ),)+
                 }
             }
 
@@ -153,10 +46,12 @@ macro_rules! kinds {
                 self,
                 pool: &Arc<Pool<M>>,
                 name: &str,
-            ) -> Result<Box<dyn Erased<K, V>>, IndexError> {
+            ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
                 match self {
                     $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(crate::$index::<K, V, M>::open(pool, name)),)+
+                    Self::$kind => erase::<K, V, M, _>(
+                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::open(pool, name),
+                    ),)+
                 }
             }
         }
@@ -237,7 +132,7 @@ impl FromStr for Kind {
 /// ```
 pub struct AnyIndex<K, V> {
     kind: Kind,
-    index: Box<dyn Erased<K, V>>,
+    index: Box<dyn ErasedIndex<K, V>>,
 }
 
 impl<K, V> fmt::Debug for AnyIndex<K, V> {
@@ -330,6 +225,12 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         self.kind
     }
 
+    /// The index, without its kind.
+    #[cfg(feature = "store")]
+    pub(crate) fn into_erased(self) -> Box<dyn ErasedIndex<K, V>> {
+        self.index
+    }
+
     /// Waits for background work, saves what makes the next open fast, and ends.
     pub fn close(self) -> Result<(), IndexError> {
         self.index.close()
@@ -351,5 +252,5 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
 }
 
 impl<K: Key, V: Value> Index<K, V> for AnyIndex<K, V> {
-    forward_index!(index);
+    pmindex_index::forward_index!(index);
 }

@@ -29,6 +29,7 @@
 //! | one whose writers take turns by `&mut` | [`WbTree`] |
 //! | what each of them can do; code for any of them | [`Index`], [`PmIndex`], [`AnyIndex`], [`Kind`] |
 //! | keys and values of your own | [`Storable`], [`Key`], [`Value`], `#[derive(Storable)]` (feature `derive`) |
+//! | several typed maps, transactions and snapshots over all of them | [`Store`], [`Map`], [`Transaction`], [`Snapshot`] |
 //! | several records at once, compare-and-swap | [`Batched`], [`WriteBatch`], [`Exchange`] |
 //! | a copy of a pool in use | [`Backup`] |
 //! | a look at a pool that another process has | [`Pool::peek`] |
@@ -49,8 +50,9 @@ extern crate self as pmindex;
 mod any;
 mod backup;
 mod batch;
-mod encoding;
 mod salvage;
+#[cfg(feature = "store")]
+mod store;
 
 pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
@@ -70,6 +72,10 @@ pub use pmindex_index::*;
 pub use pmindex_sptree::BufferedSpTree;
 #[cfg(feature = "sptree")]
 pub use pmindex_sptree::SpTree;
+#[cfg(feature = "store")]
+pub use pmindex_store::{
+    Catalog, Map, MapAt, RangeAt, Savepoint, Snapshot, StoreError, StoreOptions, Transaction,
+};
 #[cfg(feature = "bztree")]
 pub use pmindex_trees::BzTree;
 #[cfg(feature = "fptree")]
@@ -79,3 +85,5 @@ pub use pmindex_trees::NvTree;
 #[cfg(feature = "wbtree")]
 pub use pmindex_trees::{SharedWbTree, WbTree};
 pub use salvage::{Gap, Salvage, salvage};
+#[cfg(feature = "store")]
+pub use store::{Kinds, Store};

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::encoding::{decoded, encoded};
 use pmindex_index::{Index, IndexError, Key, Shape, Storable, Value};
+use pmindex_index::{decoded, encoded};
 
 /// Keys that are tried in the parts of an index that a scan does not reach.
 const PROBES: usize = 1 << 14;

@@ -3,7 +3,7 @@
 use pmindex_core::PmError;
 use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Storable, Value};
 
-use crate::encoding::{decoded, encoded};
+use pmindex_index::{decoded, encoded};
 
 /// Changes of several records of one index that happen together: see [`Batched`](super::Batched).
 ///

@@ -9,10 +9,8 @@ use pmindex_core::sync::{VersionGuard, VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, RecoveryReport, Stats, Value,
-    same_encoding,
+    hash_of, same_encoding,
 };
-
-use crate::encoding::hash_of;
 
 use super::changes::{self, WriteBatch};
 use super::log::Log;

@@ -13,6 +13,8 @@ mod fastfair;
 mod hart;
 mod list;
 mod nvtree;
+#[path = "../../crates/pm-log/tests/subject/transactions.rs"]
+mod pm_log;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;
 mod pools;
@@ -21,6 +23,7 @@ mod shared_pool;
 mod sptree;
 mod sptree_buffered;
 mod sptree_log;
+mod store;
 mod trees;
 mod wbtree;
 

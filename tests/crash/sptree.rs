@@ -6,11 +6,13 @@ use pmindex::SpTree;
 use pmindex::core::Traced;
 use pmindex_testkit::crash::{CrashIndex, IndexOp, Plan};
 
-/// The steps of the backup are FAST&FAIR's, which is explored by itself. The fence behind the clearing
+/// Those of the log are in a crate of its own. The steps of the backup are FAST&FAIR's, which is explored by
+/// itself. The fence behind the clearing
 /// of ghosts matters to other threads than the one that recovers, and those write here only after it:
 /// a test of the crate counts it.
 pub(crate) fn owns(site: &Location<'static>) -> bool {
-    site.file().contains("sptree/src/") && !site.file().ends_with("/ghosts.rs")
+    let ours = ["sptree/src/", "pm-log/src/"].iter().any(|path| site.file().contains(path));
+    ours && !site.file().ends_with("/ghosts.rs")
 }
 
 /// A load was refused, and it is another thread than the one that discarded it that writes: its fences

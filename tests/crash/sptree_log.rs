@@ -512,7 +512,7 @@ impl CrashSubject for SpTreeLog {
     }
 
     fn owns(site: &Site<'static>) -> bool {
-        site.file().contains("sptree/src/log/") || site.file().ends_with("subjects/log.rs")
+        site.file().contains("sptree/src/log/") || site.file().contains("pm-log/src/")
     }
 }
 

@@ -23,7 +23,9 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod encoding;
 mod entry;
+mod erased;
 mod error;
 mod float;
 mod foreign;
@@ -38,7 +40,12 @@ pub mod parts;
 mod range;
 mod tuple;
 
+#[doc(hidden)]
+pub use encoding::{decoded, encoded, hash_of};
 pub use entry::Listed;
+pub use erased::ErasedIndex;
+#[doc(hidden)]
+pub use erased::erase;
 pub use error::{IndexError, Missing, Occupied};
 pub use float::Total;
 #[cfg(feature = "serde")]

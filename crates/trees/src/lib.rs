@@ -38,6 +38,8 @@ mod checksum;
 mod churn_tests;
 #[cfg(feature = "fptree")]
 pub mod fptree;
+#[cfg(any(feature = "fptree", feature = "nvtree"))]
+mod merging;
 #[cfg(feature = "nvtree")]
 pub mod nvtree;
 #[cfg(any(feature = "fptree", feature = "nvtree"))]

@@ -10,13 +10,14 @@ use crate::shell;
 const LAYERS: &[&[&str]] = &[
     &["pmindex-pmem-rs", "pmindex-derive", "pmindex-wal"],
     &["pmindex-core"],
-    &["pmindex-index"],
+    &["pmindex-index", "pmindex-log"],
     &["pmindex-record"],
     &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair"],
     &[
         "pmindex-trees",
         "pmindex-hart",
         "pmindex-sptree",
+        "pmindex-store",
         "pmindex-cache",
         "pmindex-pibench",
         "pmindex-testkit",

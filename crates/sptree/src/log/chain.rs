@@ -4,10 +4,11 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use pmindex_core::{Medium, PPtr, PmError, PmU64};
+use pmindex_log::{LINE_BYTES, LINE_WORDS};
 
 use super::Log;
 use super::entry::{self, Entry, Kind};
-use super::layout::{LINE_BYTES, LINE_WORDS, Location};
+use super::layout::Location;
 
 /// A chain: its newest entry, and the sequence number of the last one that it had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,13 +25,9 @@ impl<M: Medium> Log<M> {
     /// # Errors
     /// [`PmError::Corrupt`] if there is none.
     pub fn entry(&self, location: Location) -> Result<Entry<'_>, PmError> {
-        let corrupt = |offset| PmError::Corrupt { what: "an entry of the log", offset };
-        let segment = self.segments.get(location.segment()).ok_or(corrupt(0))?;
-        let line = location.line();
-        let offset = segment.offset + u64::from(line) * LINE_BYTES;
-        let left = segment.lines.checked_sub(line).filter(|_| line > 0).ok_or(corrupt(offset))?;
-        let cells = self.pool.words(offset, left as usize * LINE_WORDS)?;
-        entry::decode(self.pool.pm(), cells, segment.sequence, line).ok_or(corrupt(offset))
+        let entry = self.base.entry(location)?;
+        let offset = self.pool().pptr(&entry.payload[0]).offset();
+        entry::decode(entry).ok_or(PmError::Corrupt { what: "an entry of the log", offset })
     }
 
     /// Visits the entries of a chain, the newest first, as long as `visit` says so. End records are
@@ -66,9 +63,9 @@ impl<M: Medium> Log<M> {
     /// Fetches the entries of chains that opening found, of all of them at once: each says only where
     /// the one before it is. A hint.
     pub fn prefetch_recovered(&self, ids: impl Iterator<Item = u64>, limit: usize) {
-        let pool = &*self.pool;
+        let pool = &**self.pool();
         let offset_of = |at: Location| {
-            let segment = self.segments.get(at.segment())?;
+            let segment = self.segments().get(at.segment())?;
             (at.line() < segment.lines).then(|| segment.offset + u64::from(at.line()) * LINE_BYTES)
         };
         let heads = ids.map(|id| self.recovered(id).head);

@@ -14,7 +14,7 @@
 //! round, an entry appended between the two would be in neither.
 //!
 //! **Dead segments.** A chain is known by its newest entry and its *birth*: the time when its oldest
-//! entry was appended. The time is that of [`Segments::now`](super::segments::Segments::now); it goes
+//! entry was appended. The time is that of [`Segments::now`](pmindex_log::Segments::now); it goes
 //! on with every segment that is made. An entry lies in a segment that its lane leaves after that: so
 //! one that was left before a chain was born has no entry of it, and one that was left before any
 //! chain was is dead. Which segments have entries in between does not matter: all of them are about to
@@ -29,13 +29,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
+use pmindex_log::{Known, LINE_BYTES, LINE_WORDS, Positions, usual_lines};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{
-    HEAD_WORDS, Head, LANES, LINE_BYTES, LINE_WORDS, Location, Piece, Tail, piece_checksum,
-};
-use super::segments::{Known, usual_lines};
+use super::layout::{HEAD_WORDS, Head, Location, Piece, piece_checksum};
 
 /// Words of a piece, unless that makes too many pieces.
 const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
@@ -75,7 +73,7 @@ impl Heads {
 /// Where the lanes were at some moment, which is before all that is learned after it.
 #[derive(Clone, Debug)]
 pub(super) struct Tails {
-    pub(super) lanes: [Tail; LANES],
+    pub(super) lanes: Positions,
     made: u32,
     ended: u64,
 }
@@ -123,38 +121,32 @@ impl<M: Medium> Log<M> {
 
     /// Where the lanes are.
     pub(super) fn tails(&self) -> Tails {
-        let (made, ended) = (self.segments.made(), self.ended.load(Relaxed));
-        let mut lanes = [Tail::new(0, 0); LANES];
-        for (tail, lane) in lanes.iter_mut().zip(&self.lanes) {
-            self.pool.pm().yield_point();
-            *tail = lane.tail();
-        }
-        Tails { lanes, made, ended }
+        let (made, ended) = (self.made.load(Relaxed), self.ended.load(Relaxed));
+        Tails { lanes: self.base.tails(), made, ended }
     }
 
     /// Makes heads that were read after the tails were taken durable, with them.
     pub(super) fn put_checkpoint(&self, tails: &Tails, heads: &Heads) -> Result<(), PmError> {
         let dead = |known: &Known| {
             let passed = known.sequence < tails.lanes[known.lane].sequence();
-            passed && self.segments.left(known.index) < heads.oldest
+            passed && self.segments().left(known.index) < heads.oldest
         };
-        let dead: Vec<Known> = self.segments.iter().filter(dead).collect();
+        let dead: Vec<Known> = self.segments().iter().filter(dead).collect();
         let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
         words.extend_from_slice(&heads.words);
         self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
-        self.segments.forget_made(tails.made);
+        self.made.fetch_sub(tails.made, Relaxed);
         self.ended.fetch_sub(tails.ended, Relaxed);
-        let freed = self.segments.free(&self.pool, self.root, &dead);
+        let freed = self.base.free(&dead);
         self.note_wants();
         freed
     }
 
     fn write_checkpoint(&self, words: &[u64]) -> Result<(), PmError> {
-        let (pool, pm) = (&*self.pool, self.pool.pm());
-        let root = pool.get(self.root)?;
+        let (pool, pm) = (&**self.pool(), self.pool().pm());
+        let root = pool.get(self.base.root())?;
         let old = self.pieces()?;
-        let owner =
-            |first: u64| Owner { word: root.checkpoint.as_word(), mask: u64::MAX, expect: first };
+        let owner = |first: u64| Owner { word: &root.anchor, mask: u64::MAX, expect: first };
         let mut op = pool.op()?;
         // Small pieces in a small pool, where large blocks are not to be had.
         let usual = PIECE_WORDS.min(pool.len() as usize / 512);
@@ -186,8 +178,8 @@ impl<M: Medium> Log<M> {
             op.free(PPtr::<PmU64>::new(piece), owner(old[0]))?;
         }
         op.prepare(filled)?; // durable before: P2
-        pm.store(&root.checkpoint, PPtr::new(first)); // P2, LIN
-        let flushed = op.seal().and(pm.flush(&root.checkpoint));
+        pm.store(&root.anchor, first); // P2, LIN
+        let flushed = op.seal().and(pm.flush(&root.anchor));
         let durable = pm.fence(flushed)?; // DUR(checkpoint)
         op.finish(durable);
         self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
@@ -210,8 +202,8 @@ impl<M: Medium> Log<M> {
         &'l self,
         mut visit: impl FnMut(u64, &'l Piece) -> Result<(), PmError>,
     ) -> Result<(), PmError> {
-        let (pool, pm) = (&*self.pool, self.pool.pm());
-        let mut at = pm.load(&pool.get(self.root)?.checkpoint);
+        let (pool, pm) = (&**self.pool(), self.pool().pm());
+        let mut at = PPtr::<Piece>::new(pm.load(&pool.get(self.base.root())?.anchor));
         let mut expected = None;
         while !at.is_null() {
             let piece = pool.get(at)?;
@@ -225,7 +217,7 @@ impl<M: Medium> Log<M> {
             at = pm.load(&piece.next);
         }
         if expected.is_some_and(|left| left != 0) {
-            let offset = self.root.offset();
+            let offset = self.base.root().offset();
             return Err(PmError::Corrupt { what: "a checkpoint without its end", offset });
         }
         Ok(())
@@ -255,8 +247,8 @@ impl<M: Medium> Log<M> {
 
     /// Whether nobody has looked after the log for long.
     pub(crate) fn is_behind(&self) -> bool {
-        let segments = BEHIND.min(self.segments.capacity() / 4);
-        self.appended.load(Relaxed) > u64::from(segments * usual_lines(&self.pool))
+        let segments = BEHIND.min(self.segments().capacity() / 4);
+        self.appended.load(Relaxed) > u64::from(segments * usual_lines(self.pool()))
     }
 
     /// [`wants`](Self::wants) says so, for once.
@@ -267,13 +259,13 @@ impl<M: Medium> Log<M> {
     /// What stands for the birth of an entry that opening found: its segment's.
     #[must_use]
     pub fn birth_of(&self, location: Location) -> u64 {
-        self.segments.get(location.segment()).map_or(0, |known| known.sequence)
+        self.segments().get(location.segment()).map_or(0, |known| known.sequence)
     }
 
     /// About how many lines were appended since a birth.
     pub(crate) fn age(&self, birth: u64) -> u64 {
-        let made = self.segments.now().saturating_sub(birth);
-        made * u64::from(usual_lines(&self.pool))
+        let made = self.segments().now().saturating_sub(birth);
+        made * u64::from(usual_lines(self.pool()))
     }
 
     /// Takes note of `each` appended lines as often as so many were, `most` times at most; returns how
@@ -299,34 +291,34 @@ impl<M: Medium> Log<M> {
     #[inline]
     #[must_use]
     pub fn is_checkpoint_due(&self) -> bool {
-        let ended = self.ended.load(Relaxed) / u64::from(usual_lines(&self.pool));
-        let made = self.segments.made().saturating_add(ended as u32);
+        let ended = self.ended.load(Relaxed) / u64::from(usual_lines(self.pool()));
+        let made = self.made.load(Relaxed).saturating_add(ended as u32);
         made >= INTERVAL && self.due(made)
     }
 
     fn due(&self, made: u32) -> bool {
         // Eight times what it costs, and no more than a quarter of the log.
         let lines = 8 * self.checkpoint_lines.load(Relaxed);
-        let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(&self.pool)));
-        u64::from(made) >= interval.min(u64::from(self.segments.capacity() / 4))
+        let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(self.pool())));
+        u64::from(made) >= interval.min(u64::from(self.segments().capacity() / 4))
     }
 
     /// Whether the log is so full that buffers with old entries had better be emptied, or the pool: the
     /// log is to take no more than it has left.
     #[must_use]
     pub fn is_tight(&self) -> bool {
-        let (used, pool) = (self.segments.used(), &self.pool);
+        let (used, pool) = (self.segments().used(), self.pool());
         let bytes = u64::from(used) * u64::from(usual_lines(pool)) * LINE_BYTES;
         // To look how full a pool is takes time.
-        let large = self.segments.made() >= INTERVAL && bytes > pool.max_size() / 32;
-        used > self.segments.capacity() / 4 * 3
+        let large = self.made.load(Relaxed) >= INTERVAL && bytes > pool.max_size() / 32;
+        used > self.segments().capacity() / 4 * 3
             || large && bytes > pool.max_size().saturating_sub(pool.used_bytes())
     }
 
     /// Whoever was born by then keeps the older half of all segments from being given back.
     #[must_use]
     pub fn older_half(&self) -> u64 {
-        let mut sequences: Vec<u64> = self.segments.iter().map(|known| known.sequence).collect();
+        let mut sequences: Vec<u64> = self.segments().iter().map(|known| known.sequence).collect();
         sequences.sort_unstable();
         sequences.get(sequences.len() / 2).copied().unwrap_or(0)
     }
@@ -334,7 +326,7 @@ impl<M: Medium> Log<M> {
     /// Ends the segments that the lanes are in: the next checkpoint lets them go, if no chain needs
     /// them. Later entries go to new ones.
     pub fn end_lanes(&mut self) {
-        self.renew_lanes();
+        self.base.renew_lanes();
     }
 }
 

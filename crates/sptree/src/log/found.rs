@@ -9,10 +9,11 @@
 //! the chains restored, searches anew.
 
 use pmindex_core::{Medium, PmError, Word};
+use pmindex_log::{LANES, Position};
 
 use super::Log;
 use super::entry::SEQ_MAX;
-use super::layout::{HEAD_WORDS, Head, LANES, Piece, PieceSum, Tail};
+use super::layout::{HEAD_WORDS, Head, Piece, PieceSum};
 
 /// Words that are read at once.
 const AT_ONCE: usize = 512;
@@ -54,7 +55,7 @@ impl<M: Medium> Log<M> {
     /// # Errors
     /// [`PmError::Corrupt`].
     pub(super) fn find_checkpoint(&self) -> Result<Found, PmError> {
-        let (pool, pm) = (&*self.pool, self.pool.pm());
+        let (pool, pm) = (&**self.pool(), self.pool().pm());
         let mut found = Found::default();
         self.for_each_piece(|offset, piece| {
             let count = pm.load(&piece.words) as usize;
@@ -78,7 +79,7 @@ impl<M: Medium> Log<M> {
             found.words += count;
             Ok(())
         })?;
-        let offset = self.root.offset();
+        let offset = self.base.root().offset();
         let words = found.words;
         if words != 0 && (words < LANES || !(words - LANES).is_multiple_of(HEAD_WORDS)) {
             return Err(PmError::Corrupt { what: "the length of a checkpoint", offset });
@@ -94,11 +95,11 @@ impl<M: Medium> Log<M> {
     }
 
     /// Where the lanes were; none if there is no checkpoint.
-    pub(super) fn found_tails(&self, found: &Found) -> Vec<Tail> {
+    pub(super) fn found_tails(&self, found: &Found) -> Vec<Position> {
         let mut words = [0; LANES];
         let words = &mut words[..LANES.min(found.words)];
         self.copy(found, 0, words);
-        words.iter().map(|&word| Tail::from_word(word)).collect()
+        words.iter().map(|&word| Position::from_word(word)).collect()
     }
 
     /// Visits so many heads, as they are encoded, from this one on.
@@ -126,8 +127,8 @@ impl<M: Medium> Log<M> {
         for part in &found.parts[first..] {
             let skip = at - part.before;
             let (now, rest) = out.split_at_mut(out.len().min(part.words - skip));
-            if let Ok(cells) = self.pool.words(part.offset + 8 * skip as u64, now.len()) {
-                self.pool.pm().read_words(cells, now);
+            if let Ok(cells) = self.pool().words(part.offset + 8 * skip as u64, now.len()) {
+                self.pool().pm().read_words(cells, now);
             }
             at += now.len();
             out = rest;

@@ -14,10 +14,9 @@
 //!
 //! What differs from the paper, and why:
 //!
-//! * **Lanes** ([`lane`]): as many writers append at once as there are lanes, each to a segment of its
-//!   own. So entries of a chain carry a sequence number, by which the newest is found.
-//! * **Segments** ([`segments`]) are blocks of the pool, owned by a word of the table each. Space
-//!   comes back as they die, the oldest first, and is bounded by the table.
+//! * **Lanes and segments** are those of [`pmindex_log`]: as many writers append at once as there are
+//!   lanes, each to a segment of its own. So entries of a chain carry a sequence number, by which the
+//!   newest is found. Space comes back as segments die, the oldest first.
 //! * **A checkpoint is one pointer** ([`checkpoint`]): the new one is complete and durable before the
 //!   word of the root names it, and the old one lives until then. Tails are taken *before* heads.
 //! * **The end of a chain is an entry without `next`**, which the first entry after a flush of the
@@ -45,17 +44,18 @@ mod found;
 mod lane;
 mod layout;
 mod recover;
-mod segments;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use pmindex_core::{Claim, Mapped, Medium, PPtr, PmError, Pool};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_log::{LINE_BYTES, Segments};
 
 pub use chain::{Chain, IdHasher};
 pub use checkpoint::Heads;
@@ -64,17 +64,11 @@ pub(crate) use entry::lines_for;
 pub use entry::{Entry, Kind, Record};
 pub use lane::{Appended, Batch};
 pub(crate) use layout::FORMAT;
-pub use layout::{Location, LogRoot, Piece, Segment};
+pub use layout::{Location, Piece};
 
 /// A structured log in a pool. See the module's head.
 #[derive(Debug)]
 pub struct Log<M: Medium = Mapped> {
-    pool: Arc<Pool<M>>,
-    root: PPtr<LogRoot>,
-    /// A number that no other log of this process has.
-    id: u64,
-    segments: segments::Segments,
-    lanes: Box<[lane::Lane]>,
     /// The newest entries of the chains that there were when it was opened, once they are found.
     recovered: OnceLock<HashMap<u64, Chain, IdHasher>>,
     /// Where to look for them before they are all found.
@@ -94,31 +88,34 @@ pub struct Log<M: Medium = Mapped> {
     ended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
+    /// Segments made since the last checkpoint.
+    made: AtomicU32,
     /// Last, so that the rest is gone when somebody else may open the log.
-    _claim: Option<Claim>,
+    base: pmindex_log::Log<M>,
 }
 
 impl<M: Medium> Log<M> {
+    #[inline(always)]
+    fn pool(&self) -> &Arc<Pool<M>> {
+        self.base.pool()
+    }
+
+    #[inline(always)]
+    fn segments(&self) -> &Segments {
+        self.base.segments()
+    }
+
     /// The offsets of all blocks of this log, for the allocator's audit. On a quiescent log.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
     pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
-        let pm = self.pool.pm();
-        let table = segments::table(&self.pool, self.root)?;
-        let mut blocks = vec![self.root.offset()];
-        blocks
-            .extend(table.iter().map(|segment| pm.load(&segment[0])).filter(|&offset| offset != 0));
-        blocks.extend(self.pieces()?);
-        Ok(blocks)
+        Ok([self.base.blocks()?, self.pieces()?].concat())
     }
 
     /// Bytes of the pool in blocks of this log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let segments: u64 =
-            self.segments.iter().map(|known| layout::LINE_BYTES * u64::from(known.lines)).sum();
-        let table = 64 + 8 * segments::WORDS as u64 * u64::from(self.segments.capacity());
-        segments + table + 64 * self.checkpoint_lines.load(std::sync::atomic::Ordering::Relaxed)
+        self.base.bytes() + LINE_BYTES * self.checkpoint_lines.load(Relaxed)
     }
 }

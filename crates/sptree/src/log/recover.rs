@@ -9,25 +9,19 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
-use pmindex_core::{Claim, LINE, Medium, Owner, PPtr, PmError, PmPtr, PmU64, Pool};
+use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool};
+use pmindex_log::{Known, LINE_BYTES, LINE_WORDS, Position};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
 use super::entry::{self, Kind};
 use super::found::Found;
-use super::lane::Lane;
-use super::layout::{Head, LANES, LINE_BYTES, LINE_WORDS, Location, LogRoot, Tail};
-use super::segments::{Known, Segments, WORDS, usual_lines};
+use super::layout::{Head, Location};
 
-/// The fewest and the most segments of a log, and which part of a pool it may take.
-const SEGMENTS: std::ops::RangeInclusive<u64> = 32..=16_384;
-const PART: u64 = 4;
-/// A segment of the table for so many bytes of the pool: the table is small in a small pool, too.
-const TABLE_PART: u64 = 1024;
 /// Lines and heads that the first step of a search notes.
 const FIRST_STEP: usize = 4096;
 /// Pages of segments that are nearer to each other are made present at once.
@@ -42,26 +36,9 @@ impl<M: Medium> Log<M> {
     /// # Cost
     /// 2 fences.
     pub fn create<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
-        let pm = pool.pm();
-        let segment = u64::from(usual_lines(pool)) * LINE_BYTES;
-        let segments = (pool.max_size() / PART / segment).min(pool.len() / TABLE_PART);
-        let segments = segments.clamp(*SEGMENTS.start(), *SEGMENTS.end());
-        // The table is one block.
-        let table = pool.largest_block() - size_of::<LogRoot>() as u64;
-        let segments = segments.min(table / (8 * WORDS as u64));
-        let mut words = vec![0; size_of::<LogRoot>() / 8 + segments as usize * WORDS];
-        words[0] = segments;
-        let mut op = pool.op()?;
-        let block = op.reserve_bytes(8 * words.len() as u64, LINE as u64)?;
-        let offset = block.ptr().offset();
-        let filled = pm.stream_words(pool.words(offset, words.len())?, &words);
-        op.allocate(&block, Owner { word: cell.as_word(), mask: u64::MAX, expect: offset })?;
-        op.prepare(filled)?; // P1, durable before: the pointer
-        pm.store(cell.as_word(), offset); // P2, LIN
-        let flushed = op.seal().and(pm.flush(cell.as_word()));
-        let durable = pm.fence(flushed)?; // DUR(create)
-        op.finish(durable);
-        Self::open(pool, cell)
+        let log = Self::start(pmindex_log::Log::create(pool, cell)?)?;
+        while log.recover_step() {}
+        Ok(log)
     }
 
     /// Opens the log that `cell` points to, and finds the newest entries of all chains.
@@ -87,8 +64,7 @@ impl<M: Medium> Log<M> {
     /// # Cost
     /// No flush, no fence. Time: the table of segments and the checkpoint.
     pub fn open_serving<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
-        let root = PPtr::<LogRoot>::new(pool.pm().load(cell.as_word()));
-        Self::start(pool, root, Some(pool.claim_block(root.offset(), "the log")?))
+        Self::start(pmindex_log::Log::open(pool, cell)?)
     }
 
     /// What who opens the log of this root now would find. To be read only, and while nobody
@@ -98,22 +74,11 @@ impl<M: Medium> Log<M> {
     /// [`PmError::Corrupt`].
     #[doc(hidden)]
     pub fn look<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
-        Self::start(pool, PPtr::new(pool.pm().load(cell.as_word())), None)
+        Self::start(pmindex_log::Log::look(pool, cell)?)
     }
 
-    fn start(
-        pool: &Arc<Pool<M>>,
-        root: PPtr<LogRoot>,
-        claim: Option<Claim>,
-    ) -> Result<Self, PmError> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let segments = Segments::read(pool, root)?;
+    fn start(base: pmindex_log::Log<M>) -> Result<Self, PmError> {
         let mut log = Self {
-            pool: Arc::clone(pool),
-            root,
-            id: NEXT.fetch_add(1, Relaxed),
-            segments,
-            lanes: Box::default(),
             recovered: OnceLock::new(),
             source: Mutex::new(None),
             search: Mutex::default(),
@@ -124,24 +89,24 @@ impl<M: Medium> Log<M> {
             appended: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             checkpoint_lines: AtomicU64::new(0),
-            _claim: claim,
+            made: AtomicU32::new(0),
+            base,
         };
         let source = log.find_source()?;
         log.source = Mutex::new(Some(Arc::new(source)));
-        log.renew_lanes();
         Ok(log)
     }
 
     /// What is to be read to know the chains.
-    fn find_source(&self) -> Result<Source, PmError> {
+    fn find_source(&mut self) -> Result<Source, PmError> {
         let checkpoint = self.find_checkpoint()?;
         self.checkpoint_lines.store(checkpoint.words() as u64 / 8 + 4, Relaxed);
         let tails = self.found_tails(&checkpoint);
-        for tail in &tails {
-            self.segments.pass(tail.sequence());
+        if let Some(last) = tails.iter().map(|tail| tail.sequence()).max() {
+            self.base.pass(last);
         }
-        let since = self.segments.iter().filter_map(|known| {
-            let tail = tails.get(known.lane).copied().unwrap_or(Tail::new(0, 0));
+        let since = self.segments().iter().filter_map(|known| {
+            let tail = tails.get(known.lane).copied().unwrap_or(Position::START);
             let same = known.sequence == tail.sequence();
             let from = if same { tail.line().max(1) } else { 1 };
             (known.sequence >= tail.sequence()).then_some((known, from))
@@ -155,7 +120,7 @@ impl<M: Medium> Log<M> {
         if self.recovered.get().is_some() {
             return false;
         }
-        let mut search = self.pool.pm().lock(&self.search);
+        let mut search = self.pool().pm().lock(&self.search);
         let Some(source) = self.source() else { return false };
         let Search { newest, heads, segments, size } = &mut *search;
         *size = (2 * *size).max(FIRST_STEP);
@@ -219,14 +184,9 @@ impl<M: Medium> Log<M> {
 
     /// Whether a line of a segment looks like the beginning of an entry of the chain.
     fn may_name(&self, known: &Known, from: u32, id: u64) -> bool {
-        let pm = self.pool.pm();
-        let mut lines = self.lines_of(known).chunks_exact(LINE_WORDS).skip(from as usize);
+        let pm = self.pool().pm();
+        let mut lines = self.base.lines_of(known).chunks_exact(LINE_WORDS).skip(from as usize);
         lines.any(|line| entry::may_be_of(pm, line, id))
-    }
-
-    /// The lines of a segment. Its bounds were checked when the table was read.
-    fn lines_of(&self, known: &Known) -> &[PmU64] {
-        self.pool.words(known.offset, known.lines as usize * LINE_WORDS).unwrap_or_default()
     }
 
     /// Makes the pages of segments present; those of neighbours together.
@@ -241,30 +201,20 @@ impl<M: Medium> Log<M> {
             near
         });
         for (from, to) in ranges {
-            self.pool.prefetch_pages(from, to - from);
+            self.pool().prefetch_pages(from, to - from);
         }
-    }
-
-    /// Lanes go on in segments of their own, after all there were.
-    pub(super) fn renew_lanes(&mut self) {
-        for segment in self.lanes.iter().filter_map(Lane::segment) {
-            self.segments.leave(segment);
-        }
-        let sequence = self.segments.take_sequence();
-        self.lanes = (0..LANES).map(|_| Lane::new(Tail::new(sequence, 0))).collect();
     }
 
     /// Notes the entries of a segment from a line on, up to the first that is not whole.
     fn scan(&self, known: &Known, from: u32, mut note: impl FnMut(u64, Chain)) {
-        let (pm, cells) = (self.pool.pm(), self.lines_of(known));
         let mut line = from;
-        while let Some(rest) = cells.get(line as usize * LINE_WORDS..) {
-            let Some(entry) = entry::decode(pm, rest, known.sequence, line) else { break };
+        while let Some(entry) = self.base.entry_in(known, line).and_then(entry::decode) {
             let ended = entry.kind == Kind::End;
             let head = if ended { Location::NONE } else { Location::new(known.index, line) };
             note(entry.id, Chain { head, seq: entry.seq });
             line += entry.lines;
-            self.pool.prefetch(PPtr::<PmU64>::new(known.offset + u64::from(line + 8) * LINE_BYTES));
+            self.pool()
+                .prefetch(PPtr::<PmU64>::new(known.offset + u64::from(line + 8) * LINE_BYTES));
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, PmPtr, PmU64, Pool, PoolOptions, words_of};
+use pmindex_log::LANES;
 
 use super::checkpoint::Heads;
-use super::layout::LANES;
 use super::*;
 
 type Cells = [PmU64; 8];
@@ -53,7 +53,7 @@ fn put(log: &Log, id: u64, chain: &mut Chain, value: u64) -> Result<u64, PmError
 fn values(log: &Log, id: u64) -> Vec<u64> {
     let mut values = Vec::new();
     log.follow(id, log.recovered(id), 100, |_, entry| {
-        values.push(log.pool.pm().load(&entry.payload[1]));
+        values.push(log.pool().pm().load(&entry.payload[1]));
         true
     })
     .expect("a whole chain");
@@ -113,7 +113,7 @@ fn a_chain_that_is_looked_for_alone_is_what_the_search_for_all_finds() {
         let record = Record { id: id(n), seq: seq + 1, next, kind: Kind::Put, payload: &[7, 7] };
         places.push(batch.push(&record).expect("room").payload);
     }
-    drop(batch);
+    std::mem::forget(batch);
     let torn = pool.words(places[1], 1).expect("the entry");
     pool.pm().store(&torn[0], 8);
     chains[37].seq += 1;
@@ -172,7 +172,7 @@ fn entries_of_a_chain_are_ordered_by_number_whatever_lane_they_are_in() {
     std::thread::scope(|threads| {
         threads.spawn(|| put(&log, 64, &mut chain, 2).expect("room"));
     });
-    let lanes: Vec<usize> = log.segments.iter().map(|known| known.lane).collect();
+    let lanes: Vec<usize> = log.segments().iter().map(|known| known.lane).collect();
     assert_eq!(lanes.len(), 2, "two lanes: {lanes:?}");
     assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [2, 1]);
 }
@@ -236,7 +236,7 @@ fn in_lane<T: Send>(log: &Log, lane: usize, call: impl FnOnce() -> T + Send) -> 
 
 /// Appends so many entries to a lane that nobody needs.
 fn pass_time(log: &Log, lane: usize, entries: u64) {
-    let mut chain = Chain { head: Location::NONE, seq: log.segments.now() << 20 };
+    let mut chain = Chain { head: Location::NONE, seq: log.segments().now() << 20 };
     in_lane(log, lane, || {
         for value in 0..entries {
             chain.head = Location::NONE;
@@ -269,9 +269,9 @@ fn an_old_segment_with_an_entry_of_a_young_chain_is_kept() {
     assert!(log.birth_of(chain.head) < first, "it lies in the old one");
     pass_time(&log, 1, 20);
     pass_time(&log, 0, 20);
-    let used = log.segments.used();
+    let used = log.segments().used();
     checkpoint_of(&log, Some((chain, first.min(second))));
-    assert!(log.segments.used() < used, "what is before goes");
+    assert!(log.segments().used() < used, "what is before goes");
     for _ in 0..3 {
         let log = reopened(&pool, cell(&pool, root)).expect("a log");
         assert_eq!(values(&log, 64), [2, 1]);
@@ -289,7 +289,7 @@ fn an_old_segment_with_an_entry_of_a_young_chain_is_kept() {
     let log = reopened(&pool, cell(&pool, root)).expect("a log");
     log.set_restored();
     checkpoint_of(&log, None);
-    assert_eq!(log.segments.used(), 0, "no chain, and no lane is in any");
+    assert_eq!(log.segments().used(), 0, "no chain, and no lane is in any");
 }
 
 /// A writer that appends now and then, to a segment that was made long ago, keeps nothing of what
@@ -304,11 +304,15 @@ fn a_lane_that_stands_still_does_not_keep_the_log() {
         let birth = in_lane(&log, 1, || put(&log, 64, &mut chain, value).expect("room"));
         pass_time(&log, 0, 100);
         checkpoint_of(&log, Some((chain, birth)));
-        let since = log.segments.now() - birth;
+        let since = log.segments().now() - birth;
         assert!(since >= 14, "some were made: {since}");
         pass_time(&log, 0, 1);
         // Those since its birth, the two that were left about then, and its own.
-        assert!(u64::from(log.segments.used()) <= since + 4, "{} segments", log.segments.used());
+        assert!(
+            u64::from(log.segments().used()) <= since + 4,
+            "{} segments",
+            log.segments().used()
+        );
         assert_eq!(values(&reopened(&pool, cell(&pool, root)).expect("a log"), 64), [value]);
     }
 }
@@ -470,7 +474,7 @@ fn damage_of_the_table_is_an_error() {
     let (pool, root, log) = new_log(1 << 20);
     let mut chain = Chain::default();
     put(&log, 64, &mut chain, 1).expect("room");
-    let table = super::segments::table(&pool, log.root).expect("sound");
+    let table = pmindex_log::table(&pool, log.base.root()).expect("sound");
     let used = table.iter().find(|segment| pool.pm().load(&segment[0]) != 0).expect("a segment");
     for (i, word) in used.iter().enumerate() {
         let sound = pool.pm().load(word);
@@ -544,4 +548,24 @@ fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage()
     log.set_restored();
     assert!(log.checkpoint(late).expect("room"));
     assert!(matches!(open(), Err(PmError::Corrupt { .. })), "a sequence number that none has");
+}
+
+/// A log that is made where another one was gets its memory, and has none of its entries.
+#[test]
+fn what_another_log_left_is_no_entry() {
+    let (pool, root, mut log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    for value in 0..5 {
+        put(&log, 64, &mut chain, value).expect("room");
+    }
+    log.end_lanes();
+    log.set_restored();
+    assert!(log.checkpoint(|_| Ok::<(), PmError>(())).expect("room"));
+    drop(log);
+    pool.free_from(cell(&pool, root)).expect("its root");
+    let log = Log::create(&pool, cell(&pool, root)).expect("room");
+    put(&log, 128, &mut Chain::default(), 7).expect("room");
+    let log = reopened(&pool, cell(&pool, root)).expect("a log");
+    assert_eq!(values(&log, 128), [7]);
+    assert_eq!(values(&log, 64), [0; 0], "an entry of the log before");
 }

@@ -207,17 +207,6 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Two leaves beside each other with so many records at most become one. Few enough that the leaf
     /// is not split soon; so many that leaves are more than three eighths full on average.
     pub(super) const MERGED: usize = LEAF * 3 / 4;
-    /// A leaf looks for a neighbour to merge with when it has a multiple of so many records left: what
-    /// a removal of 8-byte records takes is little more than what a look takes.
-    const LOOK: usize = if LEAF < 24 { 1 } else { LEAF / 12 };
-
-    /// Whether a leaf from which a record was removed looks for a neighbour to merge with, `left`
-    /// records being left.
-    #[inline(always)]
-    pub(super) const fn looks_to_merge(left: usize) -> bool {
-        left < Self::MERGED && left.is_multiple_of(Self::LOOK)
-    }
-
     /// Slots that share a line; 1 where slots straddle lines.
     const GROUP: usize = if (LINE / 8).is_multiple_of(Slot::<K, V>::WORDS) {
         LINE / 8 / Slot::<K, V>::WORDS

@@ -10,6 +10,7 @@ use super::inner::Route;
 use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::{Incoming, Leaf};
 use super::tree::FpTree;
+use crate::merging::is_time_to_look;
 
 /// A leaf, its state, and a key's slot.
 type Seen<'t, K, V, const LEAF: usize> = (Leaf<'t, K, V, LEAF>, LeafState, Option<usize>);
@@ -248,7 +249,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.count(leaf.offset(), u64::MAX);
         drop(guard);
         let left = state.len() - 1;
-        if Geometry::<K, V, LEAF>::looks_to_merge(left) {
+        if is_time_to_look(LEAF, Geometry::<K, V, LEAF>::MERGED, left) {
             // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
             // stays until the next look or, if it is empty, until the index is opened.
             let _ = self.merge_around(&Route::to(&probe), left);

@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Probe, Slot};
 
-use super::layout::{Geometry, Hint, Mark, NEXT};
+use super::layout::{Geometry, Hint, Mark, NEXT, bits};
 use super::leaf::{Incoming, Leaf};
 
 /// A leaf in the making, in private memory.
@@ -66,6 +66,11 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         probe: &Probe<'_, K>,
         fill: impl FnOnce(&mut [u64]),
     ) -> Result<(), PmError> {
+        self.push_with(probe.fingerprint(), fill)
+    }
+
+    /// As [`push`](Self::push), of a key with this fingerprint.
+    fn push_with(&mut self, fingerprint: u8, fill: impl FnOnce(&mut [u64])) -> Result<(), PmError> {
         let i = self.hint.count();
         if i >= LEAF {
             return Err(PmError::Corrupt { what: "more records than slots", offset: 0 });
@@ -75,8 +80,24 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
         let counter = &mut self.words[Geometry::<K, V, LEAF>::counter(i / per_segment)];
         *counter = Mark::POSITIVE.add_to(*counter, i % per_segment);
-        self.words[1 + i / 8] |= u64::from(probe.fingerprint()) << (8 * (i % 8));
+        self.words[1 + i / 8] |= u64::from(fingerprint) << (8 * (i % 8));
         self.hint = self.hint.appended(i, Mark::POSITIVE);
+        Ok(())
+    }
+
+    /// Appends the live records of a leaf that is not behind.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if there are more of them than free slots.
+    pub(super) fn push_all(
+        &mut self,
+        pm: &impl Medium,
+        leaf: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<(), PmError> {
+        for from in bits(leaf.hint(pm).live()).filter(|&i| i < LEAF) {
+            let fingerprint = leaf.fingerprint(pm, from);
+            self.push_with(fingerprint, |slot| pm.read_words(leaf.slot(from), slot))?;
+        }
         Ok(())
     }
 

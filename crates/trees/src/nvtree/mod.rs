@@ -14,7 +14,8 @@
 //!   summed up in its header for readers, who need not scan a leaf backwards. The header is never
 //!   flushed: recovery finds out where it is behind ([`recover`]).
 //! * **A split needs no log**: one link replaces the old leaf by the new ones ([`split`]), and the
-//!   allocator's tickets look at it.
+//!   allocator's tickets look at it. So does a merge ([`merge`]) of leaves with few records, which the
+//!   paper leaves alone.
 //! * **Rebuilding stops nobody** ([`inner`]): it goes on in steps, and a parent-to-leaf node that is
 //!   full meanwhile splits behind a link.
 //! * **Locks are versions in DRAM.** The paper's prototype locks in PM, even to read. Here a crash
@@ -41,6 +42,7 @@ mod image;
 mod inner;
 mod layout;
 mod leaf;
+mod merge;
 mod range;
 mod recover;
 mod salvage;
@@ -51,6 +53,8 @@ mod unlink;
 mod waypoints;
 mod write;
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod tests;
 

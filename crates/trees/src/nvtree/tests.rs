@@ -12,9 +12,9 @@ use super::layout::{Hint, Mark};
 use super::leaf::{Incoming, Leaf};
 use super::tree::NvTree;
 
-type Tree = NvTree<u64, u64, Mapped, 8, 4>;
+pub(super) type Tree = NvTree<u64, u64, Mapped, 8, 4>;
 
-fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
+pub(super) fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
@@ -23,12 +23,12 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     (pool, tree)
 }
 
-fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
+pub(super) fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
     drop(tree); // no close: as if the process had died
     Tree::open(pool, "t").expect("recovery")
 }
 
-fn assert_holds(pool: &Pool, tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+pub(super) fn assert_holds(pool: &Pool, tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     let wanted: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, key * 10)).collect();
     assert_eq!(tree.check().expect("intact"), wanted.len() as u64);
     assert_eq!(tree.iter().map(|item| item.expect("intact")).collect::<Vec<_>>(), wanted);
@@ -38,7 +38,7 @@ fn assert_holds(pool: &Pool, tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
 
-fn leaf_of(tree: &Tree, key: u64) -> Leaf<'_, u64, u64, 8> {
+pub(super) fn leaf_of(tree: &Tree, key: u64) -> Leaf<'_, u64, u64, 8> {
     let probe = Probe::<u64>::new(&key).expect("a key");
     tree.leaf(tree.inner.leaf_of(tree.pm(), &Route::to(&probe))).expect("a leaf")
 }

@@ -10,6 +10,7 @@ use super::inner::{Entry, Route};
 use super::layout::{Geometry, Hint};
 use super::leaf::{Incoming, Leaf};
 use super::tree::NvTree;
+use crate::merging::is_time_to_look;
 
 /// The leaf of a key, locked, and what it holds of the key.
 pub(super) struct Held<'t, K, V, const LEAF: usize> {
@@ -193,7 +194,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Cost
     /// 1 line, 1 fence; byte strings: 1 fence and the line of the ticket besides. In a full leaf
-    /// sometimes 1 line and 1 fence more. A leaf that empties is given back.
+    /// sometimes 1 line and 1 fence more. Sometimes leaves
+    /// merge: the lines of a leaf, and 2 fences.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.remove_inner(key, |_| true).noted(&self.pool)
@@ -227,11 +229,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.count(leaf.offset(), u64::MAX);
         self.note_appended(&entry, hint.count() + 1);
         drop(guard);
-        if hint.len() == 1 {
+        let left = hint.len() - 1;
+        if is_time_to_look(LEAF, Self::MERGED, left) {
             // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
-            // stays, empty, until it empties again or the index is opened.
+            // stays until the next look or, if it is empty, until the index is opened.
             self.pm().keep_stores(); // the hint, whatever becomes of that
-            let _ = self.unlink(&Route::to(&probe));
+            let _ = self.merge_around(&Route::to(&probe), left);
         }
         Ok(Some(value))
     }

@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{Flushed, LINE, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Word};
+use pmindex_core::{Flushed, LINE, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::RecordBlock;
 
@@ -258,17 +258,18 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     /// Fills and flushes entry `i`, which no bit names (step P1).
     #[track_caller]
     pub(super) fn put(&self, pm: &impl Medium, i: usize, entry: &Entry) -> Flushed {
+        pm.flush_together(&mut self.fill(pm, i, entry))
+    }
+
+    /// Fills entry `i`, which no bit names, for whoever flushes it; returns the words filled.
+    pub(super) fn fill(&self, pm: &impl Medium, i: usize, entry: &Entry) -> [&'p [PmU64]; 3] {
         let child = &self.words[Geometry::<K, V, LEAF, INNER>::CHILDREN + i];
         let prefix = &self.words[Geometry::<K, V, LEAF, INNER>::PREFIXES + i];
+        let rest = self.rest(i);
         pm.store_word(prefix, entry.separator.words[0]);
         pm.store_word(child, entry.child.into_word());
-        let flushed = pm.flush(prefix).and(pm.flush(child));
-        if Geometry::<K, V, LEAF, INNER>::REST_WORDS == 0 {
-            return flushed;
-        }
-        let rest = self.rest(i);
         pm.write_words(rest, &rest_words::<K>(entry)[..rest.len()]);
-        flushed.and(pm.flush_words(rest))
+        [words_of(prefix), words_of(child), rest]
     }
 
     /// Stores a new state with its order (step P2, all on one line); flush [`line`](Self::line).

@@ -106,9 +106,9 @@ pm_struct! {
         pub node @ 32: PmU64,
         /// Its state then.
         pub kept @ 40: PmU64,
-        /// The leaf that records of `node` move to, or 0.
+        /// The node that records of `node`, or of one that goes, move to, and its level; or 0.
         pub neighbour @ 48: PmU64,
-        /// Its slots then, as bits.
+        /// Its slots, or entries, then, as bits.
         pub grown @ 56: PmU64,
     }
 }

@@ -312,6 +312,12 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         self.slots() & !(1 << i) & !pending == 0
     }
 
+    /// How many records are left when that in slot `i` is gone, more or less.
+    #[inline(always)]
+    pub(super) fn len_without(&self, i: usize) -> usize {
+        (self.slots() & !(1 << i)).count_ones() as usize
+    }
+
     /// A slot for a record with the probe's key.
     #[inline(always)]
     fn free_slot(&self, probe: &Probe<'_, K>) -> Option<usize> {

@@ -1,8 +1,9 @@
 //! The micro-log: one line of the root block for the one structural change under way.
 //!
-//! A change (a split, a shift of records, a removal of a node) is decided by one word, the *parent's*
-//! state or the root's `top`; after that another node, the one that was full, has yet to lose what
-//! moved, and in a shift its neighbour has yet to name it. The log says so:
+//! A change (a split, a shift of records, a merge, a removal of a node) is decided by one word, the
+//! *parent's* state or the root's `top`; after that another node, the one that was full, has yet to lose
+//! what moved, and in a shift its neighbour has yet to name it. In a merge the neighbour has, and the node
+//! that lost everything is gone. The log says so:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -35,9 +36,10 @@ pub(super) struct Note {
     pub(super) node: Child,
     /// Its state then.
     pub(super) kept: u64,
-    /// The leaf that its records move to, or null.
+    /// The leaf that its records move to, or null. In a merge, which has no such node, the leaf or inner
+    /// node that takes what the neighbour that goes has.
     pub(super) neighbour: Child,
-    /// The slots of that leaf then, as bits.
+    /// The slots of that leaf, or the entries of that node, then, as bits.
     pub(super) grown: u64,
 }
 
@@ -92,17 +94,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             did |= order(pool, &inner)?;
             inner.state(pm).into_word() & mask == expect
         };
-        if committed && !node.is_null() {
-            let kept = pm.load(&log.kept);
+        if committed && !(node.is_null() && neighbour.is_null()) {
             did = true;
             let mut came = Flushed::nothing();
             if !neighbour.is_null() {
-                let leaf = Leaf::<K, V, LEAF>::at(pool, neighbour.offset())?;
-                let order = Order::sorted(pool, &leaf, pm.load(&log.grown))?;
-                came = leaf.grow(pm, &order);
+                came = Self::grow(pool, neighbour, pm.load(&log.grown))?;
             }
-            Self::shrink(pool, node, kept, came)?; // P3
-        } else if !neighbour.is_null() {
+            Self::shrink(pool, node, pm.load(&log.kept), came)?; // P3
+        } else if !neighbour.is_null() && neighbour.level() == 0 {
             // After a panic: what stands in a free slot must be what is durable there.
             persist(pm, Leaf::<K, V, LEAF>::at(pool, neighbour.offset())?.words())?;
         }
@@ -110,7 +109,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(did)
     }
 
-    /// Step P3: a node loses what moved, under one fence with what is flushed already.
+    /// Step P3: a node names what came, and these are all its slots or entries; returns the flush of it.
+    fn grow(pool: &Pool<M>, node: Child, grown: u64) -> Result<Flushed, PmError> {
+        let pm = pool.pm();
+        if node.level() == 0 {
+            let leaf = Leaf::<K, V, LEAF>::at(pool, node.offset())?;
+            return Ok(leaf.grow(pm, &Order::sorted(pool, &leaf, grown)?));
+        }
+        let inner = Inner::<K, V, LEAF, INNER>::at(pool, node.offset())?;
+        let state = InnerState::new(grown, inner.state(pm).first());
+        if !state.is_valid(INNER) {
+            return Err(inner.corrupt("the state of an inner node"));
+        }
+        let order = inner.sort(pool, state)?;
+        inner.commit(pm, state, &order);
+        Ok(pm.flush_words(inner.line()))
+    }
+
+    /// Step P3: a node loses what moved, if there is one that stays, under one fence with what is flushed
+    /// already.
     pub(super) fn shrink(
         pool: &Pool<M>,
         node: Child,
@@ -118,7 +135,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         flushed: Flushed,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
-        if node.level() > 0 {
+        if node.is_null() {
+            pm.fence(flushed)?;
+        } else if node.level() > 0 {
             let inner = Inner::<K, V, LEAF, INNER>::at(pool, node.offset())?;
             let state = InnerState::from_word(kept);
             let order = inner.sort(pool, state)?;

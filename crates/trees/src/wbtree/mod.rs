@@ -22,6 +22,8 @@
 //!   ahead. A split, a removal commits with one word of the parent.
 //! * **A full leaf gives to a neighbour that has room** rather than split ([`shift`]): leaves are 75 %
 //!   full under random keys, not 69 %.
+//! * **Nodes merge**: leaves with few records, and inner nodes with few children ([`merge`]); the paper
+//!   gives back only what is empty.
 //! * **A value of several words is replaced in place**, under one fence, through a ring of redo entries
 //!   ([`redo`]); the paper writes the record anew, its bitmap and its array.
 //! * **8-byte offsets** where the paper's evaluation has 16-byte pointers: those cannot be swung by
@@ -44,6 +46,7 @@ mod inner;
 mod layout;
 mod leaf;
 mod log;
+mod merge;
 mod order;
 mod range;
 mod recover;
@@ -57,6 +60,8 @@ mod unlink;
 mod walk;
 mod write;
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod tests;
 

@@ -14,7 +14,7 @@
 //! there is one writer, readers beside it read again, and [`log`](super::log) says who does P3 if we
 //! do not.
 
-use pmindex_core::{Flushed, Medium, Op, PmError, Word};
+use pmindex_core::{Flushed, Medium, Op, PmError, Pool, Word};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
 use pmindex_record::{Probe, Slot};
 
@@ -34,16 +34,21 @@ const fn has_room(records: u32, leaf: usize) -> bool {
     5 * records as usize <= 3 * leaf
 }
 
-/// Two leaves beside each other, and what moves between them.
-struct Shift<'t, K, V, const LEAF: usize> {
+/// Two leaves beside each other, and what moves from one to the other.
+pub(super) struct Moves<'t, K, V, const LEAF: usize> {
     from: Leaf<'t, K, V, LEAF>,
-    to: Leaf<'t, K, V, LEAF>,
+    pub(super) to: Leaf<'t, K, V, LEAF>,
     /// The slots that records leave, and those they come to.
-    moves: Vec<(u8, u8)>,
-    /// The state of `from` without them.
-    kept: LeafState,
+    slots: Vec<(u8, u8)>,
     /// The order of `to` with them.
-    grown: Order,
+    pub(super) grown: Order,
+}
+
+/// A shift to come.
+struct Shift<'t, K, V, const LEAF: usize> {
+    moves: Moves<'t, K, V, LEAF>,
+    /// The state of the full leaf without what moves.
+    kept: LeafState,
     /// The place in the parent's order of the right one of the two; what separates them then.
     right: usize,
     separator: Separator,
@@ -59,8 +64,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(shift) = self.plan_shift(step, path.leaf)? else { return Ok(false) };
         self.decide(step, &shift)?;
         // P3.
-        let came = shift.to.grow(self.pm(), &shift.grown);
-        let from = Child::new(shift.from.offset(), 0);
+        let came = shift.moves.to.grow(self.pm(), &shift.moves.grown);
+        let from = Child::new(shift.moves.from.offset(), 0);
         Self::shrink(&self.pool, from, shift.kept.into_word(), came)?;
         log::clear(self.pm(), &self.root()?.log)?; // P4
         Ok(true)
@@ -95,27 +100,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let separator =
             Separator::between(&key(low[low.len() - 1])?, &key(high[0])?, from.offset())?;
         let go = if rightwards { high } else { low };
-        let there = to.state(pm);
-        let stayed = Order::of(pool, &to, there, to.live(pm, there))?;
-        let mut taken = there.slots();
-        let mut kept = state;
-        let mut moves = Vec::with_capacity(half);
-        for &i in go {
-            let key = key(i)?;
-            let preferred = Probe::<K>::of_stored(&key).preferred_slot(LEAF);
-            let Some(free) = free_slot(taken, preferred, LEAF) else {
-                return Err(to.corrupt("a leaf without the free slots that its state has"));
-            };
-            taken |= 1 << free;
-            kept = kept.with_slots(kept.slots() & !(1 << i));
-            #[allow(clippy::cast_possible_truncation, reason = "less than LEAF")]
-            moves.push((i, free as u8));
-        }
-        let came: Vec<u8> = moves.iter().map(|&(_, to)| to).collect();
-        // Least to the right, greatest to the left.
-        let grown = if rightwards { stayed.with_first(&came) } else { stayed.with_last(&came) };
+        let gone = go.iter().fold(0, |gone, &i| gone | 1u64 << i);
+        let kept = state.with_slots(state.slots() & !gone);
+        let moves = Moves::plan(pool, from, to, go, rightwards)?;
         let right = place.max(step.place);
-        Ok(Some(Shift { from, to, moves, kept, grown, right, separator }))
+        Ok(Some(Shift { moves, kept, right, separator }))
     }
 
     /// Steps P1 and P2.
@@ -133,18 +122,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (block, filled) =
             self.new_separator_block(&mut op, &shift.separator, parent.owner(new))?;
         free_block(&mut op, parent.block(pm, old), parent.owner(old))?;
-        announce(&mut op, &parent, shift);
+        // Earlier tickets may name the parent's state, which owns the right leaf.
+        op.changes(parent.state_cell());
+        shift.moves.announce(&mut op);
         let change = Note {
             parent: step.node,
             mask: 1 << new | 1 << old,
             expect: 1 << new,
-            node: Child::new(shift.from.offset(), 0),
+            node: Child::new(shift.moves.from.offset(), 0),
             kept: shift.kept.into_word(),
-            neighbour: Child::new(shift.to.offset(), 0),
-            grown: shift.grown.named(),
+            neighbour: Child::new(shift.moves.to.offset(), 0),
+            grown: shift.moves.grown.named(),
         };
         let armed = log::arm(pm, &self.root()?.log, &change);
-        let copied = shift.copy(pm);
+        let copied = shift.moves.copy(pm);
         let separator = shift.separator.clone();
         let child = parent.child(pm, old);
         let put = parent.put(pm, new, &Entry { separator, block, child });
@@ -159,13 +150,41 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-impl<K: Key, V: Value, const LEAF: usize> Shift<'_, K, V, LEAF> {
+impl<'t, K: Key, V: Value, const LEAF: usize> Moves<'t, K, V, LEAF> {
+    /// The records in these slots of `from`, in order, come to free slots of `to`: those with the least
+    /// keys of both leaves if they go rightwards, else those with the greatest.
+    pub(super) fn plan<M: Medium>(
+        pool: &Pool<M>,
+        from: Leaf<'t, K, V, LEAF>,
+        to: Leaf<'t, K, V, LEAF>,
+        go: &[u8],
+        rightwards: bool,
+    ) -> Result<Self, PmError> {
+        let state = to.state(pool.pm());
+        let stayed = Order::of(pool, &to, state, to.live(pool.pm(), state))?;
+        let mut taken = state.slots();
+        let mut slots = Vec::with_capacity(go.len());
+        for &i in go {
+            let key = Slot::<K, V>::key(pool, from.slot(usize::from(i)))?;
+            let preferred = Probe::<K>::of_stored(&key).preferred_slot(LEAF);
+            let Some(free) = free_slot(taken, preferred, LEAF) else {
+                return Err(to.corrupt("a leaf without the free slots that its state has"));
+            };
+            taken |= 1 << free;
+            #[allow(clippy::cast_possible_truncation, reason = "less than LEAF")]
+            slots.push((i, free as u8));
+        }
+        let came: Vec<u8> = slots.iter().map(|&(_, to)| to).collect();
+        let grown = if rightwards { stayed.with_first(&came) } else { stayed.with_last(&came) };
+        Ok(Self { from, to, slots, grown })
+    }
+
     /// Copies the records and flushes them, with their fingerprints. No bit names them yet.
     #[track_caller]
-    fn copy(&self, pm: &impl Medium) -> Flushed {
+    pub(super) fn copy(&self, pm: &impl Medium) -> Flushed {
         let mut lines = 1; // the fingerprints
         let mut words = [0; 2 * MAX_INLINE_WORDS];
-        for &(i, free) in &self.moves {
+        for &(i, free) in &self.slots {
             let (i, free) = (usize::from(i), usize::from(free));
             let slot = self.to.slot(free);
             let words = &mut words[..slot.len()];
@@ -179,21 +198,16 @@ impl<K: Key, V: Value, const LEAF: usize> Shift<'_, K, V, LEAF> {
             all.and(pm.flush_words(&words[line * LINE_WORDS..][..LINE_WORDS]))
         })
     }
-}
 
-/// Announces what else changes: earlier tickets may name the parent's state, which owns the right leaf,
-/// and where records own blocks the states of both leaves, and the words of slots that no longer do.
-fn announce<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
-    op: &mut Op<'_, M>,
-    parent: &Inner<'_, K, V, LEAF, INNER>,
-    shift: &Shift<'_, K, V, LEAF>,
-) {
-    op.changes(parent.state_cell());
-    if Slot::<K, V>::HAS_BLOCK {
-        op.changes(shift.from.state_cell());
-        op.changes(shift.to.state_cell());
-        for &(i, _) in &shift.moves {
-            op.changes(&shift.from.slot(usize::from(i))[Slot::<K, V>::BLOCK_WORD]);
+    /// Where records own blocks, earlier tickets may name the states of both leaves, and the words of slots
+    /// that no longer do.
+    pub(super) fn announce<M: Medium>(&self, op: &mut Op<'_, M>) {
+        if Slot::<K, V>::HAS_BLOCK {
+            op.changes(self.from.state_cell());
+            op.changes(self.to.state_cell());
+            for &(i, _) in &self.slots {
+                op.changes(&self.from.slot(usize::from(i))[Slot::<K, V>::BLOCK_WORD]);
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use super::leaf::Leaf;
 use super::log::{self, Note};
 use super::order::Order;
 use super::separator::{Route, Separator};
-use super::tree::{STRUCTURE, WbTree};
+use super::tree::WbTree;
 
 /// How a node is divided.
 pub(super) struct Division {
@@ -48,32 +48,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(never)]
     pub(super) fn make_room(&self, probe: &Probe<'_, K>) -> Result<(), IndexError> {
         let path = self.trace(self.top()?, &Route::to(probe))?;
-        self.doubt(STRUCTURE);
-        self.redo_leaves_all()?;
-        let mut at = path.steps.len();
-        while at > 0 && self.inner(path.steps[at - 1].node.offset())?.is_full(self.pm()) {
-            at -= 1;
-        }
-        let last = at + 1 > path.steps.len();
-        let done = if last {
-            self.relieve(&path, probe)
-        } else {
+        let mut last = false;
+        self.structurally(|| {
+            self.redo_leaves_all()?;
+            let mut at = path.steps.len();
+            while at > 0 && self.inner(path.steps[at - 1].node.offset())?.is_full(self.pm()) {
+                at -= 1;
+            }
+            last = at + 1 > path.steps.len();
+            if last {
+                return self.relieve(&path, probe);
+            }
             // The uppermost of the full nodes; the rest is for the next turns.
             let rightmost = self.is_rightmost(&path)?;
-            self.divide_inner(path.steps[at].node, rightmost)
-                .and_then(|division| self.split(path.steps[..at].last(), division))
-        };
-        match done {
-            Ok(()) => {
-                self.doubt(0);
-                if last { Ok(()) } else { self.make_room(probe) }
-            }
-            // Nothing was committed, or the medium failed.
-            Err(error) => {
-                self.settle_doubt()?;
-                Err(error.into())
-            }
-        }
+            let division = self.divide_inner(path.steps[at].node, rightmost)?;
+            self.split(path.steps[..at].last(), division)
+        })?;
+        if last { Ok(()) } else { self.make_room(probe) }
     }
 
     /// A full leaf gives records to a neighbour, or to a new leaf.

@@ -8,7 +8,8 @@
 //!
 //! One word decides, and no node is left to be changed after it. The left neighbour inherits the range of
 //! keys; if there is none, the right one does, because the separator of a first entry has no meaning.
-//! A top node left with one child is replaced by it.
+//! A top node left with one child is replaced by it. A node left with few children may
+//! [merge](super::merge) with a neighbour.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{Key, Value};
@@ -16,32 +17,22 @@ use pmindex_index::{Key, Value};
 use super::access::{Path, Step};
 use super::layout::{Child, InnerState};
 use super::log::{self, Note};
-use super::separator::Route;
-use super::tree::{STRUCTURE, WbTree};
+use super::tree::WbTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
-    /// Gives the leaf of a key back, if it is empty and not the only one.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {
-        self.doubt(STRUCTURE);
-        let path = self.trace(self.top()?, route)?;
-        let leaf = self.leaf(path.leaf)?;
-        if leaf.live(self.pm(), leaf.state(self.pm())) == 0 {
-            let mut at = path.steps.len();
-            while at > 0 && self.inner(path.steps[at - 1].node.offset())?.len(self.pm()) == 1 {
-                at -= 1;
-            }
-            // If every node has one child, collapsing leaves the empty leaf at the top.
-            if at > 0 {
-                self.unlink_below(&path, at)?;
-            }
-            self.collapse()?;
+    /// Gives the empty leaf of a way back, if it is not the only one.
+    pub(super) fn unlink(&self, path: &Path) -> Result<(), PmError> {
+        let mut at = path.steps.len();
+        while at > 0 && self.inner(path.steps[at - 1].node.offset())?.len(self.pm()) == 1 {
+            at -= 1;
         }
-        self.doubt(0);
-        Ok(())
+        // If every node has one child, collapsing leaves the empty leaf at the top.
+        if at > 0 {
+            self.unlink_below(path, at)?;
+        }
+        self.merge_above(&path.steps[..at])
     }
 
     /// Removes the entry that step `at - 1` took, and all below it.

@@ -14,6 +14,7 @@ use pmindex_record::{Datum, Probe, Slot};
 use super::leaf::{Found, Incoming};
 use super::separator::Route;
 use super::tree::{STRUCTURE, WbTree};
+use crate::merging::is_time_to_look;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
@@ -68,7 +69,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Cost
     /// 1 line, 1 fence; byte strings: the tickets' lines and 1 fence besides. A leaf that empties is
-    /// given back.
+    /// given back. Sometimes leaves merge: the lines of the records that move, 2 of the parent and 3
+    /// besides, and 4 fences.
     #[inline]
     pub fn remove(&mut self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.do_remove(key, |_| true).noted(&self.pool)
@@ -235,10 +237,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found.remove(&self.pool, slot)?;
         self.doubt(0);
         self.count(u64::MAX);
-        if found.may_be_last(self.pm(), slot) {
-            // The record is gone, durably. A leaf that cannot be given back now stays, empty, until
-            // it empties again.
-            let _ = self.unlink(&Route::to(probe));
+        if found.may_be_last(self.pm(), slot)
+            || is_time_to_look(LEAF, Self::MERGED, found.len_without(slot))
+        {
+            // The record is gone, durably. A leaf that cannot be given back now stays until the next
+            // look or, empty, until it empties again.
+            let _ = self.give_back(&Route::to(probe));
         }
         Ok(Some(value))
     }

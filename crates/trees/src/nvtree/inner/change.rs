@@ -20,6 +20,8 @@ pub(super) struct Writer {
     promised: usize,
     /// Nodes that the top does not name.
     pub(super) unnamed: u64,
+    /// Leaves removed since a rebuild began, which may have left nodes that can be merged.
+    pub(super) lost: u64,
     /// A rebuild is due.
     pub(super) due: bool,
     /// The rebuild under way.
@@ -193,6 +195,8 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         } else {
             self.remove_first(pm, &mut writer, index, contents);
         }
+        writer.lost += 1;
+        writer.due |= writer.lost > 4 + self.parents.len() as u64 * F as u64 / 4;
         writer.promised -= 1;
     }
 

@@ -40,6 +40,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     /// Begins a rebuild, if none is under way.
     pub(super) fn start_rebuild(&self, writer: &mut Writer) {
         writer.due = false;
+        writer.lost = 0;
         if writer.rebuild.is_none() {
             let version = self.top.lock.begin_read(&self.dram);
             let unnamed = writer.unnamed;
@@ -53,7 +54,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let mut writer = pm.lock(&self.writer);
         if writer.rebuild.is_none() {
             let Leaving { parents, tails } = &writer.leaving;
-            let waiting = (parents.len() + tails.len()) as u64;
+            let waiting = (4 * parents.len() + tails.len()) as u64;
             if !writer.due && !self.is_rebuild_due(waiting / 8, 0) {
                 return;
             }

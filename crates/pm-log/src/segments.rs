@@ -11,7 +11,7 @@
 //! ```
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use parking_lot::Mutex;
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool};
@@ -28,7 +28,7 @@ const MIN_LINES: u32 = 8;
 const FULL_LINES: u64 = 1024;
 
 /// Words of a [`Segment`] in the table, and which is which.
-pub(super) const WORDS: usize = size_of::<Segment>() / 8;
+const WORDS: usize = size_of::<Segment>() / 8;
 /// What the table says of so many segments is one line.
 const PER_LINE: u16 = (LINE / size_of::<Segment>()) as u16;
 const BLOCK: usize = std::mem::offset_of!(Segment, block) / 8;
@@ -37,7 +37,8 @@ const PLACE: usize = std::mem::offset_of!(Segment, place) / 8;
 const CHECKSUM: usize = std::mem::offset_of!(Segment, checksum) / 8;
 
 /// The usual lines of a segment in a pool: few in a small one.
-pub(super) fn usual_lines<M: Medium>(pool: &Pool<M>) -> u32 {
+#[must_use]
+pub fn usual_lines<M: Medium>(pool: &Pool<M>) -> u32 {
     let lines = (pool.len() / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES);
     lines.min(pool.largest_block() / LINE_BYTES) as u32
 }
@@ -55,13 +56,18 @@ struct Place {
 }
 
 /// What is known of a segment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) index: u16,
-    pub(super) offset: u64,
-    pub(super) sequence: u64,
-    pub(super) lines: u32,
-    pub(super) lane: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which of the table.
+    pub index: u16,
+    /// Where its block is.
+    pub offset: u64,
+    /// A number that no other segment has or had.
+    pub sequence: u64,
+    /// How many lines it has, the first one included, which is not used.
+    pub lines: u32,
+    /// Whose it is.
+    pub lane: usize,
 }
 
 impl Known {
@@ -72,22 +78,24 @@ impl Known {
 
 /// All segments.
 #[derive(Debug)]
-pub(super) struct Segments {
+pub struct Segments {
     places: Box<[Place]>,
     free: Mutex<Vec<u16>>,
     next_sequence: AtomicU64,
     used: AtomicU32,
-    /// Made since the last checkpoint.
-    made: AtomicU32,
 }
 
 impl Segments {
-    /// Reads the table.
-    pub(super) fn read<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<Self, PmError> {
+    /// Reads the table. The first segment that there is gets this sequence.
+    pub(super) fn read<M: Medium>(
+        pool: &Pool<M>,
+        root: PPtr<LogRoot>,
+        first: u64,
+    ) -> Result<Self, PmError> {
         let pm = pool.pm();
         let table = table(pool, root)?;
         let places: Box<[Place]> = table.iter().map(|_| Place::default()).collect();
-        let (mut free, mut next, mut used) = (Vec::new(), 1, 0);
+        let (mut free, mut next, mut used) = (Vec::new(), 0, 0);
         for (index, (segment, place)) in (0..=u16::MAX).zip(table.iter().zip(&places)) {
             let offset = pm.load(&segment[BLOCK]);
             if offset == 0 {
@@ -114,12 +122,12 @@ impl Segments {
             used += 1;
         }
         free.reverse(); // the first ones first
+        let next = if used == 0 { first } else { next };
         Ok(Self {
             places,
             free: Mutex::new(free),
             next_sequence: AtomicU64::new(next),
             used: AtomicU32::new(used),
-            made: AtomicU32::new(0),
         })
     }
 
@@ -135,12 +143,14 @@ impl Segments {
 
     /// The time, which goes on with each segment that is made: the sequence of the next one.
     #[inline(always)]
-    pub(super) fn now(&self) -> u64 {
+    #[must_use]
+    pub fn now(&self) -> u64 {
         self.next_sequence.load(Relaxed)
     }
 
     /// When a segment was left by its lane, which is past it.
-    pub(super) fn left(&self, index: u16) -> u64 {
+    #[must_use]
+    pub fn left(&self, index: u16) -> u64 {
         self.places.get(usize::from(index)).map_or(u64::MAX, |place| place.left.load(Relaxed))
     }
 
@@ -152,27 +162,21 @@ impl Segments {
     }
 
     /// How many segments there can be.
-    pub(super) fn capacity(&self) -> u32 {
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
         self.places.len() as u32
     }
 
     /// How many there are.
-    pub(super) fn used(&self) -> u32 {
+    #[must_use]
+    pub fn used(&self) -> u32 {
         self.used.load(Acquire)
-    }
-
-    /// How many were made since the last call of [`forget_made`](Self::forget_made).
-    pub(super) fn made(&self) -> u32 {
-        self.made.load(Relaxed)
-    }
-
-    pub(super) fn forget_made(&self, count: u32) {
-        self.made.fetch_sub(count, Relaxed);
     }
 
     /// The segment of this index, if there is one.
     #[inline]
-    pub(super) fn get(&self, index: u16) -> Option<Known> {
+    #[must_use]
+    pub fn get(&self, index: u16) -> Option<Known> {
         let place = self.places.get(usize::from(index))?;
         let offset = place.offset.load(Acquire);
         (offset != 0).then(|| Known {
@@ -184,9 +188,18 @@ impl Segments {
         })
     }
 
-    /// All there are.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Known> {
-        (0..self.places.len()).filter_map(|index| self.get(index as u16))
+    /// All there are, whole, whatever is made and freed meanwhile.
+    pub fn iter(&self) -> impl Iterator<Item = Known> {
+        (0..self.places.len()).filter_map(|index| {
+            loop {
+                let known = self.get(index as u16);
+                fence(Acquire);
+                // A place that is used anew has no segment in between.
+                if self.get(index as u16) == known {
+                    return known;
+                }
+            }
+        })
     }
 
     /// Makes a segment with room for an entry of `lines` lines.
@@ -218,24 +231,27 @@ impl Segments {
 
     fn put(&self, known: Known) {
         let place = &self.places[usize::from(known.index)];
-        place.sequence.store(known.sequence, Relaxed);
-        place.lines.store(known.lines, Relaxed);
-        place.lane.store(known.lane as u32, Relaxed);
+        // After the null of the segment before, for `iter`.
+        place.sequence.store(known.sequence, Release);
+        place.lines.store(known.lines, Release);
+        place.lane.store(known.lane as u32, Release);
         place.left.store(known.sequence, Relaxed);
         place.offset.store(known.offset, Release);
         self.used.fetch_add(1, AcqRel);
-        self.made.fetch_add(1, Relaxed);
     }
 
-    /// Gives segments back; nothing durable names an entry in them.
+    /// Gives segments back; nothing durable names an entry in them. `ordered`: those of a lane one
+    /// after the other, as they are given; no crash takes a later one and leaves one before it.
     ///
     /// # Cost
-    /// 2 fences for every four.
+    /// 2 fences for every four; if they are ordered, one more for each that is not the first of its
+    /// lane among them.
     pub(super) fn free<M: Medium>(
         &self,
         pool: &Pool<M>,
         root: PPtr<LogRoot>,
         dead: &[Known],
+        ordered: bool,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
         let table = table(pool, root)?;
@@ -250,16 +266,19 @@ impl Segments {
                 op.free(PPtr::<PmU64>::new(known.offset), owner)?;
             }
             op.prepare(Flushed::nothing())?; // P1, durable before: P2
+            let (mut nulled, mut lanes): (Vec<u16>, u64) = (Vec::new(), 0);
             for known in &freed {
+                if ordered && lanes >> known.lane & 1 == 1 {
+                    let flushed = flush_lines(pm, table, &mut nulled);
+                    pm.fence(flushed)?; // durable before: the lane's next one
+                    lanes = 0;
+                }
+                lanes |= 1 << known.lane;
                 pm.store(cell(known), 0); // P2, LIN
+                nulled.push(known.index);
             }
             let sealed = op.seal();
-            // Two to a line, each line once.
-            let mut lines: Vec<u16> = freed.iter().map(|known| known.index / PER_LINE).collect();
-            lines.sort_unstable();
-            lines.dedup();
-            let first_of = |at: &u16| &table[usize::from(at * PER_LINE)][BLOCK];
-            let flushed = lines.iter().fold(sealed, |all, at| all.and(pm.flush(first_of(at))));
+            let flushed = sealed.and(flush_lines(pm, table, &mut nulled));
             let durable = pm.fence(flushed)?; // DUR
             op.finish(durable);
             for known in dead {
@@ -270,6 +289,16 @@ impl Segments {
         }
         Ok(())
     }
+}
+
+/// Flushes what the table says of these segments, each line once, and forgets them.
+#[track_caller]
+fn flush_lines<M: Medium>(pm: &M, table: &[[PmU64; WORDS]], segments: &mut Vec<u16>) -> Flushed {
+    let mut lines: Vec<u16> = segments.drain(..).map(|index| index / PER_LINE).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let first_of = |at: &u16| &table[usize::from(at * PER_LINE)][BLOCK];
+    lines.iter().fold(Flushed::nothing(), |all, at| all.and(pm.flush(first_of(at))))
 }
 
 /// A segment in the making. However it ends, the table of the pool says whether there is one.
@@ -316,10 +345,10 @@ impl<M: Medium> Drop for Making<'_, M> {
 }
 
 /// What the table says of each segment.
-pub(super) fn table<M: Medium>(
-    pool: &Pool<M>,
-    root: PPtr<LogRoot>,
-) -> Result<&[[PmU64; WORDS]], PmError> {
+///
+/// # Errors
+/// [`PmError::Corrupt`].
+pub fn table<M: Medium>(pool: &Pool<M>, root: PPtr<LogRoot>) -> Result<&[[PmU64; WORDS]], PmError> {
     let count = pool.pm().load(&pool.get(root)?.segments);
     if count == 0 || count > u64::from(u16::MAX) {
         let what = "the number of segments of a log";

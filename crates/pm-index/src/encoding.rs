@@ -1,9 +1,10 @@
 //! Keys and values as bytes, whatever their shape.
 
-use pmindex_index::{Key, Shape, Storable};
+use crate::key::{Key, Shape, Storable};
 
 /// The bytes of an encoding. Those of keys compare as the keys do.
-pub(crate) fn encoded<T: Storable>(value: &T::Ref) -> Vec<u8> {
+#[must_use]
+pub fn encoded<T: Storable>(value: &T::Ref) -> Vec<u8> {
     match T::SHAPE {
         Shape::Inline(words) => {
             T::to_words(value)[..words].iter().flat_map(|word| word.to_be_bytes()).collect()
@@ -13,7 +14,8 @@ pub(crate) fn encoded<T: Storable>(value: &T::Ref) -> Vec<u8> {
 }
 
 /// Back from the bytes; `None` if they are no encoding.
-pub(crate) fn decoded<T: Storable>(bytes: &[u8]) -> Option<T> {
+#[must_use]
+pub fn decoded<T: Storable>(bytes: &[u8]) -> Option<T> {
     match T::SHAPE {
         Shape::Inline(words) => {
             let (chunks, rest) = bytes.as_chunks();
@@ -26,7 +28,8 @@ pub(crate) fn decoded<T: Storable>(bytes: &[u8]) -> Option<T> {
 }
 
 /// A hash of a key.
-pub(crate) fn hash_of<K: Key>(key: &K::Ref) -> u64 {
+#[must_use]
+pub fn hash_of<K: Key>(key: &K::Ref) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     match K::SHAPE {

@@ -1,0 +1,116 @@
+//! An index whose type is not known.
+
+use pmindex_core::Medium;
+
+use crate::error::IndexError;
+use crate::index::{Index, PmIndex};
+use crate::key::{Key, Value};
+
+/// What a [`PmIndex`] can do without its type, or its medium, being known.
+pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
+    /// As [`PmIndex::close`].
+    fn close(self: Box<Self>) -> Result<(), IndexError>;
+    /// As [`PmIndex::blocks`].
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+}
+
+/// An index with its medium, which [`PmIndex`] has as a parameter.
+struct On<I, M> {
+    index: I,
+    medium: std::marker::PhantomData<fn() -> M>,
+}
+
+/// Hands the calls of [`Index`] on to a field.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_index {
+    ($($field:ident).+) => {
+        fn get(&self, key: &K::Ref) -> Result<Option<V>, $crate::IndexError> {
+            self.$($field).+.get(key)
+        }
+        fn contains_key(&self, key: &K::Ref) -> Result<bool, $crate::IndexError> {
+            self.$($field).+.contains_key(key)
+        }
+        fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, $crate::IndexError> {
+            self.$($field).+.insert(key, value)
+        }
+        fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), $crate::Occupied>, $crate::IndexError> {
+            self.$($field).+.try_insert(key, value)
+        }
+        fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), $crate::Missing>, $crate::IndexError> {
+            self.$($field).+.update(key, value)
+        }
+        fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, $crate::IndexError> {
+            self.$($field).+.put(key, value)
+        }
+        fn remove(&self, key: &K::Ref) -> Result<Option<V>, $crate::IndexError> {
+            self.$($field).+.remove(key)
+        }
+        fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, $crate::IndexError> {
+            self.$($field).+.remove_exact(key, value)
+        }
+        fn range_bounds(&self, lower: ::std::ops::Bound<&K::Ref>, upper: ::std::ops::Bound<&K::Ref>) -> $crate::RangeIter<'_, K, V> {
+            self.$($field).+.range_bounds(lower, upper)
+        }
+        fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), $crate::IndexError> {
+            self.$($field).+.scan(from, limit, out)
+        }
+        fn first_key_value(&self) -> Result<Option<(K, V)>, $crate::IndexError> {
+            self.$($field).+.first_key_value()
+        }
+        fn last_key_value(&self) -> Result<Option<(K, V)>, $crate::IndexError> {
+            self.$($field).+.last_key_value()
+        }
+        fn len(&self) -> Result<u64, $crate::IndexError> {
+            self.$($field).+.len()
+        }
+        fn is_empty(&self) -> Result<bool, $crate::IndexError> {
+            self.$($field).+.is_empty()
+        }
+        fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, $crate::IndexError> {
+            self.$($field).+.bulk_load(records)
+        }
+        fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), $crate::IndexError> {
+            self.$($field).+.get_many(keys, out)
+        }
+        fn try_insert_many(&self, records: &[(K, V)]) -> $crate::InsertMany {
+            self.$($field).+.try_insert_many(records)
+        }
+        fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
+            self.$($field).+.stats()
+        }
+        fn check(&self) -> Result<u64, $crate::IndexError> {
+            self.$($field).+.check()
+        }
+        fn recovery_report(&self) -> $crate::RecoveryReport {
+            self.$($field).+.recovery_report()
+        }
+        fn has_background(&self) -> bool {
+            self.$($field).+.has_background()
+        }
+        fn background(&self, stop: &::std::sync::atomic::AtomicBool) -> Result<(), $crate::IndexError> {
+            self.$($field).+.background(stop)
+        }
+    };
+}
+
+impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> Index<K, V> for On<I, M> {
+    crate::forward_index!(index);
+}
+
+impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> ErasedIndex<K, V> for On<I, M> {
+    fn close(self: Box<Self>) -> Result<(), IndexError> {
+        self.index.close()
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.blocks()
+    }
+}
+
+/// Creates or opens an index of a known type and forgets the type.
+#[doc(hidden)]
+pub fn erase<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static>(
+    index: Result<I, IndexError>,
+) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+    Ok(Box::new(On { index: index?, medium: std::marker::PhantomData }))
+}

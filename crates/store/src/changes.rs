@@ -1,0 +1,199 @@
+//! What a transaction has read and is to change, map by map.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
+
+use pmindex_core::Medium;
+use pmindex_index::{IndexError, Key, Value};
+
+use crate::core::Changes;
+use crate::map::Shared;
+use crate::moments::Commit;
+use crate::redo::Record;
+use crate::versions::Known;
+
+/// The part of a transaction that concerns one map.
+pub(crate) struct Part<K: Key, V: Value, M: Medium> {
+    map: Arc<Shared<K, V, M>>,
+    /// What each changed record is to be.
+    pub(crate) writes: BTreeMap<K, Option<V>>,
+    /// What `writes` said of a key before, while a savepoint wants to know: the oldest first.
+    before: Vec<(K, Known<V>)>,
+    pub(crate) reads: BTreeSet<K>,
+    pub(crate) ranges: Vec<(Bound<K>, Bound<K>)>,
+    /// What the changed records are, read under their locks.
+    was: Vec<Option<V>>,
+}
+
+/// A [`Part`] of any type.
+pub(crate) trait AnyPart: Any + Send {
+    /// The locks of the keys it changes.
+    fn places(&self, places: &mut Vec<usize>);
+    /// Makes the changes. They are durable, or there is but one.
+    fn make(&self) -> Result<(), IndexError>;
+    /// As what it is.
+    fn as_any(&self) -> &dyn Any;
+    /// As what it is.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    /// Whether it changes nothing.
+    fn is_empty(&self) -> bool;
+    /// How many records it changes.
+    fn len(&self) -> usize;
+    /// Reads what the changed records are. Their keys are locked.
+    fn read(&mut self) -> Result<(), IndexError>;
+    /// Whether another commit changed what was read at `moment`.
+    fn conflicts(&self, moment: u64) -> bool;
+    /// Notes what the records were before a commit; the bytes that takes.
+    fn note(&mut self, commit: Commit) -> u64;
+    /// Adds the changes to a record of the log.
+    fn record(&self, record: &mut Record);
+    /// Takes back the last change.
+    fn take_back(&mut self);
+    /// Forgets how to take back.
+    fn keep(&mut self);
+    /// Its changes, to be made later.
+    fn into_late(self: Box<Self>) -> Box<dyn Changes>;
+}
+
+impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
+    pub(crate) fn new(map: Arc<Shared<K, V, M>>) -> Self {
+        Self {
+            map,
+            writes: BTreeMap::new(),
+            before: Vec::new(),
+            reads: BTreeSet::new(),
+            ranges: Vec::new(),
+            was: Vec::new(),
+        }
+    }
+
+    /// Changes a record; `can_be_taken_back` says that a savepoint is set.
+    pub(crate) fn write(&mut self, key: K, value: Option<V>, can_be_taken_back: bool) {
+        if can_be_taken_back {
+            let before = self.writes.insert(key.clone(), value);
+            self.before.push((key, before.map_or(Known::Not, Known::Was)));
+        } else {
+            self.writes.insert(key, value);
+        }
+    }
+}
+
+/// Makes changes of a map.
+fn make<K: Key, V: Value, M: Medium>(
+    map: &Shared<K, V, M>,
+    writes: &BTreeMap<K, Option<V>>,
+) -> Result<(), IndexError> {
+    for (key, value) in writes {
+        match value {
+            Some(value) => map.index.put(key.borrowed(), value.borrowed()).map(drop)?,
+            None => map.index.remove(key.borrowed()).map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// Changes that are to be made later. They do not keep their map alive, which leads to them.
+pub(crate) struct Late<K: Key, V: Value, M: Medium> {
+    map: Weak<Shared<K, V, M>>,
+    name: String,
+    writes: BTreeMap<K, Option<V>>,
+}
+
+impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
+    /// Makes changes, of each key the last one; if that cannot be, what is to be made later.
+    pub(crate) fn make_now(
+        map: &Arc<Shared<K, V, M>>,
+        writes: BTreeMap<K, Option<V>>,
+    ) -> Result<(), (IndexError, Box<dyn Changes>)> {
+        make(map, &writes).map_err(|error| (error, Self::boxed(map, writes)))
+    }
+
+    fn boxed(map: &Arc<Shared<K, V, M>>, writes: BTreeMap<K, Option<V>>) -> Box<dyn Changes> {
+        Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes })
+    }
+
+    /// Whether a key of a map waits for these.
+    pub(crate) fn concern(&self, map: &Shared<K, V, M>, key: &K) -> bool {
+        std::ptr::eq(self.map.as_ptr(), map) && self.writes.contains_key(key)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Changes for Late<K, V, M> {
+    fn make(&self) -> Result<(), IndexError> {
+        // Nobody has the map open any more: the next opening of the store makes them.
+        let closed = || IndexError::NoSuchIndex { name: self.name.clone() };
+        make(&*self.map.upgrade().ok_or_else(closed)?, &self.writes)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
+    fn places(&self, places: &mut Vec<usize>) {
+        places.extend(self.writes.keys().map(|key| self.map.place(key.borrowed())));
+    }
+
+    fn make(&self) -> Result<(), IndexError> {
+        make(&self.map, &self.writes)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    fn read(&mut self) -> Result<(), IndexError> {
+        let index = &self.map.index;
+        let was: Result<_, _> = self.writes.keys().map(|key| index.get(key.borrowed())).collect();
+        self.was = was?;
+        Ok(())
+    }
+
+    fn conflicts(&self, moment: u64) -> bool {
+        let versions = &self.map.versions;
+        self.reads.iter().any(|key| versions.is_changed(moment, key))
+            || self.ranges.iter().any(|range| versions.is_range_changed(moment, range))
+    }
+
+    fn note(&mut self, commit: Commit) -> u64 {
+        let versions = &self.map.versions;
+        let was = std::mem::take(&mut self.was);
+        let records = self.writes.keys().zip(was);
+        records.map(|(key, was)| versions.note(commit, key, was)).sum()
+    }
+
+    fn record(&self, record: &mut Record) {
+        record.add(&self.map.name, self.writes.iter());
+    }
+
+    fn take_back(&mut self) {
+        match self.before.pop() {
+            Some((key, Known::Was(before))) => drop(self.writes.insert(key, before)),
+            Some((key, Known::Not)) => drop(self.writes.remove(&key)),
+            None => {}
+        }
+    }
+
+    fn keep(&mut self) {
+        self.before.clear();
+    }
+
+    fn into_late(self: Box<Self>) -> Box<dyn Changes> {
+        Late::boxed(&self.map, self.writes)
+    }
+}

@@ -1,0 +1,148 @@
+//! What the maps, snapshots and transactions of a store share.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use parking_lot::Mutex;
+use pmindex_core::sync::{VersionGuard, VersionTable};
+use pmindex_core::{Medium, Pool};
+use pmindex_index::IndexError;
+
+use crate::moments::{Moments, Reader, Unfinished, Watch};
+use crate::redo::Redo;
+use crate::wait::lock;
+use crate::wrong::Wrong;
+
+/// Locks of keys: `2^LOCKS`.
+const LOCKS: u32 = 10;
+
+/// See the module's head.
+pub(crate) struct Core<M: Medium> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) moments: Arc<Moments>,
+    /// Writers that are watched lock the keys they write; a commit holds all its locks until its last
+    /// change is in its index.
+    pub(crate) keys: VersionTable,
+    pub(crate) redo: Redo,
+    /// Commits that are durable and whose changes could not all be made.
+    stuck: Mutex<Vec<Stuck>>,
+    is_stuck: AtomicBool,
+}
+
+/// The changes of a commit to one map.
+pub(crate) trait Changes: Any + Send {
+    /// Makes them.
+    fn make(&self) -> Result<(), IndexError>;
+    /// As what they are.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// How a commit that is stuck leaves the log in the end.
+#[derive(Debug)]
+pub(crate) enum Leave {
+    /// The record of this commit goes.
+    Commit(Unfinished),
+    /// What the records of interrupted commits say of this map goes.
+    Map(String),
+}
+
+/// A commit that is durable and whose changes could not all be made. Until they are, all writers are
+/// watched, and there is no moment that could be read.
+struct Stuck {
+    changes: Vec<Box<dyn Changes>>,
+    leave: Leave,
+    _watch: Watch,
+}
+
+impl<M: Medium> std::fmt::Debug for Core<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("moments", &self.moments).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> Core<M> {
+    pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo, limit: u64) -> Self {
+        Self {
+            pool,
+            moments: Moments::new(limit),
+            keys: VersionTable::new(LOCKS),
+            redo,
+            stuck: Mutex::default(),
+            is_stuck: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn pm(&self) -> &M {
+        self.pool.pm()
+    }
+
+    /// Whether a test has a step go wrong.
+    #[inline(always)]
+    pub(crate) fn goes_wrong(&self, wrong: Wrong) -> bool {
+        self.moments.faults.has(wrong)
+    }
+
+    /// Locks these places, in the order of the locks.
+    pub(crate) fn lock(&self, mut places: Vec<usize>) -> Vec<VersionGuard<'_>> {
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|place| self.keys.all()[place].lock(self.pm())).collect()
+    }
+
+    /// Begins to read the moment of now.
+    ///
+    /// # Errors
+    /// A commit is stuck, so there is no moment that has all of it.
+    pub(crate) fn read(&self) -> Result<Reader, IndexError> {
+        self.finish_stuck()?;
+        let stuck = || self.is_stuck.load(Acquire);
+        match self.moments.read(self.pm(), stuck) {
+            Some(reader) => Ok(reader),
+            None => self.read(),
+        }
+    }
+
+    /// Changes are durable in the log, and could not be made.
+    pub(crate) fn set_stuck(&self, changes: Vec<Box<dyn Changes>>, leave: Leave) {
+        let watch = self.moments.watch(self.pm());
+        lock(self.pm(), &self.stuck).push(Stuck { changes, leave, _watch: watch });
+        // Seen by whoever locks these keys next.
+        self.is_stuck.store(true, Release);
+    }
+
+    /// Makes the changes of commits that are stuck. Their keys are locked by their being stuck: all
+    /// writes of them come through here first.
+    #[inline]
+    pub(crate) fn finish_stuck(&self) -> Result<(), IndexError> {
+        if self.is_stuck.load(Acquire) { self.finish_all_stuck() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn finish_all_stuck(&self) -> Result<(), IndexError> {
+        let mut stuck = lock(self.pm(), &self.stuck);
+        while let Some(commit) = stuck.last() {
+            commit.changes.iter().try_for_each(|changes| changes.make())?;
+            match &commit.leave {
+                Leave::Commit(unfinished) => self.redo.retire(unfinished.number())?,
+                Leave::Map(name) => self.redo.settle(name)?,
+            }
+            stuck.pop();
+        }
+        self.is_stuck.store(false, Release);
+        Ok(())
+    }
+
+    /// Makes the changes of commits that are stuck, if that can be; if not, whether `concerns` says of
+    /// one of them that it must be.
+    pub(crate) fn finish_stuck_of(
+        &self,
+        mut concerns: impl FnMut(&dyn Changes) -> bool,
+    ) -> Result<(), IndexError> {
+        let Err(error) = self.finish_stuck() else { return Ok(()) };
+        let stuck = lock(self.pm(), &self.stuck);
+        let mut all = stuck.iter().flat_map(|commit| &commit.changes);
+        if all.any(|changes| concerns(&**changes)) { Err(error) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,181 @@
+//! Writers that nobody watches, and how a watcher waits for them.
+//!
+//! While nothing reads the past, a write of a map notes nothing: it goes to its index at once. So whoever
+//! begins to read a moment has to know that no such write is still under way; it would change the
+//! moment behind the reader's back. Writers announce themselves in a counter of their thread's and look
+//! whether anybody watches; a watcher says that it watches and looks at the counters. Both orders are
+//! sequentially consistent, so one of the two sees the other:
+//!
+//! ```text
+//! writer                              watcher
+//! W1  lane += 1                       V1  watchers += 1
+//! W2  watchers == 0 ? write : go back V2  wait until each lane was 0
+//! W3  lane -= 1
+//! ```
+//!
+//! If W2 reads 0, then W1 is before V1 in that order, and V2 waits for W3.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use pmindex_core::Medium;
+
+use crate::wait::wait_until;
+
+/// Counters of writers; threads share them only if there are more threads.
+const LANES: usize = 64;
+
+/// A counter on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Lane(AtomicU64);
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    watchers: AtomicU64,
+    lanes: [Lane; LANES],
+}
+
+/// A write that nobody watches is under way while this lives.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Unwatched<'g>(&'g Lane);
+
+impl Drop for Unwatched<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Release); // W3
+    }
+}
+
+thread_local! {
+    /// The lane and `LANES`; 0: none yet.
+    static LANE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The lane of this thread.
+#[inline]
+fn lane_of_thread() -> usize {
+    match LANE.get() {
+        0 => take_lane(),
+        lane => lane % LANES,
+    }
+}
+
+#[cold]
+fn take_lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let lane = NEXT.fetch_add(1, Relaxed) % LANES;
+    LANE.set(lane + LANES);
+    lane
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { watchers: AtomicU64::new(0), lanes: std::array::from_fn(|_| Lane::default()) }
+    }
+
+    /// Whether anybody watches. A reader that has seen a watched write sees its watcher, too.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Relaxed) != 0
+    }
+
+    /// Begins a write, if nobody watches.
+    #[inline]
+    pub(crate) fn enter(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
+        if self.is_watched() {
+            return None;
+        }
+        let lane = &self.lanes[lane_of_thread()];
+        pm.yield_point();
+        lane.0.fetch_add(1, SeqCst); // W1
+        let entered = Unwatched(lane);
+        pm.yield_point();
+        (self.watchers.load(SeqCst) == 0).then_some(entered) // W2; else it leaves
+    }
+
+    /// Begins to watch: when it returns, all writes are watched until [`leave`](Self::leave).
+    pub(crate) fn watch(&self, pm: &impl Medium) {
+        self.watchers.fetch_add(1, SeqCst); // V1
+        for lane in &self.lanes {
+            wait_until(pm, || lane.0.load(SeqCst) == 0); // V2
+        }
+        std::sync::atomic::fence(Acquire);
+    }
+
+    /// Ends what [`watch`](Self::watch) began.
+    pub(crate) fn leave(&self) {
+        self.watchers.fetch_sub(1, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::Duration;
+
+    use pmindex_core::Pool;
+
+    use super::*;
+
+    #[test]
+    fn who_watches_waits_for_who_writes_and_stops_who_comes_later() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let (gate, watches) = (Gate::new(), AtomicBool::new(false));
+        let first = gate.enter(pool.pm()).unwrap();
+        let second = gate.enter(pool.pm()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                gate.watch(pool.pm());
+                watches.store(true, SeqCst);
+            });
+            while !gate.is_watched() {
+                thread::yield_now();
+            }
+            assert!(gate.enter(pool.pm()).is_none());
+            drop(first);
+            thread::sleep(Duration::from_millis(20)); // a watcher that did not wait would be through
+            assert!(!watches.load(SeqCst), "a write is under way");
+            drop(second);
+        });
+        assert!(watches.load(SeqCst));
+        gate.leave();
+        assert!(gate.enter(pool.pm()).is_some());
+    }
+
+    /// Each writer adds one to two numbers; whoever watches finds them equal and unmoving.
+    #[test]
+    fn nothing_moves_while_somebody_watches() {
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let (gate, over) = (Gate::new(), AtomicBool::new(false));
+        let numbers = [AtomicU64::new(0), AtomicU64::new(0)];
+        let mut moved = None;
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        if let Some(_unwatched) = gate.enter(pool.pm()) {
+                            numbers[0].fetch_add(1, Relaxed);
+                            (0..200).for_each(|_| std::hint::spin_loop());
+                            numbers[1].fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..5_000 {
+                gate.watch(pool.pm());
+                let read = || [numbers[0].load(Relaxed), numbers[1].load(Relaxed)];
+                let (one, other) = (read(), read());
+                gate.leave();
+                moved = moved.or((one != other || one[0] != one[1]).then_some((one, other)));
+                (0..500).for_each(|_| std::hint::spin_loop()); // writers get in
+            }
+            over.store(true, Relaxed);
+        });
+        assert_eq!(moved, None);
+    }
+}

@@ -1,0 +1,330 @@
+//! A typed map of a store, and its single operations.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{Mapped, Medium};
+use pmindex_index::{
+    ErasedIndex, Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, RecoveryReport,
+    Stats, Value, hash_of, same_encoding,
+};
+
+use crate::changes::Late;
+use crate::core::{Changes, Core};
+use crate::gate::Gate;
+use crate::moments::Past;
+use crate::snapshot::{MapAt, Snapshot};
+use crate::versions::Versions;
+use crate::wrong::Wrong;
+
+/// What the handles of a map share.
+pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
+    gate: Arc<Gate>,
+    pub(crate) core: Arc<Core<M>>,
+    pub(crate) name: String,
+    /// Different for each map of the store.
+    pub(crate) number: u64,
+    pub(crate) index: Box<dyn ErasedIndex<K, V>>,
+    pub(crate) versions: Arc<Versions<K, V>>,
+    _past: Registered<M>,
+}
+
+/// A map's past is told what nobody reads any more while this lives.
+struct Registered<M: Medium> {
+    core: Arc<Core<M>>,
+    past: Arc<dyn Past>,
+}
+
+impl<M: Medium> Drop for Registered<M> {
+    fn drop(&mut self) {
+        self.core.moments.remove(&self.past);
+    }
+}
+
+/// A typed map of a [`Store`](crate::Store): an index that takes part in the store's transactions and
+/// snapshots. A handle: clones are the same map.
+///
+/// # Durability
+/// That of the index: what a write has done is durable when it returns.
+///
+/// # Isolation
+/// Each single operation is a transaction of its own. A range that is read here, and `len`, may see
+/// some changes of a commit that is under way and not yet others; through a snapshot or in a transaction
+/// they see one moment.
+///
+/// # Cost
+/// While no snapshot or transaction of the store is alive: that of the index, a call through a table, and for
+/// writes two atomic instructions on a line of the thread's own. Otherwise a write also takes a lock of its key, reads the
+/// record, and keeps what it was in memory.
+pub struct Map<K: Key, V: Value, M: Medium = Mapped> {
+    pub(crate) shared: Arc<Shared<K, V, M>>,
+}
+
+impl<K: Key, V: Value, M: Medium> Clone for Map<K, V, M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> fmt::Debug for Map<K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
+    pub(crate) fn new(
+        core: Arc<Core<M>>,
+        name: &str,
+        number: u64,
+        index: Box<dyn ErasedIndex<K, V>>,
+    ) -> Self {
+        let versions = Arc::new(Versions::new());
+        let past = Arc::clone(&versions) as Arc<dyn Past>;
+        core.moments.add(Arc::clone(&past));
+        let registered = Registered { core: Arc::clone(&core), past };
+        let gate = Arc::clone(&core.moments.gate);
+        Self { gate, core, name: name.into(), number, index, versions, _past: registered }
+    }
+
+    /// Closes the index.
+    pub(crate) fn close(self) -> Result<(), IndexError> {
+        self.index.close()
+    }
+
+    /// The lock of a key.
+    pub(crate) fn place(&self, key: &K::Ref) -> usize {
+        self.core.keys.index_of(hash_of::<K>(key).wrapping_add(self.number))
+    }
+
+    fn lock_of(&self, key: &K::Ref) -> &VersionLock {
+        self.core.keys.of(hash_of::<K>(key).wrapping_add(self.number))
+    }
+
+    /// Whether changes that are to be made later have a key of this map.
+    fn is_awaited(&self, changes: &dyn Changes, key: &K::Ref) -> bool {
+        let late = changes.as_any().downcast_ref::<Late<K, V, M>>();
+        late.is_some_and(|late| late.concern(self, &K::owned(key)))
+    }
+
+    /// Writes a record: `write` does it; `changes` says, from the record as it is, whether that changes
+    /// anything; `makes_room` that it may take place before commits that found none.
+    #[inline]
+    fn write<R>(
+        &self,
+        key: &K::Ref,
+        makes_room: bool,
+        changes: impl FnOnce(Option<&V>) -> bool,
+        write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
+    ) -> Result<R, IndexError> {
+        if let Some(_unwatched) = self.gate.enter(self.core.pm()) {
+            return write(&*self.index);
+        }
+        self.write_watched(key, makes_room, changes, write)
+    }
+
+    #[cold]
+    fn write_watched<R>(
+        &self,
+        key: &K::Ref,
+        makes_room: bool,
+        changes: impl FnOnce(Option<&V>) -> bool,
+        write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
+    ) -> Result<R, IndexError> {
+        let (core, pm) = (&*self.core, self.core.pm());
+        let _locked = self.lock_of(key).lock(pm);
+        if makes_room {
+            core.finish_stuck_of(|changes| self.is_awaited(changes, key))?;
+        } else {
+            core.finish_stuck()?;
+        }
+        let was = self.index.get(key)?;
+        if !changes(was.as_ref()) {
+            return write(&*self.index);
+        }
+        if core.goes_wrong(Wrong::NotedLate) {
+            return write(&*self.index);
+        }
+        let owned = K::owned(key);
+        let note = |commit| Ok::<u64, IndexError>(self.versions.note(commit, &owned, was));
+        let _unfinished = core.moments.commit(pm, note)?; // durable before: nothing, it is in DRAM
+        write(&*self.index)
+    }
+
+    /// Waits until no commit has a key: what is read of it then is of no commit that is under way.
+    fn wait_for(&self, key: &K::Ref) -> Result<(), IndexError> {
+        if !self.core.goes_wrong(Wrong::ReadInBetween) {
+            self.lock_of(key).begin_read(self.core.pm());
+        }
+        self.core.finish_stuck_of(|changes| self.is_awaited(changes, key))
+    }
+
+    #[cold]
+    fn get_watched(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.wait_for(key)?;
+        self.index.get(key)
+    }
+
+    #[inline]
+    fn is_watched(&self) -> bool {
+        self.gate.is_watched()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The map as it was when the snapshot was taken.
+    #[must_use]
+    pub fn at<'m>(&'m self, snapshot: &'m Snapshot<M>) -> MapAt<'m, K, V, M> {
+        MapAt::new(&self.shared, snapshot)
+    }
+
+    /// The offsets of the blocks of its index, for the allocator's audit.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.shared.index.blocks()
+    }
+
+    /// Loads an empty map. Everybody who reads an earlier moment finds it empty.
+    fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        let shared = &*self.shared;
+        let (core, pm) = (&*shared.core, shared.core.pm());
+        let _reader = core.read()?; // all writers are watched, so they wait for the locks
+        let locks = core.keys.all();
+        let _locked: Vec<_> = locks.iter().map(|lock| lock.lock(pm)).collect();
+        core.finish_stuck()?;
+        if !shared.index.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        let note = |commit| {
+            shared.versions.note_loaded(commit);
+            Ok::<u64, IndexError>(0)
+        };
+        let _unfinished = core.moments.commit(pm, note)?;
+        let _lent = VersionLock::lend(locks);
+        shared.index.bulk_load(records)
+    }
+
+    fn insert_many_watched(&self, records: &[(K, V)]) -> Result<InsertMany, IndexError> {
+        let shared = &*self.shared;
+        let (core, pm) = (&*shared.core, shared.core.pm());
+        let places = records.iter().map(|(key, _)| shared.place(key.borrowed()));
+        let _locked = core.lock(places.collect());
+        core.finish_stuck()?;
+        let mut new = Vec::new();
+        for (key, _) in records {
+            if !shared.index.contains_key(key.borrowed())? {
+                new.push(key);
+            }
+        }
+        let note = |commit| {
+            let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
+            Ok::<u64, IndexError>(bytes.sum())
+        };
+        let _unfinished = core.moments.commit(pm, note)?;
+        Ok(shared.index.try_insert_many(records))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
+    #[inline]
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        if self.shared.is_watched() {
+            return self.shared.get_watched(key);
+        }
+        self.shared.index.get(key)
+    }
+    #[inline]
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        if self.shared.is_watched() {
+            return Ok(self.shared.get_watched(key)?.is_some());
+        }
+        self.shared.index.contains_key(key)
+    }
+    #[inline]
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.shared.write(key, false, |_| true, |index| index.insert(key, value))
+    }
+    #[inline]
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
+        self.shared.write(key, false, |was| was.is_none(), |index| index.try_insert(key, value))
+    }
+    #[inline]
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.shared.write(key, false, |was| was.is_some(), |index| index.update(key, value))
+    }
+    #[inline]
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.shared.write(key, false, |_| true, |index| index.put(key, value))
+    }
+    #[inline]
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.shared.write(key, true, |was| was.is_some(), |index| index.remove(key))
+    }
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        let is_it = |was: Option<&V>| {
+            was.is_some_and(|was| same_encoding::<V>(was.borrowed(), value.borrowed()))
+        };
+        self.shared.write(key, true, is_it, |index| index.remove_exact(key, value))
+    }
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        self.shared.index.range_bounds(lower, upper)
+    }
+    fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
+        self.shared.index.scan(from, limit, out)
+    }
+    fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.shared.index.first_key_value()
+    }
+    fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.shared.index.last_key_value()
+    }
+    fn len(&self) -> Result<u64, IndexError> {
+        self.shared.index.len()
+    }
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        self.shared.index.is_empty()
+    }
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.load(records)
+    }
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        if self.shared.is_watched() {
+            keys.iter().try_for_each(|key| self.shared.wait_for(key.borrowed()))?;
+        }
+        self.shared.index.get_many(keys, out)
+    }
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        if let Some(_unwatched) = self.shared.gate.enter(self.shared.core.pm()) {
+            return self.shared.index.try_insert_many(records);
+        }
+        match self.insert_many_watched(records) {
+            Ok(done) => done,
+            Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
+        }
+    }
+    fn stats(&self) -> Result<Stats, IndexError> {
+        self.shared.index.stats()
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        self.shared.index.check()
+    }
+    fn recovery_report(&self) -> RecoveryReport {
+        self.shared.index.recovery_report()
+    }
+    fn has_background(&self) -> bool {
+        self.shared.index.has_background()
+    }
+    fn background(&self, stop: &std::sync::atomic::AtomicBool) -> Result<(), IndexError> {
+        self.shared.index.background(stop)
+    }
+}

@@ -1,0 +1,266 @@
+//! Moments: the order of commits, and who reads which of them.
+//!
+//! Every commit that is watched has a number. A *moment* is a number, too: it has all commits up to it and
+//! none after it. A commit takes its number and notes what it is about to change ([`versions`](crate::versions))
+//! in one step, under the lock here; it is *unfinished* until all its changes are in the indexes. Who
+//! begins to read waits until no commit of its moment is unfinished, so a moment is never half a commit, and
+//! has every commit that returned before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use parking_lot::Mutex;
+use pmindex_core::Medium;
+
+use crate::gate::Gate;
+use crate::wait::wait_until;
+use crate::wrong::{Faults, Wrong};
+
+/// What a map keeps for readers of the past.
+pub(crate) trait Past: Send + Sync {
+    /// Forgets what only readers of moments before `oldest` want; the bytes that were.
+    fn forget(&self, oldest: u64) -> u64;
+}
+
+/// See the module's head.
+pub(crate) struct Moments {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) faults: Faults,
+    state: Mutex<State>,
+    maps: Mutex<Vec<Arc<dyn Past>>>,
+    /// Readers of this moment and those before were ended.
+    ended: AtomicU64,
+    /// About how many bytes the maps keep for readers.
+    kept: AtomicU64,
+    limit: u64,
+}
+
+struct State {
+    /// The last commit. 0: none yet.
+    last: u64,
+    unfinished: BTreeSet<u64>,
+    /// Moments that are read, and by how many.
+    readers: BTreeMap<u64, u32>,
+}
+
+impl State {
+    /// No reader has, or will have, an earlier moment.
+    fn oldest(&self) -> u64 {
+        self.readers.first_key_value().map_or(self.last, |(&oldest, _)| oldest)
+    }
+}
+
+impl fmt::Debug for Moments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Moments").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+/// A commit under way, as whoever notes its changes sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commit {
+    /// Its number.
+    pub(crate) number: u64,
+    /// The newest moment that anybody reads.
+    pub(crate) newest_reader: Option<u64>,
+}
+
+impl Moments {
+    /// Keeps up to about `limit` bytes for readers.
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            gate: Arc::new(Gate::new()),
+            faults: Faults::default(),
+            state: Mutex::new(State {
+                last: 0,
+                unfinished: BTreeSet::new(),
+                readers: BTreeMap::new(),
+            }),
+            maps: Mutex::default(),
+            ended: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            limit,
+        })
+    }
+
+    /// Adds a map, which forgets when it is told.
+    pub(crate) fn add(&self, map: Arc<dyn Past>) {
+        self.maps.lock().push(map);
+    }
+
+    /// Removes what [`add`](Self::add) added.
+    pub(crate) fn remove(&self, map: &Arc<dyn Past>) {
+        self.maps.lock().retain(|other| !Arc::ptr_eq(other, map));
+    }
+
+    /// Watches all writes until the result is dropped.
+    pub(crate) fn watch(self: &Arc<Self>, pm: &impl Medium) -> Watch {
+        self.gate.watch(pm);
+        Watch { moments: Arc::clone(self) }
+    }
+
+    /// Begins to read the moment of now, when all its commits are finished; `None` if `give_up` says so
+    /// first.
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        pm: &impl Medium,
+        mut give_up: impl FnMut() -> bool,
+    ) -> Option<Reader> {
+        let watch = self.watch(pm);
+        let mut state = pm.lock(&self.state);
+        if state.last <= self.ended.load(Relaxed) {
+            state.last += 1; // not a moment whose readers were ended, nor 0
+        }
+        let moment = state.last;
+        *state.readers.entry(moment).or_default() += 1;
+        drop(state);
+        let reader = Reader { watch, moment };
+        if self.faults.has(Wrong::NotAwaited) {
+            return Some(reader);
+        }
+        let mut in_vain = false;
+        wait_until(pm, || {
+            let first = pm.lock(&self.state).unfinished.first().copied();
+            in_vain = first.is_some_and(|first| first <= moment) && give_up();
+            in_vain || first.is_none_or(|first| first > moment)
+        });
+        (!in_vain).then_some(reader)
+    }
+
+    /// Commits: `note` notes the changes, or refuses the commit, which has not been then. The commit is
+    /// unfinished until the result is dropped.
+    pub(crate) fn commit<E>(
+        self: &Arc<Self>,
+        pm: &impl Medium,
+        note: impl FnOnce(Commit) -> Result<u64, E>,
+    ) -> Result<Unfinished, E> {
+        let mut state = pm.lock(&self.state);
+        let newest_reader = state.readers.last_key_value().map(|(&newest, _)| newest);
+        let number = state.last + 1;
+        let bytes = note(Commit { number, newest_reader })?;
+        state.last = number;
+        state.unfinished.insert(number);
+        // Under the lock: nobody forgets what this commit noted before it has its number.
+        let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
+        drop(state);
+        let unfinished = Unfinished { moments: Arc::clone(self), number };
+        if kept > self.limit {
+            self.end_readers(pm);
+        }
+        Ok(unfinished)
+    }
+
+    /// Ends the oldest readers until the maps keep less than the limit.
+    #[cold]
+    fn end_readers(&self, pm: &impl Medium) {
+        while self.kept.load(Relaxed) > self.limit {
+            let mut state = pm.lock(&self.state);
+            if let Some((moment, _)) = state.readers.pop_first() {
+                self.ended.store(moment, Release); // before: what it wants is forgotten
+            }
+            let (oldest, done) = (state.oldest(), state.readers.is_empty());
+            drop(state);
+            self.forget(oldest);
+            if done {
+                break;
+            }
+        }
+    }
+
+    fn forget(&self, oldest: u64) {
+        let maps = self.maps.lock().clone();
+        let bytes: u64 = maps.iter().map(|map| map.forget(oldest)).sum();
+        self.kept.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Whether readers of a moment were ended. Asked after what they read was read.
+    #[inline]
+    pub(crate) fn is_ended(&self, moment: u64) -> bool {
+        moment <= self.ended.load(Acquire)
+    }
+
+    /// About how many bytes are kept for readers.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Relaxed)
+    }
+
+    /// The most bytes that are kept for readers.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
+/// All writes are watched while this lives.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    moments: Arc<Moments>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.moments.gate.leave();
+    }
+}
+
+/// A reader of a moment.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    watch: Watch,
+    moment: u64,
+}
+
+impl Reader {
+    #[inline]
+    pub(crate) fn moment(&self) -> u64 {
+        self.moment
+    }
+
+    /// Whether it was ended.
+    #[inline]
+    pub(crate) fn is_ended(&self) -> bool {
+        self.watch.moments.is_ended(self.moment)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let moments = &self.watch.moments;
+        let mut state = moments.state.lock();
+        let before = state.oldest();
+        if let Some(count) = state.readers.get_mut(&self.moment) {
+            *count -= 1;
+            if *count == 0 {
+                state.readers.remove(&self.moment);
+            }
+        }
+        let oldest = state.oldest();
+        let is_last = state.readers.is_empty();
+        drop(state);
+        if oldest > before || is_last {
+            moments.forget(oldest);
+        }
+    }
+}
+
+/// A commit whose changes are not all in the indexes.
+#[derive(Debug)]
+#[must_use = "the commit is finished when this is dropped"]
+pub(crate) struct Unfinished {
+    moments: Arc<Moments>,
+    number: u64,
+}
+
+impl Unfinished {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.moments.state.lock().unfinished.remove(&self.number);
+    }
+}

@@ -1,0 +1,173 @@
+//! Snapshots: one moment of all maps of a store.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Medium};
+use pmindex_index::{Key, KeyRange, PrefixKey, Value};
+
+use crate::core::Core;
+use crate::error::StoreError;
+use crate::map::Shared;
+use crate::moments::Reader;
+use crate::range::Range;
+use crate::versions::Known;
+
+/// One moment of all maps of a store: everything that was committed before it was taken, and nothing
+/// after. Writers go on meanwhile. See [`Map::at`](crate::Map::at).
+///
+/// # Cost
+/// While it lives, each write keeps in memory what it replaces, up to the limit of the store's options;
+/// beyond it the oldest snapshot ends, and what is read through it is
+/// [`StoreError::SnapshotEnded`] from then on, never wrong. After a crash there are no snapshots.
+pub struct Snapshot<M: Medium = Mapped> {
+    pub(crate) core: Arc<Core<M>>,
+    pub(crate) reader: Reader,
+}
+
+impl<M: Medium> fmt::Debug for Snapshot<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("moment", &self.reader.moment()).finish_non_exhaustive()
+    }
+}
+
+/// A map at a moment.
+pub struct MapAt<'m, K: Key, V: Value, M: Medium = Mapped> {
+    map: &'m Shared<K, V, M>,
+    snapshot: &'m Snapshot<M>,
+}
+
+impl<K: Key, V: Value, M: Medium> fmt::Debug for MapAt<'_, K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_struct("MapAt");
+        map.field("name", &self.map.name).field("snapshot", self.snapshot).finish()
+    }
+}
+
+/// Records of a map at a moment, in order, from both ends.
+pub type RangeAt<'m, K, V> =
+    Box<dyn DoubleEndedIterator<Item = Result<(K, V), StoreError>> + Send + 'm>;
+
+/// What a record of a map was at the moment of a reader.
+pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
+    map: &Shared<K, V, M>,
+    reader: &Reader,
+    key: &K::Ref,
+) -> Result<Option<V>, StoreError> {
+    let now = map.index.get(key)?;
+    // After the index: whoever changed the record since has noted what it was before.
+    map.core.pm().yield_point();
+    let was = map.versions.at(reader.moment(), key);
+    if reader.is_ended() {
+        return Err(StoreError::SnapshotEnded { limit: map.core.moments.limit() });
+    }
+    Ok(match was {
+        Known::Was(was) => was,
+        Known::Not => now,
+    })
+}
+
+impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
+    pub(crate) fn new(map: &'m Shared<K, V, M>, snapshot: &'m Snapshot<M>) -> Self {
+        Self { map, snapshot }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if Arc::ptr_eq(&self.map.core, &self.snapshot.core) {
+            return Ok(());
+        }
+        Err(StoreError::OtherStore { name: self.map.name.clone() })
+    }
+
+    /// The value of `key` then.
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotEnded`], [`StoreError::OtherStore`]; the index's.
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, StoreError> {
+        self.check()?;
+        get_at(self.map, &self.snapshot.reader, key)
+    }
+
+    /// Whether there was a `key` then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, StoreError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The records with keys in `range` then, in order, from both ends. An item is an error as
+    /// [`get`](Self::get) has them; it is the last one.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
+    pub fn range(&self, range: impl KeyRange<K>) -> RangeAt<'m, K, V> {
+        let (lower, upper) = range.bounds();
+        self.range_bounds(lower, upper)
+    }
+
+    /// As [`range`](Self::range).
+    ///
+    /// # Panics
+    /// As [`range`](Self::range).
+    #[must_use]
+    pub fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeAt<'m, K, V> {
+        if let Err(error) = self.check() {
+            return Box::new(std::iter::once(Err(error)));
+        }
+        Box::new(Range::new(self.map, &self.snapshot.reader, None, lower, upper))
+    }
+
+    /// The records whose keys begin with `prefix` then.
+    #[must_use]
+    pub fn prefix(&self, prefix: &K::Ref) -> RangeAt<'m, K, V>
+    where
+        K: PrefixKey,
+    {
+        let after = K::after_prefix(prefix);
+        self.range_bounds(Bound::Included(prefix), after.as_ref().map(K::borrowed))
+    }
+
+    /// The least record then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, StoreError> {
+        self.range(..).next().transpose()
+    }
+
+    /// The greatest record then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, StoreError> {
+        self.range(..).next_back().transpose()
+    }
+
+    /// How many records there were.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// # Cost
+    /// Reads them all.
+    pub fn len(&self) -> Result<u64, StoreError> {
+        let mut all = 0;
+        for record in self.range(..) {
+            record?;
+            all += 1;
+        }
+        Ok(all)
+    }
+
+    /// Whether there was none.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool, StoreError> {
+        Ok(self.first_key_value()?.is_none())
+    }
+}

@@ -1,0 +1,411 @@
+//! A store: named typed maps in one pool.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, PoolOptions};
+use pmindex_index::{IndexError, Key, Value};
+
+use crate::catalog::Catalog;
+use crate::changes::Late;
+use crate::core::{Core, Leave};
+use crate::error::StoreError;
+use crate::map::{Map, Shared};
+use crate::redo::{self, Redo};
+use crate::snapshot::Snapshot;
+use crate::transaction::Transaction;
+use crate::wait::lock;
+use crate::wrong::Wrong;
+
+/// How a [`Store`] is opened.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    pool: PoolOptions,
+    past_bytes: u64,
+    tries: u32,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { pool: PoolOptions::new(), past_bytes: 256 << 20, tries: 100 }
+    }
+}
+
+impl StoreOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How the pool is opened or created: its size, its mode of durability.
+    #[must_use]
+    pub fn pool(mut self, options: PoolOptions) -> Self {
+        self.pool = options;
+        self
+    }
+
+    /// How many bytes of memory snapshots and transactions may keep of the past, about: 256 MiB
+    /// unless said otherwise. Beyond it the oldest of them ends.
+    #[must_use]
+    pub fn past_bytes(mut self, bytes: u64) -> Self {
+        self.past_bytes = bytes;
+        self
+    }
+
+    /// How often [`Store::transaction`] runs a transaction that conflicts with others: 100 times
+    /// unless said otherwise.
+    #[must_use]
+    pub fn tries(mut self, tries: u32) -> Self {
+        self.tries = tries.max(1);
+        self
+    }
+}
+
+/// A map that is open, of any type.
+trait AnyMap<M: Medium>: Any + Send + Sync {
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+    fn check(&self) -> Result<u64, IndexError>;
+    /// Closes its index; gives it back if there are other handles.
+    fn close(self: Arc<Self>) -> Result<Result<(), IndexError>, Arc<dyn AnyMap<M>>>;
+}
+
+impl<K: Key, V: Value, M: Medium> AnyMap<M> for Shared<K, V, M> {
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.index.blocks()
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        self.index.check()
+    }
+    fn close(self: Arc<Self>) -> Result<Result<(), IndexError>, Arc<dyn AnyMap<M>>> {
+        Ok(Arc::try_unwrap(self).map_err(|shared| shared as Arc<dyn AnyMap<M>>)?.close())
+    }
+}
+
+/// The maps of a store that are open, by name.
+type Maps<M> = HashMap<String, Arc<dyn AnyMap<M>>>;
+
+/// Named typed maps in one pool, with transactions and snapshots over all of them.
+///
+/// The maps are indexes of the pool, of any kind, and may also be opened one by one as such while no store
+/// is open; but first open them through the store after a crash, which finishes the transactions that it
+/// interrupted.
+pub struct Store<C: Catalog, M: Medium = Mapped> {
+    core: Arc<Core<M>>,
+    maps: Mutex<Maps<M>>,
+    numbers: std::sync::atomic::AtomicU64,
+    tries: u32,
+    catalog: PhantomData<C>,
+}
+
+impl<C: Catalog, M: Medium> fmt::Debug for Store<C, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+impl<C: Catalog> Store<C, Mapped> {
+    /// Opens the store in the pool file at `path`, or creates it, with the default options.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`]; the pool's.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, &StoreOptions::new())
+    }
+
+    /// Opens the store in the pool file at `path`, or creates it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let pool = Arc::new(Pool::open_or_create(path, &options.pool)?);
+        Self::in_pool(&pool, options)
+    }
+}
+
+impl<C: Catalog, M: Medium> Store<C, M> {
+    /// The store in a pool that is open. Transactions that a crash interrupted when they were durable are
+    /// finished map by map, when each is opened.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let redo = Redo::open::<C, M>(pool)?;
+        let core = Core::new(Arc::clone(pool), redo, options.past_bytes);
+        {
+            let _recovery = pool.recovery();
+            core.redo.forget_dropped(pool)?;
+        }
+        Ok(Self {
+            core: Arc::new(core),
+            maps: Mutex::default(),
+            numbers: std::sync::atomic::AtomicU64::new(0),
+            tries: options.tries,
+            catalog: PhantomData,
+        })
+    }
+
+    /// The map `name`: the one that is there, of whatever kind, or a new one of the default kind.
+    ///
+    /// # Errors
+    /// [`StoreError::OpenWithOtherTypes`], [`IndexError::WrongLayout`] if it has other types; the pool's.
+    pub fn map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V, M>, StoreError> {
+        self.map_of_kind(name, C::DEFAULT)
+    }
+
+    /// The map `name`: the one that is there, of whatever kind, or a new one of this kind.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_of_kind<K: Key, V: Value>(
+        &self,
+        name: &str,
+        kind: C::Kind,
+    ) -> Result<Map<K, V, M>, StoreError> {
+        let mut maps = self.maps();
+        match self.open_map(&mut maps, name) {
+            Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => {}
+            opened => return opened,
+        }
+        let index = C::create::<K, V, M>(&self.core.pool, name, kind)?;
+        Ok(self.share(&mut maps, name, index))
+    }
+
+    /// The map `name`, if there is one.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`]; those of [`map`](Self::map).
+    pub fn existing_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V, M>, StoreError> {
+        self.open_map(&mut self.maps(), name)
+    }
+
+    fn maps(&self) -> parking_lot::MutexGuard<'_, Maps<M>> {
+        lock(self.core.pm(), &self.maps)
+    }
+
+    fn share<K: Key, V: Value>(
+        &self,
+        maps: &mut Maps<M>,
+        name: &str,
+        index: Box<dyn pmindex_index::ErasedIndex<K, V>>,
+    ) -> Map<K, V, M> {
+        let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let shared = Arc::new(Shared::new(Arc::clone(&self.core), name, number, index));
+        maps.insert(name.into(), Arc::clone(&shared) as Arc<dyn AnyMap<M>>);
+        Map { shared }
+    }
+
+    fn open_map<K: Key, V: Value>(
+        &self,
+        maps: &mut Maps<M>,
+        name: &str,
+    ) -> Result<Map<K, V, M>, StoreError> {
+        if let Some(open) = maps.get(name) {
+            let other = || StoreError::OpenWithOtherTypes { name: name.into() };
+            let shared = Arc::clone(open).as_any().downcast().map_err(|_| other())?;
+            return Ok(Map { shared });
+        }
+        if name == redo::NAME {
+            return Err(PmError::NameTaken { name: name.into() }.into());
+        }
+        let index = C::open::<K, V, M>(&self.core.pool, name)?;
+        let writes = self.core.redo.interrupted::<K, V>(name)?;
+        let map = self.share(maps, name, index);
+        if !writes.is_empty()
+            && !self.core.goes_wrong(Wrong::NotFinished)
+            && let Err(error) = self.finish(&map, writes)
+        {
+            maps.remove(name);
+            return Err(error.into());
+        }
+        Ok(map)
+    }
+
+    /// Makes what interrupted commits change in a map, before anybody else has it. What finds no room
+    /// waits until there is some.
+    fn finish<K: Key, V: Value>(
+        &self,
+        map: &Map<K, V, M>,
+        writes: BTreeMap<K, Option<V>>,
+    ) -> Result<(), IndexError> {
+        let _recovery = self.core.pool.recovery();
+        match Late::make_now(&map.shared, writes) {
+            Ok(()) => self.core.redo.settle(map.name()), // durable before: anybody has the map
+            Err((IndexError::Pool(error), late)) if error.is_full() => {
+                self.core.set_stuck(vec![late], Leave::Map(map.name().into()));
+                Ok(())
+            }
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    /// The maps of the store, open or not, with their kinds and names.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: the directory of the pool is damaged.
+    pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
+        let mut all = self.core.pool.indexes()?;
+        all.retain(|entry| entry.name != redo::NAME);
+        Ok(all)
+    }
+
+    /// Removes the map `name` and frees all its blocks; whether there was one. Nobody has a handle of it,
+    /// and no snapshot or transaction reads it.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays.
+    pub fn drop_map<K: Key, V: Value>(&self, name: &str) -> Result<bool, StoreError> {
+        let mut maps = self.maps();
+        // Opened, so that nothing of an interrupted transaction waits for a map of this name.
+        match self.open_map::<K, V>(&mut maps, name) {
+            Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => return Ok(false),
+            opened => drop(opened?),
+        }
+        self.core.finish_stuck()?;
+        Self::close_map(&mut maps, name)?;
+        let pool = &self.core.pool;
+        let blocks = |name: &str| C::open::<K, V, M>(pool, name)?.blocks();
+        Ok(pool.drop_index::<IndexError>(name, blocks)?)
+    }
+
+    fn close_map(maps: &mut Maps<M>, name: &str) -> Result<(), StoreError> {
+        let Some(map) = maps.remove(name) else { return Ok(()) };
+        match map.close() {
+            Ok(closed) => Ok(closed?),
+            Err(map) => {
+                maps.insert(name.into(), map);
+                Err(StoreError::InUse { what: format!("map {name:?}") })
+            }
+        }
+    }
+
+    /// One moment of all maps: now. Waits for the commits that are under way.
+    ///
+    /// # Errors
+    /// A transaction that is durable cannot be finished: the pool's.
+    pub fn snapshot(&self) -> Result<Snapshot<M>, StoreError> {
+        let reader = self.core.read()?;
+        Ok(Snapshot { core: Arc::clone(&self.core), reader })
+    }
+
+    /// Begins a transaction, which whoever has it commits or drops.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn begin(&self) -> Result<Transaction<M>, StoreError> {
+        Ok(Transaction::new(&self.core, self.core.read()?))
+    }
+
+    /// Runs a transaction and commits it: all or nothing, serializable, durable when it returns. If
+    /// another commit changed what it has read, it is run again, so `body` may run several times. If
+    /// `body` fails or panics, nothing is changed.
+    ///
+    /// # Errors
+    /// Those of `body`; [`StoreError::Conflict`] if it conflicted each time; those of
+    /// [`Transaction::commit`].
+    pub fn transaction<R, E: From<StoreError>>(
+        &self,
+        mut body: impl FnMut(&mut Transaction<M>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut transaction = self.begin()?;
+            let result = body(&mut transaction);
+            if transaction.has_ended() {
+                // Whatever it made of that.
+            } else {
+                let done = result?;
+                match transaction.commit() {
+                    Ok(()) => return Ok(done),
+                    Err(StoreError::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if tries == self.tries {
+                return Err(StoreError::Conflict { tries }.into());
+            }
+            // The more often, the longer: others come to their end meanwhile.
+            for _ in 0..1 << tries.min(6) {
+                self.core.pm().spin();
+            }
+            if tries > 4 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool<M>> {
+        &self.core.pool
+    }
+
+    /// Has a step go wrong from now on.
+    #[cfg(test)]
+    pub(crate) fn go_wrong(&self, wrong: Wrong) {
+        self.core.moments.faults.set(wrong);
+    }
+
+    /// About how many bytes of memory are kept for snapshots and transactions.
+    #[must_use]
+    pub fn past_bytes(&self) -> u64 {
+        self.core.moments.kept()
+    }
+
+    /// The offsets of the blocks of the log and of the maps that are open, for the allocator's audit.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn blocks(&self) -> Result<Vec<u64>, StoreError> {
+        let mut blocks = self.core.redo.blocks()?;
+        for map in self.maps().values() {
+            blocks.extend(map.blocks()?);
+        }
+        Ok(blocks)
+    }
+
+    /// Verifies the log and the maps that are open; the number of records.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<u64, StoreError> {
+        self.core.redo.check()?;
+        let maps = self.maps();
+        maps.values().try_fold(0, |records, map| Ok(records + map.check()?))
+    }
+
+    /// Commits in the log: those under way.
+    #[doc(hidden)]
+    pub fn commits_in_log(&self) -> Result<u64, StoreError> {
+        Ok(self.core.redo.len()?)
+    }
+
+    /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last
+    /// handle is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] if somebody has a handle of a map, a snapshot or a transaction: nothing is lost, the
+    /// next opening recovers. The pool's.
+    pub fn close(self) -> Result<(), StoreError> {
+        let mut maps = self.maps.into_inner();
+        for (name, map) in maps.drain() {
+            match map.close() {
+                Ok(closed) => closed?,
+                Err(_) => return Err(StoreError::InUse { what: format!("map {name:?}") }),
+            }
+        }
+        let core = Arc::try_unwrap(self.core)
+            .map_err(|_| StoreError::InUse { what: "a snapshot or a transaction".into() })?;
+        Ok(core.redo.close()?)
+    }
+}

@@ -1,0 +1,508 @@
+//! Transactions: optimistic, in DRAM until they commit.
+//!
+//! A transaction reads the moment at which it began, and its own changes over it. It notes the keys and
+//! ranges that it reads. To commit, it
+//!
+//! | step | what | durable before |
+//! |------|------|----------------|
+//! | 1 | locks the keys it changes, in the order of the locks, and reads their records | |
+//! | 2 | in one step, under the lock of the moments: takes a number, refuses if a record that it read was changed since its moment, notes what its records were | |
+//! | 3 | puts its record into the log (LIN for crashes, DUR) | 4 |
+//! | 4 | makes its changes one by one | 5 |
+//! | 5 | takes its record out of the log | 6 |
+//! | 6 | is finished: moments that begin now have it; unlocks its keys | |
+//!
+//! A transaction that changes one record has no steps 3 and 5: the index makes one change wholly or not at
+//! all.
+//!
+//! **Serializable**, in the order of the numbers: in step 2 whatever commits with a smaller number has noted
+//! its changes, so a transaction that passes would have read the same at its own number. Phantoms are
+//! covered, since ranges are noted as far as they were read. One that changes nothing needs no check: it has
+//! read one moment. **Strictly** so: a moment has every commit that returned before it began, and whoever reads a
+//! map outside of transactions waits for the lock of the key, so that nobody sees one change of a
+//! commit and then misses another.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use pmindex_core::{Mapped, Medium};
+use pmindex_index::{
+    IndexError, Key, KeyRange, MAX_KEY_BYTES, MAX_VALUE_BYTES, Missing, Occupied, PrefixKey, Shape,
+    Storable, Value,
+};
+
+use crate::changes::{AnyPart, Part};
+use crate::core::{Core, Leave};
+use crate::error::StoreError;
+use crate::map::{Map, Shared};
+use crate::moments::{Commit, Reader};
+use crate::range::Range;
+use crate::redo::Record;
+use crate::snapshot::{RangeAt, get_at};
+use crate::versions::is_empty;
+use crate::wrong::Wrong;
+
+/// A transaction over the maps of a store: all of its changes take place, or none. See
+/// [`Store::transaction`](crate::Store::transaction).
+///
+/// It reads one moment, that of its beginning, and its own changes. Dropping it changes nothing.
+pub struct Transaction<M: Medium = Mapped> {
+    core: Arc<Core<M>>,
+    reader: Reader,
+    parts: Mutex<Parts>,
+    /// Which part each change went to, while a savepoint may take it back.
+    changed: Vec<usize>,
+    /// Whether there is a savepoint.
+    is_saving: bool,
+}
+
+/// What a transaction has read and changed, by map.
+struct Parts(Vec<(u64, Box<dyn AnyPart>)>);
+
+/// A point of a transaction to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    moment: u64,
+    changes: usize,
+}
+
+impl<M: Medium> fmt::Debug for Transaction<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("moment", &self.reader.moment()).finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    fn at<K: Key, V: Value, M: Medium>(&self, map: &Shared<K, V, M>) -> Option<usize> {
+        self.0.iter().position(|(number, _)| *number == map.number)
+    }
+
+    fn get<K: Key, V: Value, M: Medium>(&self, map: &Shared<K, V, M>) -> Option<&Part<K, V, M>> {
+        self.0[self.at(map)?].1.as_any().downcast_ref()
+    }
+
+    /// The part of a map; made if there is none. A number is that of one map, and so of one type.
+    fn of<K: Key, V: Value, M: Medium>(
+        &mut self,
+        map: &Arc<Shared<K, V, M>>,
+    ) -> (usize, &mut Part<K, V, M>) {
+        let at = self.at(map).unwrap_or_else(|| {
+            self.0.push((map.number, Box::new(Part::new(Arc::clone(map)))));
+            self.0.len() - 1
+        });
+        let part: &mut dyn Any = self.0[at].1.as_any_mut();
+        let part = part.downcast_mut();
+        (at, part.unwrap_or_else(|| unreachable!("the number is that of another map")))
+    }
+}
+
+/// Refuses what no index takes, before the commit.
+fn check_length<T: Storable>(
+    value: &T::Ref,
+    max: usize,
+    too_long: impl FnOnce(usize) -> IndexError,
+) -> Result<(), IndexError> {
+    let len = if T::SHAPE == Shape::Bytes { T::to_bytes(value).len() } else { 0 };
+    if len > max { Err(too_long(len)) } else { Ok(()) }
+}
+
+impl<M: Medium> Transaction<M> {
+    pub(crate) fn new(core: &Arc<Core<M>>, reader: Reader) -> Self {
+        let parts = Mutex::new(Parts(Vec::new()));
+        Self { core: Arc::clone(core), reader, parts, changed: Vec::new(), is_saving: false }
+    }
+
+    fn check<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<(), StoreError> {
+        if Arc::ptr_eq(&self.core, &map.shared.core) {
+            return Ok(());
+        }
+        Err(StoreError::OtherStore { name: map.name().into() })
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.core.pm().lock(&self.parts)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotEnded`] (`Store::transaction` then runs it again),
+    /// [`StoreError::OtherStore`]; the index's.
+    pub fn get<K: Key, V: Value>(
+        &self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+    ) -> Result<Option<V>, StoreError> {
+        self.check(map)?;
+        let owned = K::owned(key);
+        let part = &map.shared;
+        if let Some(written) = self.parts().get(part).and_then(|part| part.writes.get(&owned)) {
+            return Ok(written.clone());
+        }
+        let found = get_at(part, &self.reader, key)?;
+        self.parts().of(part).1.reads.insert(owned);
+        Ok(found)
+    }
+
+    /// Whether there is a `key`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key<K: Key, V: Value>(
+        &self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+    ) -> Result<bool, StoreError> {
+        Ok(self.get(map, key)?.is_some())
+    }
+
+    /// Adds or replaces, without reading: no commit of others to the same key conflicts with it.
+    ///
+    /// # Errors
+    /// [`StoreError::OtherStore`]; a key or value is too long.
+    pub fn put<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<(), StoreError> {
+        self.check(map)?;
+        let max = MAX_VALUE_BYTES;
+        check_length::<V>(value, max, |len| IndexError::ValueTooLong { len, max })?;
+        self.write(map, key, Some(V::owned(value)))
+    }
+
+    fn write<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+        value: Option<V>,
+    ) -> Result<(), StoreError> {
+        let max = MAX_KEY_BYTES;
+        check_length::<K>(key, max, |len| IndexError::KeyTooLong { len, max })?;
+        let is_saving = self.is_saving;
+        let (at, part) = self.parts.get_mut().of(&map.shared);
+        part.write(K::owned(key), value, is_saving);
+        if is_saving {
+            self.changed.push(at);
+        }
+        Ok(())
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get) and [`put`](Self::put).
+    pub fn insert<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Option<V>, StoreError> {
+        let was = self.get(map, key)?;
+        self.put(map, key, value)?;
+        Ok(was)
+    }
+
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    ///
+    /// # Errors
+    /// Those of [`insert`](Self::insert).
+    pub fn try_insert<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, StoreError> {
+        if self.contains_key(map, key)? {
+            return Ok(Err(Occupied));
+        }
+        self.put(map, key, value).map(Ok)
+    }
+
+    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    ///
+    /// # Errors
+    /// Those of [`insert`](Self::insert).
+    pub fn update<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Missing>, StoreError> {
+        if !self.contains_key(map, key)? {
+            return Ok(Err(Missing));
+        }
+        self.put(map, key, value).map(Ok)
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn remove<K: Key, V: Value>(
+        &mut self,
+        map: &Map<K, V, M>,
+        key: &K::Ref,
+    ) -> Result<Option<V>, StoreError> {
+        let was = self.get(map, key)?;
+        if was.is_some() {
+            self.write(map, key, None)?;
+        }
+        Ok(was)
+    }
+
+    /// The records with keys in `range`, in order, from both ends, with this transaction's changes. An
+    /// item is an error as [`get`](Self::get) has them; it is the last one. What others commit conflicts
+    /// with as much of the range as was read.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
+    pub fn range<'t, K: Key, V: Value>(
+        &'t self,
+        map: &'t Map<K, V, M>,
+        range: impl KeyRange<K>,
+    ) -> RangeAt<'t, K, V> {
+        let (lower, upper) = range.bounds();
+        self.range_bounds(map, lower, upper)
+    }
+
+    /// As [`range`](Self::range).
+    ///
+    /// # Panics
+    /// As [`range`](Self::range).
+    pub fn range_bounds<'t, K: Key, V: Value>(
+        &'t self,
+        map: &'t Map<K, V, M>,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+    ) -> RangeAt<'t, K, V> {
+        if let Err(error) = self.check(map) {
+            return Box::new(std::iter::once(Err(error)));
+        }
+        let own = |lower: &Bound<K>, upper: &Bound<K>| {
+            let parts = self.parts();
+            let Some(part) = parts.get(&*map.shared) else { return Vec::new() };
+            if is_empty(lower, upper) {
+                return Vec::new();
+            }
+            let writes = part.writes.range((lower.as_ref(), upper.as_ref()));
+            writes.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let records = Range::new(&map.shared, &self.reader, Some(Box::new(own)), lower, upper);
+        let bounds = (lower.map(K::owned), upper.map(K::owned));
+        Box::new(Noting { tx: self, map, records, bounds, read: Read::default() })
+    }
+
+    /// The records whose keys begin with `prefix`, as [`range`](Self::range).
+    pub fn prefix<'t, K: PrefixKey, V: Value>(
+        &'t self,
+        map: &'t Map<K, V, M>,
+        prefix: &K::Ref,
+    ) -> RangeAt<'t, K, V> {
+        let after = K::after_prefix(prefix);
+        self.range_bounds(map, Bound::Included(prefix), after.as_ref().map(K::borrowed))
+    }
+
+    /// The least record.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn first_key_value<K: Key, V: Value>(
+        &self,
+        map: &Map<K, V, M>,
+    ) -> Result<Option<(K, V)>, StoreError> {
+        self.range(map, ..).next().transpose()
+    }
+
+    /// The greatest record.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn last_key_value<K: Key, V: Value>(
+        &self,
+        map: &Map<K, V, M>,
+    ) -> Result<Option<(K, V)>, StoreError> {
+        self.range(map, ..).next_back().transpose()
+    }
+
+    /// Whether it was ended, so that what it read may be incomplete.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.reader.is_ended()
+    }
+
+    /// A point to which [`roll_back`](Self::roll_back) goes back.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.is_saving = true;
+        Savepoint { moment: self.reader.moment(), changes: self.changed.len() }
+    }
+
+    /// Takes back the changes since a savepoint of this transaction. What was read stays read. A
+    /// savepoint that is later than one that was gone back to is that one.
+    pub fn roll_back(&mut self, to: Savepoint) {
+        if to.moment != self.reader.moment() {
+            return;
+        }
+        while self.changed.len() > to.changes {
+            if let Some(at) = self.changed.pop() {
+                self.parts.get_mut().0[at].1.take_back();
+            }
+        }
+    }
+
+    /// Commits: durable when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`]: others changed what was read; begin again.
+    /// [`StoreError::TooLarge`]; the pool's. Nothing is changed then, but for
+    /// [`StoreError::Unfinished`].
+    pub fn commit(self) -> Result<(), StoreError> {
+        let Self { core, reader, parts, .. } = self;
+        let mut parts = parts.into_inner().0;
+        for (_, part) in &mut parts {
+            part.keep();
+        }
+        let changes: usize = parts.iter().map(|(_, part)| part.len()).sum();
+        if changes == 0 {
+            return Ok(());
+        }
+        core.pool.check_writable()?;
+        let record = record_of(&core, &parts, changes)?;
+        let mut places = Vec::with_capacity(changes);
+        for (_, part) in &parts {
+            part.places(&mut places);
+        }
+        let locked = core.lock(places); // 1
+        core.finish_stuck()?;
+        parts.iter_mut().try_for_each(|(_, part)| part.read())?;
+        let is_checked = !core.goes_wrong(Wrong::NotChecked);
+        let note = |commit: Commit| {
+            let moment = reader.moment();
+            let conflicts = parts.iter().any(|(_, part)| part.conflicts(moment));
+            if reader.is_ended() || is_checked && conflicts {
+                return Err(StoreError::Conflict { tries: 1 });
+            }
+            Ok(parts.iter_mut().map(|(_, part)| part.note(commit)).sum())
+        };
+        let unfinished = core.moments.commit(core.pm(), note)?; // 2
+        let number = unfinished.number();
+        if core.goes_wrong(Wrong::ChangesFirst) {
+            parts.iter().try_for_each(|(_, part)| part.make())?;
+        }
+        let logged = record.as_ref().filter(|_| !core.goes_wrong(Wrong::NoRecord));
+        if let Some(record) = logged {
+            core.redo.put(number, record)?; // 3, durable before: any change. DUR(commit)
+        }
+        if core.goes_wrong(Wrong::RetiredFirst) {
+            core.redo.retire(number)?;
+        }
+        parts.retain(|(_, part)| !part.is_empty());
+        let made = parts.iter().try_for_each(|(_, part)| part.make()); // 4, durable before: 5
+        let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
+        let done = made.and_then(|()| match record {
+            Some(_) => core.redo.retire(number), // 5, durable before: anybody else writes the keys
+            None => Ok(()),
+        });
+        let Err(error) = done else {
+            drop(unfinished); // 6
+            drop(locked);
+            return Ok(());
+        };
+        if record.is_none() {
+            return Err(error.into()); // one change, which was not made
+        }
+        let changes = parts.into_iter().map(|(_, part)| part.into_late()).collect();
+        core.set_stuck(changes, Leave::Commit(unfinished));
+        drop(locked);
+        Err(StoreError::Unfinished(error))
+    }
+}
+
+/// The record of a commit; `None` if the index makes its one change wholly or not at all.
+fn record_of<M: Medium>(
+    core: &Core<M>,
+    parts: &[(u64, Box<dyn AnyPart>)],
+    changes: usize,
+) -> Result<Option<Record>, StoreError> {
+    if changes == 1 {
+        return Ok(None);
+    }
+    let mut record = Record::default();
+    for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
+        part.record(&mut record);
+    }
+    let (bytes, max) = (record.len(), core.redo.max());
+    if bytes > max { Err(StoreError::TooLarge { bytes, max }) } else { Ok(Some(record)) }
+}
+
+/// How far a range was read.
+#[derive(Debug)]
+struct Read<K> {
+    /// To this key, from the start.
+    front: Option<K>,
+    /// To this key, from the end.
+    back: Option<K>,
+    /// All of it.
+    all: bool,
+}
+
+impl<K> Default for Read<K> {
+    fn default() -> Self {
+        Self { front: None, back: None, all: false }
+    }
+}
+
+/// A range that notes how far it was read.
+struct Noting<'t, K: Key, V: Value, M: Medium> {
+    tx: &'t Transaction<M>,
+    map: &'t Map<K, V, M>,
+    records: Range<'t, K, V, M>,
+    bounds: (Bound<K>, Bound<K>),
+    read: Read<K>,
+}
+
+impl<K: Key, V: Value, M: Medium> Iterator for Noting<'_, K, V, M> {
+    type Item = Result<(K, V), StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.records.next();
+        match &next {
+            Some(Ok((key, _))) => self.read.front = Some(key.clone()),
+            _ => self.read.all = true,
+        }
+        next
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Noting<'_, K, V, M> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let next = self.records.next_back();
+        match &next {
+            Some(Ok((key, _))) => self.read.back = Some(key.clone()),
+            _ => self.read.all = true,
+        }
+        next
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Drop for Noting<'_, K, V, M> {
+    fn drop(&mut self) {
+        let (lower, upper) = self.bounds.clone();
+        let mut parts = self.tx.parts();
+        let ranges = &mut parts.of(&self.map.shared).1.ranges;
+        if self.read.all {
+            ranges.push((lower, upper));
+            return;
+        }
+        if let Some(last) = self.read.front.take() {
+            ranges.push((lower, Bound::Included(last)));
+        }
+        if let Some(last) = self.read.back.take() {
+            ranges.push((Bound::Included(last), upper));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A store of two maps: transactions, single writes beside them, moments of both.
+//!
+//! What persists is an operation of an index each time, so the steps that mutants drop are the index's. The
+//! store's own tests explore this subject with wrong orders of its steps.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use pmindex_core::trace::Space;
+use pmindex_core::{Medium, Pool, PoolOptions, Traced};
+use pmindex_index::{ErasedIndex, Index, IndexError, Key, PmIndex, Value, erase};
+use pmindex_store::{Catalog, Map, Store, StoreError, StoreOptions};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use pmindex_trees::FpTree;
+use proptest::prelude::*;
+
+const KEYS: u64 = 5;
+const NAMES: [&str; 2] = ["one", "two"];
+
+/// Maps are trees with small nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Small;
+
+impl Catalog for Small {
+    type Kind = ();
+    const DEFAULT: () = ();
+
+    fn create<K: Key, V: Value, M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        (): (),
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        erase(FpTree::<K, V, M, 4, 3>::create(pool, name))
+    }
+
+    fn open<K: Key, V: Value, M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        erase(<FpTree<K, V, M, 4, 3> as PmIndex<K, V, M>>::open(pool, name))
+    }
+}
+
+pub(crate) type SmallStore = Store<Small, Traced>;
+
+/// What is done to a store before it is used.
+pub(crate) trait Variant: Send + Sync + 'static {
+    /// Changes its steps.
+    fn vary(store: &SmallStore);
+}
+
+/// As it is.
+pub(crate) struct Right;
+
+impl Variant for Right {
+    fn vary(_: &SmallStore) {}
+}
+
+/// A store of two maps.
+pub(crate) struct Stored<V = Right> {
+    maps: [Map<u64, u64, Traced>; 2],
+    store: SmallStore,
+    variant: PhantomData<V>,
+}
+
+/// Which map, and which key of it.
+type At = (usize, u64);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Writes these records, blindly, in one transaction.
+    Write(Vec<(At, Option<u64>)>),
+    /// Takes one from the value of a record and adds it to another one, if both are there and the first
+    /// is not 0.
+    Move(At, At),
+    /// Adds the record that comes after the last one of a map, to both.
+    Append(usize, u64),
+    Insert(At, u64),
+    Update(At, u64),
+    Remove(At),
+    Get(At),
+    /// Reads everything, through a snapshot.
+    Look,
+}
+
+/// The records of both maps.
+type Both = [BTreeMap<u64, u64>; 2];
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ret {
+    Did(bool),
+    Found(Option<u64>),
+    All(Both),
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(1024)
+}
+
+impl<V: Variant> Stored<V> {
+    fn with(pool: &Arc<Pool<Traced>>) -> Result<Self, Fault> {
+        let store = Store::in_pool(pool, &StoreOptions::new().tries(1000))?;
+        V::vary(&store);
+        let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?];
+        Ok(Self { maps, store, variant: PhantomData })
+    }
+}
+
+impl<V: Variant> CrashSubject for Stored<V> {
+    type Op = Op;
+    type Ret = Ret;
+    type Model = Both;
+    const NAME: &'static str = "store";
+
+    fn geometry() -> Geometry {
+        let len = options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        Self::with(&create_used_pool(space, &options())?)
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
+        if pool.find_index(NAMES[1])?.is_none() {
+            return Ok(None);
+        }
+        Self::with(&pool).map(Some)
+    }
+
+    fn apply(&self, op: &Op) -> Result<Ret, Fault> {
+        let (store, maps) = (&self.store, &self.maps);
+        Ok(match op {
+            Op::Write(changes) => {
+                store.transaction(|tx| -> Result<(), StoreError> {
+                    for ((map, key), value) in changes {
+                        match value {
+                            Some(value) => tx.put(&maps[*map], key, value)?,
+                            None => drop(tx.remove(&maps[*map], key)?),
+                        }
+                    }
+                    Ok(())
+                })?;
+                Ret::Did(true)
+            }
+            Op::Move((a, from), (b, to)) => {
+                Ret::Did(store.transaction(|tx| -> Result<bool, StoreError> {
+                    let taken = tx.get(&maps[*a], from)?.and_then(|value| value.checked_sub(1));
+                    let (Some(taken), Some(_)) = (taken, tx.get(&maps[*b], to)?) else {
+                        return Ok(false);
+                    };
+                    tx.put(&maps[*a], from, &taken)?;
+                    let value = tx.get(&maps[*b], to)?.unwrap_or(0);
+                    tx.put(&maps[*b], to, &(value + 1))?;
+                    Ok(true)
+                })?)
+            }
+            Op::Append(map, value) => {
+                Ret::Did(store.transaction(|tx| -> Result<bool, StoreError> {
+                    let next = tx.last_key_value(&maps[*map])?.map_or(0, |(last, _)| last + 1);
+                    if next >= KEYS {
+                        return Ok(false);
+                    }
+                    tx.put(&maps[0], &next, value)?;
+                    tx.put(&maps[1], &next, value)?;
+                    Ok(true)
+                })?)
+            }
+            Op::Insert((map, key), value) => Ret::Found(maps[*map].insert(key, value)?),
+            Op::Update((map, key), value) => Ret::Did(maps[*map].update(key, value)?.is_ok()),
+            Op::Remove((map, key)) => Ret::Found(maps[*map].remove(key)?),
+            Op::Get((map, key)) => Ret::Found(maps[*map].get(key)?),
+            Op::Look => {
+                let now = store.snapshot()?;
+                let all = |map: &Map<u64, u64, Traced>| {
+                    map.at(&now).range(..).collect::<Result<_, StoreError>>()
+                };
+                Ret::All([all(&maps[0])?, all(&maps[1])?])
+            }
+        })
+    }
+
+    fn observe(&self) -> Result<Both, Fault> {
+        self.store.check()?;
+        if self.store.past_bytes() != 0 || self.store.commits_in_log()? != 0 {
+            return Err(Fault::new("something of the past is kept"));
+        }
+        let all = |map: &Map<u64, u64, Traced>| map.range(..).collect::<Result<_, _>>();
+        Ok([all(&self.maps[0])?, all(&self.maps[1])?])
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.store.pool().audit(self.store.blocks()?.into_iter())?;
+        Ok(())
+    }
+
+    fn model(model: &mut Both, op: &Op) -> Ret {
+        match op {
+            Op::Write(changes) => {
+                for ((map, key), value) in changes {
+                    match value {
+                        Some(value) => model[*map].insert(*key, *value),
+                        None => model[*map].remove(key),
+                    };
+                }
+                Ret::Did(true)
+            }
+            Op::Move((a, from), (b, to)) => {
+                let taken = model[*a].get(from).and_then(|value| value.checked_sub(1));
+                let (Some(taken), true) = (taken, model[*b].contains_key(to)) else {
+                    return Ret::Did(false);
+                };
+                model[*a].insert(*from, taken);
+                *model[*b].entry(*to).or_default() += 1;
+                Ret::Did(true)
+            }
+            Op::Append(map, value) => {
+                let next = model[*map].last_key_value().map_or(0, |(last, _)| last + 1);
+                if next < KEYS {
+                    model[0].insert(next, *value);
+                    model[1].insert(next, *value);
+                }
+                Ret::Did(next < KEYS)
+            }
+            Op::Insert((map, key), value) => Ret::Found(model[*map].insert(*key, *value)),
+            Op::Update((map, key), value) => {
+                let there = model[*map].get_mut(key);
+                Ret::Did(there.map(|there| *there = *value).is_some())
+            }
+            Op::Remove((map, key)) => Ret::Found(model[*map].remove(key)),
+            Op::Get((map, key)) => Ret::Found(model[*map].get(key).copied()),
+            Op::Look => Ret::All(model.clone()),
+        }
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        let at = || (0..2usize, 0..KEYS);
+        let value = || prop_oneof![3 => (1..5u64).prop_map(Some), 1 => Just(None)];
+        let write = prop::collection::vec((at(), value()), 1..4).prop_map(Op::Write);
+        prop_oneof![
+            6 => write,
+            5 => (at(), at()).prop_map(|(from, to)| Op::Move(from, to)),
+            3 => (0..2usize, 1..5u64).prop_map(|(map, value)| Op::Append(map, value)),
+            3 => (at(), 1..5u64).prop_map(|(at, value)| Op::Insert(at, value)),
+            2 => (at(), 1..5u64).prop_map(|(at, value)| Op::Update(at, value)),
+            2 => at().prop_map(Op::Remove),
+            3 => at().prop_map(Op::Get),
+            2 => Just(Op::Look),
+        ]
+        .boxed()
+    }
+
+    /// A plain write, and reads, of keys of a transaction, right behind it; two that read what the other
+    /// one writes.
+    fn directed() -> Vec<Plan<Op>> {
+        let write =
+            |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((1, 3), None)]);
+        let setup = vec![Op::Insert((0, 1), 1), Op::Insert((1, 1), 1), Op::Insert((1, 3), 1)];
+        let plan = |one: &[Op], other: &[Op]| Plan {
+            setup: setup.clone(),
+            threads: vec![one.to_vec(), other.to_vec()],
+            tail: vec![write(4), Op::Remove((0, 1)), Op::Look],
+        };
+        let gets = [Op::Get((0, 1)), Op::Get((1, 1)), Op::Get((1, 3))];
+        let inserts = [Op::Insert((0, 1), 3), Op::Insert((1, 1), 4), Op::Insert((1, 3), 2)];
+        let pairs: [(&[Op], &[Op]); 6] = [
+            (&[write(2)], &inserts),
+            (&[write(2)], &gets),
+            (&[write(2)], &[Op::Look, Op::Look]),
+            (&inserts, &[Op::Look, Op::Look]),
+            (&[Op::Move((0, 1), (1, 1))], &[Op::Move((1, 1), (0, 1))]),
+            (&[Op::Append(0, 2)], &[Op::Append(1, 3)]),
+        ];
+        // The first one is preempted at every place.
+        pairs.iter().flat_map(|(one, other)| [plan(one, other), plan(other, one)]).collect()
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("trees/src/fptree/")
+    }
+}
