@@ -38,7 +38,7 @@ mod checksum;
 mod churn_tests;
 #[cfg(feature = "fptree")]
 pub mod fptree;
-#[cfg(any(feature = "fptree", feature = "nvtree"))]
+#[cfg(any(feature = "fptree", feature = "nvtree", feature = "wbtree"))]
 mod merging;
 #[cfg(feature = "nvtree")]
 pub mod nvtree;
