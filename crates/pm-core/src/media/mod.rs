@@ -7,6 +7,7 @@
 
 pub(crate) mod counting;
 mod journal;
+mod lines;
 mod mapped;
 mod permit;
 mod token;
@@ -23,10 +24,9 @@ use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
 pub use counting::{Counting, Counts};
-pub(crate) use journal::{
-    FIRST as JOURNAL_FIRST, Journal, PoolDisk, checkpoint_in, lines_in, new_stamp,
-};
+pub(crate) use journal::{Journal, PoolDisk};
 pub use journal::{JournalMoment, JournalState};
+pub(crate) use lines::{FIRST as JOURNAL_FIRST, checkpoint_in, lines_in, new_stamp};
 pub use mapped::Mapped;
 pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};

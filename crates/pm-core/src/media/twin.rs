@@ -48,7 +48,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -60,6 +60,8 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::LINE;
 use crate::region::Mapping;
+
+use super::journal::{JournalMoment, Watch};
 
 /// The most bytes that gather before they are written.
 const LIMIT: usize = 16 << 20;
@@ -130,6 +132,8 @@ pub(crate) struct Twin {
     /// The process whose threads they are: a forked child has none.
     process: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Told of each moment, when a test watches.
+    watch: OnceLock<Watch>,
     /// Held by a test, no checkpoint goes on.
     #[cfg(test)]
     pub(crate) checkpoints: Mutex<()>,
@@ -219,6 +223,7 @@ impl Twin {
             changed: Condvar::new(),
             process: AtomicU32::new(0),
             threads: Mutex::default(),
+            watch: OnceLock::new(),
             #[cfg(test)]
             checkpoints: Mutex::default(),
         }
@@ -233,6 +238,17 @@ impl Twin {
             capacity: self.log.capacity(),
             checkpoints: state.over,
             lost: state.lost.clone(),
+        }
+    }
+
+    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    pub(super) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
+        let _ = self.watch.set(Watch(watch)); // the first one stays
+    }
+
+    fn tell(&self, moment: JournalMoment) {
+        if let Some(watch) = self.watch.get() {
+            watch.0(moment);
         }
     }
 
@@ -463,7 +479,11 @@ impl Twin {
             let mark = state.copied;
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
-                self.log.write(writing.batch_of(&taken)).map(|_| self.log.used())
+                self.tell(JournalMoment::Writing);
+                self.log.write(writing.batch_of(&taken)).map(|_| {
+                    self.tell(JournalMoment::Written);
+                    self.log.used()
+                })
             });
             spare = taken;
             spare.clear();
@@ -519,8 +539,11 @@ impl Twin {
         drop(self.checkpoints.lock());
         self.copy_pages(pages_in(dirty), How::Logged)?;
         self.check("synchronising the base", self.base.sync())?; // durable before: K4
+        self.tell(JournalMoment::Synchronised);
         let truncated = self.log.truncate(tail).map_err(io::Error::other);
-        self.check("ending a checkpoint", truncated).map(drop)
+        self.check("ending a checkpoint", truncated)?;
+        self.tell(JournalMoment::Truncated);
+        Ok(())
     }
 
     /// B1 to B4.
@@ -587,6 +610,7 @@ impl Twin {
             for (offset, end) in runs {
                 let written = self.base.write(offset, &bytes[start..end]);
                 self.check("writing to the base", written)?;
+                self.tell(JournalMoment::Copied);
                 start = end;
             }
         }
@@ -658,9 +682,7 @@ impl Writing {
                 continue;
             }
             let (at, first, count) = match run {
-                Some((at, first, count))
-                    if first + count == line && count < super::journal::RUN =>
-                {
+                Some((at, first, count)) if first + count == line && count < super::lines::RUN => {
                     (at, first, count + 1)
                 }
                 _ => {

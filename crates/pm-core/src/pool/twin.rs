@@ -444,12 +444,6 @@ impl<M: Medium> Pool<M> {
         Some(self.backing.as_ref()?.twin()?.state())
     }
 
-    #[cfg(test)]
-    pub(super) fn checkpoint_twin(&self) -> Result<(), PmError> {
-        let twin = self.backing.as_ref().and_then(|backing| backing.twin());
-        twin.map_or(Ok(()), |twin| Ok(twin.checkpoint()?))
-    }
-
     /// Closing: the twin has everything, and its log is empty.
     pub(super) fn close_twin(&self) -> Result<(), PmError> {
         match self.backing.as_ref().and_then(|backing| backing.twin()) {
