@@ -1,13 +1,14 @@
 //! The files that a pool on an ordinary disk has beside it: a journal, in mode `Journal`, or a twin, in
 //! mode `Periodic`.
 //!
-//! Both have a log in a file (below). Its generation is the pool's (of a twin's log 1), and its stamp is
-//! random: a log that was made anew has another one.
+//! Both have a log in a file (below), whose stamp is random: a log that was made anew has another one. The
+//! generation of a journal's log is the pool's; that of a twin's is 1 at first, and greater at each opening
+//! that goes on with it.
 //!
 //! ```text
 //! file                  what                                   identity of its log
 //! POOL.journal          log                                    the pool's uuid
-//! the twin's, any name  log, then the pool's bytes (the base)  the uuid, xor "pmindex's twin\0\0"
+//! the twin's, any name  log, then the pool's pages (the base)  the uuid, xor "pmindex's twin\0\x02"
 //! ```
 //!
 //! Each batch of the log has one record: lines of the pool, as they are to be, each at most once in it.
@@ -32,11 +33,13 @@
 //!
 //! # The twin
 //!
-//! The base begins where the log's file part ends (4 blocks and the capacity that its head names), and has
-//! the pool's bytes in their order, superblock included. The log's batches are protected by checksums, the
-//! base by none: a page that a power failure has cut is mended by the log. Which state of the pool the twin
-//! holds its superblock says, after the log was replayed. A file that is being made has the twin's name with
-//! `.new` behind it, and counts for nothing.
+//! The base begins where the log's part of the file ends (4 blocks and the capacity that its head names), and
+//! has the pool's pages in their order, superblock included, each group of 512 behind a page of their
+//! checksums: word i is that of page i of the group, 0 if it is all zeros and was never written. The checksum
+//! is the superblock's, of the page's words, seeded with the page's offset in the pool, and 1 if that is 0. A
+//! page that the log has lines of need not agree with its checksum: a power failure may have cut it, and the
+//! log mends it. Which state of the pool the twin holds its superblock says, after the log was replayed. A
+//! file that is being made has the twin's name with `.new` behind it, and counts for nothing.
 
 use crate::alloc::PAGE;
 use crate::line::LINE;

@@ -7,7 +7,7 @@
 //! could hold if the power had failed at the moment of the last copy: every line that was fenced until
 //! then, and nothing that was stored later.
 //!
-//! Behind the log lies the base: the pool's bytes, page by page. A checkpoint copies the pages that hold
+//! Behind the log lies the base: the pool's bytes, page by page, with a checksum of each (`base`). A checkpoint copies the pages that hold
 //! lines which were fenced since the last one. What stands in a page at the moment of its copy may follow
 //! from anything that was fenced before, so the log is durable up to that moment before the page is
 //! written. A page that power failure has cut is mended by the log: each of its lines is in it, or was
@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! step  what                                                  durable before
-//! B1    base: every page that is not zero                     B4
+//! B1    base: every page that is not zero, and checksums      B4
 //! B2    from here on fences are logged                        -
 //! B3    base: each page that was fenced meanwhile; the log,   B4
 //!       up to the moment of its copy, before it
@@ -25,7 +25,7 @@
 //! K1    the tail of the log; the pages fenced since the       -
 //!       last checkpoint
 //! K2    the log, up to the moment of a page's copy            the write of that page (K3)
-//! K3    base: these pages                                     K4
+//! K3    base: these pages, and their checksums                K4
 //! K4    the log's horizon is that tail                        reuse of the log's space
 //! ```
 //!
@@ -61,6 +61,7 @@ use crate::error::DurabilityLost;
 use crate::line::LINE;
 use crate::region::Mapping;
 
+use super::base::{GROUP_BYTES, Sums, place_of, stored};
 use super::journal::{JournalMoment, Watch};
 
 /// The most bytes that gather before they are written.
@@ -101,6 +102,8 @@ pub(crate) struct TwinParts {
     /// The offsets of pages that are in the log and not in the base, if there is a twin of what stands in
     /// memory; if not, it is made.
     pub(crate) whole: Option<Vec<u64>>,
+    /// The checksums in the base.
+    pub(crate) sums: Sums,
 }
 
 /// How often the twin is written, and how long a fence waits for room.
@@ -118,6 +121,8 @@ pub(crate) struct Twin {
     mapping: Arc<Mapping>,
     log: Log,
     base: Box<dyn BaseDisk>,
+    /// Locked by the thread that writes the base.
+    sums: Mutex<Sums>,
     times: TwinTimes,
     /// The most bytes that gather.
     limit: usize,
@@ -204,7 +209,7 @@ struct Over;
 impl Twin {
     pub(crate) fn new(mapping: Arc<Mapping>, parts: TwinParts, times: TwinTimes) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let TwinParts { log, base, whole } = parts;
+        let TwinParts { log, base, whole, sums } = parts;
         let most = usize::try_from(log.capacity() / 16).unwrap_or(LIMIT);
         let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY * ENTRY;
         let mut state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
@@ -214,6 +219,7 @@ impl Twin {
             mapping,
             log,
             base,
+            sums: Mutex::new(sums),
             times,
             limit,
             is_lost: AtomicBool::new(false),
@@ -395,7 +401,7 @@ impl Twin {
 
     /// Room for so many bytes of the pool, durably, before anything can be fenced there.
     pub(crate) fn grow(&self, len: u64) -> io::Result<()> {
-        if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(len) }
+        if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(stored(len)) }
     }
 
     fn lose(&self, state: &mut State, why: &str) {
@@ -576,6 +582,7 @@ impl Twin {
     /// Copies these pages to the base.
     fn copy_pages(&self, pages: impl Iterator<Item = u64>, how: How) -> Result<(), Over> {
         let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
+        let mut sums = self.sums.lock();
         while pages.peek().is_some() {
             let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
             bytes.clear();
@@ -590,8 +597,11 @@ impl Twin {
                     bytes.truncate(start);
                     continue;
                 }
+                sums.note(page, &bytes[start..]);
                 match runs.last_mut() {
-                    Some(run) if next == Some(page) => run.1 = bytes.len(),
+                    Some(run) if next == Some(page) && !page.is_multiple_of(GROUP_BYTES) => {
+                        run.1 = bytes.len();
+                    }
                     _ => runs.push((page, bytes.len())),
                 }
                 next = Some(page + PAGE);
@@ -608,12 +618,17 @@ impl Twin {
             }
             let mut start = 0;
             for (offset, end) in runs {
-                let written = self.base.write(offset, &bytes[start..end]);
-                self.check("writing to the base", written)?;
-                self.tell(JournalMoment::Copied);
+                self.write_base(place_of(offset), &bytes[start..end])?;
                 start = end;
             }
         }
+        // Nothing has to be durable before: of pages that they are newer than, the log has lines.
+        sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
+    }
+
+    fn write_base(&self, place: u64, bytes: &[u8]) -> Result<(), Over> {
+        self.check("writing to the base", self.base.write(place, bytes))?;
+        self.tell(JournalMoment::Copied);
         Ok(())
     }
 

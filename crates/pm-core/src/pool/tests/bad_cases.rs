@@ -180,3 +180,29 @@ fn a_kill_in_each_step_of_a_twin_loses_nothing() {
     }
     assert!(steps > 10, "{steps} steps");
 }
+
+#[test]
+fn rot_in_the_base_of_a_twin_is_told_and_never_served() {
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = with_twin(&place);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    add(&pool, "a", 1).unwrap();
+    let pages = pool.len() / 4096;
+    pool.close().unwrap();
+    let whole = fs::read(twin_at(&place)).unwrap();
+    let base = whole.len() - (pages as usize + 1) * 4096;
+    lose(&place);
+    // All checksums that are used, and some bytes of every page.
+    let of_sums = (0..pages as usize * 8).step_by(3);
+    for at in of_sums.chain((4096..whole.len() - base).step_by(1021)) {
+        let mut rotten = whole.clone();
+        rotten[base + at] ^= 1 << (at % 8);
+        fs::write(twin_at(&place), &rotten).unwrap();
+        let error = Pool::open(place.path(), &opts).unwrap_err();
+        assert!(matches!(error, OpenError::TwinDamaged { .. }), "{at}: {error}");
+        assert!(!place.path().exists(), "nothing is made");
+        assert!(fs::read(twin_at(&place)).unwrap() == rotten, "it stays");
+    }
+    fs::write(twin_at(&place), &whole).unwrap();
+    assert_eq!(value_of(&Pool::open(place.path(), &opts).unwrap(), "a"), Some(1));
+}
