@@ -14,6 +14,8 @@ pub(crate) const DOCUMENT: &str = "docs/format.md";
 /// What it is made of, in order.
 const PARTS: &[(&str, &str)] = &[
     ("The pool", "crates/pm-core/src/pool/layout.rs"),
+    ("The files beside a pool", "crates/pm-core/src/media/lines.rs"),
+    ("A log in a file", "crates/pm-wal/src/layout.rs"),
     ("The allocator's pages", "crates/pm-core/src/alloc/head.rs"),
     ("The allocator's slabs", "crates/pm-core/src/alloc/slab.rs"),
     ("The allocator's operation slots", "crates/pm-core/src/alloc/slot.rs"),

@@ -113,6 +113,55 @@ fn the_example_finds_what_it_stored_last_time() {
     }
 }
 
+/// What a run of the orders' program prints; `None` if the medium is too weak for it. Killed at its end,
+/// it has printed everything.
+fn orders(program: &Path, arguments: &[&OsStr]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("was required, this medium gives") {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    let killed = arguments.last().is_some_and(|&last| last == "kill");
+    assert_eq!(output.status.code(), (!killed).then_some(0), "{error}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn the_orders_survive_in_a_journal_and_in_a_twin() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let program = folder.path().join("orders");
+    let library = shared();
+    let library: Vec<&OsStr> = library.iter().map(AsRef::as_ref).collect();
+    if compile("examples/orders.c", &program, &library).is_none() {
+        return;
+    }
+    let (pool, count, kill) =
+        (folder.path().join("orders.pool"), OsStr::new("3"), OsStr::new("kill"));
+    for (found, last) in [(0, &[kill][..]), (3, &[kill]), (6, &[]), (9, &[])] {
+        let arguments = [&[pool.as_os_str(), count], last].concat();
+        let Some(printed) = orders(&program, &arguments) else { break };
+        assert_eq!(printed, format!("{found} found\n3 booked\n"));
+        // Closed, the pool is its file alone; killed, it is nothing without its journal.
+        let journal = folder.path().join("orders.pool.journal");
+        assert!(last.is_empty() || journal.exists());
+    }
+    let shm = Path::new("/dev/shm");
+    let Some(memory) = shm.is_dir().then(|| tempfile::tempdir_in(shm).expect("a folder")) else {
+        return eprintln!("skipped: no tmpfs");
+    };
+    let (pool, twin) = (memory.path().join("orders.pool"), folder.path().join("orders.twin"));
+    for found in [0, 3, 6] {
+        let arguments = [pool.as_os_str(), count, twin.as_os_str(), kill];
+        let printed = orders(&program, &arguments).expect("what tmpfs gives");
+        assert_eq!(printed, format!("{found} found\n3 booked\n"));
+        // After a kill the pool is in memory; after a power failure it is not.
+        if found != 3 {
+            std::fs::remove_file(&pool).expect("a pool");
+        }
+    }
+}
+
 #[test]
 fn the_header_is_good_cpp_too() {
     let Some(cpp) = compiler("CXX", "c++") else { return };

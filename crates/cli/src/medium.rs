@@ -1,8 +1,12 @@
 //! Which durability a person asks for, and what the one they got means in plain words.
 
+use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::{ValueEnum, error::ErrorKind};
 use pmindex::core::{Durability, FlushInstruction, Medium, Pool, PoolOptions};
 
 use crate::style;
@@ -11,8 +15,8 @@ use crate::style;
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct MediumArgs {
     /// How writes become durable
-    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
-    pub(crate) durability: Wanted,
+    #[arg(long, value_parser = AskedParser, default_value = "auto", value_name = "MODE")]
+    pub(crate) durability: Asked,
 
     /// Which instruction writes cache lines back [default: the best this CPU has]
     #[arg(long, value_enum, value_name = "INSTRUCTION")]
@@ -31,13 +35,68 @@ pub(crate) enum Wanted {
     /// Survive power failure on an ordinary file: a write to a journal beside it at each fence, which
     /// threads share
     Journal,
-    /// Survive a kill of the process, and power failure but for the last 100 ms: a pool in memory (tmpfs)
-    /// with a twin in /var/tmp. For benchmarks
+    /// Survive a kill of the process, and power failure but for the last 100 ms, or as many as
+    /// `periodic:20ms` says (`2s`): a pool in memory (tmpfs) with a twin in /var/tmp. For benchmarks
     Periodic,
     /// Persistent memory whose CPU caches are persistent too
     Fence,
     /// Persistent memory; elsewhere the same flushes and fences, emulated
     Flush,
+}
+
+/// A durability as a person writes it: its name, or `periodic:20ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    mode: Wanted,
+    /// How often the twin is written; as often as usual if nothing is said.
+    every: Option<Duration>,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.mode.to_possible_value() {
+            f.write_str(name.get_name())?;
+        }
+        self.every.map_or(Ok(()), |every| write!(f, ":{}ms", every.as_millis()))
+    }
+}
+
+/// Reads an [`Asked`], and knows the names there are.
+#[derive(Clone)]
+struct AskedParser;
+
+impl TypedValueParser for AskedParser {
+    type Value = Asked;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Asked, clap::Error> {
+        let time = value.to_str().and_then(|text| text.strip_prefix("periodic:"));
+        let Some(time) = time else {
+            let mode = EnumValueParser::new().parse_ref(command, arg, value)?;
+            return Ok(Asked { mode, every: None });
+        };
+        let (number, unit) = time.split_at(time.trim_end_matches(char::is_alphabetic).len());
+        let every = number.parse().ok().and_then(|number: u32| match unit {
+            "ms" => Some(Duration::from_millis(number.into())),
+            "s" => Some(Duration::from_secs(number.into())),
+            _ => None,
+        });
+        match every {
+            Some(_) => Ok(Asked { mode: Wanted::Periodic, every }),
+            None => Err(command.clone().error(
+                ErrorKind::ValueValidation,
+                format!("'{time}' is no time for '--durability periodic:TIME': write 100ms or 2s"),
+            )),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
+        Some(Box::new(Wanted::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+    }
 }
 
 /// A flush instruction to force.
@@ -54,7 +113,7 @@ pub(crate) enum Flush {
 impl MediumArgs {
     /// `options` with what was asked for.
     pub(crate) fn apply(self, options: PoolOptions) -> PoolOptions {
-        let options = match self.durability {
+        let options = match self.durability.mode {
             Wanted::Auto => options,
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
@@ -74,20 +133,18 @@ impl MediumArgs {
     /// The same, for a pool at `path`, which has a twin if that is what was asked for.
     pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
         let options = self.apply(options);
-        if self.durability == Wanted::Periodic { options.twin(twin_of(path)) } else { options }
+        if self.durability.mode != Wanted::Periodic {
+            return options;
+        }
+        let options = options.twin(twin_of(path));
+        self.durability.every.map_or(options.clone(), |every| options.twin_every(every))
     }
 
     /// The same options as arguments of a child process.
     pub(crate) fn to_arguments(self) -> Vec<String> {
-        let name = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
-            value().map(|value| value.get_name().to_owned())
-        };
-        let mut arguments = Vec::new();
-        if let Some(mode) = name(&|| self.durability.to_possible_value()) {
-            arguments.extend(["--durability".to_owned(), mode]);
-        }
-        if let Some(flush) = self.flush.and_then(|f| name(&|| f.to_possible_value())) {
-            arguments.extend(["--flush".to_owned(), flush]);
+        let mut arguments = vec!["--durability".to_owned(), self.durability.to_string()];
+        if let Some(flush) = self.flush.and_then(|flush| flush.to_possible_value()) {
+            arguments.extend(["--flush".to_owned(), flush.get_name().to_owned()]);
         }
         arguments
     }
@@ -169,11 +226,42 @@ mod tests {
         assert!(promise(Durability::Journal, false).survives_power_failure);
     }
 
+    /// What a command line says.
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        medium: MediumArgs,
+    }
+
+    fn line(arguments: &[&str]) -> Result<MediumArgs, clap::Error> {
+        let whole = ["pmindex"].iter().chain(arguments);
+        <Line as clap::Parser>::try_parse_from(whole).map(|line| line.medium)
+    }
+
     #[test]
     fn a_child_gets_the_same_options() {
-        let asked = MediumArgs { durability: Wanted::Flush, flush: Some(Flush::Clflushopt) };
-        assert_eq!(asked.to_arguments(), ["--durability", "flush", "--flush", "clflushopt"]);
-        let plain = MediumArgs { durability: Wanted::Auto, flush: None };
-        assert_eq!(plain.to_arguments(), ["--durability", "auto"]);
+        let same =
+            |arguments: &[&str]| assert_eq!(line(arguments).unwrap().to_arguments(), arguments);
+        same(&["--durability", "flush", "--flush", "clflushopt"]);
+        same(&["--durability", "periodic"]);
+        same(&["--durability", "periodic:250ms"]);
+        assert_eq!(line(&[]).unwrap().to_arguments(), ["--durability", "auto"]);
+    }
+
+    #[test]
+    fn how_often_a_twin_is_written_stands_behind_the_mode() {
+        let every = |word| line(&["--durability", word]).map(|medium| medium.durability.every);
+        assert_eq!(every("periodic").unwrap(), None);
+        assert_eq!(every("periodic:100ms").unwrap(), Some(Duration::from_millis(100)));
+        assert_eq!(every("periodic:2s").unwrap(), Some(Duration::from_secs(2)));
+        for wrong in
+            ["periodic:", "periodic:100", "periodic:-1ms", "periodic:1min", "journal:100ms"]
+        {
+            assert!(every(wrong).is_err(), "{wrong}");
+        }
+        let error = every("periodic:100").unwrap_err().to_string();
+        assert!(error.contains("'100' is no time") && error.contains("100ms"), "{error}");
+        let error = every("journal:1s").unwrap_err().to_string();
+        assert!(error.contains("invalid value 'journal:1s'") && error.contains("msync"), "{error}");
     }
 }

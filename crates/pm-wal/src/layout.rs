@@ -23,7 +23,19 @@
 //!  | len | bytes |
 //! ```
 //!
-//! All numbers are little-endian. `before` is the offset at which the batch before this one ended.
+//! All numbers are little-endian, and whatever is not named is zero. A block has 512 to 4096 bytes, as the
+//! disk demands (`block`); `magic` is "PMINDEXW" in a head and "pmbatch\x01" in a batch; `version` is 1.
+//!
+//! Of two whole heads the one with the greater `sequence` counts. `identity`, `generation` and `stamp` say
+//! whose log it is. The space has `capacity` bytes, and what lies at `offset` of a space that never ends is
+//! at `offset % capacity` of it. Reading begins at `horizon`, in batches of no generation before `horizon
+//! generation`.
+//!
+//! `before` is the offset at which the batch before this one ended; `len` the bytes of its records, `count`
+//! how many they are. A head's checksum is over its first 112 bytes, a batch's over its first 40 and its
+//! records, seeded with the log's identity and stamp and the batch's generation and offset, so that no batch
+//! of another log, or of an earlier round through the space, counts. It has 64 bits and finds torn and stale
+//! blocks and rot, not malice.
 
 use core::fmt;
 

@@ -24,7 +24,7 @@ pub struct CompareArgs {
     connections: u64,
 
     /// What an acknowledged write to the pool survives
-    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
+    #[arg(long, default_value = "auto", value_name = "MODE")]
     durability: Wanted,
 }
 
@@ -41,9 +41,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     let pool = folder.path().join("pool");
     let index = pmindex::Kind::FpTree;
     let durability = args.durability;
-    let twin =
-        (durability == Wanted::Periodic).then(|| std::env::temp_dir().join("kv-server.twin"));
-    let store = StoreArgs { pool, index, durability, twin, twin_every: 100, size: 64 };
+    let twin = matches!(durability, Wanted::Periodic(_))
+        .then(|| std::env::temp_dir().join("kv-server.twin"));
+    let store = StoreArgs { pool, index, durability, twin, size: 64 };
     let ours = attempt(&Service::Pool(store), args.records, args.connections)?;
     let says = ours.greetings[1].trim_end();
     row("kv-server", &ours, says.split_once("ms: ").map_or(says, |(_, words)| words));

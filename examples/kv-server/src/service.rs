@@ -61,14 +61,13 @@ impl Server {
 
     fn pool(store: &StoreArgs) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(Error::io("this program"))?;
-        let durability = clap::ValueEnum::to_possible_value(&store.durability);
         let mut process = Command::new(program)
             .arg("serve")
             .arg(&store.pool)
             .args(["--listen", "127.0.0.1:0", "--index", store.index.name()])
             .args(["--size", &store.size.to_string()])
             .args(store.twin.iter().flat_map(|twin| ["--twin".as_ref(), twin.as_os_str()]))
-            .args(durability.iter().flat_map(|mode| ["--durability", mode.get_name()]))
+            .args(["--durability", &store.durability.to_string()])
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Error::io("starting the server"))?;

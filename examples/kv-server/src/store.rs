@@ -1,10 +1,11 @@
 //! The state: one index of byte strings in a pool.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use pmindex::{
     AnyIndex, Durability, Index, IndexError, Kind, OpenError, PmError, Pool, PoolOptions,
 };
@@ -20,16 +21,19 @@ pub struct StoreArgs {
     pub index: Kind,
 
     /// What an acknowledged write survives
-    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
+    ///
+    /// `auto`, the strongest the medium gives; `process`, a kill of the process, fast on any file; `msync`,
+    /// power failure, on an ordinary file, with an msync at each fence; `journal`, the same with a write to
+    /// a journal beside the file, which connections share; `periodic` or `periodic:20ms`, a kill of the
+    /// process, and power failure but for the last 100 ms or as many as are said (`2s`): a pool in memory
+    /// (tmpfs) with a twin on a disk (`--twin`), which a client waits for with SAVE; `flush`, persistent
+    /// memory, elsewhere the same flushes and fences, emulated
+    #[arg(long, default_value = "auto", value_name = "MODE")]
     pub durability: Wanted,
 
     /// With `--durability periodic`: the twin's file, on a disk
-    #[arg(long, value_name = "FILE", required_if_eq("durability", "periodic"))]
+    #[arg(long, value_name = "FILE")]
     pub twin: Option<PathBuf>,
-
-    /// Milliseconds after which the twin is written: what a power failure may take
-    #[arg(long, default_value_t = 100, value_name = "MS")]
-    pub twin_every: u64,
 
     /// MiB of a new pool; it grows by itself
     #[arg(long, default_value_t = 64, value_name = "MIB")]
@@ -37,7 +41,7 @@ pub struct StoreArgs {
 }
 
 /// A durability to ask for.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The strongest the medium gives
     Auto,
@@ -48,10 +52,50 @@ pub enum Wanted {
     /// Power failure, on an ordinary file: a write to a journal beside it, which connections share
     Journal,
     /// A kill of the process, and power failure but for the last moments: a pool in memory (tmpfs) with
-    /// a twin on a disk (`--twin`), which a client waits for with SAVE
-    Periodic,
+    /// a twin on a disk, which is written so often
+    Periodic(Duration),
     /// Persistent memory; elsewhere the same flushes and fences, emulated
     Flush,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Ok(match word {
+            "auto" => Self::Auto,
+            "process" => Self::Process,
+            "msync" => Self::Msync,
+            "journal" => Self::Journal,
+            "periodic" => Self::Periodic(Duration::from_millis(100)),
+            "flush" => Self::Flush,
+            other => {
+                let time = other.strip_prefix("periodic:").ok_or(
+                    "no such mode; there are auto, process, msync, journal, periodic, flush",
+                )?;
+                let (number, unit) = match time.strip_suffix("ms") {
+                    Some(number) => (number, 1),
+                    None => (time.strip_suffix('s').unwrap_or_default(), 1000),
+                };
+                let number: u32 =
+                    number.parse().map_err(|_| "write periodic:100ms or periodic:2s")?;
+                Self::Periodic(Duration::from_millis(u64::from(number) * unit))
+            }
+        })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Process => "process",
+            Self::Msync => "msync",
+            Self::Journal => "journal",
+            Self::Periodic(every) => return write!(f, "periodic:{}ms", every.as_millis()),
+            Self::Flush => "flush",
+        })
+    }
 }
 
 /// What the state can fail with.
@@ -67,6 +111,14 @@ pub enum StoreError {
     /// The pool.
     #[error(transparent)]
     Pool(#[from] PmError),
+    /// A mode that is nothing without a twin.
+    #[error(
+        "--durability periodic needs --twin FILE, a file on a disk that the pool is read from after a power failure"
+    )]
+    NoTwin,
+    /// A twin that no mode would write.
+    #[error("--twin is for --durability periodic")]
+    UselessTwin,
 }
 
 /// The name of the index in the pool.
@@ -94,15 +146,15 @@ impl Store {
             Wanted::Process => options.write_back(false),
             Wanted::Msync => options.require(Durability::Msync),
             Wanted::Journal => options.journal(true).require(Durability::Journal),
-            Wanted::Periodic => options.require(Durability::Periodic),
+            Wanted::Periodic(every) => {
+                let twin = args.twin.as_ref().ok_or(StoreError::NoTwin)?;
+                options.require(Durability::Periodic).twin(twin).twin_every(every)
+            }
             Wanted::Flush => options.emulate_pm(true),
         };
-        let options = match &args.twin {
-            Some(twin) if args.durability == Wanted::Periodic => {
-                options.twin(twin).twin_every(Duration::from_millis(args.twin_every))
-            }
-            _ => options,
-        };
+        if args.twin.is_some() && !matches!(args.durability, Wanted::Periodic(_)) {
+            return Err(StoreError::UselessTwin);
+        }
         let pool = Arc::new(Pool::open_or_create(&args.pool, &options)?);
         let index = match AnyIndex::open(&pool, NAME) {
             Err(IndexError::NoSuchIndex { .. }) => AnyIndex::create(&pool, NAME, args.index)?,

@@ -26,13 +26,13 @@ impl Drop for Server {
 
 impl Server {
     fn start(pool: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_kv-server"))
-            .arg("serve")
-            .arg(pool)
-            .args(["--listen", "127.0.0.1:0", "--durability", "process", "--size", "8"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kv-server"));
+        let rest = ["--listen", "127.0.0.1:0", "--durability", "process", "--size", "8"];
+        Self::started(command.arg("serve").arg(pool).args(rest))
+    }
+
+    fn started(command: &mut Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut stdout = BufReader::new(process.stdout.take().expect("piped"));
         let mut greeting = String::new();
         stdout.read_line(&mut greeting).expect("readable");
@@ -263,4 +263,51 @@ fn the_comparison_loses_nothing_and_leaves_nothing() {
         assert!(text.contains(name), "a row or a word for each: {text}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn how_often_a_twin_is_written_stands_behind_the_mode() {
+    for (word, said) in [
+        ("periodic", Some("periodic:100ms")),
+        ("periodic:5ms", Some("periodic:5ms")),
+        ("periodic:2s", Some("periodic:2000ms")),
+        ("journal", Some("journal")),
+        ("periodic:100", None),
+        ("periodic:s", None),
+        ("periodic:", None),
+        ("journal:1s", None),
+    ] {
+        let asked = word.parse::<kv_server::Wanted>().ok().map(|wanted| wanted.to_string());
+        assert_eq!(asked.as_deref(), said, "{word}");
+    }
+    let memory = Path::new("/dev/shm").is_dir().then(|| tempfile::tempdir_in("/dev/shm"));
+    let Some(Ok(memory)) = memory else { return };
+    let disk = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let (pool, twin) = (memory.path().join("kv.pool"), disk.path().join("kv.twin"));
+    let serve = |rest: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kv-server"));
+        command.arg("serve").arg(&pool).args(["--listen", "127.0.0.1:0", "--size", "8"]).args(rest);
+        command
+    };
+    let refused = |rest: &[&str], why: &str| {
+        let output = serve(rest).output().expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(why), "{error}");
+        assert!(!pool.exists());
+    };
+    refused(&["--durability", "periodic:5ms"], "needs --twin FILE");
+    refused(&["--twin", "/var/tmp/nothing"], "--twin is for --durability periodic");
+    refused(&["--durability", "periodic:5"], "write periodic:100ms");
+
+    // The power fails, so to speak: what SAVE waited for is there again.
+    let name = twin.to_str().expect("text");
+    let periodic =
+        || Server::started(&mut serve(&["--durability", "periodic:5ms", "--twin", name]));
+    let mut server = periodic();
+    assert_eq!(server.client().call(&["SET", "a", "1"]).expect("a reply"), ok());
+    assert_eq!(server.client().call(&["SAVE"]).expect("a reply"), ok());
+    server.kill();
+    std::fs::remove_file(&pool).expect("removed");
+    let server = periodic();
+    assert_eq!(server.client().call(&["GET", "a"]).expect("a reply"), bulk("1"));
 }

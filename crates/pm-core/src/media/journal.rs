@@ -51,22 +51,15 @@ use parking_lot::{Condvar, Mutex};
 use pmindex_wal::{Abandoned, Batch, Group, Log};
 use rustix::io::Errno;
 
-use crate::alloc::PAGE;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::{LINE, lines_of};
 use crate::pool::layout::CHECKPOINT;
 
 use super::Permit;
+use super::lines::{FIRST, RUN, STAMP};
 use super::undo::Undo;
 use super::writeback::Cutter;
-
-/// What of a pool is not journaled: both copies of its superblock.
-pub(crate) const FIRST: u64 = 2 * PAGE;
-/// Bits of the word at `CHECKPOINT` that are the stamp's: positions are whole blocks.
-const STAMP: u64 = 0xfff;
-/// The most lines of a run: bits of a record's first word.
-pub(super) const RUN: u64 = (1 << 16) - 1;
 
 thread_local! {
     /// For each medium, the lines this thread flushed and has not fenced.
@@ -113,7 +106,8 @@ pub(crate) struct Journal {
     pub(crate) joined: AtomicU64,
 }
 
-/// A moment at which a power failure would leave something else than at the one before. For tests.
+/// A moment at which a power failure would leave something else than at the one before, of a journal or
+/// of a twin. For tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalMoment {
@@ -127,9 +121,12 @@ pub enum JournalMoment {
     Synchronised,
     /// The journal begins later.
     Truncated,
+    /// Pages were written to the base of a twin, and not synchronised.
+    Copied,
 }
 
-struct Watch(Box<dyn Fn(JournalMoment) + Send + Sync>);
+/// Who is told of each moment.
+pub(super) struct Watch(pub(super) Box<dyn Fn(JournalMoment) + Send + Sync>);
 
 impl Debug for Watch {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -460,33 +457,4 @@ impl Journal {
         }
         Ok(())
     }
-}
-
-/// A stamp that the word at `CHECKPOINT`, of an earlier journal, does not mistake for its own.
-pub(crate) fn new_stamp(random: u64, word: u64) -> u64 {
-    let low = |stamp: u64| stamp & STAMP;
-    let differs = |stamp: &u64| low(*stamp) != 0 && low(*stamp) != low(word);
-    (0..3).map(|more| random.wrapping_add(more)).find(differs).unwrap_or(random)
-}
-
-/// Where the journal of this stamp ended at its last checkpoint, as the word at `CHECKPOINT` says.
-pub(crate) fn checkpoint_in(word: u64, stamp: u64) -> u64 {
-    if word & STAMP == stamp & STAMP { word & !STAMP } else { 0 }
-}
-
-/// The lines of a record of the journal: the offset of each in the file, and its bytes. `None` for what
-/// is no such record.
-pub(crate) fn lines_in(record: &[u8]) -> Option<Vec<(u64, &[u8; LINE])>> {
-    let (mut lines, mut rest) = (Vec::new(), record);
-    while let Some((header, after)) = rest.split_first_chunk() {
-        let header = u64::from_le_bytes(*header);
-        let (first, count) = (header >> 16, header & RUN);
-        rest = after;
-        for i in 0..count {
-            let (line, after) = rest.split_first_chunk()?;
-            lines.push(((first + i) * LINE as u64, line));
-            rest = after;
-        }
-    }
-    rest.is_empty().then_some(lines)
 }

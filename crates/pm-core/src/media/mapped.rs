@@ -132,12 +132,14 @@ impl Mapped {
         }
     }
 
-    /// Has `watch` told of each step of the journal, and of each flush before it, by the thread that does
-    /// it. For tests; nothing in modes other than `Journal`.
+    /// Has `watch` told of each step of the journal, and of each flush before it, or of the twin, by the
+    /// thread that does it. For tests; nothing in modes other than `Journal` and `Periodic`.
     #[doc(hidden)]
     pub fn watch_journal(&self, watch: impl Fn(JournalMoment) + Send + Sync + 'static) {
-        if let Some(Slow::Journal(journal)) = self.slow.as_deref() {
-            journal.watch(Box::new(watch));
+        match self.slow.as_deref() {
+            Some(Slow::Journal(journal)) => journal.watch(Box::new(watch)),
+            Some(Slow::Twin(twin)) => twin.watch(Box::new(watch)),
+            _ => {}
         }
     }
 

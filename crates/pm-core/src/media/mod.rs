@@ -5,8 +5,10 @@
 //! * [`Counting`]: the same, and exact counts of lines flushed, fences and media bytes.
 //! * [`Traced`]: the same, and a record of every access for the crash simulator.
 
-pub(crate) mod counting;
+pub(crate) mod base;
+mod counting;
 mod journal;
+mod lines;
 mod mapped;
 mod permit;
 mod token;
@@ -22,11 +24,11 @@ use crate::cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
+pub(crate) use base::{GROUP_BYTES, Sums, held, is_right, place_of, stored, sums_of};
 pub use counting::{Counting, Counts};
-pub(crate) use journal::{
-    FIRST as JOURNAL_FIRST, Journal, PoolDisk, checkpoint_in, lines_in, new_stamp,
-};
+pub(crate) use journal::{Journal, PoolDisk};
 pub use journal::{JournalMoment, JournalState};
+pub(crate) use lines::{FIRST as JOURNAL_FIRST, checkpoint_in, lines_in, new_stamp};
 pub use mapped::Mapped;
 pub(crate) use permit::{Permit, Permitted};
 pub use token::{Durable, Flushed};

@@ -7,7 +7,7 @@
 //! could hold if the power had failed at the moment of the last copy: every line that was fenced until
 //! then, and nothing that was stored later.
 //!
-//! Behind the log lies the base: the pool's bytes, page by page. A checkpoint copies the pages that hold
+//! Behind the log lies the base: the pool's bytes, page by page, with a checksum of each (`base`). A checkpoint copies the pages that hold
 //! lines which were fenced since the last one. What stands in a page at the moment of its copy may follow
 //! from anything that was fenced before, so the log is durable up to that moment before the page is
 //! written. A page that power failure has cut is mended by the log: each of its lines is in it, or was
@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! step  what                                                  durable before
-//! B1    base: every page that is not zero                     B4
+//! B1    base: every page that is not zero, and checksums      B4
 //! B2    from here on fences are logged                        -
 //! B3    base: each page that was fenced meanwhile; the log,   B4
 //!       up to the moment of its copy, before it
@@ -25,7 +25,7 @@
 //! K1    the tail of the log; the pages fenced since the       -
 //!       last checkpoint
 //! K2    the log, up to the moment of a page's copy            the write of that page (K3)
-//! K3    base: these pages                                     K4
+//! K3    base: these pages, and their checksums                K4
 //! K4    the log's horizon is that tail                        reuse of the log's space
 //! ```
 //!
@@ -48,7 +48,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -60,6 +60,9 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::LINE;
 use crate::region::Mapping;
+
+use super::base::{GROUP_BYTES, Sums, place_of, stored};
+use super::journal::{JournalMoment, Watch};
 
 /// The most bytes that gather before they are written.
 const LIMIT: usize = 16 << 20;
@@ -99,6 +102,8 @@ pub(crate) struct TwinParts {
     /// The offsets of pages that are in the log and not in the base, if there is a twin of what stands in
     /// memory; if not, it is made.
     pub(crate) whole: Option<Vec<u64>>,
+    /// The checksums in the base.
+    pub(crate) sums: Sums,
 }
 
 /// How often the twin is written, and how long a fence waits for room.
@@ -116,6 +121,8 @@ pub(crate) struct Twin {
     mapping: Arc<Mapping>,
     log: Log,
     base: Box<dyn BaseDisk>,
+    /// Locked by the thread that writes the base.
+    sums: Mutex<Sums>,
     times: TwinTimes,
     /// The most bytes that gather.
     limit: usize,
@@ -130,6 +137,8 @@ pub(crate) struct Twin {
     /// The process whose threads they are: a forked child has none.
     process: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Told of each moment, when a test watches.
+    watch: OnceLock<Watch>,
     /// Held by a test, no checkpoint goes on.
     #[cfg(test)]
     pub(crate) checkpoints: Mutex<()>,
@@ -200,7 +209,7 @@ struct Over;
 impl Twin {
     pub(crate) fn new(mapping: Arc<Mapping>, parts: TwinParts, times: TwinTimes) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let TwinParts { log, base, whole } = parts;
+        let TwinParts { log, base, whole, sums } = parts;
         let most = usize::try_from(log.capacity() / 16).unwrap_or(LIMIT);
         let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY * ENTRY;
         let mut state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
@@ -210,6 +219,7 @@ impl Twin {
             mapping,
             log,
             base,
+            sums: Mutex::new(sums),
             times,
             limit,
             is_lost: AtomicBool::new(false),
@@ -219,6 +229,7 @@ impl Twin {
             changed: Condvar::new(),
             process: AtomicU32::new(0),
             threads: Mutex::default(),
+            watch: OnceLock::new(),
             #[cfg(test)]
             checkpoints: Mutex::default(),
         }
@@ -233,6 +244,17 @@ impl Twin {
             capacity: self.log.capacity(),
             checkpoints: state.over,
             lost: state.lost.clone(),
+        }
+    }
+
+    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    pub(super) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
+        let _ = self.watch.set(Watch(watch)); // the first one stays
+    }
+
+    fn tell(&self, moment: JournalMoment) {
+        if let Some(watch) = self.watch.get() {
+            watch.0(moment);
         }
     }
 
@@ -379,7 +401,7 @@ impl Twin {
 
     /// Room for so many bytes of the pool, durably, before anything can be fenced there.
     pub(crate) fn grow(&self, len: u64) -> io::Result<()> {
-        if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(len) }
+        if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(stored(len)) }
     }
 
     fn lose(&self, state: &mut State, why: &str) {
@@ -463,7 +485,11 @@ impl Twin {
             let mark = state.copied;
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
-                self.log.write(writing.batch_of(&taken)).map(|_| self.log.used())
+                self.tell(JournalMoment::Writing);
+                self.log.write(writing.batch_of(&taken)).map(|_| {
+                    self.tell(JournalMoment::Written);
+                    self.log.used()
+                })
             });
             spare = taken;
             spare.clear();
@@ -519,8 +545,11 @@ impl Twin {
         drop(self.checkpoints.lock());
         self.copy_pages(pages_in(dirty), How::Logged)?;
         self.check("synchronising the base", self.base.sync())?; // durable before: K4
+        self.tell(JournalMoment::Synchronised);
         let truncated = self.log.truncate(tail).map_err(io::Error::other);
-        self.check("ending a checkpoint", truncated).map(drop)
+        self.check("ending a checkpoint", truncated)?;
+        self.tell(JournalMoment::Truncated);
+        Ok(())
     }
 
     /// B1 to B4.
@@ -553,6 +582,7 @@ impl Twin {
     /// Copies these pages to the base.
     fn copy_pages(&self, pages: impl Iterator<Item = u64>, how: How) -> Result<(), Over> {
         let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
+        let mut sums = self.sums.lock();
         while pages.peek().is_some() {
             let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
             bytes.clear();
@@ -567,8 +597,11 @@ impl Twin {
                     bytes.truncate(start);
                     continue;
                 }
+                sums.note(page, &bytes[start..]);
                 match runs.last_mut() {
-                    Some(run) if next == Some(page) => run.1 = bytes.len(),
+                    Some(run) if next == Some(page) && !page.is_multiple_of(GROUP_BYTES) => {
+                        run.1 = bytes.len();
+                    }
                     _ => runs.push((page, bytes.len())),
                 }
                 next = Some(page + PAGE);
@@ -585,11 +618,17 @@ impl Twin {
             }
             let mut start = 0;
             for (offset, end) in runs {
-                let written = self.base.write(offset, &bytes[start..end]);
-                self.check("writing to the base", written)?;
+                self.write_base(place_of(offset), &bytes[start..end])?;
                 start = end;
             }
         }
+        // Nothing has to be durable before: of pages that they are newer than, the log has lines.
+        sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
+    }
+
+    fn write_base(&self, place: u64, bytes: &[u8]) -> Result<(), Over> {
+        self.check("writing to the base", self.base.write(place, bytes))?;
+        self.tell(JournalMoment::Copied);
         Ok(())
     }
 
@@ -658,9 +697,7 @@ impl Writing {
                 continue;
             }
             let (at, first, count) = match run {
-                Some((at, first, count))
-                    if first + count == line && count < super::journal::RUN =>
-                {
+                Some((at, first, count)) if first + count == line && count < super::lines::RUN => {
                     (at, first, count + 1)
                 }
                 _ => {

@@ -54,14 +54,15 @@ pub(super) struct PoolFile {
     pub(super) path: PathBuf,
     /// The name it has until it is finished, if it has one.
     temporary: Option<PathBuf>,
-    /// Whether its end gives the lock back, whoever else has the descriptor.
-    unlocks: bool,
+    /// The process that locked it: its end there gives the lock back, whoever else has the descriptor. 0:
+    /// it is not locked.
+    locked_by: u32,
 }
 
 impl PoolFile {
     /// Opens an existing file and locks it.
     pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
-        let file = Self::open_unlocked(path, read_only)?;
+        let mut file = Self::open_unlocked(path, read_only)?;
         file.lock(read_only)?;
         Ok(file)
     }
@@ -79,13 +80,7 @@ impl PoolFile {
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
         let kind =
             kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
-        Ok(Self {
-            handle: Handle::Os(fd),
-            kind,
-            path: path.into(),
-            temporary: None,
-            unlocks: false,
-        })
+        Ok(Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None, locked_by: 0 })
     }
 
     /// Opens the file of the crash simulator.
@@ -106,7 +101,7 @@ impl PoolFile {
 
     fn simulated(file: traced::File, path: &Path) -> Self {
         let (handle, kind) = (Handle::Simulated(file), FileKind::Regular);
-        Self { handle, kind, path: path.into(), temporary: None, unlocks: false }
+        Self { handle, kind, path: path.into(), temporary: None, locked_by: 0 }
     }
 
     /// Whether `path` names a device-DAX device.
@@ -136,12 +131,12 @@ impl PoolFile {
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };
         let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
-        let file = Self { handle, kind, path: path.into(), temporary, unlocks: false };
+        let mut file = Self { handle, kind, path: path.into(), temporary, locked_by: 0 };
         file.lock(false)?;
         Ok(file)
     }
 
-    fn lock(&self, shared: bool) -> Result<(), OpenError> {
+    fn lock(&mut self, shared: bool) -> Result<(), OpenError> {
         let how = if shared {
             FlockOperation::NonBlockingLockShared
         } else {
@@ -151,12 +146,9 @@ impl PoolFile {
         rustix::fs::flock(fd, how).map_err(|e| match e {
             Errno::WOULDBLOCK => OpenError::Locked { path: self.path.clone() },
             e => self.error("locking the file", e),
-        })
-    }
-
-    /// Has the end of this give the lock back: not in a forked child, whose parent goes on.
-    pub(super) fn unlock_at_the_end(&mut self) {
-        self.unlocks = true;
+        })?;
+        self.locked_by = std::process::id();
+        Ok(())
     }
 
     /// Gives a new file its name, durably. A device has its name.
@@ -405,7 +397,9 @@ impl PoolFile {
 
 impl Drop for PoolFile {
     fn drop(&mut self) {
-        if let (true, Handle::Os(fd)) = (self.unlocks, &self.handle) {
+        // Not in a forked child, whose parent goes on.
+        let is_mine = self.locked_by == std::process::id();
+        if let (true, Handle::Os(fd)) = (is_mine, &self.handle) {
             // A process that is being started by another thread still has the descriptor for a moment:
             // the lock goes now, not with the last descriptor.
             let _ = rustix::fs::flock(fd, FlockOperation::Unlock);

@@ -292,6 +292,10 @@ fn replay(
         io::ErrorKind::NotFound => {
             OpenError::JournalMissing { path: path.clone(), journal: journal.clone() }
         }
+        _ if fs::symlink_metadata(&journal).is_ok_and(|there| there.is_symlink()) => {
+            let why = "it is a symbolic link, and a journal lies beside its pool";
+            OpenError::JournalForeign { path: path.clone(), journal: journal.clone(), why }
+        }
         _ => io_error(&path, "opening the journal", e),
     })?;
     let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
@@ -393,14 +397,17 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Everything that was acknowledged before this is in the pool's file, and the journal is empty but
-    /// for what others write meanwhile: what happens by itself when half of the journal is used.
+    /// for what others write meanwhile: what happens by itself when half of the journal is used. The same
+    /// of a twin, which has the pool in its base then, and nothing in its log.
     ///
     /// # Errors
     /// [`PmError::DurabilityLost`].
     pub fn checkpoint(&self) -> Result<(), PmError> {
-        match self.backing.as_ref().and_then(|backing| backing.journal()) {
-            Some(journal) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
-            None => Ok(()),
+        let Some(backing) = &self.backing else { return Ok(()) };
+        match (backing.journal(), backing.twin()) {
+            (Some(journal), _) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
+            (None, Some(twin)) => Ok(twin.checkpoint()?),
+            (None, None) => Ok(()),
         }
     }
 }

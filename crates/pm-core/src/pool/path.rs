@@ -65,10 +65,9 @@ impl Backing {
         self.file.is_at(path)
     }
 
-    /// The mapping ends next, and the lock with it.
+    /// The mapping ends next, and the locks with it.
     pub(super) fn ends(&mut self) {
         self.locks.iter().for_each(journal::Lock::end); // their threads have ended
-        self.file.unlock_at_the_end();
     }
 
     /// Makes the file durable, as long as it is and whatever is in it. No call reaches a device's caches.

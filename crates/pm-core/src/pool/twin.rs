@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0                       log          base
-//! | log of `pmindex-wal` .. | the pool's bytes .. |
+//! | log of `pmindex-wal` .. | the pool's pages and their checksums .. |
 //! ```
 //!
 //! One file, so that there are no two that do not fit together. A twin is made under another name (`.new`
@@ -32,7 +32,10 @@ use rustix::io::Errno;
 use crate::alloc::PAGE;
 use crate::error::{OpenError, OpenFault, PmError};
 use crate::line::LINE;
-use crate::media::{BaseDisk, Medium, Twin, TwinParts, TwinState, TwinTimes, lines_in};
+use crate::media::{
+    BaseDisk, GROUP_BYTES, Medium, Sums, Twin, TwinParts, TwinState, TwinTimes, held, is_right,
+    lines_in, place_of, stored, sums_of,
+};
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
 use crate::sys;
@@ -47,9 +50,7 @@ use super::path::choose;
 use super::superblock::Found;
 
 /// Tells the log of a twin from the journal of a pool.
-const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\0");
-/// Bytes that are read at once.
-const STEP: usize = 1 << 20;
+const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\x02");
 
 /// A twin that is there, locked.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ struct Content {
     file: fs::File,
     log: FileDisk,
     id: LogId,
-    /// Where the base begins, and how long it is.
+    /// Where the base begins, and how many bytes of the pool it holds.
     base: u64,
     len: u64,
     found: Found,
@@ -161,12 +162,12 @@ fn read(twin: &Path) -> Result<Content, Bad> {
     let whole = file.metadata().map_err(Bad::Io)?.len();
     let (log, id) = (log.shortened(peeked.bytes), peeked.id);
     Log::extent(&log, id).map_err(of_log)?;
-    let (base, len) = (peeked.bytes, whole.saturating_sub(peeked.bytes));
+    let (base, len) = (peeked.bytes, held(whole.saturating_sub(peeked.bytes)));
     let mut head = vec![0; DIRECTORY_OFFSET as usize];
     if len < DIRECTORY_OFFSET {
         return Err(Bad::Damaged(format!("it is cut: its base has {len} bytes")));
     }
-    file.read_exact_at(&mut head, base).map_err(Bad::Io)?;
+    file.read_exact_at(&mut head, base + place_of(0)).map_err(Bad::Io)?;
     let mut pages = BTreeSet::new();
     replay(&log, id, len, |offset, line| {
         pages.insert(offset / PAGE * PAGE);
@@ -325,11 +326,20 @@ pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing
 
 impl Content {
     fn copy_to(&self, file: &fs::File, size: u64) -> Result<(), Bad> {
-        let mut bytes = vec![0; STEP];
-        for at in (0..size).step_by(STEP) {
-            let part = &mut bytes[..STEP.min((size - at) as usize)];
-            self.file.read_exact_at(part, self.base + at).map_err(Bad::Io)?;
-            for (page, at) in part.chunks(PAGE as usize).zip((at..).step_by(PAGE as usize)) {
+        let mut group = vec![0; stored(GROUP_BYTES) as usize];
+        for start in (0..size).step_by(GROUP_BYTES as usize) {
+            let part = &mut group[..stored((size - start).min(GROUP_BYTES)) as usize];
+            self.file.read_exact_at(part, self.base + sums_of(start)).map_err(Bad::Io)?;
+            let (sums, pages) = part.split_at(PAGE as usize);
+            let sums = sums.as_chunks().0.iter().map(|sum| u64::from_le_bytes(*sum));
+            let pages = pages.chunks(PAGE as usize).zip((start..).step_by(PAGE as usize));
+            for (sum, (page, at)) in sums.zip(pages) {
+                if !self.pages.contains(&at) && !is_right(sum, at, page) {
+                    let why = "is not what was written there";
+                    return Err(Bad::Damaged(format!(
+                        "the page of its base for offset {at:#x} {why}"
+                    )));
+                }
                 if page.iter().any(|&byte| byte != 0) {
                     file.write_all_at(page, at).map_err(Bad::Io)?;
                 }
@@ -380,10 +390,12 @@ pub(super) fn of(
                 FileDisk::open(path, SyncMethod::Measured).map_err(io("opening the twin"))?;
             let start = peek(&disk).map_err(refused)?.bytes;
             let log = Log::open(Box::new(disk.shortened(start)), identity, options);
-            let file = fs::OpenOptions::new().write(true).open(path);
+            let file = fs::OpenOptions::new().read(true).write(true).open(path);
             let file = file.map_err(io("opening the twin"))?;
+            let sums =
+                sums_in(&file, start, region.len() as u64).map_err(io("reading the twin"))?;
             let base = Base::new(file, start, None);
-            TwinParts { log: log.map_err(refused)?, base: Box::new(base), whole }
+            TwinParts { log: log.map_err(refused)?, base: Box::new(base), whole, sums }
         }
         #[cfg(test)]
         _ if simulated::is_on() => simulated::parts(identity, options),
@@ -393,10 +405,20 @@ pub(super) fn of(
             locks.push(lock);
             let id = LogId { identity, generation: 1, stamp: random_u128() as u64 };
             let log = Log::format(Box::new(log), id, options).map_err(refused)?;
-            TwinParts { log, base: Box::new(base), whole: None }
+            TwinParts { log, base: Box::new(base), whole: None, sums: Sums::default() }
         }
     };
     Ok((Arc::new(Twin::new(Arc::clone(mapping), parts, times)), locks))
+}
+
+/// The checksums in the base, which begins at `start`, of a pool of `len` bytes.
+fn sums_in(file: &fs::File, start: u64, len: u64) -> io::Result<Sums> {
+    let (mut sums, mut page) = (Sums::default(), vec![0; PAGE as usize]);
+    for first in (0..len).step_by(GROUP_BYTES as usize) {
+        file.read_exact_at(&mut page, start + sums_of(first))?;
+        sums.extend(&page);
+    }
+    Ok(sums)
 }
 
 /// Makes the file of a new twin, under a name that it has until it is whole.
@@ -433,7 +455,7 @@ fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lo
     };
     let base = Base::new(file, start, Some((name.clone(), path.to_path_buf())));
     FileDisk::create(&base.file, start).map_err(full(start + len))?;
-    base.grow(len).map_err(full(start + len))?;
+    base.grow(stored(len)).map_err(full(start + stored(len)))?;
     let log = FileDisk::open(&name, SyncMethod::Measured).map_err(io("opening the twin"))?;
     Ok((log.shortened(start), base, lock))
 }
@@ -442,12 +464,6 @@ impl<M: Medium> Pool<M> {
     /// How the twin is, of a pool in mode [`Periodic`](crate::Durability::Periodic).
     pub fn twin(&self) -> Option<TwinState> {
         Some(self.backing.as_ref()?.twin()?.state())
-    }
-
-    #[cfg(test)]
-    pub(super) fn checkpoint_twin(&self) -> Result<(), PmError> {
-        let twin = self.backing.as_ref().and_then(|backing| backing.twin());
-        twin.map_or(Ok(()), |twin| Ok(twin.checkpoint()?))
     }
 
     /// Closing: the twin has everything, and its log is empty.
@@ -469,7 +485,7 @@ pub(super) mod simulated {
 
     use pmindex_wal::{Disk, Log, LogId, LogOptions};
 
-    use crate::media::{BaseDisk, TwinParts};
+    use crate::media::{BaseDisk, Sums, TwinParts};
 
     pub(in crate::pool) type Disks = Box<dyn Fn() -> (Box<dyn Disk>, Box<dyn BaseDisk>)>;
 
@@ -484,6 +500,11 @@ pub(super) mod simulated {
     pub(super) fn parts(identity: u128, options: LogOptions) -> TwinParts {
         let (log, base) = TWIN.with_borrow(|disks| disks.as_ref().map(|disks| disks())).unwrap();
         let id = LogId { identity, generation: 1, stamp: 1 };
-        TwinParts { log: Log::format(log, id, options).unwrap(), base, whole: None }
+        TwinParts {
+            log: Log::format(log, id, options).unwrap(),
+            base,
+            whole: None,
+            sums: Sums::default(),
+        }
     }
 }

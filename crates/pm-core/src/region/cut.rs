@@ -5,6 +5,7 @@
 //! file's until they are stored to.
 
 use core::array::from_fn;
+use core::iter::once;
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicUsize;
@@ -82,19 +83,16 @@ impl Mapping {
         self.word_at(self.base.addr().get().checked_add(usize::try_from(offset).ok()?)?)
     }
 
-    /// The line at this address, as it was at one moment, and where it is in the file. It is read until
-    /// two readings are the same: only words that all went back to what they were in between, each
-    /// just in time, could deceive.
+    /// The line at this address: see [`lines_at`](Self::lines_at).
     pub(crate) fn line_at(&self, address: usize) -> Option<(u64, [u64; 8])> {
-        let offset = address.checked_sub(self.base.addr().get())?;
-        let words: [Option<&PmU64>; 8] = from_fn(|i| self.word_at(address + 8 * i));
-        words[0]?;
-        let read = || words.map(|word| word.map_or(0, |word| word.atomic().load(Acquire)));
-        Some((offset as u64, settled(read)))
+        let mut line = None;
+        self.lines_at(once(address), |offset, words| line = Some((offset, words)));
+        line
     }
 
     /// Gives `take` each of the lines at these addresses, as it was at one moment, and where it is in
-    /// the file. What is not mapped is left out.
+    /// the file. What is not mapped is left out. A line is read until two readings are the same: only words
+    /// that all went back to what they were in between, each just in time, could deceive.
     pub(crate) fn lines_at(
         &self,
         addresses: impl Iterator<Item = usize>,
@@ -183,27 +181,5 @@ impl Mapping {
         }?;
         *cut = true;
         Ok(())
-    }
-}
-
-/// Reads until two readings are the same.
-fn settled<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
-    let mut last = read();
-    loop {
-        let again = read();
-        if again == last {
-            return again;
-        }
-        last = again;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn what_is_read_counts_when_two_readings_agree() {
-        let mut readings = [1, 2, 1, 3, 3, 4].into_iter();
-        assert_eq!(super::settled(|| readings.next()), Some(3));
-        assert_eq!(readings.next(), Some(4));
     }
 }

@@ -7,6 +7,7 @@ use crate::cell::PmU64;
 use crate::error::{OpenError, PmError};
 use crate::media::Medium;
 use crate::pool::Pool;
+use crate::pool::file::PoolFile;
 use crate::pool::path::Backing;
 use crate::ptr::{PPtr, PmPtr};
 
@@ -195,6 +196,12 @@ fn who_else_has_the_descriptor_of_a_closed_pool_locks_nobody_out() {
     // A process that another thread starts has it until it executes its program.
     let copy = rustix::io::dup(pool.backing.as_ref().and_then(Backing::fd).unwrap()).unwrap();
     pool.close().unwrap();
+    Pool::open(place.path(), &tiny()).unwrap();
+    drop(copy);
+    // An opening that is refused, halfway, gives its lock back likewise.
+    let file = PoolFile::open(&place.path(), false).unwrap();
+    let copy = rustix::io::dup(file.fd().unwrap()).unwrap();
+    drop(file);
     Pool::open(place.path(), &tiny()).unwrap();
     drop(copy);
 }

@@ -10,21 +10,21 @@ use crate::pool::{Pool, PoolOptions};
 
 use super::{Place, add, tiny, value_of};
 
-fn options() -> PoolOptions {
+pub(super) fn options() -> PoolOptions {
     tiny().as_on_disk(true).journal(true).journal_bytes(1 << 20)
 }
 
-fn plain() -> PoolOptions {
+pub(super) fn plain() -> PoolOptions {
     tiny().as_on_disk(true)
 }
 
-fn journal_of(place: &Place) -> PathBuf {
+pub(super) fn journal_of(place: &Place) -> PathBuf {
     place.directory.path().join("pool.journal")
 }
 
 /// A pool with `a` = 1 durable in its file, and `b` = 2 in its journal alone: the file is put back as it
 /// was in between.
-fn crashed() -> Place {
+pub(super) fn crashed() -> Place {
     let place = Place::new();
     let pool = Pool::create(place.path(), &options().uuid(7)).unwrap();
     add(&pool, "a", 1).unwrap();
@@ -387,10 +387,10 @@ fn a_small_journal_goes_round_and_a_pool_grows_beside_it() {
 }
 
 /// A file system of so many MiB; unmounted when dropped.
-struct Small(Place);
+pub(super) struct Small(pub(super) Place);
 
 impl Small {
-    fn new(mib: u64) -> Option<Self> {
+    pub(super) fn new(mib: u64) -> Option<Self> {
         let place = Place::new();
         let size = format!("size={mib}m");
         let mut mount = std::process::Command::new("mount");

@@ -11,18 +11,18 @@ use crate::media::Medium;
 use crate::mode::Durability;
 use crate::pool::{Pool, PoolOptions};
 
-fn twin_at(place: &Place) -> PathBuf {
+pub(super) fn twin_at(place: &Place) -> PathBuf {
     place.path().with_file_name("twin")
 }
 
 /// A twin that is written when somebody waits for it.
-fn options(place: &Place) -> PoolOptions {
+pub(super) fn options(place: &Place) -> PoolOptions {
     let seldom = Duration::from_hours(1);
     tiny().uuid(7).journal_bytes(1 << 20).twin(twin_at(place)).twin_every(seldom)
 }
 
 /// The power fails: what is in memory is gone.
-fn lose(place: &Place) {
+pub(super) fn lose(place: &Place) {
     fs::remove_file(place.path()).unwrap();
 }
 
@@ -120,7 +120,7 @@ fn what_only_the_log_has_is_in_the_base_before_the_log_is_cut() {
         lose(&place);
         let pool = Pool::open(place.path(), &opts).unwrap();
         assert_eq!(value_of(&pool, "a"), Some(1), "{i}");
-        pool.checkpoint_twin().unwrap();
+        pool.checkpoint().unwrap();
         pool.kill();
     }
 }

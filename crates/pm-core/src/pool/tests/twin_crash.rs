@@ -92,9 +92,9 @@ impl BaseDisk for Part {
 
 /// A pool in memory, its twin on a simulated disk, and what was done.
 pub(super) struct World {
-    place: Place,
+    pub(super) place: Place,
     pub(super) disk: SimDisk,
-    is_named: Arc<Mutex<bool>>,
+    pub(super) is_named: Arc<Mutex<bool>>,
     done: Mutex<Done>,
 }
 
@@ -106,12 +106,12 @@ struct Done {
     synced: usize,
 }
 
-fn options(twin: PathBuf) -> PoolOptions {
+pub(super) fn options(twin: PathBuf) -> PoolOptions {
     let opts = tiny().huge_pages(false).journal_bytes(1 << 20).twin(twin);
     opts.twin_every(Duration::from_hours(1)).journal_wait(Duration::from_secs(20))
 }
 
-fn twin_of(place: &Place) -> PathBuf {
+pub(super) fn twin_of(place: &Place) -> PathBuf {
     place.path().with_file_name("twin")
 }
 
@@ -166,6 +166,11 @@ impl World {
         self.is_named.lock().then_some(place)
     }
 
+    /// The last write that was made.
+    pub(super) fn last(&self) -> usize {
+        self.done.lock().lines.len()
+    }
+
     /// What is in a pool is what was there after some write: at least the last synchronised one.
     pub(super) fn check(&self, pool: &Pool) -> usize {
         let done = self.done.lock();
@@ -203,7 +208,7 @@ impl World {
         }
         match seed % 3 {
             0 => after.sync(&pool).unwrap(),
-            1 => pool.checkpoint_twin().unwrap(),
+            1 => pool.checkpoint().unwrap(),
             _ => {}
         }
         if seed.is_multiple_of(2) {
@@ -238,7 +243,7 @@ fn words_in(pool: &Pool, line: usize) -> [u64; 8] {
 }
 
 /// Work of two threads, `steps` of it; a power failure in disk step `fails`. Whether it came to that.
-fn work(world: &World, pool: &Pool, seed: u64, steps: u64) {
+pub(super) fn work(world: &World, pool: &Pool, seed: u64, steps: u64) {
     let _ = world.sync(pool); // the twin is whole, unless the power failed
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -247,7 +252,7 @@ fn work(world: &World, pool: &Pool, seed: u64, steps: u64) {
                     let random = mix(seed ^ mix(2 * i + thread));
                     match random % 12 {
                         0 => _ = world.sync(pool),
-                        1 => _ = pool.checkpoint_twin(),
+                        1 => _ = pool.checkpoint(),
                         _ => world.write(pool, (random >> 8) as usize % LINES),
                     }
                 }
@@ -293,7 +298,7 @@ fn a_disk_that_fails_once_poisons_sync_for_good_and_nothing_else() {
                 world.write(&pool, mix(seed ^ i) as usize % LINES);
                 match i % 8 {
                     3 => world.sync(&pool).is_err(),
-                    7 => pool.checkpoint_twin().is_err(),
+                    7 => pool.checkpoint().is_err(),
                     _ => false,
                 }
             });
@@ -329,7 +334,7 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
         world.write(&pool, line);
         world.sync(&pool).unwrap();
         if line == LINES - 4 {
-            pool.checkpoint_twin().unwrap();
+            pool.checkpoint().unwrap();
         }
     }
     pool.kill();

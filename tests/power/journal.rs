@@ -2,35 +2,24 @@
 //! mapping back when it likes: after a crash each page of the file, or each sector, or each line of it,
 //! is any version that it had since the last checkpoint, and of the last write to the journal any
 //! sectors are there.
-#![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pmindex::core::JournalMoment;
 use pmindex::{AnyIndex, Index, Kind, Pool, PoolOptions};
 
-type Model = BTreeMap<u64, u64>;
+use super::{Model, SECTOR, change, folder, mix, verify};
 
 /// Operations on each index.
 const STEPS: u64 = 160;
 /// A checkpoint after so many, before the journal wants one by itself.
 const CHECKPOINT: u64 = 20;
-const SECTOR: usize = 512;
 /// What of the file is of one moment, in bytes.
 const GRAINS: [usize; 3] = [4096, SECTOR, 64];
 /// The longest of these.
 const PAGE: usize = GRAINS[0];
-
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 /// What a power failure may have left, and what was true then.
 struct Image {
@@ -130,11 +119,6 @@ fn journal_of(pool: &Path) -> PathBuf {
     name.into()
 }
 
-fn contents(index: &AnyIndex<u64, u64>) -> Model {
-    let all = index.range_bounds(Bound::Unbounded, Bound::Unbounded);
-    all.collect::<Result<_, _>>().expect("intact")
-}
-
 impl Image {
     /// Opens it, in one mode or another, checks it, and writes on.
     fn check(&self, kind: Kind, path: &Path, options: &PoolOptions) {
@@ -147,26 +131,17 @@ impl Image {
             Ok(index) => index,
             Err(e) => panic!("{kind}, {what}: {e}"),
         };
-        let found = contents(&index);
         let mut other = self.model.clone();
-        match self.pending {
-            Some((key, Some(value))) => drop(other.insert(key, value)),
-            Some((key, None)) => drop(other.remove(&key)),
-            None => {}
+        if let Some(pending) = self.pending {
+            change(&mut other, pending);
         }
-        assert!(found == self.model || found == other, "{kind}, {what}: {} found", found.len());
-        let checked = index.check().unwrap_or_else(|e| panic!("{kind}, {what}: {e}"));
-        assert_eq!(checked, found.len() as u64, "{kind}, {what}");
-        for key in [1, u64::MAX / 2, u64::MAX - 1] {
-            index.put(&key, &key).expect("room");
-            assert_eq!(index.remove(&key).expect("there"), Some(key), "{kind}, {what}");
-        }
+        let what = format!("{kind}, {what}");
+        verify(&index, &what, |found| *found == self.model || *found == other);
     }
 }
 
 fn explore(kind: Kind, seed: u64, sparse: u64) -> usize {
-    let shm = Path::new("/dev/shm");
-    let folder = tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir()).expect("a folder");
+    let folder = folder();
     let (path, copy) = (folder.path().join("pool"), folder.path().join("copy"));
     let plain = PoolOptions::new().size(512 << 10).huge_pages(false).write_back(false);
     let with_journal = plain.clone().write_back(true).as_on_disk(true).journal(true).grow(true);
@@ -207,10 +182,7 @@ fn explore(kind: Kind, seed: u64, sparse: u64) -> usize {
         }
         let taken = {
             let mut world = world.lock().expect("whole");
-            match wanted {
-                Some(value) => drop(world.model.insert(key, value)),
-                None => drop(world.model.remove(&key)),
-            }
+            change(&mut world.model, (key, wanted));
             world.pending = None;
             std::mem::take(&mut world.images)
         };

@@ -1,0 +1,217 @@
+//! Commands on a pool that has something beside it, as a person runs them: `compact`, and
+//! `check --without-journal`.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+// What the program has compiled of the indexes, these tests share.
+use pmindex_cli as _;
+
+use pmindex::{AnyIndex, Index, Kind, Pool, PoolOptions};
+use serde_json::Value;
+
+const RECORDS: u64 = 900;
+
+/// A command line on a pool.
+fn pmindex(command: &str, pool: &Path, rest: &[&OsStr]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+    program.arg(command).arg(pool).args(rest).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Runs, expects success, returns standard output.
+fn works(command: &str, pool: &Path, rest: &[&str]) -> String {
+    let rest: Vec<&OsStr> = rest.iter().map(OsStr::new).collect();
+    let output = pmindex(command, pool, &rest);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Runs, expects this exit code, returns standard error.
+fn fails(code: i32, command: &str, pool: &Path, rest: &[&str]) -> String {
+    let rest: Vec<&OsStr> = rest.iter().map(OsStr::new).collect();
+    let output = pmindex(command, pool, &rest);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stderr)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn journal_of(pool: &Path) -> PathBuf {
+    let mut journal = pool.as_os_str().to_owned();
+    journal.push(".journal");
+    journal.into()
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new().size(1 << 20).zone_bytes(128 << 10).slots(4)
+}
+
+/// In the folder, `name` and its journal as a kill leaves them, with all records.
+fn killed(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let pool = Arc::new(Pool::create(&path, &options().journal(true)).expect("created"));
+    let index = AnyIndex::<u64, u64>::create(&pool, "main", Kind::FpTree).expect("created");
+    for key in 0..RECORDS {
+        index.put(&key, &!key).expect("room");
+    }
+    drop(index);
+    Arc::into_inner(pool).expect("nobody else has it").kill();
+    path
+}
+
+/// What `scan` prints of all records.
+fn all() -> String {
+    (0..RECORDS).map(|key| format!("{key}\t{}\n", !key)).collect()
+}
+
+#[test]
+fn a_pool_without_its_journal_is_looked_at_and_saved_only_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = killed(folder.path(), "alone.pm");
+    let saved = folder.path().join("saved.pm");
+    let new = saved.to_str().expect("text");
+    fs::remove_file(journal_of(&pool)).expect("removed");
+    let before = fs::read(&pool).expect("a pool");
+
+    for refused in [&[][..], &["--repair", new]] {
+        let error = fails(1, "check", &pool, refused);
+        assert!(error.contains("alone.pm.journal is missing"), "{error}");
+        assert!(
+            error.contains("hint: ") && error.contains("--without-journal --repair"),
+            "{error}"
+        );
+        assert!(!saved.exists());
+    }
+    for (command, rest) in [("scan", &[][..]), ("put", &["1", "1"]), ("compact", &[])] {
+        let error = fails(1, command, &pool, rest);
+        assert!(error.contains("alone.pm.journal is missing"), "{command}: {error}");
+    }
+
+    let check = json(&works("check", &pool, &["--without-journal", "--json"]));
+    assert_eq!(check["whole"], true);
+    assert_eq!(check["indexes"][0]["records"], RECORDS);
+    works("check", &pool, &["--without-journal", "--repair", new]);
+    assert_eq!(works("scan", &saved, &[]), all());
+    assert!(works("check", &saved, &[]).contains("main: whole, 900 records"));
+    assert_eq!(fs::read(&pool).expect("a pool"), before, "it changed the pool");
+    assert!(!journal_of(&pool).exists());
+
+    // Never over something that is there.
+    let kept = fs::read(&saved).expect("a pool");
+    let error = fails(1, "check", &pool, &["--without-journal", "--repair", new]);
+    assert!(error.contains("saved.pm"), "{error}");
+    assert_eq!(fs::read(&saved).expect("a pool"), kept);
+}
+
+#[test]
+fn a_journal_of_another_pool_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = killed(folder.path(), "a.pm");
+    let other = killed(folder.path(), "b.pm");
+    fs::copy(journal_of(&other), journal_of(&pool)).expect("copied");
+    let files =
+        || [fs::read(&pool).expect("a pool"), fs::read(journal_of(&pool)).expect("a journal")];
+    let before = files();
+    for (command, rest) in [("check", &[][..]), ("compact", &[]), ("put", &["1", "1"])] {
+        let error = fails(1, command, &pool, rest);
+        assert!(error.contains("is not its journal"), "{command}: {error}");
+        assert!(error.contains("hint: "), "{command}: {error}");
+    }
+    let check = json(&works("check", &pool, &["--without-journal", "--json"]));
+    assert_eq!(check["indexes"][0]["records"], RECORDS);
+    assert!(files() == before, "something changed the pool or the journal");
+}
+
+#[test]
+fn without_journal_of_what_is_no_such_pool() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let new = folder.path().join("new.pm");
+    let repair = ["--without-journal", "--repair", new.to_str().expect("text")];
+    let missing = folder.path().join("missing.pm");
+    assert!(fails(1, "check", &missing, &repair).contains("no such file"));
+    let notes = folder.path().join("notes.txt");
+    fs::write(&notes, "these are notes, not a pool\n".repeat(1000)).expect("written");
+    assert!(fails(1, "check", &notes, &repair).contains("not a pmindex pool"));
+    assert!(!new.exists(), "made for nothing");
+    fails(2, "check", &missing, &["--repair"]);
+
+    // With its journal, all of it is there; so it is with none to lose.
+    let pool = killed(folder.path(), "a.pm");
+    assert!(works("check", &pool, &["--without-journal"]).contains("main: whole, 900 records"));
+    assert_eq!(works("scan", &pool, &[]), all());
+    let plain = folder.path().join("plain.pm");
+    works("put", &plain, &["k", "v", "--durability", "process"]);
+    assert!(works("check", &plain, &["--without-journal"]).contains("main: whole, 1 record\n"));
+}
+
+#[test]
+fn compact_gives_back_what_a_dropped_index_had() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for journal in [false, true] {
+        let path = folder.path().join(format!("{journal}.pm"));
+        let options = PoolOptions::new().size(32 << 20).journal(journal);
+        let pool = Arc::new(Pool::create(&path, &options).expect("created"));
+        for (name, count) in [("stays", RECORDS), ("goes", 200_000)] {
+            let index = AnyIndex::<u64, u64>::create(&pool, name, Kind::FpTree).expect("created");
+            index.bulk_load(&mut (0..count).map(|key| (key, !key))).expect("room");
+            index.close().expect("closed");
+        }
+        assert_eq!(AnyIndex::<u64, u64>::destroy(&pool, "goes"), Ok(true));
+        Arc::into_inner(pool).expect("nobody else has it").close().expect("closed");
+
+        let blocks = || fs::metadata(&path).expect("a file").blocks() * 512;
+        let (before, len) = (blocks(), fs::metadata(&path).expect("a file").len());
+        let report = json(&works("compact", &path, &["--json"]));
+        let given = report["given_back"].as_u64().expect("a number");
+        assert!(given >= 2 << 20, "{report}");
+        assert!(blocks() + given <= before + (1 << 20), "{before} -> {}: {report}", blocks());
+        assert_eq!(fs::metadata(&path).expect("a file").len(), len, "shorter");
+        assert_eq!(report["size"], len);
+        assert!(report["used"].as_u64().is_some_and(|used| used < len), "{report}");
+
+        let again = works("compact", &path, &[]);
+        assert!(again.contains(" went back to the system; the pool uses "), "{again}");
+        works("put", &path, &["5000", "1", "--index", "stays"]);
+        assert_eq!(works("scan", &path, &["--index", "stays"]), all() + "5000\t1\n");
+        assert!(works("check", &path, &[]).contains("stays: whole, 901 records"));
+    }
+}
+
+#[test]
+fn compact_refuses_what_it_cannot_have() {
+    let folder = tempfile::tempdir().expect("a folder");
+    assert!(fails(1, "compact", &folder.path().join("missing.pm"), &[]).contains("no such file"));
+    let notes = folder.path().join("notes.txt");
+    let words = "these are notes, not a pool\n".repeat(1000);
+    fs::write(&notes, &words).expect("written");
+    assert!(fails(1, "compact", &notes, &[]).contains("not a pmindex pool"));
+    assert_eq!(fs::read_to_string(&notes).expect("text"), words);
+    fails(1, "compact", folder.path(), &[]);
+
+    // In use by this process.
+    let path = folder.path().join("a.pm");
+    let pool = Pool::create(&path, &options().write_back(false)).expect("created");
+    let error = fails(1, "compact", &path, &[]);
+    assert!(error.contains("a.pm"), "{error}");
+    pool.close().expect("closed");
+    works("compact", &path, &[]);
+    fails(1, "compact", &path, &["--durability", "fence"]);
+    fails(2, "compact", &path, &["--durability", "for-ever"]);
+}

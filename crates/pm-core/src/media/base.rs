@@ -1,0 +1,120 @@
+//! How the pool's pages lie in the base of a twin.
+//!
+//! ```text
+//! page of the base   0          1 .. 512         513        514 .. 1025      ..
+//!                    checksums  pages 0 .. 511   checksums  pages 512 ..     ..
+//! ```
+//!
+//! A page of checksums has a word for each page of the group behind it, 0 for a page of zeros that was never
+//! written. Pages that the log has lines of are not compared: a crash may have cut them, or left a checksum
+//! that is older or newer, and the log mends what differs. All others are as their checksums say, or are not
+//! used.
+
+use std::collections::BTreeSet;
+
+use crate::alloc::PAGE;
+use crate::checksum::checksum;
+
+/// Pages of a group.
+const GROUP: u64 = PAGE / 8;
+/// Bytes of the pool in a group.
+pub(crate) const GROUP_BYTES: u64 = GROUP * PAGE;
+/// The same with its checksums.
+const STORED: u64 = GROUP_BYTES + PAGE;
+
+/// Where in the base the page at this offset of the pool is.
+pub(crate) fn place_of(offset: u64) -> u64 {
+    sums_of(offset) + PAGE + offset % GROUP_BYTES
+}
+
+/// Where in the base the checksums are of the group with the page at this offset of the pool.
+pub(crate) fn sums_of(offset: u64) -> u64 {
+    offset / GROUP_BYTES * STORED
+}
+
+/// Bytes of the base of a pool of `len` bytes.
+pub(crate) fn stored(len: u64) -> u64 {
+    len.checked_sub(1).map_or(0, |last| place_of(last / PAGE * PAGE) + PAGE)
+}
+
+/// Bytes of the pool in a base of `stored` bytes, in whole pages.
+pub(crate) fn held(stored: u64) -> u64 {
+    let rest = (stored % STORED / PAGE).saturating_sub(1) * PAGE;
+    stored / STORED * GROUP_BYTES + rest
+}
+
+/// The checksum of the page at this offset of the pool: never 0, and another one at another place.
+fn sum(offset: u64, page: &[u8]) -> u64 {
+    let words = page.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    checksum(offset, words).max(1)
+}
+
+/// Whether a page is what its checksum says.
+pub(crate) fn is_right(expected: u64, offset: u64, page: &[u8]) -> bool {
+    match expected {
+        0 => page.iter().all(|&byte| byte == 0),
+        expected => sum(offset, page) == expected,
+    }
+}
+
+/// The checksums of all pages.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    all: Vec<u64>,
+    /// The first offsets of groups with pages that were noted since they were asked for.
+    changed: BTreeSet<u64>,
+}
+
+impl Sums {
+    /// Adds the checksums of the next group, as they are stored.
+    pub(crate) fn extend(&mut self, stored: &[u8]) {
+        self.all.extend(stored.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
+    }
+
+    /// What is written to the page at this offset of the pool.
+    pub(super) fn note(&mut self, offset: u64, page: &[u8]) {
+        let at = (offset / PAGE) as usize;
+        if at >= self.all.len() {
+            self.all.resize((at + 1).next_multiple_of(GROUP as usize), 0);
+        }
+        self.all[at] = sum(offset, page);
+        self.changed.insert(offset / GROUP_BYTES * GROUP_BYTES);
+    }
+
+    /// Where the checksums go that were changed, and what they are.
+    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        core::mem::take(&mut self.changed).into_iter().map(|first| {
+            let at = (first / PAGE) as usize;
+            let words = self.all[at..].iter().take(GROUP as usize);
+            (sums_of(first), words.flat_map(|word| word.to_le_bytes()).collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_checksums_lie_behind_each_other() {
+        assert_eq!((sums_of(0), place_of(0), place_of(PAGE)), (0, PAGE, 2 * PAGE));
+        assert_eq!(place_of(GROUP_BYTES - PAGE), GROUP_BYTES);
+        assert_eq!((sums_of(GROUP_BYTES), place_of(GROUP_BYTES)), (STORED, STORED + PAGE));
+        for pages in [0, 1, 2, 511, 512, 513, 1024, 1025, 5000] {
+            let len = pages * PAGE;
+            assert_eq!(held(stored(len)), len);
+            // A base that is cut holds a page less.
+            assert_eq!(held(stored(len).saturating_sub(1)), len.saturating_sub(PAGE));
+        }
+    }
+
+    #[test]
+    fn a_page_elsewhere_or_of_other_bytes_is_wrong() {
+        let (zeros, mut page) = ([0; PAGE as usize], [7; PAGE as usize]);
+        assert!(is_right(0, 0, &zeros) && !is_right(0, 0, &page));
+        let right = sum(PAGE, &page);
+        assert!(is_right(right, PAGE, &page) && !is_right(right, 0, &page));
+        page[4095] ^= 0x80;
+        assert!(!is_right(right, PAGE, &page) && !is_right(right, PAGE, &zeros));
+    }
+}
