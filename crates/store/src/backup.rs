@@ -22,10 +22,13 @@ pub struct StoreBackup {
     pub records: u64,
 }
 
+/// A map that is open, and as what it stands in the directory.
+pub(crate) type Listed<C, M> = (IndexEntry, Arc<dyn AnyMap<C, M>>);
+
 /// Writes the moment of a snapshot to a new pool at `target`: `maps` are all that there are.
 pub(crate) fn write<C: Catalog, M: Medium>(
     view: &Snapshot<M>,
-    maps: &[(IndexEntry, Arc<dyn AnyMap<C, M>>)],
+    maps: &[Listed<C, M>],
     target: &Path,
 ) -> Result<StoreBackup, StoreError> {
     let file = |error| StoreError::File { path: target.into(), error };
