@@ -9,6 +9,7 @@ mod allocator;
 mod batched;
 mod block_cache;
 mod dropped;
+mod expiring;
 mod fastfair;
 mod hart;
 mod list;
