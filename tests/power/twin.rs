@@ -161,7 +161,9 @@ fn explore(kind: Kind, seed: u64, sparse: u64) -> usize {
             let mut world = locked();
             (std::mem::take(&mut world.images), world.changes.clone())
         };
-        taken.iter().for_each(|image| image.check(kind, &copy, &changes));
+        for image in &taken {
+            image.check(kind, &copy, &changes);
+        }
         images += taken.len();
     }
     images

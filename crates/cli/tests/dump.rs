@@ -266,10 +266,10 @@ fn nobody_writes_beside_an_unfinished_transaction_of_a_store() {
     let options = PoolOptions::new().size(1 << 20).max_size(1 << 20).write_back(false);
     let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
     let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
-    let filled =
-        (0..).find(|key| map.try_insert(key, &[b'a'; 20_000]).is_err()).expect("some time");
+    let value = vec![b'a'; 20_000];
+    let filled = (0..1000).find(|key| map.try_insert(key, &value).is_err()).expect("it is full");
     let line = |command: &str, rest: &[&str]| {
-        let rest = rest.iter().map(|part| part.to_string());
+        let rest = rest.iter().map(ToString::to_string);
         let path = path.to_str().expect("text").to_owned();
         [command.to_owned(), path].into_iter().chain(rest).collect::<Vec<_>>()
     };
@@ -294,5 +294,5 @@ fn nobody_writes_beside_an_unfinished_transaction_of_a_store() {
     map.remove(&2).expect("room");
     drop((map, store));
     works(line("put", &["1", "one"]));
-    assert!(works(line("check", &[])).contains(&format!("{} records", filled)), "{filled}");
+    assert!(works(line("check", &[])).contains(&format!("{filled} records")), "{filled}");
 }
