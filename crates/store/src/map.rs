@@ -151,7 +151,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         }
         let owned = K::owned(key);
         let note = |commit| Ok::<u64, IndexError>(self.versions.note(commit, &owned, was));
-        let unfinished = core.moments.commit(pm, note)?; // durable before: nothing, it is in DRAM
+        let unfinished = core.moments.commit(pm, None, note)?; // durable before: nothing, it is in DRAM
         if unfinished.is_logged() {
             return self.write_logged(unfinished, owned, value.map(V::owned), write);
         }
@@ -232,7 +232,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());
-        let _reader = core.read()?; // all writers are watched, so they wait for the locks
+        let reader = core.read()?; // all writers are watched, so they wait for the locks
         let locks = core.keys.all();
         let _locked: Vec<_> = locks.iter().map(|lock| lock.lock(pm)).collect();
         core.finish_stuck()?;
@@ -243,7 +243,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             shared.versions.note_loaded(commit);
             Ok::<u64, IndexError>(0)
         };
-        let unfinished = core.moments.commit(pm, note)?;
+        let unfinished = core.moments.commit(pm, Some(&reader), note)?;
         let record = Record::of_load(&shared.name);
         let is_logged = unfinished.is_logged();
         let logged = is_logged.then(|| core.redo.put(unfinished.number(), &record)).transpose()?;
@@ -292,7 +292,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
             Ok::<u64, IndexError>(bytes.sum())
         };
-        let unfinished = core.moments.commit(pm, note)?;
+        let unfinished = core.moments.commit(pm, None, note)?;
         let is_logged = unfinished.is_logged();
         Ok((!is_logged).then(|| {
             let mut done = shared.index.try_insert_many(good);

@@ -58,6 +58,14 @@ impl State {
         self.unfinished.first().map_or(self.last, |first| first - 1)
     }
 
+    /// The newest moment that is read, but for one reader of `own`.
+    fn newest_but(&self, own: Option<u64>) -> Option<u64> {
+        let mut newest = self.readers.iter().rev();
+        newest
+            .find(|(moment, count)| Some(**moment) != own || **count > 1)
+            .map(|(moment, _)| *moment)
+    }
+
     /// No reader has, or will have, an earlier moment.
     fn oldest(&self) -> u64 {
         self.readers.first_key_value().map_or(self.last, |(&oldest, _)| oldest)
@@ -75,7 +83,7 @@ impl fmt::Debug for Moments {
 pub(crate) struct Commit {
     /// Its number.
     pub(crate) number: u64,
-    /// The newest moment that anybody reads.
+    /// The newest moment that anybody else reads.
     pub(crate) newest_reader: Option<u64>,
 }
 
@@ -183,15 +191,17 @@ impl Moments {
         (!in_vain).then_some(reader)
     }
 
-    /// Commits: `note` notes the changes, or refuses the commit, which has not been then. The commit is
-    /// unfinished until the result is dropped.
+    /// Commits: `note` notes the changes, or refuses the commit, which has not been then; nothing is noted
+    /// for `own`, the reader that commits and reads no more. The commit is unfinished until the result is
+    /// dropped.
     pub(crate) fn commit<E>(
         self: &Arc<Self>,
         pm: &impl Medium,
+        own: Option<&Reader>,
         note: impl FnOnce(Commit) -> Result<u64, E>,
     ) -> Result<Unfinished, E> {
         let mut state = pm.lock(&self.state);
-        let newest_reader = state.readers.last_key_value().map(|(&newest, _)| newest);
+        let newest_reader = state.newest_but(own.map(Reader::moment));
         let number = state.last + 1;
         let bytes = note(Commit { number, newest_reader })?;
         state.last = number;

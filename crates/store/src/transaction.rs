@@ -421,7 +421,7 @@ impl<M: Medium> Transaction<M> {
             }
             Ok(parts.iter_mut().map(|(_, part)| part.note(commit)).sum())
         };
-        let unfinished = core.moments.commit(core.pm(), note)?; // 2
+        let unfinished = core.moments.commit(core.pm(), Some(&reader), note)?; // 2
         let number = unfinished.number();
         if core.goes_wrong(Wrong::ChangesFirst) {
             parts.iter().try_for_each(|(_, part)| part.make())?;

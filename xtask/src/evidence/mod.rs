@@ -8,6 +8,7 @@
 mod figures;
 mod markdown;
 mod plan;
+mod transactions;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,17 +60,24 @@ pub(crate) struct PaperArgs {
 
 /// Measures, draws, writes.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let known = |name: &&String| PLAN.iter().any(|measurement| measurement.name == name.as_str());
-    if let Some(name) = args.only.iter().find(|name| !known(name)) {
-        let names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
+    let mut names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
+    names.push(transactions::NAME);
+    if let Some(name) = args.only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(format!("there is no measurement {name}: {}", names.join(", ")));
     }
-    let wanted = |m: &&Measurement| args.only.is_empty() || args.only.iter().any(|n| n == m.name);
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let out = root().join(&args.out);
+    if wanted(transactions::NAME) {
+        transactions::run(args.quick, &out)?;
+    }
+    let plan: Vec<&Measurement> = PLAN.iter().filter(|m| wanted(m.name)).collect();
+    if plan.is_empty() {
+        return Ok(());
+    }
     let program = program(args.program.as_deref())?;
-    for measurement in PLAN.iter().filter(wanted) {
+    for measurement in plan {
         measure(&program, measurement, args.quick)?;
     }
-    let out = root().join(&args.out);
     draw(&program, &out, args.quick)?;
     for paper in PAPERS {
         markdown::write(paper, &folder(args.quick), &out)?;
@@ -115,14 +123,16 @@ fn target() -> PathBuf {
 
 /// The program to measure with, built if none is given.
 fn program(given: Option<&Path>) -> Result<PathBuf, String> {
-    if let Some(program) = given {
-        return Ok(program.to_path_buf());
-    }
+    given.map_or_else(|| build("pmindex"), |program| Ok(program.to_path_buf()))
+}
+
+/// Builds a program of crates/peers.
+fn build(name: &str) -> Result<PathBuf, String> {
     let manifest = root().join("crates/peers/Cargo.toml").display().to_string();
     let folder = target().join("peers");
-    let line = ["build", "--release", "--bin", "pmindex", "--manifest-path", &manifest];
+    let line = ["build", "--release", "--bin", name, "--manifest-path", &manifest];
     run_cargo(&line, &[("CARGO_TARGET_DIR", &folder.display().to_string())])?;
-    Ok(folder.join("release").join("pmindex"))
+    Ok(folder.join("release").join(name))
 }
 
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {
