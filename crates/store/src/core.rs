@@ -17,7 +17,7 @@ use crate::wait::lock;
 use crate::wrong::Wrong;
 
 /// Locks of keys: `2^LOCKS`.
-const LOCKS: u32 = 10;
+const LOCKS: u32 = 14;
 
 /// See the module's head.
 pub(crate) struct Core<M: Medium> {
