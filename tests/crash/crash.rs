@@ -11,6 +11,7 @@ mod block_cache;
 mod dropped;
 mod expiring;
 mod fastfair;
+mod files;
 mod hart;
 mod list;
 mod nvtree;

@@ -7,6 +7,7 @@ use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
 use super::dropped::Dropped;
+use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
     expiring::Expires,
@@ -52,6 +53,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Transactions>(),
         entry::<SpTreeLog>(),
         entry::<BlockCached>(),
+        entry::<Files>(),
         entry::<Batch>(),
         entry::<Stored>(),
         entry::<Stored<Kept>>(),

@@ -4,8 +4,8 @@
 //! change confined to one word (a flipped bit, a torn store) is always detected; anything else
 //! is missed with probability 2^-64. It finds rot and torn writes, not malice.
 
-/// The checksum of `words`, different for every `seed`.
-pub(crate) fn checksum(seed: u64, words: impl IntoIterator<Item = u64>) -> u64 {
+/// The checksum of `words`, different for every `seed`. It finds rot and torn writes, not malice.
+pub fn checksum(seed: u64, words: impl IntoIterator<Item = u64>) -> u64 {
     let mut state = seed ^ 0x5151_f0f0_9e37_79b9;
     for word in words {
         state = mix(state ^ word);

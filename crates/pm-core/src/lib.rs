@@ -83,6 +83,7 @@ pub use alloc::{AuditError, AuditReport, Guard, MicroLog, Op, Owner, Reserved};
 pub use arch::rank_sort;
 pub use arena::Arena;
 pub use cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
+pub use checksum::checksum;
 pub use error::{DurabilityLost, OpenError, PmError};
 pub use line::{LINE, lines_of};
 #[doc(hidden)]
