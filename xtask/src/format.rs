@@ -33,6 +33,7 @@ const PARTS: &[(&str, &str)] = &[
     ("SPTree's structured log", "crates/sptree/src/log/layout.rs"),
     ("A store", "crates/store/src/layout.rs"),
     ("The block cache", "crates/cache/src/block/layout.rs"),
+    ("Files", "crates/pm-env/src/layout.rs"),
 ];
 
 const HEAD: &str = "# The on-media format

@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-sptree",
         "pmindex-store",
         "pmindex-cache",
+        "pmindex-env",
         "pmindex-pibench",
         "pmindex-testkit",
     ],
