@@ -624,8 +624,8 @@ pmindex_status pmindex_store_map_name(const pmindex_store *store,
 // Verifies the store's log and all its maps, and counts their records (records may be null).
 pmindex_status pmindex_store_check(const pmindex_store *store, uint64_t *records);
 
-// Writes one moment of all maps, now, to a new store in a file, while writers go on. The file has its name when
-// it is complete and durable. What writers replace meanwhile is kept in memory, up to the limit of the
+// Writes one moment of all maps, now, to a new store in a new file, while writers go on. The file has its name
+// when it is complete and durable; PMINDEX_STATUS_ALREADY_EXISTS if there is one. What writers replace meanwhile is kept in memory, up to the limit of the
 // options: PMINDEX_STATUS_SNAPSHOT_ENDED beyond it. records (may be null) becomes how many there are.
 pmindex_status pmindex_store_backup(const pmindex_store *store,
                                     const char *path,

@@ -241,8 +241,8 @@ pub extern "C" fn pmindex_store_check(
     })
 }
 
-/// Writes one moment of all maps, now, to a new store in a file, while writers go on. The file has its name when
-/// it is complete and durable. What writers replace meanwhile is kept in memory, up to the limit of the
+/// Writes one moment of all maps, now, to a new store in a new file, while writers go on. The file has its name
+/// when it is complete and durable; `PMINDEX_STATUS_ALREADY_EXISTS` if there is one. What writers replace meanwhile is kept in memory, up to the limit of the
 /// options: `PMINDEX_STATUS_SNAPSHOT_ENDED` beyond it. `records` (may be null) becomes how many there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_backup(
