@@ -379,6 +379,24 @@ static void backup(const char *path, pmindex_store *store) {
     OK(pmindex_store_check(other, &found));
     EXPECT(records == found);
     OK(pmindex_store_close(other));
+
+    /* A reader reads, and writes nothing. */
+    pmindex_store_options options = {.pool = {.flags = PMINDEX_READ_ONLY}};
+    pmindex_index *map;
+    pmindex_transaction *transaction;
+    uint64_t key = 0, value;
+    pmindex_buffer buffer = {.data = &value, .capacity = sizeof value};
+    OK(pmindex_store_open(copy, &options, &other));
+    OK(pmindex_store_existing_map(other, "accounts", &map));
+    OK(pmindex_get(map, number(&key), &buffer));
+    OK(pmindex_transaction_begin(other, &transaction));
+    OK(pmindex_transaction_get(transaction, map, number(&key), &buffer));
+    OK(pmindex_transaction_put(transaction, map, number(&key), number(&value)));
+    IS(pmindex_transaction_commit(transaction), READ_ONLY);
+    IS(pmindex_remove(map, number(&key), &buffer), READ_ONLY);
+    OK(pmindex_index_close(map));
+    IS(pmindex_store_map(other, "new", NULL, TEXT, TEXT, &map), READ_ONLY);
+    OK(pmindex_store_close(other));
 }
 
 int main(int argc, char **argv) {
