@@ -145,6 +145,24 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(batched)
     }
 
+    /// Whether the index that is called `name` in the pool has been taken over before: whoever writes to it
+    /// takes it over again.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn has_log(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
+        Log::exists(pool, name)
+    }
+
+    /// Removes the log of an index that is gone, and the batches in it that a crash interrupted; whether there
+    /// was one.
+    ///
+    /// # Errors
+    /// Those of [`AnyIndex::destroy`](crate::AnyIndex::destroy).
+    pub fn destroy_log(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        Log::destroy(pool, name)
+    }
+
     /// Makes all changes of a batch, or none of them.
     ///
     /// # Errors

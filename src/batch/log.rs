@@ -36,6 +36,16 @@ impl Log {
         Ok(Self { index, next })
     }
 
+    /// Whether there is a log of the index `name`.
+    pub(super) fn exists<M: Medium>(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
+        Ok(pool.find_index(&format!("{name}{SUFFIX}"))?.is_some())
+    }
+
+    /// Removes the log of the index `name`; whether there was one.
+    pub(super) fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        AnyIndex::<u64, Vec<u8>>::destroy(pool, &format!("{name}{SUFFIX}"))
+    }
+
     fn index(&self) -> Result<&AnyIndex<u64, Vec<u8>>, IndexError> {
         self.index.as_ref().ok_or(pmindex_core::PmError::ReadOnly.into())
     }

@@ -18,6 +18,11 @@ use crate::status::{Fault, Status};
 pub struct Text(*const c_char);
 
 impl Text {
+    /// Whether there is none.
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// What it says.
     pub(crate) fn read(&self, what: &str) -> Result<&str, Fault> {
         if self.0.is_null() {
@@ -102,6 +107,106 @@ impl Buffer {
         let to = NonNull::new(self.data.cast::<u8>());
         to.map(Some).ok_or_else(|| Fault::null("the buffer"))
     }
+}
+
+/// A key to look up, and what came of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lookup {
+    /// The key.
+    pub(crate) key: Bytes,
+    /// Gets its value.
+    pub(crate) value: Buffer,
+    /// Becomes what `pmindex_get()` would return.
+    pub(crate) status: MaybeUninit<Status>,
+}
+
+/// A record to add, and what came of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Addition {
+    /// The key.
+    pub(crate) key: Bytes,
+    /// The value.
+    pub(crate) value: Bytes,
+    /// Becomes what `pmindex_try_insert()` would return.
+    pub(crate) status: MaybeUninit<Status>,
+}
+
+/// What one record is to become.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Change {
+    /// The key.
+    pub(crate) key: Bytes,
+    /// The value; not looked at if the record is to be removed.
+    pub(crate) value: Bytes,
+    /// Whether the record is to be removed, if it is there: 0 or 1.
+    pub(crate) remove: u8,
+}
+
+/// Keys to look up that C passes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Lookups(*mut Lookup);
+
+/// Records to add that C passes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Additions(*mut Addition);
+
+/// Changes that C passes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Changes(*const Change);
+
+impl Lookups {
+    /// The lookups; there are `count`.
+    pub(crate) fn read(&mut self, count: usize) -> Result<&mut [Lookup], Fault> {
+        if is_none(self.0, count, "the list of keys")? {
+            return Ok(&mut []);
+        }
+        // SAFETY: not null, aligned, no longer than an object can be, and C promises `count` of them that
+        // nothing else uses during the call; fields that it may leave unset are `MaybeUninit`.
+        Ok(unsafe { slice::from_raw_parts_mut(self.0, count) })
+    }
+}
+
+impl Additions {
+    /// The records; there are `count`.
+    pub(crate) fn read(&mut self, count: usize) -> Result<&mut [Addition], Fault> {
+        if is_none(self.0, count, "the list of records")? {
+            return Ok(&mut []);
+        }
+        // SAFETY: not null, aligned, no longer than an object can be, and C promises `count` of them that
+        // nothing else uses during the call; fields that it may leave unset are `MaybeUninit`.
+        Ok(unsafe { slice::from_raw_parts_mut(self.0, count) })
+    }
+}
+
+impl Changes {
+    /// The changes; there are `count`.
+    pub(crate) fn read(&self, count: usize) -> Result<&[Change], Fault> {
+        if is_none(self.0, count, "the list of changes")? {
+            return Ok(&[]);
+        }
+        // SAFETY: not null, aligned, no longer than an object can be, and C promises `count` of them that
+        // stay as they are for the call.
+        Ok(unsafe { slice::from_raw_parts(self.0, count) })
+    }
+}
+
+/// Whether a list has nothing; refuses one that cannot be.
+fn is_none<T>(list: *const T, count: usize, what: &str) -> Result<bool, Fault> {
+    if count == 0 {
+        return Ok(true);
+    }
+    let fits =
+        count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if list.is_null() || !list.is_aligned() || !fits {
+        return Err(Fault::null(what));
+    }
+    Ok(false)
 }
 
 /// What a handle stands for: set once, taken out once.

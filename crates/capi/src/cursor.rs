@@ -6,17 +6,18 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ops::Bound;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::boundary::Bytes;
-use crate::erased::{Record, Span};
+use crate::erased::{Each, Moment, Record, Span};
 use crate::handles::Table;
-use crate::index::{INDEXES, Index, Shared};
+use crate::index::{Index, Shared, shared};
 use crate::records::Range;
 use crate::status::{Fault, Status, run};
+use crate::stored::{Running, View};
 
 /// A scan under way. It is a handle, like `pmindex_pool`. Use a cursor from one thread at a time:
-/// what it returns is good until the next call on it.
+/// what it returns is good until the next call on it. A cursor of a transaction needs that until its end.
 pub struct Cursor {
     _private: (),
 }
@@ -28,9 +29,39 @@ const LARGEST_BATCH: usize = 512;
 /// A batch ends early when it holds so many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// What a scan reads.
+pub(crate) enum Source {
+    /// An index as it is.
+    Index(Shared),
+    /// A map as it was.
+    Snapshot(Shared, Arc<View>),
+    /// A map as a transaction sees it.
+    Transaction(Shared, Arc<Running>),
+}
+
+impl Source {
+    fn index(&self) -> &Shared {
+        match self {
+            Self::Index(index) | Self::Snapshot(index, _) | Self::Transaction(index, _) => index,
+        }
+    }
+
+    pub(crate) fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Index(index) => index.scan(span, each),
+            Self::Snapshot(index, view) => {
+                index.scan_at(Moment::Snapshot(&view.snapshot), span, each)
+            }
+            Self::Transaction(index, running) => {
+                running.with(|tx| index.scan_at(Moment::Transaction(tx), span, each))
+            }
+        }
+    }
+}
+
 /// A scan under way.
-struct State {
-    index: Shared,
+pub(crate) struct State {
+    source: Source,
     /// What is still to be read.
     rest: Span,
     batch: usize,
@@ -42,12 +73,12 @@ struct State {
 }
 
 impl State {
-    fn new(index: Shared, span: Span) -> Self {
+    pub(crate) fn new(source: Source, span: Span) -> Self {
         let (ahead, current) = (VecDeque::new(), Record::default());
-        Self { index, rest: span, batch: FIRST_BATCH, ahead, current, last: false }
+        Self { source, rest: span, batch: FIRST_BATCH, ahead, current, last: false }
     }
 
-    fn next(&mut self) -> Result<Option<&Record>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<&Record>, Fault> {
         if self.ahead.is_empty() && !self.last {
             self.read_ahead()?;
         }
@@ -59,7 +90,7 @@ impl State {
     fn read_ahead(&mut self) -> Result<(), Fault> {
         let (mut bytes, mut stopped) = (0, false);
         let (batch, ahead) = (self.batch, &mut self.ahead);
-        self.index.scan(&self.rest, &mut |key, value| {
+        self.source.scan(&self.rest, &mut |key, value| {
             bytes += key.len() + value.len();
             ahead.push_back((key.to_vec(), value.to_vec()));
             stopped = ahead.len() >= batch || bytes >= BATCH_BYTES;
@@ -84,15 +115,21 @@ pub extern "C" fn pmindex_cursor_open(
     range: Option<&Range>,
     cursor: Option<&mut MaybeUninit<*mut Cursor>>,
 ) -> Status {
-    run(|| {
-        let Some(cursor) = cursor else { return Err(Fault::null("the place for the cursor")) };
-        cursor.write(std::ptr::null_mut());
-        let span = Range::read(range)?;
-        let index = INDEXES.with(index, |index| Ok(Shared::clone(index)))?;
-        index.check_span(&span)?;
-        cursor.write(CURSORS.open(Mutex::new(State::new(index, span)))?);
-        Ok(Status::Ok)
-    })
+    run(|| open(range, cursor, || Ok(Source::Index(shared(index)?))))
+}
+
+/// Opens a cursor.
+pub(crate) fn open(
+    range: Option<&Range>,
+    cursor: Option<&mut MaybeUninit<*mut Cursor>>,
+    source: impl FnOnce() -> Result<Source, Fault>,
+) -> Result<Status, Fault> {
+    let Some(cursor) = cursor else { return Err(Fault::null("the place for the cursor")) };
+    cursor.write(std::ptr::null_mut());
+    let (span, source) = (Range::read(range)?, source()?);
+    source.index().check_span(&span)?;
+    cursor.write(CURSORS.open(Mutex::new(State::new(source, span)))?);
+    Ok(Status::Ok)
 }
 
 /// The next record, or `PMINDEX_STATUS_END`. The bytes belong to the cursor and are good until the

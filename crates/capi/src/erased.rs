@@ -1,13 +1,10 @@
-//! An index whose types of keys and values are known at run time: numbers or byte strings.
+//! What an index can do whose types of keys and values are known at run time: numbers or byte strings.
 
-use std::any::Any;
 use std::ops::Bound;
-use std::sync::Arc;
 
-use facade::{AnyIndex, Index, IndexError, Key, Kind, Pool, RecoveryReport};
+use facade::{Index, Key, Kind, PrefixKey, RecoveryReport, Snapshot, Transaction};
 
-use crate::boundary::Buffer;
-use crate::keys::KeyLocks;
+use crate::boundary::{Addition, Buffer, Bytes, Change, Lookup};
 use crate::status::{Fault, Status};
 
 /// A type of keys and values.
@@ -40,6 +37,10 @@ pub(crate) trait FromC: Key {
         what: &str,
         work: impl FnOnce(&Self::Ref) -> R,
     ) -> Result<R, Fault>;
+    /// What the bytes mean.
+    fn read_from(bytes: &[u8], what: &str) -> Result<Self, Fault> {
+        Self::borrow_from(bytes, what, Self::owned)
+    }
     /// Hands the bytes to `work`.
     fn lend<R>(&self, work: impl FnOnce(&[u8]) -> R) -> R;
 }
@@ -89,12 +90,38 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 /// Gets a value.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Fault>;
 
+/// The bounds of a range.
+pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
+
 /// Which records, in which order.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
     pub(crate) reverse: bool,
+    /// Whether the bounds are those of a prefix, which only byte strings have.
+    pub(crate) is_prefix: bool,
+}
+
+impl Span {
+    /// All records, ascending.
+    pub(crate) const ALL: Self =
+        Self { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false, is_prefix: false };
+
+    /// The records whose keys begin with `prefix`.
+    pub(crate) fn of_prefix(prefix: &[u8], reverse: bool) -> Self {
+        let lower = Bound::Included(prefix.to_vec());
+        Self { lower, upper: Vec::<u8>::after_prefix(prefix), reverse, is_prefix: true }
+    }
+
+    /// The bounds as keys; `None` if nothing can lie between them, which a range of Rust's refuses.
+    pub(crate) fn bounds<K: FromC>(&self) -> Result<Option<Bounds<K>>, Fault> {
+        if self.is_prefix && K::TYPE != Type::Bytes {
+            return Err(Fault::new(Status::InvalidArgument, "only byte strings have prefixes"));
+        }
+        let (lower, upper) = (bound::<K>(&self.lower)?, bound::<K>(&self.upper)?);
+        Ok((!is_empty(&lower, &upper)).then_some((lower, upper)))
+    }
 }
 
 /// How a write treats a key that exists or is missing.
@@ -105,165 +132,84 @@ pub(crate) enum Write {
     Put,
 }
 
+/// Which of the records at the two ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    First,
+    Last,
+}
+
+/// Through what a map is read: one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment<'m> {
+    Snapshot(&'m Snapshot),
+    Transaction(&'m Transaction),
+}
+
 /// An open index behind a handle.
 pub(crate) trait Erased: Send + Sync {
     fn kind(&self) -> Kind;
     fn types(&self) -> (Type, Type);
     /// The value of a key, if it is there.
     fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    /// Looks many keys up, and writes down of each what came of it.
+    fn get_many(&self, lookups: &mut [Lookup]) -> Result<(), Fault>;
     fn contains(&self, key: &[u8]) -> Result<bool, Fault>;
     /// Whether it did what was asked; for upserts, whether the key is new.
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault>;
-    /// Removes a record. Its value goes into the buffer; if it does not fit, the record stays.
     /// Adds or replaces; whether there was a value, which `old` gets.
     fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault>;
+    /// Adds many records, and writes down of each what came of it.
+    fn try_insert_many(&self, records: &mut [Addition]) -> Result<(), Fault>;
+    /// Removes a record. Its value goes into the buffer; if it does not fit, the record stays.
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault>;
+    /// Removes the record at an end; if it does not fit into the buffers, it stays.
+    fn pop(
+        &self,
+        end: End,
+        key: Option<&mut Buffer>,
+        value: Option<&mut Buffer>,
+    ) -> Result<Status, Fault>;
     /// Removes the records of a range; how many.
     fn remove_range(&self, span: &Span) -> Result<u64, Fault>;
+    /// Removes the records of which `keep` says `false`; how many.
+    fn retain(&self, keep: Each<'_>) -> Result<u64, Fault>;
+    /// Makes all changes or none.
+    fn write_batch(&self, changes: &[Change]) -> Result<(), Fault>;
+    /// Has a record be `wanted` if it is `expected`; `found` gets what it is instead.
+    fn compare_exchange(
+        &self,
+        key: &[u8],
+        expected: Option<&Bytes>,
+        wanted: Option<&Bytes>,
+        found: Option<&mut Buffer>,
+    ) -> Result<Status, Fault>;
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
+    /// As `get`, of a map at a moment.
+    fn get_at(&self, moment: Moment<'_>, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    /// As `scan`, of a map at a moment.
+    fn scan_at(&self, moment: Moment<'_>, span: &Span, each: Each<'_>) -> Result<(), Fault>;
+    /// Adds or replaces a record of a map, in a transaction.
+    fn put_in(&self, tx: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), Fault>;
+    /// As `remove`, of a map, in a transaction.
+    fn remove_in(
+        &self,
+        tx: &mut Transaction,
+        key: &[u8],
+        value: Option<&mut Buffer>,
+    ) -> Result<Status, Fault>;
     /// Whether the bounds are keys of this index.
     fn check_span(&self, span: &Span) -> Result<(), Fault>;
     fn len(&self) -> Result<u64, Fault>;
     fn check(&self) -> Result<u64, Fault>;
     fn recovery(&self) -> RecoveryReport;
     /// The index of numbers that this is.
-    fn numbers(&self) -> Option<&AnyIndex<u64, u64>>;
+    fn numbers(&self) -> Option<&dyn Index<u64, u64>>;
     fn close(self: Box<Self>) -> Result<(), Fault>;
 }
 
-/// An index, and the locks of its keys.
-struct Open<K, V> {
-    index: AnyIndex<K, V>,
-    /// None where every value has the same length.
-    keys: Option<KeyLocks>,
-}
-
-/// Forgets the types of an index.
-fn erase<K: FromC, V: FromC>(index: AnyIndex<K, V>) -> Box<dyn Erased> {
-    Box::new(Open { index, keys: V::SHAPE.is_bytes().then(KeyLocks::default) })
-}
-
-impl<K: FromC, V: FromC> Erased for Open<K, V> {
-    fn kind(&self) -> Kind {
-        self.index.kind()
-    }
-
-    fn types(&self) -> (Type, Type) {
-        (K::TYPE, V::TYPE)
-    }
-
-    fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
-        match K::borrow_from(key, "the key", |key| self.index.get(key))?? {
-            Some(value) => value.lend(take).map(|()| Status::Ok),
-            None => Ok(Status::NotFound),
-        }
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool, Fault> {
-        Ok(K::borrow_from(key, "the key", |key| self.index.contains_key(key))??)
-    }
-
-    fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault> {
-        let _shared = self.keys.as_ref().map(|keys| keys.shared(key));
-        let index = &self.index;
-        let done = K::borrow_from(key, "the key", |key| {
-            V::borrow_from(value, "the value", |value| match how {
-                Write::TryInsert => index.try_insert(key, value).map(|done| done.is_ok()),
-                Write::Update => index.update(key, value).map(|done| done.is_ok()),
-                Write::Put => index.put(key, value),
-            })
-        })???;
-        Ok(done)
-    }
-
-    fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault> {
-        let Some(buffer) = old else { return Ok(!self.write(Write::Put, key, value)?) };
-        // Nobody makes the old value longer between the look at it and its replacement.
-        let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
-        let old = K::borrow_from(key, "the key", |key| {
-            V::borrow_from(value, "the value", |value| {
-                if let Some(old) = self.index.get(key)? {
-                    old.lend(|bytes| buffer.room_for(bytes).map(drop))?;
-                }
-                Ok::<_, Fault>(self.index.insert(key, value)?)
-            })
-        })???;
-        if let Some(old) = &old {
-            old.lend(|bytes| buffer.write(bytes))?;
-        }
-        Ok(old.is_some())
-    }
-
-    fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault> {
-        K::borrow_from(key, "the key", |borrowed| {
-            let Some(buffer) = value else {
-                let removed = self.index.remove(borrowed)?;
-                return Ok(if removed.is_some() { Status::Ok } else { Status::NotFound });
-            };
-            // Nobody makes the value longer between the look at it and its removal.
-            let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
-            if let Some(value) = self.index.get(borrowed)? {
-                value.lend(|bytes| buffer.room_for(bytes).map(drop))?;
-            }
-            match self.index.remove(borrowed)? {
-                Some(value) => value.lend(|bytes| buffer.write(bytes)).map(|()| Status::Ok),
-                None => Ok(Status::NotFound),
-            }
-        })?
-    }
-
-    fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault> {
-        let (lower, upper) = (bound::<K>(&span.lower)?, bound::<K>(&span.upper)?);
-        if is_empty(&lower, &upper) {
-            return Ok(());
-        }
-        let mut records = self.index.range_bounds(borrowed(&lower), borrowed(&upper));
-        while let Some(record) = if span.reverse { records.next_back() } else { records.next() } {
-            let (key, value) = record?;
-            if !key.lend(|key| value.lend(|value| each(key, value))) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove_range(&self, span: &Span) -> Result<u64, Fault> {
-        let (lower, upper) = (bound::<K>(&span.lower)?, bound::<K>(&span.upper)?);
-        if is_empty(&lower, &upper) {
-            return Ok(0);
-        }
-        Ok(self.index.remove_bounds(borrowed(&lower), borrowed(&upper))?)
-    }
-
-    fn check_span(&self, span: &Span) -> Result<(), Fault> {
-        bound::<K>(&span.lower)?;
-        bound::<K>(&span.upper)?;
-        Ok(())
-    }
-
-    fn len(&self) -> Result<u64, Fault> {
-        Ok(self.index.len()?)
-    }
-
-    fn check(&self) -> Result<u64, Fault> {
-        Ok(self.index.check()?)
-    }
-
-    fn recovery(&self) -> RecoveryReport {
-        self.index.recovery_report()
-    }
-
-    fn numbers(&self) -> Option<&AnyIndex<u64, u64>> {
-        (&self.index as &dyn Any).downcast_ref()
-    }
-
-    fn close(self: Box<Self>) -> Result<(), Fault> {
-        Ok(self.index.close()?)
-    }
-}
-
 fn bound<K: FromC>(bound: &Bound<Vec<u8>>) -> Result<Bound<K>, Fault> {
-    let key = |bytes: &Vec<u8>| K::borrow_from(bytes, "the bound", K::owned);
+    let key = |bytes: &Vec<u8>| K::read_from(bytes, "the bound");
     Ok(match bound {
         Bound::Included(bytes) => Bound::Included(key(bytes)?),
         Bound::Excluded(bytes) => Bound::Excluded(key(bytes)?),
@@ -271,15 +217,12 @@ fn bound<K: FromC>(bound: &Bound<Vec<u8>>) -> Result<Bound<K>, Fault> {
     })
 }
 
-fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key.borrowed()),
-        Bound::Excluded(key) => Bound::Excluded(key.borrowed()),
-        Bound::Unbounded => Bound::Unbounded,
-    }
+/// A bound as it is lent.
+pub(crate) fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
+    bound.as_ref().map(K::borrowed)
 }
 
-/// Whether nothing can lie between the bounds: a range of Rust's refuses these.
+/// Whether nothing can lie between the bounds.
 fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     match (lower, upper) {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -289,45 +232,4 @@ fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
         ) => lower >= upper,
         _ => false,
     }
-}
-
-/// Creates an index.
-pub(crate) fn create(
-    pool: &Arc<Pool>,
-    name: &str,
-    kind: Kind,
-    types: (Type, Type),
-) -> Result<Box<dyn Erased>, Fault> {
-    Ok(match types {
-        (Type::U64, Type::U64) => erase(AnyIndex::<u64, u64>::create(pool, name, kind)?),
-        (Type::U64, Type::Bytes) => erase(AnyIndex::<u64, Vec<u8>>::create(pool, name, kind)?),
-        (Type::Bytes, Type::U64) => erase(AnyIndex::<Vec<u8>, u64>::create(pool, name, kind)?),
-        (Type::Bytes, Type::Bytes) => {
-            erase(AnyIndex::<Vec<u8>, Vec<u8>>::create(pool, name, kind)?)
-        }
-    })
-}
-
-/// Opens an index of whatever kind and types it has.
-pub(crate) fn open(pool: &Arc<Pool>, name: &str) -> Result<Box<dyn Erased>, Fault> {
-    fn as_types<K: FromC, V: FromC>(
-        pool: &Arc<Pool>,
-        name: &str,
-    ) -> Result<Box<dyn Erased>, IndexError> {
-        Ok(erase(AnyIndex::<K, V>::open(pool, name)?))
-    }
-    let openers = [
-        as_types::<u64, u64>,
-        as_types::<u64, Vec<u8>>,
-        as_types::<Vec<u8>, u64>,
-        as_types::<Vec<u8>, Vec<u8>>,
-    ];
-    for open in openers {
-        match open(pool, name) {
-            Err(IndexError::WrongLayout { .. }) => {}
-            opened => return Ok(opened?),
-        }
-    }
-    let message = format!("index {name:?} has keys or values that are neither numbers nor bytes");
-    Err(Fault::new(Status::WrongType, message))
 }

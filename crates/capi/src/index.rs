@@ -7,12 +7,14 @@ use std::sync::Arc;
 use facade::Kind;
 
 use crate::boundary::Text;
-use crate::erased::{self, Erased, Type};
+use crate::erased::{Erased, Type};
 use crate::handles::Table;
+use crate::opened;
 use crate::pool::{POOLS, Pool};
 use crate::status::{Fault, Status, run};
 
-/// An ordered index in a pool. It is a handle, like `pmindex_pool`.
+/// An ordered index in a pool, or a map of a store, which is an index that takes part in the store's
+/// transactions and snapshots. It is a handle, like `pmindex_pool`.
 pub struct Index {
     _private: (),
 }
@@ -22,6 +24,18 @@ pub(crate) type Shared = Arc<Box<dyn Erased>>;
 
 /// All open indexes.
 pub(crate) static INDEXES: Table<Shared> = Table::new(2, "an index");
+
+/// The index of a handle.
+pub(crate) fn shared(index: *const Index) -> Result<Shared, Fault> {
+    INDEXES.with(index, |index| Ok(Shared::clone(index)))
+}
+
+/// The kind of a name.
+pub(crate) fn kind_of(name: &Text) -> Result<Kind, Fault> {
+    let unknown =
+        |error: facade::UnknownKind| Fault::new(Status::InvalidArgument, error.to_string());
+    name.read("the kind")?.parse().map_err(unknown)
+}
 
 /// Facts about an open index.
 #[repr(C)]
@@ -59,7 +73,7 @@ pub extern "C" fn pmindex_kind_name(number: usize) -> *const c_char {
     kind.and_then(|kind| kind_name(*kind).ok()).unwrap_or(std::ptr::null())
 }
 
-fn keep(
+pub(crate) fn keep(
     index: Option<&mut MaybeUninit<*mut Index>>,
     make: impl FnOnce() -> Result<Box<dyn Erased>, Fault>,
 ) -> Result<Status, Fault> {
@@ -82,13 +96,10 @@ pub extern "C" fn pmindex_index_create(
 ) -> Status {
     run(|| {
         keep(index, || {
-            let kind = kind.read("the kind")?;
-            let kind: Kind = kind.parse().map_err(|e: facade::UnknownKind| {
-                Fault::new(Status::InvalidArgument, e.to_string())
-            })?;
+            let kind = kind_of(&kind)?;
             let types = (Type::from_c(key_type)?, Type::from_c(value_type)?);
             let name = name.read("the name")?;
-            POOLS.with(pool, |pool| erased::create(pool, name, kind, types))
+            POOLS.with(pool, |pool| opened::create(pool, name, kind, types))
         })
     })
 }
@@ -105,13 +116,46 @@ pub extern "C" fn pmindex_index_open(
     run(|| {
         keep(index, || {
             let name = name.read("the name")?;
-            POOLS.with(pool, |pool| erased::open(pool, name))
+            POOLS.with(pool, |pool| opened::open(pool, name, false))
         })
     })
 }
 
+/// Opens the index `name` as pmindex_index_open() does, with batches: pmindex_write_batch() and
+/// pmindex_compare_exchange() work on it. The first time this makes an index named `name` and ".batch" in
+/// the pool (so `name` has 58 bytes at most); from then on every opening of `name` is one with batches, and
+/// finishes the batches that a crash interrupted. A write costs a lock of its key more.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_index_open_with_batches(
+    pool: *const Pool,
+    name: Text,
+    index: Option<&mut MaybeUninit<*mut Index>>,
+) -> Status {
+    run(|| {
+        keep(index, || {
+            let name = name.read("the name")?;
+            POOLS.with(pool, |pool| opened::open(pool, name, true))
+        })
+    })
+}
+
+/// Removes the index `name` and frees all its blocks, durably when it returns; `PMINDEX_STATUS_NO_SUCH` if
+/// there is none. A crash leaves it whole or gone. `PMINDEX_STATUS_ALREADY_OPEN` (and it stays) while there is
+/// a handle of it.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_index_drop(pool: *const Pool, name: Text) -> Status {
+    run(|| {
+        let name = name.read("the name")?;
+        if POOLS.with(pool, |pool| opened::destroy(pool, name))? {
+            return Ok(Status::Ok);
+        }
+        Err(Fault::new(Status::NoSuch, format!("there is no index {name:?}")))
+    })
+}
+
 /// Closes an index and saves what makes the next opening fast. `PMINDEX_STATUS_BUSY` (and it stays
-/// open) while a cursor of it is open. No other thread may be using the handle.
+/// open) while a cursor of it is open. Of a map this closes the handle; its index is closed with the store.
+/// No other thread may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_close(index: *mut Index) -> Status {
     run(|| {

@@ -33,9 +33,26 @@ impl KeyLocks {
         self.of(key).write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, key: &[u8]) -> &RwLock<()> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        &self.0[(hasher.finish() % LOCKS as u64) as usize].0
+    /// As `shared`, for many keys.
+    pub(crate) fn all_shared<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Vec<RwLockReadGuard<'_, ()>> {
+        let mut places: Vec<usize> = keys.map(place).collect();
+        places.sort_unstable();
+        places.dedup();
+        let lock = |place: usize| self.0[place].0.read().unwrap_or_else(PoisonError::into_inner);
+        places.into_iter().map(lock).collect()
     }
+
+    fn of(&self, key: &[u8]) -> &RwLock<()> {
+        &self.0[place(key)].0
+    }
+}
+
+/// Which lock a key has.
+fn place(key: &[u8]) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    (hasher.finish() % LOCKS as u64) as usize
 }

@@ -9,8 +9,11 @@
 //! | `boundary` | what C passes and gets: text, bytes, buffers, handles |
 //! | `handles` | tables of handles: a stale, closed or invented handle is found out |
 //! | `status` | codes, the thread's last error, panics that stop at the boundary |
-//! | `erased` | an index whose types are known at run time |
-//! | `pool`, `index`, `records`, `numbers`, `cursor` | the exported functions |
+//! | `erased` | what an index can do whose types are known at run time |
+//! | `typed` | that, where the types are known |
+//! | `opened` | an index, one with batches, or a map of a store |
+//! | `stored` | a store, its maps, transactions and snapshots |
+//! | `pool`, `backup`, `index`, `records`, `many`, `numbers`, `cursor`, `store`, `moments` | the exported functions |
 //!
 //! Unit tests leave the exported functions out: a compiler keeps every one of them, and with them
 //! every index once more. Programs in C test those.
@@ -19,6 +22,9 @@
 #![cfg_attr(test, allow(dead_code, reason = "the exported functions are left out"))]
 #![allow(clippy::doc_markdown, reason = "docs of what is exported are the comments of a C header")]
 
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod backup;
 #[allow(unsafe_code, reason = "C passes pointers: they are read and written here alone")]
 mod boundary;
 #[cfg(not(test))]
@@ -32,7 +38,14 @@ mod index;
 mod keys;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod many;
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod moments;
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod numbers;
+mod opened;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod pool;
@@ -41,3 +54,8 @@ mod pool;
 mod records;
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod status;
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod store;
+mod stored;
+mod typed;

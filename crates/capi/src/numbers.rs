@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use facade::{AnyIndex, Index as _, IndexError};
+use facade::IndexError;
 
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
@@ -10,7 +10,7 @@ use crate::status::{Fault, Status, run};
 /// Works with an index of numbers.
 fn with<R>(
     index: *const Index,
-    work: impl FnOnce(&AnyIndex<u64, u64>) -> Result<R, IndexError>,
+    work: impl FnOnce(&dyn facade::Index<u64, u64>) -> Result<R, IndexError>,
 ) -> Result<R, Fault> {
     INDEXES.with(index, |index| match index.numbers() {
         Some(numbers) => Ok(work(numbers)?),

@@ -85,7 +85,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn read(self) -> Result<PoolOptions, Fault> {
+    pub(crate) fn read(self) -> Result<PoolOptions, Fault> {
         let refuse = |what: &str, value: u32| {
             Err(Fault::new(Status::InvalidArgument, format!("options: {what} is {value}")))
         };
@@ -192,7 +192,7 @@ pub extern "C" fn pmindex_pool_open_with_twin(
 }
 
 /// Closes a pool and marks it as closed cleanly, durably. `PMINDEX_STATUS_BUSY` (and the pool stays
-/// open) while an index of it is open. After any other error the handle is closed, and the next
+/// open) while an index or a store of it is open. After any other error the handle is closed, and the next
 /// opening recovers. No other thread may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
@@ -201,7 +201,10 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
             if Arc::strong_count(pool) == 1 {
                 return Ok(());
             }
-            Err(Fault::new(Status::Busy, "the pool has open indexes: close them first"))
+            Err(Fault::new(
+                Status::Busy,
+                "the pool has open indexes, or an open store: close them first",
+            ))
         })?;
         if let Some(pool) = Arc::into_inner(*POOLS.close(pool)?) {
             pool.close()?;

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ops::Bound;
 
 use crate::boundary::{Buffer, Bytes};
-use crate::erased::{Span, Write};
+use crate::erased::{End, Span, Write};
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
 
@@ -106,6 +106,29 @@ pub extern "C" fn pmindex_remove(
     })
 }
 
+/// Removes the least record, durably when it returns; `PMINDEX_STATUS_NOT_FOUND` if there is none. `key` and
+/// `value` get it, and either may be null. If one of them does not fit, the record stays, `len` of both
+/// buffers says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`; the next call may find
+/// another record.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pop_first(
+    index: *const Index,
+    key: Option<&mut Buffer>,
+    value: Option<&mut Buffer>,
+) -> Status {
+    run(|| INDEXES.with(index, |index| index.pop(End::First, key, value)))
+}
+
+/// Removes the greatest record, as pmindex_pop_first() the least.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_pop_last(
+    index: *const Index,
+    key: Option<&mut Buffer>,
+    value: Option<&mut Buffer>,
+) -> Status {
+    run(|| INDEXES.with(index, |index| index.pop(End::Last, key, value)))
+}
+
 /// Which records to go through, in which order. All zero: all of them, ascending.
 #[repr(C)]
 #[derive(Debug)]
@@ -120,15 +143,19 @@ pub struct Range {
     has_to: u8,
     /// From the last to the first: 0 or 1.
     reverse: u8,
+    /// The records whose keys begin with the bytes of `from`: 0 or 1; then `has_from`, `to` and `has_to`
+    /// are not looked at. Of byte strings only.
+    is_prefix: u8,
 }
 
 impl Range {
     /// The range that C passed; null is everything.
     pub(crate) fn read(range: Option<&Self>) -> Result<Span, Fault> {
-        let Some(range) = range else {
-            let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-            return Ok(Span { lower, upper, reverse: false });
-        };
+        let Some(range) = range else { return Ok(Span::ALL) };
+        let reverse = range.reverse != 0;
+        if range.is_prefix != 0 {
+            return Ok(Span::of_prefix(range.from.read("range->from")?, reverse));
+        }
         let lower = match range.has_from {
             0 => Bound::Unbounded,
             _ => Bound::Included(range.from.read("range->from")?.to_vec()),
@@ -137,7 +164,7 @@ impl Range {
             0 => Bound::Unbounded,
             _ => Bound::Excluded(range.to.read("range->to")?.to_vec()),
         };
-        Ok(Span { lower, upper, reverse: range.reverse != 0 })
+        Ok(Span { lower, upper, reverse, is_prefix: false })
     }
 }
 
@@ -182,6 +209,35 @@ pub extern "C" fn pmindex_remove_range(
     run(|| {
         let span = Range::read(range)?;
         let count = INDEXES.with(index, |index| index.remove_range(&span))?;
+        removed.map(|removed| removed.write(count));
+        Ok(Status::Ok)
+    })
+}
+
+/// Removes all records, as pmindex_remove_range() does.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_clear(index: *const Index) -> Status {
+    run(|| {
+        INDEXES.with(index, |index| index.remove_range(&Span::ALL))?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Removes the records for which `keep` returns false, each durably and as `keep` saw it: a value that
+/// another thread replaces meanwhile is judged again. A crash leaves some of them, all of them whole.
+/// `removed` (may be null) becomes how many there were.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_retain(
+    index: *const Index,
+    keep: Visit,
+    context: *mut c_void,
+    removed: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        let Some(keep) = keep else { return Err(Fault::null("the callback")) };
+        let count = INDEXES.with(index, |index| {
+            index.retain(&mut |key, value| keep(context, Bytes::lend(key), Bytes::lend(value)))
+        })?;
         removed.map(|removed| removed.write(count));
         Ok(Status::Ok)
     })

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use facade::core::PmError;
-use facade::{IndexError, OpenError};
+use facade::{BackupError, IndexError, OpenError, StoreError};
 
 /// How a call ended. 0 is success, a positive code is an answer, a negative one an error, about
 /// which pmindex_last_error() says more.
@@ -24,6 +24,8 @@ pub enum Status {
     /// What was to be returned does not fit into the buffer; its `len` says how much there is, and
     /// nothing was changed.
     TooSmall = 4,
+    /// The record is not as expected; nothing was changed.
+    Different = 5,
     /// An argument is null, out of range, not UTF-8, or not of the index's types.
     InvalidArgument = -1,
     /// The handle is closed, of another kind, or none at all.
@@ -34,12 +36,13 @@ pub enum Status {
     AlreadyExists = -4,
     /// Permission denied.
     Permission = -5,
-    /// In use: the file by another process, the pool by its open indexes, the index by its cursors,
-    /// or every slot for writers.
+    /// In use: the file by another process, the pool by its open indexes or its store, the store by its maps,
+    /// snapshots and transactions, the index by its cursors, the transaction by another call, or every slot
+    /// for writers.
     Busy = -6,
     /// The pool is full and may not grow, or the device is.
     Full = -7,
-    /// The key or value is longer than possible.
+    /// The key or value is longer than possible, or what a batch or transaction changes is too much.
     TooLong = -8,
     /// Not a pool, or one of a format this library does not know.
     NotAPool = -9,
@@ -59,10 +62,18 @@ pub enum Status {
     Internal = -16,
     /// The index is open in this process already: share its handle among the threads.
     AlreadyOpen = -17,
+    /// Another commit changed what the transaction has read. Nothing was changed: begin another one.
+    Conflict = -18,
+    /// The snapshot or transaction has ended: what others replaced meanwhile takes more memory than the
+    /// store may keep.
+    SnapshotEnded = -19,
+    /// The transaction is durable and has taken place, but found no room for its changes, or failed
+    /// otherwise: they are made before the next write, or when the store is opened again.
+    Unfinished = -20,
 }
 
 impl Status {
-    const ALL: [(Self, &'static CStr); 22] = [
+    const ALL: [(Self, &'static CStr); 26] = [
         (Self::Ok, c"done"),
         (Self::NotFound, c"no such key"),
         (Self::Exists, c"the key exists"),
@@ -85,7 +96,21 @@ impl Status {
         (Self::System, c"the operating system refused"),
         (Self::Internal, c"internal error"),
         (Self::AlreadyOpen, c"the index is already open"),
+        (Self::Different, c"not as expected"),
+        (Self::Conflict, c"conflicting transactions"),
+        (Self::SnapshotEnded, c"the snapshot has ended"),
+        (Self::Unfinished, c"durable, but unfinished"),
     ];
+}
+
+impl Status {
+    /// What C passed as a number.
+    pub(crate) fn from_c(number: i32) -> Result<Self, Fault> {
+        let known = Self::ALL.iter().find(|(code, _)| *code as i32 == number);
+        let unknown =
+            || Fault::new(Self::InvalidArgument, format!("{number} is no pmindex_status"));
+        known.map(|(code, _)| *code).ok_or_else(unknown)
+    }
 }
 
 /// Why a call failed.
@@ -93,11 +118,18 @@ impl Status {
 pub(crate) struct Fault {
     status: Status,
     message: String,
+    /// Whether it is only that the keys or values have other types.
+    is_of_layout: bool,
 }
 
 impl Fault {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), is_of_layout: false }
+    }
+
+    /// Whether the keys or values have other types, and no more than that is wrong.
+    pub(crate) fn is_of_layout(&self) -> bool {
+        self.is_of_layout
     }
 
     /// An argument is null that must not be.
@@ -105,7 +137,6 @@ impl Fault {
         Self::new(Status::InvalidArgument, format!("{what} is null"))
     }
 
-    #[cfg(test)]
     pub(crate) fn status(&self) -> Status {
         self.status
     }
@@ -120,6 +151,40 @@ impl From<IndexError> for Fault {
             IndexError::IndexExists { .. } => Status::AlreadyExists,
             IndexError::WrongType { .. } | IndexError::WrongLayout { .. } => Status::WrongType,
             IndexError::NotEmpty | IndexError::NotSorted { .. } => Status::InvalidArgument,
+            _ => Status::Internal,
+        };
+        let is_of_layout = matches!(error, IndexError::WrongLayout { .. });
+        Self { is_of_layout, ..Self::new(status, error.to_string()) }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        let status = match error {
+            StoreError::Index(error) => return error.into(),
+            StoreError::Open(error) => return error.into(),
+            StoreError::Conflict { .. } => Status::Conflict,
+            StoreError::SnapshotEnded { .. } => Status::SnapshotEnded,
+            StoreError::Unfinished(_) => Status::Unfinished,
+            StoreError::TooLarge { .. } => Status::TooLong,
+            StoreError::OpenWithOtherTypes { .. } | StoreError::NotOpen { .. } => Status::WrongType,
+            StoreError::InUse { .. } => Status::Busy,
+            StoreError::File { .. } => Status::System,
+            StoreError::OtherStore { .. } => Status::InvalidArgument,
+            _ => Status::Internal,
+        };
+        let is_of_layout = matches!(error, StoreError::OpenWithOtherTypes { .. });
+        Self { is_of_layout, ..Self::new(status, error.to_string()) }
+    }
+}
+
+impl From<BackupError> for Fault {
+    fn from(error: BackupError) -> Self {
+        let status = match &error {
+            BackupError::Pool(error) => of_pool(error),
+            BackupError::Changed { .. } => Status::Busy,
+            BackupError::Itself { .. } => Status::InvalidArgument,
+            BackupError::Io { .. } => Status::System,
             _ => Status::Internal,
         };
         Self::new(status, error.to_string())

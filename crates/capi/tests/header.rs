@@ -9,12 +9,20 @@ fn golden_header_is_current() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(package.join("cbindgen.toml")).expect("a good file");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["status", "boundary", "erased", "pool", "index", "records", "numbers", "cursor"] {
+    let files = [
+        "status", "boundary", "erased", "pool", "backup", "index", "records", "many", "numbers",
+        "cursor", "store", "moments",
+    ];
+    for file in files {
         builder = builder.with_src(package.join("src").join(file).with_extension("rs"));
     }
     let mut text = Vec::new();
     builder.generate().expect("parsed").write(&mut text);
-    let text = String::from_utf8(text).expect("text").replace("char * ", "char *").replace('`', "");
+    let mut text = String::from_utf8(text).expect("text").replace('`', "");
+    // What stands for a pointer in the sources is a type with a name there.
+    for pointed in ["char", "lookup", "addition", "change"] {
+        text = text.replace(&format!("{pointed} * "), &format!("{pointed} *"));
+    }
     let header = package.join("include/pmindex.h");
     if std::env::var_os("PMINDEX_BLESS").is_some() {
         std::fs::write(&header, &text).expect("written");
@@ -36,5 +44,5 @@ fn every_exported_function_is_in_the_header() {
             functions += 1;
         }
     }
-    assert!(functions > 25, "{functions} functions found");
+    assert!(functions > 65, "{functions} functions found");
 }

@@ -1,30 +1,7 @@
 /* Every function of pmindex.h, from C: what it does, and what it refuses. */
-#include <pmindex.h>
+#include "expect.h"
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPECT(condition)                                                                   \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            fprintf(stderr, "line %d: %s\nlast error: %s\n", __LINE__, #condition,          \
-                    pmindex_last_error());                                                  \
-            exit(EXIT_FAILURE);                                                             \
-        }                                                                                   \
-    } while (0)
-#define OK(call) EXPECT((call) == PMINDEX_STATUS_OK)
-#define IS(call, name) EXPECT((call) == PMINDEX_STATUS_##name)
-#define SAYS(words) EXPECT(strstr(pmindex_last_error(), words) != NULL)
-
-static pmindex_bytes bytes(const char *text) {
-    return (pmindex_bytes){.data = text, .len = strlen(text)};
-}
-
-static pmindex_bytes number(const uint64_t *number) {
-    return (pmindex_bytes){.data = number, .len = sizeof *number};
-}
 
 struct seen {
     char text[256];

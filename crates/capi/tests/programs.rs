@@ -87,14 +87,44 @@ fn every_function_does_and_refuses_what_the_header_says() {
     let shared = shared();
     let shared: Vec<&OsStr> = shared.iter().map(AsRef::as_ref).collect();
     for (name, library) in [("shared", &shared[..]), ("static", &[archive.as_os_str()])] {
-        let program = folder.path().join(name);
-        if compile("tests/interface.c", &program, library).is_none() {
-            return;
+        for part in ["interface", "several", "store"] {
+            let program = folder.path().join(format!("{name}-{part}"));
+            if compile(&format!("tests/{part}.c"), &program, library).is_none() {
+                return;
+            }
+            let pool = program.with_extension("pool");
+            let output = succeed(Command::new(&program).arg(&pool));
+            assert_eq!(output.stdout, b"all of it holds\n", "{part}");
         }
-        let pool = program.with_extension("pool");
-        let output = succeed(Command::new(&program).arg(&pool));
-        assert_eq!(output.stdout, b"all of it holds\n");
     }
+}
+
+#[test]
+fn the_bank_loses_no_money_and_makes_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("bank");
+    let library = shared();
+    let library: Vec<&OsStr> = library.iter().map(AsRef::as_ref).collect();
+    if compile("examples/bank.c", &program, &library).is_none() {
+        return;
+    }
+    let (pool, copy) = (folder.path().join("bank.pool"), folder.path().join("bank.copy"));
+    let run = |pool: &Path, arguments: &[&str]| {
+        let mut bank = Command::new(&program);
+        bank.arg(pool).arg(arguments[0]).arg(&copy).args(&arguments[1..]);
+        let output = bank.output().expect("it starts");
+        let killed = arguments.len() > 1;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), (!killed).then_some(0), "{error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let says = |booked: u64| format!("{booked} transfers, Ada has {} of 200\n", 100 - 10 * booked);
+    for booked in [3, 6] {
+        assert_eq!(run(&pool, &["3", "kill"]), says(booked - 1) + &says(booked));
+    }
+    assert_eq!(run(&copy, &["0"]), says(5), "the copy is the moment before the last transfer");
+    let refused = "Ada has not got that much\n";
+    assert_eq!(run(&pool, &["5"]), refused.to_owned() + &says(10) + &says(10));
 }
 
 #[test]

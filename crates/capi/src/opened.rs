@@ -1,0 +1,330 @@
+//! What stands behind the handle of an index: an index of a pool, one with batches, or a map of a store.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use facade::{
+    AnyIndex, Batched, Exchange, Index, Kind, Map, Pool, Storable, Transaction, WriteBatch,
+};
+
+use crate::erased::{Erased, FromC, Type};
+use crate::keys::KeyLocks;
+use crate::status::{Fault, Status};
+use crate::stored::Stored;
+use crate::typed::Typed;
+
+/// What becomes of a record.
+pub(crate) enum Change<'v, V: Storable> {
+    Keep,
+    Put(&'v V::Ref),
+    Remove,
+}
+
+/// Says what becomes of a record, from what it is.
+pub(crate) type Judge<'j, 'v, V> = &'j mut dyn FnMut(Option<&V>) -> Result<Change<'v, V>, Fault>;
+
+/// Something that is open with the types of its keys and values.
+pub(crate) trait Opened<K: FromC, V: FromC>: Send + Sync + 'static {
+    /// Whether single writes and batches keep out of each other's way.
+    const HAS_BATCHES: bool;
+    type Index: Index<K, V>;
+    fn index(&self) -> &Self::Index;
+    fn kind(&self) -> Kind;
+    /// Has a record become what `judge` says, with no other such change in between; returns what it was.
+    /// `judge` may be asked again.
+    fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault>;
+    /// Makes all changes or none.
+    fn write_batch(&self, changes: Vec<(K, Option<V>)>) -> Result<(), Fault>;
+    /// The map that it is.
+    fn map(&self) -> Option<&Map<K, V>>;
+    /// The same with numbers, if they are its types.
+    fn numbers(&self) -> Option<&dyn Index<u64, u64>>;
+    fn close(self) -> Result<(), Fault>;
+}
+
+/// A thing of a type that is known only now.
+fn as_type<T: Any>(thing: &dyn Any) -> Option<&T> {
+    thing.downcast_ref()
+}
+
+impl<K: FromC, V: FromC> Opened<K, V> for AnyIndex<K, V> {
+    const HAS_BATCHES: bool = false;
+    type Index = Self;
+
+    fn index(&self) -> &Self {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        AnyIndex::kind(self)
+    }
+
+    // The caller has the lock of the key, where values differ in length.
+    fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault> {
+        let found = self.get(key)?;
+        Ok(match judge(found.as_ref())? {
+            Change::Keep => found,
+            Change::Put(value) => self.insert(key, value)?,
+            Change::Remove => self.remove(key)?,
+        })
+    }
+
+    fn write_batch(&self, _: Vec<(K, Option<V>)>) -> Result<(), Fault> {
+        Err(no_batches())
+    }
+
+    fn map(&self) -> Option<&Map<K, V>> {
+        None
+    }
+
+    fn numbers(&self) -> Option<&dyn Index<u64, u64>> {
+        as_type::<AnyIndex<u64, u64>>(self).map(|index| index as _)
+    }
+
+    fn close(self) -> Result<(), Fault> {
+        Ok(AnyIndex::close(self)?)
+    }
+}
+
+/// An index was not opened with batches.
+pub(crate) fn no_batches() -> Fault {
+    let message = "the index was not opened with pmindex_index_open_with_batches()";
+    Fault::new(Status::InvalidArgument, message)
+}
+
+/// An index with batches.
+type WithBatches<K, V> = Batched<K, V, AnyIndex<K, V>>;
+
+impl<K: FromC, V: FromC> Opened<K, V> for WithBatches<K, V> {
+    const HAS_BATCHES: bool = true;
+    type Index = Self;
+
+    fn index(&self) -> &Self {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        self.inner().kind()
+    }
+
+    fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault> {
+        let mut found = self.get(key)?;
+        loop {
+            let wanted = match judge(found.as_ref())? {
+                Change::Keep => return Ok(found),
+                Change::Put(value) => Some(V::owned(value)),
+                Change::Remove => None,
+            };
+            match self.compare_exchange(key, found.as_ref(), wanted.as_ref())? {
+                Exchange::Done => return Ok(found),
+                Exchange::Found(other) => found = other,
+            }
+        }
+    }
+
+    fn write_batch(&self, changes: Vec<(K, Option<V>)>) -> Result<(), Fault> {
+        let mut batch = WriteBatch::new();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key.borrowed(), value.borrowed()),
+                None => batch.remove(key.borrowed()),
+            };
+        }
+        Ok(self.write(&batch)?)
+    }
+
+    fn map(&self) -> Option<&Map<K, V>> {
+        None
+    }
+
+    fn numbers(&self) -> Option<&dyn Index<u64, u64>> {
+        as_type::<WithBatches<u64, u64>>(self).map(|index| index as _)
+    }
+
+    fn close(self) -> Result<(), Fault> {
+        Ok(self.into_inner()?.close()?)
+    }
+}
+
+/// A map of a store.
+pub(crate) struct MapOf<K: FromC, V: FromC> {
+    pub(crate) map: Map<K, V>,
+    pub(crate) kind: Kind,
+    pub(crate) store: Arc<Stored>,
+}
+
+impl<K: FromC, V: FromC> MapOf<K, V> {
+    /// Runs a transaction until it does not conflict with another.
+    fn run<R>(
+        &self,
+        mut body: impl FnMut(&mut Transaction) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        loop {
+            match self.store.store.transaction(&mut body) {
+                Err(fault) if fault.status() == Status::Conflict => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl<K: FromC, V: FromC> Opened<K, V> for MapOf<K, V> {
+    const HAS_BATCHES: bool = true;
+    type Index = Map<K, V>;
+
+    fn index(&self) -> &Map<K, V> {
+        &self.map
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault> {
+        self.run(|tx| {
+            let found = tx.get(&self.map, key)?;
+            match judge(found.as_ref())? {
+                Change::Keep => {}
+                Change::Put(value) => tx.put(&self.map, key, value)?,
+                Change::Remove => drop(tx.remove(&self.map, key)?),
+            }
+            Ok(found)
+        })
+    }
+
+    fn write_batch(&self, changes: Vec<(K, Option<V>)>) -> Result<(), Fault> {
+        self.run(|tx| {
+            for (key, value) in &changes {
+                match value {
+                    Some(value) => tx.put(&self.map, key.borrowed(), value.borrowed())?,
+                    None => drop(tx.remove(&self.map, key.borrowed())?),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn map(&self) -> Option<&Map<K, V>> {
+        Some(&self.map)
+    }
+
+    fn numbers(&self) -> Option<&dyn Index<u64, u64>> {
+        as_type::<Map<u64, u64>>(&self.map).map(|map| map as _)
+    }
+
+    /// The store has its index open for as long as it is open itself.
+    fn close(self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Types of keys and values, known where it is called.
+pub(crate) trait Work {
+    type Done;
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Self::Done, Fault>;
+}
+
+/// Does work with these types.
+pub(crate) fn with_types<W: Work>(types: (Type, Type), mut work: W) -> Result<W::Done, Fault> {
+    match types {
+        (Type::U64, Type::U64) => work.run::<u64, u64>(),
+        (Type::U64, Type::Bytes) => work.run::<u64, Vec<u8>>(),
+        (Type::Bytes, Type::U64) => work.run::<Vec<u8>, u64>(),
+        (Type::Bytes, Type::Bytes) => work.run::<Vec<u8>, Vec<u8>>(),
+    }
+}
+
+/// Does work with whatever types do not fail with [`Status::WrongType`].
+pub(crate) fn with_its_types<W: Work>(name: &str, mut work: W) -> Result<W::Done, Fault> {
+    let runs = [
+        W::run::<u64, u64>,
+        W::run::<u64, Vec<u8>>,
+        W::run::<Vec<u8>, u64>,
+        W::run::<Vec<u8>, Vec<u8>>,
+    ];
+    for run in runs {
+        match run(&mut work) {
+            Err(fault) if fault.is_of_layout() => {}
+            done => return done,
+        }
+    }
+    let message = format!("index {name:?} has keys or values that are neither numbers nor bytes");
+    Err(Fault::new(Status::WrongType, message))
+}
+
+/// Forgets the types of what is open.
+pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(opened: O) -> Box<dyn Erased> {
+    let needs_locks = V::SHAPE.is_bytes() && !O::HAS_BATCHES;
+    Box::new(Typed::new(opened, needs_locks.then(KeyLocks::default)))
+}
+
+/// An index of a pool.
+struct InPool<'p> {
+    pool: &'p Arc<Pool>,
+    name: &'p str,
+}
+
+struct Create<'p>(InPool<'p>, Kind);
+struct Open<'p>(InPool<'p>, bool);
+struct Destroy<'p>(InPool<'p>);
+
+impl Work for Create<'_> {
+    type Done = Box<dyn Erased>;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+        let (InPool { pool, name }, kind) = (&self.0, self.1);
+        if pool.find_index(name)?.is_none() {
+            // What a crash left of an index of this name that was dropped.
+            WithBatches::<K, V>::destroy_log(pool, name)?;
+        }
+        Ok(erase(AnyIndex::<K, V>::create(pool, name, kind)?))
+    }
+}
+
+impl Work for Open<'_> {
+    type Done = Box<dyn Erased>;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+        let InPool { pool, name } = self.0;
+        let index = AnyIndex::<K, V>::open(pool, name)?;
+        if self.1 || WithBatches::<K, V>::has_log(pool, name)? {
+            return Ok(erase(WithBatches::new(pool, name, index)?));
+        }
+        Ok(erase(index))
+    }
+}
+
+impl Work for Destroy<'_> {
+    type Done = bool;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<bool, Fault> {
+        let InPool { pool, name } = self.0;
+        let there = AnyIndex::<K, V>::destroy(pool, name)?;
+        WithBatches::<K, V>::destroy_log(pool, name)?;
+        Ok(there)
+    }
+}
+
+/// Creates an index.
+pub(crate) fn create(
+    pool: &Arc<Pool>,
+    name: &str,
+    kind: Kind,
+    types: (Type, Type),
+) -> Result<Box<dyn Erased>, Fault> {
+    with_types(types, Create(InPool { pool, name }, kind))
+}
+
+/// Opens an index of whatever kind and types it has; with batches if it had them before, or is to.
+pub(crate) fn open(
+    pool: &Arc<Pool>,
+    name: &str,
+    with_batches: bool,
+) -> Result<Box<dyn Erased>, Fault> {
+    with_its_types(name, Open(InPool { pool, name }, with_batches))
+}
+
+/// Removes an index of whatever kind and types it has; whether there was one.
+pub(crate) fn destroy(pool: &Arc<Pool>, name: &str) -> Result<bool, Fault> {
+    with_its_types(name, Destroy(InPool { pool, name }))
+}

@@ -1,0 +1,169 @@
+//! A store behind a handle, and what keeps it open.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use facade::{Kind, Kinds, Pool, Savepoint, Snapshot, Store, Transaction};
+
+use crate::erased::{Erased, FromC, Type};
+use crate::opened::{MapOf, Work, erase, with_its_types, with_types};
+use crate::status::{Fault, Status};
+
+/// An open store.
+pub(crate) struct Stored {
+    pub(crate) store: Store,
+    /// Its pool, if that is to be closed with it.
+    pub(crate) own_pool: Option<Arc<Pool>>,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// One moment of a store; ends before what keeps the store open.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) _store: Arc<Stored>,
+}
+
+/// A transaction under way. It is gone when it has ended.
+#[derive(Debug)]
+pub(crate) struct Running {
+    begun: Mutex<Option<Begun>>,
+    _store: Arc<Stored>,
+}
+
+/// A transaction and the points that it can go back to.
+#[derive(Debug)]
+struct Begun {
+    transaction: Transaction,
+    savepoints: Vec<Savepoint>,
+}
+
+impl Running {
+    pub(crate) fn new(transaction: Transaction, store: Arc<Stored>) -> Self {
+        let begun = Begun { transaction, savepoints: Vec::new() };
+        Self { begun: Mutex::new(Some(begun)), _store: store }
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Begun>>, Fault> {
+        match self.begun.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let message = "the transaction is in use by another call: one thread at a time";
+                Err(Fault::new(Status::Busy, message))
+            }
+        }
+    }
+
+    /// Works with the transaction.
+    pub(crate) fn with<R>(
+        &self,
+        work: impl FnOnce(&mut Transaction) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        work(&mut self.lock()?.as_mut().ok_or_else(ended)?.transaction)
+    }
+
+    /// The number of a new point to go back to.
+    pub(crate) fn savepoint(&self) -> Result<u64, Fault> {
+        let mut begun = self.lock()?;
+        let begun = begun.as_mut().ok_or_else(ended)?;
+        begun.savepoints.push(begun.transaction.savepoint());
+        Ok(begun.savepoints.len() as u64 - 1)
+    }
+
+    /// Takes back the changes since a point.
+    pub(crate) fn roll_back(&self, number: u64) -> Result<(), Fault> {
+        let mut begun = self.lock()?;
+        let begun = begun.as_mut().ok_or_else(ended)?;
+        let point = usize::try_from(number).ok().and_then(|number| begun.savepoints.get(number));
+        let none = || {
+            let message = format!("{number} is no savepoint of the transaction");
+            Fault::new(Status::InvalidArgument, message)
+        };
+        begun.transaction.roll_back(*point.ok_or_else(none)?);
+        Ok(())
+    }
+
+    /// Ends it: the caller has it now.
+    pub(crate) fn take(&self) -> Result<Transaction, Fault> {
+        Ok(self.lock()?.take().ok_or_else(ended)?.transaction)
+    }
+}
+
+fn ended() -> Fault {
+    Fault::new(Status::BadHandle, "the transaction has ended")
+}
+
+/// A map of a store.
+struct InStore<'s> {
+    store: &'s Arc<Stored>,
+    name: &'s str,
+}
+
+impl InStore<'_> {
+    /// The kind of the map, which is there.
+    fn kind(&self) -> Result<Kind, Fault> {
+        let entry = self.store.store.pool().find_index(self.name)?;
+        let kind = entry.as_ref().and_then(Kind::of);
+        kind.ok_or_else(|| Fault::new(Status::WrongType, "a map of no known kind"))
+    }
+
+    fn erase<K: FromC, V: FromC>(&self, map: facade::Map<K, V>) -> Result<Box<dyn Erased>, Fault> {
+        let (kind, store) = (self.kind()?, Arc::clone(self.store));
+        Ok(erase(MapOf { map, kind, store }))
+    }
+}
+
+struct Create<'s>(InStore<'s>, Kind);
+struct Open<'s>(InStore<'s>);
+struct Destroy<'s>(InStore<'s>);
+
+impl Work for Create<'_> {
+    type Done = Box<dyn Erased>;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+        self.0.erase(self.0.store.store.map_of_kind::<K, V>(self.0.name, self.1)?)
+    }
+}
+
+impl Work for Open<'_> {
+    type Done = Box<dyn Erased>;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+        self.0.erase(self.0.store.store.existing_map::<K, V>(self.0.name)?)
+    }
+}
+
+impl Work for Destroy<'_> {
+    type Done = bool;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<bool, Fault> {
+        Ok(self.0.store.store.drop_map::<K, V>(self.0.name)?)
+    }
+}
+
+/// The map of this name, made with this kind if there is none.
+pub(crate) fn map(
+    store: &Arc<Stored>,
+    name: &str,
+    kind: Option<Kind>,
+    types: (Type, Type),
+) -> Result<Box<dyn Erased>, Fault> {
+    let kind = kind.unwrap_or(<Kinds as facade::Catalog>::DEFAULT);
+    with_types(types, Create(InStore { store, name }, kind))
+}
+
+/// The map of this name, which is there.
+pub(crate) fn existing_map(store: &Arc<Stored>, name: &str) -> Result<Box<dyn Erased>, Fault> {
+    with_its_types(name, Open(InStore { store, name }))
+}
+
+/// Removes a map; whether there was one.
+pub(crate) fn drop_map(store: &Arc<Stored>, name: &str) -> Result<bool, Fault> {
+    with_its_types(name, Destroy(InStore { store, name }))
+}
