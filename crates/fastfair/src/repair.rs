@@ -34,7 +34,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(crate) fn repair(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         if !self.finish_merges(leaf)? {
-            return Ok(()); // R0: not now; all that a writer looks for is in the copy
+            // R0: not now. What a writer looks for is in the copy, whose blocks may be used anew.
+            self.bury(leaf)?;
+            return self.make_durable(leaf);
         }
         self.bury(leaf)?; // R1
         let next = leaf.next(pm);
