@@ -50,6 +50,37 @@ fn split_before_reuse() -> Plan<IndexOp> {
     }
 }
 
+/// Leaves of three records each but the last; a removal merges the second and the third, while another
+/// thread writes and reads there. Then both their ranges are used.
+fn merged_beside_others() -> Vec<Plan<IndexOp>> {
+    let removals = [4, 7].map(IndexOp::Remove);
+    let setup: Vec<IndexOp> = (0..9).map(insert).chain(removals).collect();
+    let tail = [
+        vec![IndexOp::Scan(0, 9), IndexOp::Get(6), insert(5), insert(7), insert(4)],
+        [3, 6, 8].map(|key| IndexOp::Update(key, 3)).to_vec(),
+        [6, 5, 3, 8].map(IndexOp::Remove).to_vec(),
+        vec![insert(6), IndexOp::Scan(2, 9)],
+    ]
+    .concat();
+    let others = [
+        vec![IndexOp::Get(6); 6],
+        vec![IndexOp::Remove(6), IndexOp::Get(3), insert(6)],
+        vec![insert(7), IndexOp::Get(8), IndexOp::Update(3, 2)],
+        vec![IndexOp::Update(8, 1), IndexOp::Remove(3)],
+    ];
+    let beside = |other: Vec<IndexOp>| Plan {
+        setup: setup.clone(),
+        threads: vec![vec![IndexOp::Remove(5)], other],
+        tail: tail.clone(),
+    };
+    let alone = Plan {
+        setup: setup.clone(),
+        threads: vec![vec![IndexOp::Remove(5), IndexOp::Get(6)]],
+        tail: tail.clone(),
+    };
+    [alone].into_iter().chain(others.map(beside)).collect()
+}
+
 /// A leaf with a transient duplicate on its second line. A thread that has emptied the next leaf
 /// repairs it, finds the next leaf not empty any more, and executes no further fence; then another
 /// thread removes the record.
@@ -93,6 +124,7 @@ impl CrashIndex for FastFairWords {
     fn plans() -> Vec<Plan<IndexOp>> {
         let mut plans = vec![refused_beside_an_insert(Self::KEYS)];
         plans.extend(split_beside_an_unlink());
+        plans.extend(merged_beside_others());
         plans
     }
 
@@ -127,6 +159,7 @@ impl CrashIndex for FastFairBytes {
     fn plans() -> Vec<Plan<IndexOp>> {
         let mut plans = vec![refused_beside_an_insert(Self::KEYS), split_before_reuse()];
         plans.extend(repaired_beside_a_removal());
+        plans.extend(merged_beside_others());
         plans
     }
 

@@ -185,6 +185,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pm.match_word(entries, 0) & ids == ids && !self.state(pm).has_zero()
     }
 
+    /// How many entries are records, if there are no duplicates. Racing: validate, or take it for a hint.
+    pub(crate) fn live(&self, pm: &impl Medium) -> usize {
+        let entries = &self.words[HEADER_WORDS..HEADER_WORDS + 2 * LEAF];
+        let ids = IDS & (u64::MAX >> (64 - 2 * LEAF));
+        let free = (pm.match_word(entries, 0) & ids).count_ones() as usize;
+        LEAF - free + usize::from(self.state(pm).has_zero())
+    }
+
     /// The entry of a key: of transient duplicates the first. Racing: validate.
     #[inline(always)]
     pub(crate) fn find<M: Medium>(

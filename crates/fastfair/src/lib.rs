@@ -4,7 +4,7 @@
 //! B+-Tree* (FAST 2018). Its ideas are here: **FAST**, the failure-atomic shift, keeps leaves sorted
 //! with 8-byte stores whose every prefix readers tolerate ([`shift`]); **FAIR**, in-place
 //! rebalancing without logs, links a new leaf to its left neighbour first and lets the inner nodes
-//! know later ([`split`], [`unlink`]). Opening after a crash reads two lines ([`recover`]): what was
+//! know later ([`split`], [`merge`], [`unlink`]). Opening after a crash reads two lines ([`recover`]): what was
 //! interrupted is tolerated by readers and put in order by the next writer there ([`repair`]). What
 //! differs:
 //!
@@ -31,6 +31,7 @@ mod inner;
 mod interrupt;
 mod layout;
 mod leaf;
+mod merge;
 mod range;
 mod recover;
 mod repair;
@@ -40,6 +41,8 @@ mod tree;
 mod unlink;
 mod write;
 
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod tests;
 

@@ -2,10 +2,11 @@
 //!
 //! A leaf whose era is not the present one may hold transient duplicates of an interrupted shift,
 //! records that an interrupted split has moved to the next leaf, and its next leaf may be unknown to
-//! the inner nodes. All of it is dead to readers. A writer, before its own work:
+//! the inner nodes; or the next leaf may be the copy of a merge. All of it is dead to readers. A writer, before its own work:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
+//! | R0 | an interrupted merge: its steps P4 and P5 ([`merge`](super::merge)) | R1 |
 //! | R1 | the ids of dead entries become 0 | R2 if records have blocks, unlock |
 //! | R2 | the inner nodes know the next leaf | unlock |
 //! | R3 | the present era | |
@@ -32,6 +33,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(never)]
     pub(crate) fn repair(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
+        if !self.finish_merges(leaf)? {
+            // R0: not now. What a writer looks for is in the copy, whose blocks may be used anew.
+            self.bury(leaf)?;
+            return self.make_durable(leaf);
+        }
         self.bury(leaf)?; // R1
         let next = leaf.next(pm);
         if next != 0 {

@@ -127,9 +127,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<(Sought<'static>, u64, Flushed), PmError> {
         let separator = separator_between(&left.bytes, &right.bytes, owner.expect)?;
         let low = Sought::of_bytes(separator.into_owned());
-        let reserved = op.reserve_bytes(RecordBlock::size_for(low.bytes.len(), 0), 8)?;
-        let written = RecordBlock::write(&self.pool, reserved.ptr(), &low.bytes, &[])?;
+        let (block, written) = self.write_low_block(op, &low.bytes, owner)?;
+        Ok((low, block, written))
+    }
+
+    /// As [`write_low`](Self::write_low), of a low that is known.
+    pub(crate) fn write_low_block(
+        &self,
+        op: &mut Op<'_, M>,
+        low: &[u8],
+        owner: Owner<'_>,
+    ) -> Result<(u64, Flushed), PmError> {
+        let reserved = op.reserve_bytes(RecordBlock::size_for(low.len(), 0), 8)?;
+        let written = RecordBlock::write(&self.pool, reserved.ptr(), low, &[])?;
         op.allocate(&reserved, owner)?;
-        Ok((low, reserved.ptr().offset(), written))
+        Ok((reserved.ptr().offset(), written))
     }
 }

@@ -12,9 +12,9 @@ use super::leaf::Leaf;
 use super::shift::place;
 use super::tree::FastFair;
 
-type Tree = FastFair<u64, u64, Mapped, 8, 4>;
+pub(super) type Tree = FastFair<u64, u64, Mapped, 8, 4>;
 
-fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
+pub(super) fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
@@ -23,12 +23,12 @@ fn tree_of(keys: impl IntoIterator<Item = u64>) -> (Arc<Pool>, Tree) {
     (pool, tree)
 }
 
-fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
+pub(super) fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
     drop(tree); // no close: as if the process had died
     Tree::open(pool, "t").expect("recovery")
 }
 
-fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+pub(super) fn assert_holds(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     let wanted: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, key / 4)).collect();
     assert_eq!(tree.check().expect("intact"), wanted.len() as u64);
     assert_eq!(tree.iter().map(|item| item.expect("intact")).collect::<Vec<_>>(), wanted);

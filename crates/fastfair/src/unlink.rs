@@ -10,7 +10,7 @@
 //! split. The neighbour is whole before P1: nothing dead in it comes to life when its range widens.
 //! The first leaf has no left neighbour and stays.
 
-use pmindex_core::{Flushed, Medium, Owner, PmError};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{Key, Value};
 
 use super::access::At;
@@ -111,18 +111,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         empty: &Leaf<'_, K, V, LEAF>,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        let (cell, offset) = (left.next_cell(), empty.offset());
-        let owner = Owner { word: cell, mask: u64::MAX, expect: offset };
         let mut op = pool.op()?;
-        // P2: the tickets. Words of the freed leaf that earlier ones name change with its next use.
-        op.free(WordsPtr::new(offset), owner)?;
-        let low = empty.low(pm);
+        // P2: the tickets.
+        self.free_behind(&mut op, left, empty)?;
+        op.prepare(Flushed::nothing())?;
+        // P3: the neighbour's link.
+        link(pool, op, left.next_cell(), empty.next(pm))
+    }
+
+    /// Has an operation free a leaf, and its low, when the leaf before it does not lead there any more.
+    pub(crate) fn free_behind(
+        &self,
+        op: &mut Op<'_, M>,
+        left: &Leaf<'_, K, V, LEAF>,
+        leaf: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<(), PmError> {
+        let (word, expect) = (left.next_cell(), leaf.offset());
+        let owner = Owner { word, mask: u64::MAX, expect };
+        op.free(WordsPtr::new(expect), owner)?;
+        let low = leaf.low(self.pm());
         if !Form::<K, V>::WORD_KEY && low != 0 {
             op.free(WordsPtr::new(low), owner)?;
         }
-        op.changes(empty.next_cell());
-        op.prepare(Flushed::nothing())?;
-        // P3: the neighbour's link.
-        link(pool, op, cell, empty.next(pm))
+        // Words of the freed leaf that earlier tickets name change with its next use.
+        op.changes(leaf.next_cell());
+        Ok(())
     }
 }

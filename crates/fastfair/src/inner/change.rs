@@ -10,24 +10,24 @@ use crate::tree::FastFair;
 use super::node::{Contents, Separator, no_tree};
 
 /// The nodes from the top to a leaf's parent, each with the place of the next.
-type Path = Vec<(Child, usize)>;
+pub(super) type Path = Vec<(Child, usize)>;
 
 /// Copies that are not in place yet.
-struct Draft<'t, M: Medium> {
+pub(super) struct Draft<'t, M: Medium> {
     op: Op<'t, M>,
-    fresh: Vec<Reserved<PmU64>>,
+    pub(super) fresh: Vec<Reserved<PmU64>>,
     filled: Flushed,
     /// Words to be durable when the change is, and not before.
     beside: &'t [PmU64],
     /// The nodes that the copies replace.
-    old: Vec<Child>,
+    pub(super) old: Vec<Child>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
     /// The way down, for the holder of `writer`.
-    fn path(&self, key: &Sought<'_>) -> Result<(Path, Child), PmError> {
+    pub(super) fn path(&self, key: &Sought<'_>) -> Result<(Path, Child), PmError> {
         let mut path = Vec::with_capacity(8);
         let mut child = self.top()?;
         while child.level() > 0 {
@@ -104,71 +104,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.put_in_place(draft, &path, new, held)
     }
 
-    /// Removes `leaf`, which is not the first, from the inner nodes, if they know it: keys on their
-    /// way to it go to its left neighbour from now on. The locks of both are held.
-    ///
-    /// # Errors
-    /// [`PmError::Full`], [`PmError::NoSpace`]; nothing is changed then.
-    pub(crate) fn make_unknown(&self, low: &Sought<'_>, leaf: u64) -> Result<(), PmError> {
-        let _writer = self.pm().lock(&self.writer);
-        let (mut path, found) = self.path(&low.successor::<K>())?;
-        if found.offset() != leaf {
-            return Ok(());
-        }
-        let mut draft = self.draft()?;
-        // Nodes that had no other child go too.
-        let (node, mut contents, at) = loop {
-            let Some((node, at)) = path.pop() else { return Err(no_tree(found)) };
-            draft.old.push(node);
-            let contents = self.contents(node)?;
-            if contents.children.len() > 1 {
-                break (node, contents, at);
-            }
-        };
-        contents.children.remove(at);
-        let mut lifted = None;
-        if at > 0 {
-            contents.separators.remove(at - 1);
-        } else {
-            // The keys now belong to the last leaf on the left: the separator that stood between
-            // the removed child and the next replaces the one further up.
-            lifted = Some(contents.separators.remove(0));
-        }
-        let mut new = match contents.children.as_slice() {
-            [only] if path.is_empty() => self.lowered(*only, &mut draft)?,
-            _ => self.copy(&mut draft, &contents, node.level())?,
-        };
-        while let Some(separator) = lifted {
-            let Some((node, at)) = path.pop() else { return Err(no_tree(node)) };
-            let mut contents = self.contents(node)?;
-            contents.children[at] = new;
-            if at > 0 {
-                contents.separators[at - 1] = separator;
-                lifted = None;
-            }
-            draft.old.push(node);
-            new = self.copy(&mut draft, &contents, node.level())?;
-        }
-        self.put_in_place(draft, &path, new, false)
-    }
-
-    /// The topmost node, now that `child` is the only child of what it was.
-    fn lowered(&self, mut child: Child, draft: &mut Draft<'_, M>) -> Result<Child, PmError> {
-        while child.level() > 0 {
-            let [only] = self.contents(child)?.children[..] else { break };
-            draft.old.push(child);
-            child = only;
-        }
-        Ok(child)
-    }
-
-    fn draft(&self) -> Result<Draft<'_, M>, PmError> {
+    pub(super) fn draft(&self) -> Result<Draft<'_, M>, PmError> {
         let filled = Flushed::nothing();
         Ok(Draft { op: self.pool.op()?, fresh: Vec::new(), filled, beside: &[], old: Vec::new() })
     }
 
     /// Step P1 for one node.
-    fn copy(
+    pub(super) fn copy(
         &self,
         draft: &mut Draft<'_, M>,
         contents: &Contents,
@@ -183,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// The rest of P1, and P2: `path` leads to the node above the copies.
-    fn put_in_place(
+    pub(super) fn put_in_place(
         &self,
         draft: Draft<'_, M>,
         path: &Path,

@@ -18,7 +18,7 @@
 //! Inner nodes are changed by one thread at a time, the holder of `writer`; `inner` is held while the
 //! store is not durable. Readers take the version of `inner`, go down, take the leaf's version, and
 //! validate `inner`: a node that was replaced meanwhile, and may be something else by now, cost them
-//! only a retry. A change comes with the split or the removal of a leaf, so retries are rare.
+//! only a retry. A change comes with the split, the merge or the removal of a leaf, so retries are rare.
 //!
 //! Lock order: leaf locks, `writer`, `inner`. Whoever holds `writer` waits for no leaf.
 
@@ -26,6 +26,7 @@ mod change;
 mod check;
 mod find;
 mod node;
+mod shrink;
 
 pub(crate) use find::{Cursor, Hint};
 pub(crate) use node::Separator;

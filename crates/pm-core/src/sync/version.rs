@@ -87,6 +87,12 @@ impl VersionLock {
         self.0.try_lock(version).then(|| VersionGuard { lock: self, locked: version | 1 }) // not eagerly: it unlocks
     }
 
+    /// Locks, unless it is held: for who holds another lock and must not wait.
+    #[inline]
+    pub fn try_lock(&self, pm: &impl Medium) -> Option<VersionGuard<'_>> {
+        self.0.version().and_then(|version| self.try_upgrade(pm, version))
+    }
+
     /// Locks, spinning while another writer holds it.
     #[inline]
     pub fn lock(&self, pm: &impl Medium) -> VersionGuard<'_> {

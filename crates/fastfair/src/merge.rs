@@ -1,0 +1,256 @@
+//! Leaves with few records merge.
+//!
+//! A removal that leaves few records in two leaves beside each other moves those of the right one to the
+//! left one and gives the right one back. Entries are sorted, so the records of the left one move, too.
+//! For a while all stand in a third leaf, the **copy**, which begins where the left one begins:
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the inner nodes forget the right leaf: the left one inherits its keys | P2 |
+//! | P2 | the copy, with the low of the left leaf and the records of both; tickets of copy and right leaf, and of their lows | P3 |
+//! | P3 | the left leaf's `next` leads to the copy (the merge is decided); allocation bits | P4 |
+//! | P4 | the entries of the left leaf: all records, some room between; the tickets of copy and its low | P5 |
+//! | P5 | the left leaf's `next` leads to what follows; allocation bits | unlock |
+//!
+//! Before P3 a crash leaves what it leaves of a split between its steps P2 and P4: a leaf that is
+//! reached through its neighbour. From P3 to P5 every key of the left leaf is greater than the low of the
+//! next one, so whatever stands there is dead, half written or not, and the keys' way leads on to the
+//! copy. No two leaves have the same low but these, so the next writer sees what was under way, and does
+//! P4 and P5 ([`repair`](super::repair)); done twice they do the same.
+//!
+//! Six fences; an emptied leaf takes four ([`unlink`](super::unlink)). A merge changes no record, and
+//! nobody sees one under way: both locks are held until the end, nothing leads to the copy but the left
+//! leaf. A reader that had found the right leaf has read it all before it was locked, or goes down again.
+//!
+//! The first leaf takes nothing in: no low is below its keys.
+
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
+use pmindex_index::{Key, Value};
+use pmindex_record::RecordBlock;
+
+use super::access::At;
+use super::entry::{Entry, Sought};
+use super::layout::{Form, Geometry, LeafState, leaf_words};
+use super::leaf::{Image, Leaf};
+use super::tree::FastFair;
+use super::write::{Change, link};
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
+    FastFair<K, V, M, LEAF, INNER>
+{
+    /// Two leaves with so many records at most become one.
+    const MERGED: usize = LEAF * 3 / 4;
+
+    /// Whether a leaf from which a record was removed looks for a neighbour to merge with: not every
+    /// time, for that takes about as long as the removal.
+    #[inline(always)]
+    pub(crate) const fn is_time_to_look(left: usize) -> bool {
+        let every = if LEAF < 24 { 1 } else { LEAF / 12 };
+        left < Self::MERGED && left.is_multiple_of(every)
+    }
+
+    /// Merges the leaf of a key, in which so many records are left, with a neighbour, if both together
+    /// have few, or gives it back.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_back(&self, key: &Sought<'_>, left: usize) -> Result<(), PmError> {
+        if left == 0 {
+            return self.unlink(key);
+        }
+        let pm = self.pm();
+        loop {
+            let at = self.locate(key)?;
+            let left = self.left_of_pair(&at);
+            if at.validate(pm) {
+                let Some(left) = left? else { return Ok(()) };
+                if let Some(done) = self.merge_at(&left) {
+                    return done;
+                }
+            }
+            pm.spin();
+        }
+    }
+
+    /// Of a leaf and a neighbour that have few records the left one, if it may take those of the other.
+    /// Racing: a guess.
+    fn left_of_pair<'t>(&'t self, at: &At<'t>) -> Result<Option<At<'t>>, PmError> {
+        let pm = self.pm();
+        let head = pm.load(&self.root()?.head).offset();
+        if at.leaf == head {
+            return Ok(None);
+        }
+        let leaf = self.leaf(at.leaf)?;
+        let few = |other: u64| -> Result<bool, PmError> {
+            Ok(self.leaf(other)?.live(pm) + leaf.live(pm) <= Self::MERGED)
+        };
+        let next = leaf.next(pm);
+        if next != 0 && few(next)? {
+            return Ok(Some(*at));
+        }
+        // The low itself belongs to the leaf on the left.
+        let before = self.locate(&self.low_of(&leaf)?)?;
+        Ok((before.leaf != head && few(before.leaf)?).then_some(before))
+    }
+
+    /// Merges a leaf with the next one. `None` if it has changed since it was located.
+    fn merge_at(&self, left: &At<'_>) -> Option<Result<(), PmError>> {
+        let guard = left.lock.try_upgrade(self.pm(), left.version)?;
+        let merged = self.leaf(left.leaf).and_then(|leaf| {
+            let change = self.change(&leaf, guard);
+            self.merge_held(&leaf, change)
+        });
+        Some(merged)
+    }
+
+    fn merge_held(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        change: Change<'_, M>,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let next = left.next(pm);
+        let (own, lock) = (self.lock_of(left.offset()), self.lock_of(next));
+        let shared = std::ptr::eq(own, lock);
+        let other = if shared || next == 0 { None } else { lock.try_lock(pm) };
+        if next == 0 || other.is_none() && !shared {
+            change.done(); // somebody is there: another removal will look again
+            return Ok(());
+        }
+        let right = self.leaf(next)?;
+        for leaf in [left, &right] {
+            if !leaf.state(pm).is_of(self.era) {
+                self.repair(leaf)?;
+            }
+        }
+        let whole = left.state(pm).is_of(self.era) && right.state(pm).is_of(self.era);
+        if whole && left.next(pm) == next && left.live(pm) + right.live(pm) <= Self::MERGED {
+            self.make_unknown(&self.low_of(&right)?, next)?; // P1
+            if right.is_empty(pm) {
+                self.unlink_known(left, &right)?;
+            } else {
+                let copy = self.move_to_copy(left, &right)?;
+                self.move_back(left, &copy)?;
+            }
+        }
+        change.done();
+        Ok(())
+    }
+
+    /// Steps P2 and P3.
+    pub(crate) fn move_to_copy(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        right: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LEAF, INNER>::LEAF_BYTES, 64)?;
+        let offset = block.ptr().offset();
+        let owner = Owner { word: left.next_cell(), mask: u64::MAX, expect: offset };
+        // P2.
+        let mut filled = Flushed::nothing();
+        let mut low = left.low(pm);
+        if !Form::<K, V>::WORD_KEY {
+            let key = RecordBlock::at(pool, low)?.key(pm);
+            (low, filled) = self.write_low_block(&mut op, &key, owner)?;
+        }
+        let mut entries = self.entries_of(left, &mut op)?;
+        entries.extend(self.entries_of(right, &mut op)?);
+        let mut image = Image::new(LeafState::of_era(self.era), right.next(pm), low);
+        self.spread(&mut image, &entries)?;
+        let copy = self.leaf(offset)?;
+        filled = filled.and(pm.stream_words(copy.words(), &image.words[..leaf_words(LEAF)]));
+        op.allocate(&block, owner)?;
+        self.free_behind(&mut op, left, right)?;
+        op.prepare(filled)?;
+        // P3: the link.
+        link(pool, op, left.next_cell(), offset)?;
+        Ok(copy)
+    }
+
+    /// Steps P4 and P5. The lock of the copy is held, or nobody else can reach it.
+    pub(crate) fn move_back(
+        &self,
+        left: &Leaf<'_, K, V, LEAF>,
+        copy: &Leaf<'_, K, V, LEAF>,
+    ) -> Result<(), PmError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        let mut op = pool.op()?;
+        let entries = self.entries_of(copy, &mut op)?;
+        let mut image = left.image(pm);
+        self.spread(&mut image, &entries)?;
+        // P4: the word that orders a key before the id, so that no half of an entry comes to life.
+        for i in 0..LEAF {
+            let [id, other] = image.entry(i);
+            pm.store_word(left.other_cell(i), other);
+            pm.in_order();
+            pm.store_word(left.id_cell(i), id);
+        }
+        let moved = pm.flush_words(left.words());
+        self.free_behind(&mut op, left, copy)?;
+        op.prepare(moved)?;
+        // P5: the link.
+        link(pool, op, left.next_cell(), copy.next(pm))
+    }
+
+    /// The records of a leaf, which are going to stand elsewhere.
+    fn entries_of(
+        &self,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        op: &mut Op<'_, M>,
+    ) -> Result<Vec<Entry>, PmError> {
+        let image = leaf.image(self.pm());
+        let records = self.records_of(leaf)?;
+        if Form::<K, V>::HAS_BLOCK {
+            // Earlier tickets may name the words that no longer own a moved record's block.
+            for &i in &records {
+                op.changes(leaf.id_cell(i));
+                op.changes(leaf.other_cell(i));
+            }
+        }
+        Ok(records.into_iter().map(|i| image.entry(i)).collect())
+    }
+
+    /// Makes these the entries of an image, with room between.
+    fn spread(&self, image: &mut Image, entries: &[Entry]) -> Result<(), PmError> {
+        if entries.len() > LEAF {
+            let what = "more records in two leaves that merge than one has room for";
+            return Err(PmError::Corrupt { what, offset: image.next() });
+        }
+        for i in 0..LEAF {
+            let [_, other] = image.entry(i);
+            image.set_entry(i, [0, other]);
+        }
+        for (n, entry) in entries.iter().enumerate() {
+            image.set_entry(n * LEAF / entries.len(), *entry);
+        }
+        Ok(())
+    }
+
+    /// Finishes merges that a crash has interrupted after P3, if a leaf is the left one of such; its lock
+    /// is held. `false` if somebody holds the copy's.
+    pub(crate) fn finish_merges(&self, left: &Leaf<'_, K, V, LEAF>) -> Result<bool, PmError> {
+        let pm = self.pm();
+        if pm.load(&self.root()?.head).offset() == left.offset() {
+            return Ok(true);
+        }
+        let own = self.lock_of(left.offset());
+        for _ in 0..self.leaf_limit() {
+            let next = left.next(pm);
+            if next == 0 || next == left.offset() {
+                break;
+            }
+            let copy = self.leaf(next)?;
+            if self.low_of(&copy)?.cmp(&self.low_of(left)?).is_ne() {
+                break;
+            }
+            let lock = self.lock_of(next);
+            let guard = if std::ptr::eq(own, lock) { None } else { lock.try_lock(pm) };
+            if guard.is_none() && !std::ptr::eq(own, lock) {
+                return Ok(false);
+            }
+            self.move_back(left, &copy)?;
+        }
+        Ok(true)
+    }
+}
