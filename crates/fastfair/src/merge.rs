@@ -157,7 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut entries = self.entries_of(left, &mut op)?;
         entries.extend(self.entries_of(right, &mut op)?);
         let mut image = Image::new(LeafState::of_era(self.era), right.next(pm), low);
-        self.spread(&mut image, &entries)?;
+        Self::spread(&mut image, &entries)?;
         let copy = self.leaf(offset)?;
         filled = filled.and(pm.stream_words(copy.words(), &image.words[..leaf_words(LEAF)]));
         op.allocate(&block, owner)?;
@@ -178,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut op = pool.op()?;
         let entries = self.entries_of(copy, &mut op)?;
         let mut image = left.image(pm);
-        self.spread(&mut image, &entries)?;
+        Self::spread(&mut image, &entries)?;
         // P4: the word that orders a key before the id, so that no half of an entry comes to life.
         for i in 0..LEAF {
             let [id, other] = image.entry(i);
@@ -212,7 +212,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Makes these the entries of an image, with room between.
-    fn spread(&self, image: &mut Image, entries: &[Entry]) -> Result<(), PmError> {
+    fn spread(image: &mut Image, entries: &[Entry]) -> Result<(), PmError> {
         if entries.len() > LEAF {
             let what = "more records in two leaves that merge than one has room for";
             return Err(PmError::Corrupt { what, offset: image.next() });

@@ -92,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(&(parent, at)) = path.last() else { return Ok(None) };
         let mut above = self.contents(parent)?;
         let mut lifted = changed.lifted.take();
-        let mut changes = lifted.is_some();
+        let mut is_other = lifted.is_some();
         if let Some(left) = at.checked_sub(1)
             && let Some(separator) = lifted.take()
         {
@@ -116,10 +116,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             } else {
                 changed.contents.absorb(middle, other);
             }
-            changes = true;
+            is_other = true;
             break;
         }
-        if !changes {
+        if !is_other {
             return Ok(None);
         }
         path.pop();
