@@ -30,6 +30,7 @@
 //! | --- | --- |
 //! | names, locks | [`Env`], [`EnvOptions`], [`FileLock`] |
 //! | what a file has | [`File`], [`Reader`] |
+//! | under a database of `rusty-leveldb` | `LevelEnv`, feature `leveldb` |
 //!
 //! Files are not overwritten and not cut, and there are no folders: a name may have slashes.
 #![forbid(unsafe_code)]
@@ -39,6 +40,8 @@ mod env;
 mod error;
 mod file;
 mod layout;
+#[cfg(feature = "leveldb")]
+mod leveldb;
 mod node;
 
 #[cfg(test)]
@@ -48,3 +51,5 @@ pub use env::{Env, EnvOptions, FileLock};
 pub use error::EnvError;
 pub use file::{File, Reader};
 pub use layout::NAME_MAX;
+#[cfg(feature = "leveldb")]
+pub use leveldb::LevelEnv;
