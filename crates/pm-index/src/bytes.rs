@@ -1,9 +1,7 @@
-//! Byte strings: vectors, text, arrays.
+//! Byte strings: vectors and text.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-
-use crate::key::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
 
 /// Implements [`Storable`] for owners of a byte string or text: the borrowed form, the name, its
 /// bytes, the owner of a vector of them.
@@ -52,47 +50,3 @@ byte_string! {
     Cow<'static, str>, str, "str", |v| v.as_bytes(),
         |bytes| Some(String::from_utf8(bytes).ok()?.into());
 }
-
-/// In the node up to 32 bytes, a byte string beyond.
-impl<const N: usize> Storable for [u8; N] {
-    type Ref = Self;
-    const SHAPE: Shape = if N > 8 * MAX_INLINE_WORDS {
-        Shape::Bytes
-    } else if N == 0 {
-        Shape::Inline(1)
-    } else {
-        Shape::Inline(N.div_ceil(8))
-    };
-    fn type_name() -> String {
-        format!("[u8; {N}]")
-    }
-    #[inline(always)]
-    fn borrowed(&self) -> &Self {
-        self
-    }
-    #[inline]
-    fn to_words(value: &Self) -> Words {
-        let mut words = Words::default();
-        for (word, chunk) in words.iter_mut().zip(value.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_be_bytes(bytes);
-        }
-        words
-    }
-    #[inline]
-    fn from_words(words: &[u64]) -> Self {
-        let mut value = [0; N];
-        for (chunk, word) in value.chunks_mut(8).zip(words) {
-            chunk.copy_from_slice(&word.to_be_bytes()[..chunk.len()]);
-        }
-        value
-    }
-    fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value)
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok()
-    }
-}
-impl<const N: usize> Key for [u8; N] {}

@@ -84,15 +84,15 @@ impl Shape {
 /// | `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `Cow<'static, [u8]>`; `String`, `Box<str>`, `Arc<str>`, `Cow<'static, str>` | bytes | itself; UTF-8 |
 /// | `Duration` | 2 words | whole seconds; nanoseconds of a second |
 /// | `SystemTime` | 2 words | seconds since 1970 in UTC, rounded down, as `i64`; nanoseconds of a second |
-/// | structs, tuples of 2 to 4 parts: all parts in words, 4 words in all | the words of the parts, at least 1 | one after the other |
-/// | other structs and tuples | bytes | the parts one after the other |
+/// | structs, tuples of 1 to 8 parts, arrays `[T; N]` of other types than `u8`: all parts in words, 4 words in all | the words of the parts, at least 1 | one after the other |
+/// | other structs, tuples and arrays | bytes | the parts one after the other |
 /// | `Option<T>`, `T` in up to 3 words | 1 word and those of `T` | `None`: all 0; `Some`: 1 and `T` |
 /// | other `Option<T>` | bytes | `None`: `00`; `Some`: `01` and `T`, words as 8 bytes, big-endian |
 /// | enums whose variants have parts in words, 3 words each at most | 1 word and those of the greatest variant | the variant's number, its parts one after the other, 0 |
 /// | other enums, and those with `#[storable(bytes)]` | bytes | the variant's number in 2 bytes, big-endian; the parts one after the other |
 ///
 /// Parts in bytes are: a word as 8 bytes, big-endian; a byte string with each `00` written as `00 FF`,
-/// then `00 00`. A struct without fields is kept as `()`.
+/// then `00 00`. A struct without fields and an array of length 0 are kept as `()`.
 ///
 /// Features of `pmindex` add these types; times of one meaning are kept in one way, whatever the library,
 /// so an index opens with another library's type, which then takes a time that it cannot represent for
@@ -161,6 +161,10 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     type Ref: ?Sized + Debug + Sync;
     /// How it is kept.
     const SHAPE: Shape;
+
+    /// Whether this is `u8`, of which an array is a byte string.
+    #[doc(hidden)]
+    const IS_BYTE: bool = false;
 
     /// A name that identifies the encoding; it is part of an index's recorded layout.
     fn type_name() -> String;

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod array;
 mod bytes;
 mod encoding;
 mod entry;
