@@ -52,7 +52,9 @@ impl<T: Storable, const N: usize> Storable for [T; N] {
                 *word = u64::from_be_bytes(bytes);
             }
         } else {
-            value.iter().for_each(|part| parts::put_words(part, &mut words, &mut at));
+            for part in value {
+                parts::put_words(part, &mut words, &mut at);
+            }
         }
         words
     }

@@ -1,6 +1,7 @@
 //! Keys and values: how a Rust type becomes words or bytes, and back.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::Debug;
 
 /// The most words of a key or value that is kept inline in a node.
@@ -41,6 +42,14 @@ impl Shape {
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Bytes)
     }
+}
+
+/// The capacity beyond which a thread does not keep a vector.
+const KEPT: usize = 64 << 10;
+
+thread_local! {
+    /// What a value is read from that is no vector.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A type that can be kept in an index: a fixed number of words, or a byte string.
@@ -183,6 +192,39 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn from_vec(bytes: Vec<u8>) -> Option<Self> {
         Self::from_bytes(&bytes)
+    }
+
+    /// Becomes the value whose encoding `read` puts into a vector, which has other bytes in it before;
+    /// `false` if it is no encoding, and then this is some value of the type. For a byte-string type.
+    ///
+    /// A vector and a `String` keep their memory. Any other type is read from a vector that its thread
+    /// keeps, and allocates what its parts need.
+    fn refill(&mut self, read: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut bytes = SPARE.take();
+        read(&mut bytes);
+        let value = Self::from_bytes(&bytes);
+        if bytes.capacity() <= KEPT {
+            SPARE.set(bytes);
+        }
+        value.map(|value| *self = value).is_some()
+    }
+
+    /// Becomes the owned form of a borrowed value, in the memory that it has where it can
+    /// ([`refill`](Self::refill)).
+    ///
+    /// # Panics
+    /// As [`owned`](Self::owned).
+    fn assign(&mut self, value: &Self::Ref) {
+        match Self::SHAPE {
+            Shape::Inline(_) => *self = Self::owned(value),
+            Shape::Bytes => {
+                let done = self.refill(|bytes| {
+                    bytes.clear();
+                    bytes.extend_from_slice(&Self::to_bytes(value));
+                });
+                assert!(done, "an encoding of a value");
+            }
+        }
     }
 
     /// The owned form of a borrowed value.

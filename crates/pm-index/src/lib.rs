@@ -39,6 +39,7 @@ mod noted;
 #[doc(hidden)]
 pub mod parts;
 mod range;
+mod records;
 mod tuple;
 
 #[doc(hidden)]
@@ -59,6 +60,7 @@ pub use key::{
 };
 pub use noted::Noted;
 pub use range::{KeyRange, PrefixKey};
+pub use records::Records;
 // What `impl_index!` names where it is used.
 #[doc(hidden)]
 pub use pmindex_core::{Medium, Pool};
