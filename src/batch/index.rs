@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pmindex_core::sync::{VersionGuard, VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, RecoveryReport, Stats, Value,
-    hash_of, same_encoding,
+    Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, Records, RecoveryReport,
+    Stats, Value, hash_of, same_encoding,
 };
 
 use super::changes::{self, WriteBatch};
@@ -409,6 +409,9 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.index.get(key)
     }
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.index.get_into(key, value)
+    }
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.index.contains_key(key)
     }
@@ -441,6 +444,15 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
     }
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
         self.index.scan(from, limit, out)
+    }
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        self.index.scan_bounds_into(lower, upper, limit, out)
     }
     fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.index.first_key_value()

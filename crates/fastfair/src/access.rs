@@ -151,14 +151,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let key = Sought::new::<K>(key)?;
-        loop {
-            let at = self.locate(&key)?;
-            let found = self.read(&at, &key, Form::<K, V>::value);
-            if at.validate(self.pm()) {
-                return Ok(found?);
-            }
-        }
+        self.look_up(key, Form::<K, V>::value)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let read = |pool: &Pool<M>, entry| Form::<K, V>::value_into(pool, entry, value);
+        Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
     /// Whether `key` is present.
@@ -169,12 +170,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.look_up(key, |_, _| Ok(()))?.is_some())
+    }
+
+    /// What `read` makes of the entry of a key; it may be called more than once.
+    #[inline(always)]
+    fn look_up<T>(
+        &self,
+        key: &K::Ref,
+        mut read: impl FnMut(&Pool<M>, Entry) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let key = Sought::new::<K>(key)?;
         loop {
             let at = self.locate(&key)?;
-            let found = self.read(&at, &key, |_, _| Ok(()));
+            let found = self.read(&at, &key, &mut read);
             if at.validate(self.pm()) {
-                return Ok(found?.is_some());
+                return Ok(found?);
             }
         }
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
-use pmindex_record::RecordBlock;
+use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words};
+use pmindex_record::{Readable, RecordBlock};
 
 use super::layout::Form;
 
@@ -127,10 +127,6 @@ impl<'v> Datum<'v> {
     }
 }
 
-fn words_from(bytes: &[u8], each: fn([u8; 8]) -> u64) -> Vec<u64> {
-    bytes.as_chunks::<8>().0.iter().map(|chunk| each(*chunk)).collect()
-}
-
 impl<K: Key, V: Value> Form<K, V> {
     /// The offset of an entry's block.
     pub(crate) const fn block(entry: Entry) -> u64 {
@@ -198,18 +194,71 @@ impl<K: Key, V: Value> Form<K, V> {
         if Self::WORD_KEY {
             return Ok(K::from_words(&entry[..1]));
         }
-        let bytes = RecordBlock::at(pool, entry[0])?.key(pool.pm());
+        let block = RecordBlock::at(pool, entry[0])?;
+        if let Shape::Inline(n) = K::SHAPE {
+            let mut words = Words::default();
+            for (at, word) in words[..n].iter_mut().enumerate() {
+                *word = block.key_word(pool.pm(), at);
+            }
+            return match (words[0] == entry[1], block.key_len() == 8 * n) {
+                (true, true) => Ok(K::from_words(&words[..n])),
+                (false, _) => Err(damaged("the prefix of a key")),
+                (true, false) => Err(damaged("the encoding of a key")),
+            };
+        }
+        let bytes = block.key(pool.pm());
         if prefix_of(&bytes) != entry[1] {
             return Err(damaged("the prefix of a key"));
         }
-        let key = match K::SHAPE {
-            Shape::Inline(n) => {
-                let words = words_from(&bytes, u64::from_be_bytes);
-                (words.len() == n).then(|| K::from_words(&words))
-            }
-            Shape::Bytes => K::from_bytes(&bytes),
-        };
+        let key = K::from_bytes(&bytes);
         key.ok_or(damaged("the encoding of a key"))
+    }
+
+    /// Copies the key of an entry into the memory of another. Racing: validate.
+    pub(crate) fn key_into<M: Medium>(
+        pool: &Pool<M>,
+        entry: Entry,
+        key: &mut K,
+    ) -> Result<(), PmError> {
+        if !K::SHAPE.is_bytes() {
+            *key = Self::key(pool, entry)?;
+            return Ok(());
+        }
+        let block = RecordBlock::at(pool, entry[0])?;
+        let mut prefix_is_its_own = true;
+        let is_key = key.refill(|bytes| {
+            block.key_into(pool.pm(), bytes);
+            prefix_is_its_own = prefix_of(bytes) == entry[1];
+        });
+        let damaged = |what| Err(PmError::Corrupt { what, offset: entry[0] });
+        match (prefix_is_its_own, is_key) {
+            (false, _) => damaged("the prefix of a key"),
+            (_, false) => damaged("the encoding of a key"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies the value of an entry into the memory of another. Racing: validate.
+    pub(crate) fn value_into<M: Medium>(
+        pool: &Pool<M>,
+        entry: Entry,
+        value: &mut V,
+    ) -> Result<(), PmError> {
+        if !V::SHAPE.is_bytes() {
+            *value = Self::value(pool, entry)?;
+            return Ok(());
+        }
+        let offset = Self::block(entry);
+        let block = RecordBlock::at(pool, offset)?;
+        if value.refill(|bytes| block.value_into(pool.pm(), bytes)) {
+            return Ok(());
+        }
+        Err(PmError::Corrupt { what: "the encoding of a value", offset })
+    }
+
+    /// The record of an entry, for a scan.
+    pub(crate) fn readable<M: Medium>(pool: &Pool<M>, entry: Entry) -> InEntry<'_, M> {
+        InEntry { pool, entry }
     }
 
     /// Copies the value of an entry out. Racing: validate.
@@ -220,13 +269,37 @@ impl<K: Key, V: Value> Form<K, V> {
         }
         let offset = Self::block(entry);
         let damaged = PmError::Corrupt { what: "the encoding of a value", offset };
-        let bytes = RecordBlock::at(pool, offset)?.value(pool.pm());
+        let block = RecordBlock::at(pool, offset)?;
         match V::SHAPE {
             Shape::Inline(n) => {
-                let words = words_from(&bytes, u64::from_le_bytes);
-                if words.len() == n { Ok(V::from_words(&words)) } else { Err(damaged) }
+                let mut words = Words::default();
+                let is_whole = block.value_words(pool.pm(), &mut words[..n]);
+                if is_whole { Ok(V::from_words(&words[..n])) } else { Err(damaged) }
             }
-            Shape::Bytes => V::from_bytes(&bytes).ok_or(damaged),
+            Shape::Bytes => V::from_bytes(&block.value(pool.pm())).ok_or(damaged),
         }
+    }
+}
+
+/// An entry of a pool, to be read.
+pub(crate) struct InEntry<'p, M: Medium> {
+    pool: &'p Pool<M>,
+    entry: Entry,
+}
+
+impl<K: Key, V: Value, M: Medium> Readable<K, V> for InEntry<'_, M> {
+    #[inline(always)]
+    fn key(&self) -> Result<K, PmError> {
+        Form::<K, V>::key(self.pool, self.entry)
+    }
+    fn key_into(&self, key: &mut K) -> Result<(), PmError> {
+        Form::<K, V>::key_into(self.pool, self.entry, key)
+    }
+    #[inline(always)]
+    fn value(&self, _: &K) -> Result<V, PmError> {
+        Form::<K, V>::value(self.pool, self.entry)
+    }
+    fn value_into(&self, _: &K, value: &mut V) -> Result<(), PmError> {
+        Form::<K, V>::value_into(self.pool, self.entry, value)
     }
 }

@@ -9,8 +9,8 @@
 use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan};
+use pmindex_index::{IndexError, Key, Records, Value};
+use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
@@ -51,46 +51,9 @@ enum Back {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
-        Scan::new(Leaves { tree: self, front, back, barren }, Bounds::of(bounds))
-    }
-
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
+        Scan::new(Leaves { tree: self, front, back, barren }, bounds)
     }
 
     /// Appends the records of a leaf that lie between the bounds, the least `most`, ascending; `None` if
@@ -101,9 +64,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         at: &At<'_>,
         bounds: &Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Option<Result<Outside, PmError>> {
-        let before = items.len();
+        let before = items.count();
         let copied = self.copy_records(at, bounds, most, items);
         let valid = at.validate(self.pm());
         if !valid || copied.is_err() {
@@ -123,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         at: &At<'_>,
         bounds: &Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
         let leaf = self.leaf(at.leaf)?;
         let image = leaf.image(self.pm());
@@ -143,34 +106,43 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         mut entries: impl Iterator<Item = Entry>,
         bounds: &Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
-        let (before, full) = (items.len(), items.len().saturating_add(most));
+        let (before, full) = (items.count(), items.count().saturating_add(most));
         let mut outside = Outside::default();
+        let lower = bounds.lower.as_ref().map(|key| Sought::of_bound::<K>(key.borrowed()));
+        let is_below = |entry| {
+            Ok::<_, PmError>(match &lower {
+                Bound::Included(key) => Form::<K, V>::cmp_key(&self.pool, entry, key)?.is_lt(),
+                Bound::Excluded(key) => Form::<K, V>::cmp_key(&self.pool, entry, key)?.is_le(),
+                Bound::Unbounded => false,
+            })
+        };
         let mut next = entries.next();
         while let Some(entry) = next
-            && bounds.is_below(&Form::<K, V>::key(&self.pool, entry)?)
+            && is_below(entry)?
         {
             outside.below = true;
             next = entries.next();
         }
         while let Some(entry) = next {
-            if items.len() >= full {
+            if items.count() >= full {
                 outside.cut = true;
                 break;
             }
-            let key = Form::<K, V>::key(&self.pool, entry)?;
-            if bounds.is_above(&key) {
-                outside.above = true;
+            let added = items.add_if(&Form::<K, V>::readable(&self.pool, entry), |key| {
+                outside.above = bounds.is_above(key);
+                !outside.above
+            });
+            if !added? {
                 break;
             }
-            if items.len() > before && items.last().is_some_and(|(last, _)| *last >= key) {
-                return Err(PmError::Corrupt {
-                    what: "keys of a leaf out of order",
-                    offset: at.leaf,
-                });
+            if let [.., (last, _), (key, _)] = &items.records()[before..]
+                && last >= key
+            {
+                let what = "keys of a leaf out of order";
+                return Err(PmError::Corrupt { what, offset: at.leaf });
             }
-            items.push((key, Form::<K, V>::value(&self.pool, entry)?));
             next = entries.next();
         }
         Ok(outside)
@@ -237,16 +209,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let Some(at) = self.front_leaf(&bounds.lower)? else { return Ok(false) };
         let Some(outside) = tree.copy_out(&at, bounds, most, items) else { return Ok(true) };
-        let (outside, taken) = (outside?, &items[before..]);
+        let (outside, taken) = (outside?, &items.records()[before..]);
         self.barren.count(taken.len(), at.leaf, tree.leaf_limit())?;
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(
@@ -275,13 +251,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator
-    for &'t FastFair<K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, LEAF, INNER>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(FastFair<K, V, M, LEAF: usize, INNER: usize>, Range);

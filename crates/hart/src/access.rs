@@ -100,7 +100,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         &self,
         place: &Place<'_>,
         hash: u64,
-        read: impl Fn(SlotRef) -> Result<T, PmError>,
+        mut read: impl FnMut(SlotRef) -> Result<T, PmError>,
     ) -> Option<Result<T, PmError>> {
         let pm = self.pm();
         let lock = self.lock_of(hash);
@@ -128,6 +128,26 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.get_probe(&probe)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.get_into_inner(key, value).noted(&self.pool)
+    }
+
+    fn get_into_inner(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let probe = Probe::new(key)?;
+        let bytes = KeyBytes::of(&probe);
+        while let Some(place) = self.find(&probe, &bytes)? {
+            let into = |slot| self.records.value_into(slot, value);
+            if let Some(read) = self.read_at(&place, probe.hash(), into) {
+                read?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     #[inline(always)]

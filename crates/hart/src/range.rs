@@ -5,12 +5,13 @@
 //! the last key that it has. Records lie anywhere in PM: a walk fetches each as soon as it knows of it,
 //! so the cache misses of a batch overlap each other and the rest of the walk.
 
+use std::cell::Cell;
 use std::ops::Bound;
 
 use pmindex_art::{Direction, KeyBuf, Place, Root, Scratch};
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Bounds, LeafSource, Probe, Scan};
+use pmindex_index::{IndexError, Key, Records, Value};
+use pmindex_record::{Bounds, LeafSource, Probe, Readable, Scan, Sink};
 
 use crate::directory::Directory;
 use crate::layout::SlotRef;
@@ -37,8 +38,8 @@ pub struct Batches<'t, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize>
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     front: End,
     back: End,
-    /// The roots of the trees that are walked together, but for the first.
-    beyond: Vec<&'t Root>,
+    /// Room for the roots of the trees that are walked together, but for the first.
+    beyond: [&'t Root; MOST_TREES],
     scratch: Scratch<'t>,
 }
 
@@ -55,18 +56,12 @@ struct End {
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
-        let bounds = Bounds::of(bounds);
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
         let batches = Batches {
             tree: self,
             front: End { next: self.scan_from(&bounds.lower, true), batch: FIRST_BATCH },
             back: End { next: self.scan_from(&bounds.upper, false), batch: FIRST_BATCH },
-            beyond: Vec::new(),
+            beyond: [self.directory.root(0); MOST_TREES],
             scratch: Scratch::new(),
         };
         Scan::new(batches, bounds)
@@ -100,45 +95,77 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, CHUNK, PREFIX> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// The record at a place with its key; `None` if it is not linked there any more.
+    /// Adds the record at a place, if its key is `wanted`; returns whether it is, or `None` if it is not
+    /// linked there any more.
     #[inline(always)]
-    fn read_record(&self, place: &Place<'_>) -> Option<Result<(K, V), PmError>> {
-        let slot = SlotRef::from_number(place.leaf);
-        let key = match self.records.key(slot) {
-            Ok(key) => key,
-            Err(error) => return place.validate(self.pm()).then_some(Err(error)),
+    fn add_record(
+        &self,
+        place: &Place<'_>,
+        items: &mut impl Sink<K, V>,
+        wanted: impl FnOnce(&K) -> bool,
+    ) -> Option<Result<bool, PmError>> {
+        let before = items.count();
+        let linked = InPlace { tree: self, place, is_gone: Cell::new(false) };
+        let added = items.add_if(&linked, wanted);
+        let stays = match added {
+            // The value was validated, and the key with it.
+            Ok(true) => !linked.is_gone.get(),
+            _ => place.validate(self.pm()),
         };
-        // The key is believed if the place holds, which `read_at` validates.
-        let hash = Probe::<K>::of_stored(&key).hash();
-        let value = self.read_at(place, hash, |slot| self.records.value(slot))?;
-        Some(value.map(|value| (key, value)))
+        if !stays {
+            items.truncate(before);
+        }
+        stays.then_some(added)
+    }
+}
+
+/// The record at a place of a tree.
+struct InPlace<'p, 't, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> {
+    tree: &'p Hart<K, V, M, CHUNK, PREFIX>,
+    place: &'p Place<'t>,
+    /// It is not linked there any more: what was read is to be forgotten.
+    is_gone: Cell<bool>,
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
+    InPlace<'_, '_, K, V, M, CHUNK, PREFIX>
+{
+    fn slot(&self) -> SlotRef {
+        SlotRef::from_number(self.place.leaf)
+    }
+
+    /// What `read` makes of the record, if it is linked: under the lock of its key, which is that in the
+    /// record. That key is believed if the place holds.
+    #[inline(always)]
+    fn locked<T>(
+        &self,
+        key: &K,
+        read: impl FnMut(SlotRef) -> Result<T, PmError>,
+    ) -> Result<T, PmError> {
+        let hash = Probe::<K>::of_stored(key).hash();
+        self.tree.read_at(self.place, hash, read).unwrap_or_else(|| {
+            self.is_gone.set(true);
+            Err(PmError::Corrupt { what: "a record that is gone", offset: self.slot().offset() })
+        })
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Readable<K, V>
+    for InPlace<'_, '_, K, V, M, CHUNK, PREFIX>
+{
+    #[inline(always)]
+    fn key(&self) -> Result<K, PmError> {
+        self.tree.records.key(self.slot())
+    }
+    fn key_into(&self, key: &mut K) -> Result<(), PmError> {
+        self.tree.records.key_into(self.slot(), key)
+    }
+    #[inline(always)]
+    fn value(&self, key: &K) -> Result<V, PmError> {
+        self.locked(key, |slot| self.tree.records.value(slot))
+    }
+    fn value_into(&self, key: &K, value: &mut V) -> Result<(), PmError> {
+        self.locked(key, |slot| self.tree.records.value_into(slot, value))
     }
 }
 
@@ -174,13 +201,14 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.scratch.clear();
         loop {
             let art = tree.tree(entry);
-            self.beyond.clear();
-            for _ in 0..trees {
+            let mut count = 0;
+            for root in &mut self.beyond[..trees] {
                 let Some(next) = after(entry) else { break };
-                self.beyond.push(tree.directory.root(next));
+                *root = tree.directory.root(next);
                 entry = next;
+                count += 1;
             }
-            let (scratch, beyond) = (&mut self.scratch, &self.beyond);
+            let (scratch, beyond) = (&mut self.scratch, &self.beyond[..count]);
             let left = limit - scratch.places().len();
             if art.walk_on(pm, (bound, direction), beyond, left, scratch, fetch)? {
                 return Ok(true);
@@ -196,9 +224,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         &mut self,
         bounds: &Bounds<K>,
         (up, most): (bool, usize),
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let end = if up { &mut self.front } else { &mut self.back };
         let Some(from) = end.next.take() else { return Ok(false) };
         // Who says how many are wanted has them at once.
@@ -213,26 +241,28 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         places.iter().take(AHEAD).for_each(objects);
         for (at, place) in places.iter().enumerate() {
             places.get(at + AHEAD).into_iter().for_each(objects);
-            let Some(record) = tree.read_record(place) else {
+            let (mut below, mut above) = (false, false);
+            let added = tree.add_record(place, items, |key| {
+                (below, above) = (bounds.is_below(key), bounds.is_above(key));
+                !(below || above)
+            });
+            let Some(added) = added else {
                 changed = true;
                 break;
             };
-            let (key, value) = record?;
-            let (below, above) = (bounds.is_below(&key), bounds.is_above(&key));
+            ended = !added?;
             // What is not beyond what this end has read is no tree's: nothing would end it.
             if if up { below } else { above } {
                 let offset = SlotRef::from_number(place.leaf).offset();
                 return Err(PmError::Corrupt { what: "a record out of order", offset }.into());
             }
-            ended = below || above;
             if ended {
                 break;
             }
-            items.push((key, value));
         }
         let next = if ended || !more && !changed {
             None
-        } else if let Some((key, _)) = items[before..].last() {
+        } else if let Some((key, _)) = items.records()[before..].last() {
             let (entry, rest) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
             Some((entry, Bound::Excluded(rest)))
         } else {
@@ -260,12 +290,16 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> LeafS
         &mut self,
         bounds: &mut Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let before = items.len();
+        let before = items.count();
         let more = self.read(bounds, (true, most), items)?;
-        bounds.pass_up(&items[before..]);
+        bounds.pass_up(&items.records()[before..]);
         Ok(more)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(
@@ -281,13 +315,4 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> LeafS
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> IntoIterator
-    for &'t Hart<K, V, M, CHUNK, PREFIX>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, CHUNK, PREFIX>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, Range);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pmindex_art::{KeyBuf, Leaves};
 use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{Datum, Probe, read_into};
 
 use crate::directory::Directory;
 use crate::layout::{SHORT_KEY, SlotRef, ValueWord, key_words, object_words, record_words};
@@ -296,6 +296,39 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
             return Ok(V::from_words(&[word]));
         }
         self.value_of(word, slot)
+    }
+
+    /// Copies the key into the memory of another.
+    pub(crate) fn key_into(&self, slot: SlotRef, key: &mut K) -> Result<(), PmError> {
+        if !K::SHAPE.is_bytes() {
+            *key = self.key(slot)?;
+            return Ok(());
+        }
+        let (words, len) = self.key_part(slot)?;
+        if key.refill(|bytes| read_into(self.pm(), words, len, bytes)) {
+            return Ok(());
+        }
+        Err(corrupt("the encoding of a key", slot.offset()))
+    }
+
+    /// Copies the value into the memory of another.
+    pub(crate) fn value_into(&self, slot: SlotRef, value: &mut V) -> Result<(), PmError> {
+        if !V::SHAPE.is_bytes() {
+            *value = self.value(slot)?;
+            return Ok(());
+        }
+        let is_value = match ValueWord::from_word(self.pm().load_word(self.value_cell(slot)?)) {
+            ValueWord::Short { len, bytes: short } => value.refill(|bytes| {
+                bytes.clear();
+                bytes.extend_from_slice(&short[..len]);
+            }),
+            ValueWord::Object(at) => {
+                let (words, len) = self.object(at, MAX_VALUE_BYTES)?;
+                value.refill(|bytes| read_into(self.pm(), words, len, bytes))
+            }
+            ValueWord::Invalid => false,
+        };
+        if is_value { Ok(()) } else { Err(corrupt("the value of a record", slot.offset())) }
     }
 
     fn value_of(&self, word: u64, slot: SlotRef) -> Result<V, PmError> {

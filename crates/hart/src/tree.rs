@@ -112,11 +112,6 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
     }
 
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
-    }
-
     /// What opening did.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()

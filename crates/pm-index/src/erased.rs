@@ -28,6 +28,9 @@ macro_rules! forward_index {
         fn get(&self, key: &K::Ref) -> Result<Option<V>, $crate::IndexError> {
             self.$($field).+.get(key)
         }
+        fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, $crate::IndexError> {
+            self.$($field).+.get_into(key, value)
+        }
         fn contains_key(&self, key: &K::Ref) -> Result<bool, $crate::IndexError> {
             self.$($field).+.contains_key(key)
         }
@@ -54,6 +57,9 @@ macro_rules! forward_index {
         }
         fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), $crate::IndexError> {
             self.$($field).+.scan(from, limit, out)
+        }
+        fn scan_bounds_into(&self, lower: ::std::ops::Bound<&K::Ref>, upper: ::std::ops::Bound<&K::Ref>, limit: usize, out: &mut $crate::Records<K, V>) -> Result<usize, $crate::IndexError> {
+            self.$($field).+.scan_bounds_into(lower, upper, limit, out)
         }
         fn first_key_value(&self) -> Result<Option<(K, V)>, $crate::IndexError> {
             self.$($field).+.first_key_value()

@@ -90,6 +90,14 @@ macro_rules! impl_index {
                 $index::get(self, key)
             }
 
+            fn get_into(
+                &self,
+                key: &$key::Ref,
+                value: &mut $value,
+            ) -> Result<bool, $crate::IndexError> {
+                $index::get_into(self, key, value)
+            }
+
             fn contains_key(&self, key: &$key::Ref) -> Result<bool, $crate::IndexError> {
                 $index::contains_key(self, key)
             }
@@ -153,6 +161,16 @@ macro_rules! impl_index {
                 out: &mut Vec<($key, $value)>,
             ) -> Result<(), $crate::IndexError> {
                 $index::scan(self, from, limit, out)
+            }
+
+            fn scan_bounds_into(
+                &self,
+                lower: std::ops::Bound<&$key::Ref>,
+                upper: std::ops::Bound<&$key::Ref>,
+                limit: usize,
+                out: &mut $crate::Records<$key, $value>,
+            ) -> Result<usize, $crate::IndexError> {
+                $index::scan_into(self, (lower, upper), limit, out)
             }
 
             fn first_key_value(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {

@@ -10,6 +10,7 @@ use pmindex_core::{Medium, Pool};
 use crate::error::{IndexError, Missing, Occupied};
 use crate::key::{Key, Value};
 use crate::range::{KeyRange, PrefixKey};
+use crate::records::Records;
 
 /// Items of a range scan, from both ends.
 pub type RangeIter<'a, K, V> =
@@ -93,6 +94,31 @@ pub struct RecoveryReport {
 pub trait Index<K: Key, V: Value>: Send + Sync {
     /// The value of `key`.
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is no `key`.
+    ///
+    /// `value` is some value of its type after `false` or an error: what it was before, or what the key
+    /// had a moment ago.
+    ///
+    /// # Cost
+    /// That of [`get`](Self::get), and no allocation if `V` is of fixed size, a `Vec<u8>` or a `String`
+    /// with room for the value. (A type of several parts allocates what its parts need.)
+    ///
+    /// ```
+    /// # use pmindex_index::{Index, IndexError};
+    /// fn longest(index: &dyn Index<u64, String>) -> Result<usize, IndexError> {
+    ///     let (mut text, mut longest) = (String::new(), 0);
+    ///     for key in 0..1000 {
+    ///         if index.get_into(&key, &mut text)? {
+    ///             longest = longest.max(text.len());
+    ///         }
+    ///     }
+    ///     Ok(longest)
+    /// }
+    /// ```
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        Ok(self.get(key)?.map(|found| *value = found).is_some())
+    }
 
     /// Whether `key` is present.
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
@@ -249,6 +275,53 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
             out.push(item?);
         }
         Ok(())
+    }
+
+    /// Reads up to `limit` records with keys in the bounds, ascending, into `out`, in the memory that it
+    /// has; returns how many. They take the place of what was in it.
+    ///
+    /// # Cost
+    /// That of [`scan`](Self::scan), and no allocation if keys and values are of fixed size, `Vec<u8>` or
+    /// `String`, and `out` has had as many and as long ones before.
+    ///
+    /// # Errors
+    /// Those of a scan. What was read before stays in `out`.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        out.clear();
+        for item in self.range_bounds(lower, upper).take(limit) {
+            out.push(item?);
+        }
+        Ok(out.len())
+    }
+
+    /// Reads up to `limit` records with keys in `range` into `out`. As
+    /// [`scan_bounds_into`](Self::scan_bounds_into), for which the index need not be of a known size.
+    ///
+    /// # Errors
+    /// Those of a scan.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    fn scan_into(
+        &self,
+        range: impl KeyRange<K>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError>
+    where
+        Self: Sized,
+    {
+        let (lower, upper) = range.bounds();
+        self.scan_bounds_into(lower, upper, limit, out)
     }
 
     /// The least record.

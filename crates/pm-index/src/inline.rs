@@ -7,10 +7,11 @@ use crate::key::Key;
 /// Implements [`Storable`] for types that are their own borrowed form: name, count of words, to the
 /// words, and back from them (a slice).
 macro_rules! in_words {
-    ($($t:ty, $name:expr, $count:literal, |$v:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
+    ($($t:ty, $name:expr, $count:literal, $(is_byte = $byte:literal,)? |$v:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
         impl $crate::key::Storable for $t {
             type Ref = Self;
             const SHAPE: $crate::key::Shape = $crate::key::Shape::Inline($count);
+            $(const IS_BYTE: bool = $byte;)?
             fn type_name() -> String {
                 $name.into()
             }
@@ -67,7 +68,7 @@ in_words! {
     u64, "u64", 1, |v| [v], |w| w[0];
     u32, "u32", 1, |v| [v.into()], |w| w[0] as u32;
     u16, "u16", 1, |v| [v.into()], |w| w[0] as u16;
-    u8, "u8", 1, |v| [v.into()], |w| w[0] as u8;
+    u8, "u8", 1, is_byte = true, |v| [v.into()], |w| w[0] as u8;
     u128, "u128", 2, |v| halves(v), |w| joined(w);
     i64, "i64", 1, |v| [signed(v)], |w| unsigned(w[0]);
     i32, "i32", 1, |v| [signed(v.into())], |w| unsigned(w[0]) as i32;

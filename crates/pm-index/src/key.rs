@@ -1,6 +1,7 @@
 //! Keys and values: how a Rust type becomes words or bytes, and back.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::Debug;
 
 /// The most words of a key or value that is kept inline in a node.
@@ -41,6 +42,14 @@ impl Shape {
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Bytes)
     }
+}
+
+/// The capacity beyond which a thread does not keep a vector.
+const KEPT: usize = 64 << 10;
+
+thread_local! {
+    /// What a value is read from that is no vector.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A type that can be kept in an index: a fixed number of words, or a byte string.
@@ -84,15 +93,15 @@ impl Shape {
 /// | `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `Cow<'static, [u8]>`; `String`, `Box<str>`, `Arc<str>`, `Cow<'static, str>` | bytes | itself; UTF-8 |
 /// | `Duration` | 2 words | whole seconds; nanoseconds of a second |
 /// | `SystemTime` | 2 words | seconds since 1970 in UTC, rounded down, as `i64`; nanoseconds of a second |
-/// | structs, tuples of 2 to 4 parts: all parts in words, 4 words in all | the words of the parts, at least 1 | one after the other |
-/// | other structs and tuples | bytes | the parts one after the other |
+/// | structs, tuples of 1 to 8 parts, arrays `[T; N]` of other types than `u8`: all parts in words, 4 words in all | the words of the parts, at least 1 | one after the other |
+/// | other structs, tuples and arrays | bytes | the parts one after the other |
 /// | `Option<T>`, `T` in up to 3 words | 1 word and those of `T` | `None`: all 0; `Some`: 1 and `T` |
 /// | other `Option<T>` | bytes | `None`: `00`; `Some`: `01` and `T`, words as 8 bytes, big-endian |
 /// | enums whose variants have parts in words, 3 words each at most | 1 word and those of the greatest variant | the variant's number, its parts one after the other, 0 |
 /// | other enums, and those with `#[storable(bytes)]` | bytes | the variant's number in 2 bytes, big-endian; the parts one after the other |
 ///
 /// Parts in bytes are: a word as 8 bytes, big-endian; a byte string with each `00` written as `00 FF`,
-/// then `00 00`. A struct without fields is kept as `()`.
+/// then `00 00`. A struct without fields and an array of length 0 are kept as `()`.
 ///
 /// Features of `pmindex` add these types; times of one meaning are kept in one way, whatever the library,
 /// so an index opens with another library's type, which then takes a time that it cannot represent for
@@ -162,6 +171,10 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     /// How it is kept.
     const SHAPE: Shape;
 
+    /// Whether this is `u8`, of which an array is a byte string.
+    #[doc(hidden)]
+    const IS_BYTE: bool = false;
+
     /// A name that identifies the encoding; it is part of an index's recorded layout.
     fn type_name() -> String;
     /// Borrows.
@@ -179,6 +192,39 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn from_vec(bytes: Vec<u8>) -> Option<Self> {
         Self::from_bytes(&bytes)
+    }
+
+    /// Becomes the value whose encoding `read` puts into a vector, which has other bytes in it before;
+    /// `false` if it is no encoding, and then this is some value of the type. For a byte-string type.
+    ///
+    /// A vector and a `String` keep their memory. Any other type is read from a vector that its thread
+    /// keeps, and allocates what its parts need.
+    fn refill(&mut self, read: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut bytes = SPARE.take();
+        read(&mut bytes);
+        let value = Self::from_bytes(&bytes);
+        if bytes.capacity() <= KEPT {
+            SPARE.set(bytes);
+        }
+        value.map(|value| *self = value).is_some()
+    }
+
+    /// Becomes the owned form of a borrowed value, in the memory that it has where it can
+    /// ([`refill`](Self::refill)).
+    ///
+    /// # Panics
+    /// As [`owned`](Self::owned).
+    fn assign(&mut self, value: &Self::Ref) {
+        match Self::SHAPE {
+            Shape::Inline(_) => *self = Self::owned(value),
+            Shape::Bytes => {
+                let done = self.refill(|bytes| {
+                    bytes.clear();
+                    bytes.extend_from_slice(&Self::to_bytes(value));
+                });
+                assert!(done, "an encoding of a value");
+            }
+        }
     }
 
     /// The owned form of a borrowed value.

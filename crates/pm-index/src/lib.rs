@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod array;
 mod bytes;
 mod encoding;
 mod entry;
@@ -38,6 +39,7 @@ mod noted;
 #[doc(hidden)]
 pub mod parts;
 mod range;
+mod records;
 mod tuple;
 
 #[doc(hidden)]
@@ -58,6 +60,7 @@ pub use key::{
 };
 pub use noted::Noted;
 pub use range::{KeyRange, PrefixKey};
+pub use records::Records;
 // What `impl_index!` names where it is used.
 #[doc(hidden)]
 pub use pmindex_core::{Medium, Pool};

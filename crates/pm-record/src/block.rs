@@ -197,15 +197,41 @@ impl<'p> RecordBlock<'p> {
         }
     }
 
+    /// Copies the words of a value out that is as long as they are; `false` if it is not.
+    #[inline(always)]
+    pub fn value_words<M: Medium>(&self, pm: &M, words: &mut [u64]) -> bool {
+        let is_as_long = self.lengths.value == size_of_val(words);
+        if is_as_long {
+            pm.read_words(self.value_part(), words);
+        }
+        is_as_long
+    }
+
     /// Copies the key out.
     pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.key_part(), self.lengths.key)
+    }
+
+    /// Copies the key into a vector, in place of what is in it.
+    pub fn key_into<M: Medium>(&self, pm: &M, bytes: &mut Vec<u8>) {
+        read_into(pm, self.key_part(), self.lengths.key, bytes);
+    }
+
+    /// Copies the value into a vector, in place of what is in it.
+    pub fn value_into<M: Medium>(&self, pm: &M, bytes: &mut Vec<u8>) {
+        read_into(pm, self.value_part(), self.lengths.value, bytes);
     }
 
     /// Copies the value out.
     pub fn value<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.value_part(), self.lengths.value)
     }
+}
+
+/// Copies the first `len` bytes into a vector, no more than there are.
+pub fn read_into<M: Medium>(pm: &M, from: &[PmU64], len: usize, bytes: &mut Vec<u8>) {
+    bytes.resize(len.min(size_of_val(from)), 0);
+    pm.read_bytes(from, bytes);
 }
 
 #[cfg(test)]

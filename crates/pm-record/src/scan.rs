@@ -10,7 +10,9 @@ use std::iter::FusedIterator;
 use std::ops::Bound;
 
 use pmindex_core::{Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Records, Value};
+
+use crate::sink::Sink;
 
 /// What a scan has not copied yet lies between these.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub struct Bounds<B> {
     pub lower: Bound<B>,
     /// What is above has been copied by the back, or is not wanted.
     pub upper: Bound<B>,
+    /// Memory for the lower bound, if it is none yet.
+    pub spare: Option<B>,
 }
 
 /// Which records of a leaf a scan did not take.
@@ -32,6 +36,18 @@ pub struct Outside {
     pub cut: bool,
 }
 
+impl<K> Bounds<K> {
+    /// Leaves the memory of the keys to `records`.
+    pub fn keep<V>(self, records: &mut Records<K, V>)
+    where
+        K: Key,
+    {
+        let unused = self.spare.map_or(Bound::Unbounded, Bound::Included);
+        records.keep((unused, Bound::Unbounded));
+        records.keep((self.lower, self.upper));
+    }
+}
+
 impl<K: Key> Bounds<K> {
     /// Those of a range.
     ///
@@ -41,8 +57,24 @@ impl<K: Key> Bounds<K> {
     #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
     pub fn of(range: impl KeyRange<K>) -> Self {
         let (lower, upper) = range.bounds();
-        let bounds = Self { lower: lower.map(K::owned), upper: upper.map(K::owned) };
-        match (&bounds.lower, &bounds.upper) {
+        Self { lower: lower.map(K::owned), upper: upper.map(K::owned), spare: None }.checked()
+    }
+
+    /// Those of a range, in memory that `records` keeps.
+    ///
+    /// # Panics
+    /// As [`of`](Self::of).
+    #[track_caller]
+    pub fn of_kept<V>(range: impl KeyRange<K>, records: &mut Records<K, V>) -> Self {
+        let (lower, upper) = records.bounds(range);
+        let spare = if matches!(lower, Bound::Unbounded) { records.spare_key() } else { None };
+        Self { lower, upper, spare }.checked()
+    }
+
+    #[track_caller]
+    #[inline]
+    fn checked(self) -> Self {
+        match (&self.lower, &self.upper) {
             (Bound::Excluded(s), Bound::Excluded(e)) => {
                 assert!(s != e, "range start and end are equal and excluded");
                 assert!(s <= e, "range start is greater than range end");
@@ -52,7 +84,7 @@ impl<K: Key> Bounds<K> {
             }
             _ => {}
         }
-        bounds
+        self
     }
 }
 
@@ -95,7 +127,7 @@ impl<B: Ord> Bounds<B> {
         B: Clone,
     {
         if let Some((greatest, _)) = items.last() {
-            self.lower = Bound::Excluded(greatest.clone());
+            pass(&mut self.lower, greatest, &mut self.spare);
         }
     }
 
@@ -106,9 +138,25 @@ impl<B: Ord> Bounds<B> {
         B: Clone,
     {
         if let Some((least, _)) = items.first() {
-            self.upper = Bound::Excluded(least.clone());
+            pass(&mut self.upper, least, &mut None);
         }
     }
+}
+
+/// Moves a bound past a key, in the memory of the bound's key or of a spare one.
+#[inline]
+fn pass<B: Clone>(bound: &mut Bound<B>, key: &B, spare: &mut Option<B>) {
+    let old = match std::mem::replace(bound, Bound::Unbounded) {
+        Bound::Included(old) | Bound::Excluded(old) => Some(old),
+        Bound::Unbounded => spare.take(),
+    };
+    *bound = Bound::Excluded(match old {
+        Some(mut old) => {
+            old.clone_from(key);
+            old
+        }
+        None => key.clone(),
+    });
 }
 
 /// Leaves in a row that gave nothing: of an intact list never more than there are.
@@ -158,8 +206,14 @@ pub trait LeafSource {
         &mut self,
         bounds: &mut Bounds<Self::Bound>,
         most: usize,
-        items: &mut Vec<(Self::Key, Self::Value)>,
+        items: &mut impl Sink<Self::Key, Self::Value>,
     ) -> Result<bool, IndexError>;
+
+    /// Leaves the memory of bounds to `records`, where they are keys.
+    fn keep(bounds: Bounds<Self::Bound>, records: &mut Records<Self::Key, Self::Value>) {
+        drop(bounds);
+        let _ = records;
+    }
 
     /// Reads at the back, into `items`, which is empty.
     ///
@@ -217,6 +271,26 @@ impl<S: LeafSource> Scan<S> {
         let missing = end - out.len();
         out.extend(self.back.drain(..missing.min(self.back.len())));
         Ok(())
+    }
+
+    /// Reads up to `limit` records in place of what is in `out`, ascending, and tells the pool of no
+    /// damage; returns how many.
+    ///
+    /// # Errors
+    /// Those of the index. What was read before stays.
+    pub fn fill(
+        mut self,
+        limit: usize,
+        out: &mut Records<S::Key, S::Value>,
+    ) -> Result<usize, IndexError> {
+        out.clear();
+        while out.len() < limit && !self.done {
+            let most = limit - out.len();
+            self.done = !self.source.read_front(&mut self.bounds, most, out)?;
+        }
+        out.truncate(limit);
+        S::keep(self.bounds, out);
+        Ok(out.len())
     }
 
     /// The first record, and tells the pool of no damage.

@@ -8,6 +8,7 @@ use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Value};
 
 use crate::block::RecordBlock;
 use crate::probe::{Datum, Probe, prefix_word};
+use crate::sink::Readable;
 
 /// How the slots of an index with keys `K` and values `V` are laid out; with a prefix or without.
 #[derive(Debug)]
@@ -271,6 +272,50 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
+    /// Copies the key into the memory of another, with the errors of [`key`](Self::key).
+    #[inline]
+    pub fn key_into<M: Medium>(pool: &Pool<M>, slot: &[PmU64], key: &mut K) -> Result<(), PmError> {
+        if !K::SHAPE.is_bytes() {
+            *key = Self::key(pool, slot)?;
+            return Ok(());
+        }
+        let pm = pool.pm();
+        let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+        let block = RecordBlock::at(pool, offset)?;
+        let mut prefix_is_its_own = true;
+        let is_key = key.refill(|bytes| {
+            block.key_into(pm, bytes);
+            if Self::HAS_PREFIX {
+                prefix_is_its_own = pm.load_word(&slot[0]) == prefix_word(bytes);
+            }
+        });
+        match (prefix_is_its_own, is_key) {
+            (false, _) => Err(PmError::Corrupt { what: "the prefix of a key", offset }),
+            (_, false) => Err(PmError::Corrupt { what: "the encoding of a key", offset }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies the value into the memory of another.
+    #[inline]
+    pub fn value_into<M: Medium>(
+        pool: &Pool<M>,
+        slot: &[PmU64],
+        value: &mut V,
+    ) -> Result<(), PmError> {
+        if !V::SHAPE.is_bytes() {
+            *value = Self::value(pool, slot)?;
+            return Ok(());
+        }
+        let pm = pool.pm();
+        let offset = pm.load_word(&slot[Self::BLOCK_WORD]);
+        let block = RecordBlock::at(pool, offset)?;
+        if value.refill(|bytes| block.value_into(pm, bytes)) {
+            return Ok(());
+        }
+        Err(PmError::Corrupt { what: "the encoding of a value", offset })
+    }
+
     /// Copies key and value out.
     #[inline]
     pub fn record<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<(K, V), PmError> {
@@ -320,6 +365,87 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     fn value_in<M: Medium>(pm: &M, offset: u64, block: &RecordBlock<'_>) -> Result<V, PmError> {
         V::from_vec(block.value(pm))
             .ok_or(PmError::Corrupt { what: "the encoding of a value", offset })
+    }
+}
+
+/// A slot of a pool, to be read.
+pub struct InSlot<'p, K, V, M: Medium, const PREFIX: bool> {
+    pool: &'p Pool<M>,
+    slot: &'p [PmU64],
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
+    /// The record of a slot, for a [`Sink`](crate::Sink).
+    #[inline(always)]
+    pub fn readable<'p, M: Medium>(
+        pool: &'p Pool<M>,
+        slot: &'p [PmU64],
+    ) -> InSlot<'p, K, V, M, PREFIX> {
+        InSlot { pool, slot, types: PhantomData }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const PREFIX: bool> Readable<K, V>
+    for InSlot<'_, K, V, M, PREFIX>
+{
+    #[inline(always)]
+    fn key(&self) -> Result<K, PmError> {
+        RawSlot::<K, V, PREFIX>::key(self.pool, self.slot)
+    }
+    fn key_into(&self, key: &mut K) -> Result<(), PmError> {
+        RawSlot::<K, V, PREFIX>::key_into(self.pool, self.slot, key)
+    }
+    #[inline(always)]
+    fn value(&self, _: &K) -> Result<V, PmError> {
+        RawSlot::<K, V, PREFIX>::value(self.pool, self.slot)
+    }
+    fn value_into(&self, _: &K, value: &mut V) -> Result<(), PmError> {
+        RawSlot::<K, V, PREFIX>::value_into(self.pool, self.slot, value)
+    }
+    #[inline(always)]
+    fn record(&self) -> Result<(K, V), PmError> {
+        RawSlot::<K, V, PREFIX>::record(self.pool, self.slot)
+    }
+}
+
+/// A slot of a pool whose byte-string key is in a block that is known.
+pub struct InBlock<'p, K, V, M: Medium, const PREFIX: bool> {
+    slot: InSlot<'p, K, V, M, PREFIX>,
+    block: &'p RecordBlock<'p>,
+}
+
+impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
+    /// The record of a slot whose key is a byte string in `block`, for a [`Sink`](crate::Sink).
+    #[inline(always)]
+    pub fn readable_in<'p, M: Medium>(
+        pool: &'p Pool<M>,
+        slot: &'p [PmU64],
+        block: &'p RecordBlock<'p>,
+    ) -> InBlock<'p, K, V, M, PREFIX> {
+        InBlock { slot: Self::readable(pool, slot), block }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const PREFIX: bool> Readable<K, V>
+    for InBlock<'_, K, V, M, PREFIX>
+{
+    fn key(&self) -> Result<K, PmError> {
+        self.record().map(|(key, _)| key)
+    }
+    fn key_into(&self, key: &mut K) -> Result<(), PmError> {
+        self.slot.key_into(key)
+    }
+    fn value(&self, _: &K) -> Result<V, PmError> {
+        self.record().map(|(_, value)| value)
+    }
+    fn value_into(&self, key: &K, value: &mut V) -> Result<(), PmError> {
+        self.slot.value_into(key, value)
+    }
+    #[inline(always)]
+    fn record(&self) -> Result<(K, V), PmError> {
+        let pm = self.slot.pool.pm();
+        RawSlot::<K, V, PREFIX>::record_in(pm, self.slot.slot, self.block)
     }
 }
 

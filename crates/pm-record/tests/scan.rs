@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, PmError, Pool};
 use pmindex_index::IndexError;
-use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan};
+use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink};
 use proptest::prelude::*;
 
 /// Leaves of records, some of them empty. Each read may find that its leaf has changed.
@@ -38,9 +38,9 @@ impl Leaves<'_> {
         at: usize,
         bounds: &Bounds<u64>,
         most: usize,
-        items: &mut Vec<(u64, u64)>,
+        items: &mut impl Sink<u64, u64>,
     ) -> Outside {
-        let (mut outside, before) = (Outside::default(), items.len());
+        let (mut outside, before) = (Outside::default(), items.count());
         for record in &self.list[at] {
             let (below, above) = (bounds.is_below(&record.0), bounds.is_above(&record.0));
             outside.below |= below;
@@ -48,7 +48,7 @@ impl Leaves<'_> {
             if below || above {
                 continue;
             }
-            if items.len() - before == most {
+            if items.count() - before == most {
                 outside.cut = true;
                 break;
             }
@@ -72,7 +72,7 @@ impl LeafSource for Leaves<'_> {
         &mut self,
         bounds: &mut Bounds<u64>,
         most: usize,
-        items: &mut Vec<(u64, u64)>,
+        items: &mut impl Sink<u64, u64>,
     ) -> Result<bool, IndexError> {
         if self.begin()? {
             return Ok(true);
@@ -80,9 +80,9 @@ impl LeafSource for Leaves<'_> {
         if self.front == self.list.len() {
             return Ok(false);
         }
-        let (before, most) = (items.len(), if self.stops { most } else { usize::MAX });
+        let (before, most) = (items.count(), if self.stops { most } else { usize::MAX });
         let outside = self.copy(self.front, bounds, most, items);
-        bounds.pass_up(&items[before..]);
+        bounds.pass_up(&items.records()[before..]);
         self.front += usize::from(!outside.cut);
         Ok(outside.cut || !outside.above)
     }

@@ -121,6 +121,32 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.look_up(&Probe::new(key)?, Slot::<K, V>::value, |value| value)
     }
 
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. Cost: as
+    /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.get_into_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_into_inner(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let probe = Probe::new(key)?;
+        // A buffered value is of words: it is handed on, and put into its place here.
+        let read = |pool: &Pool<M>, slot: &[PmU64]| {
+            Slot::<K, V>::value_into(pool, slot, value).map(|()| None)
+        };
+        let found = self.look_up(&probe, read, Some)?;
+        Ok(match found {
+            None => false,
+            Some(buffered) => {
+                if let Some(buffered) = buffered {
+                    *value = buffered;
+                }
+                true
+            }
+        })
+    }
+
     /// Whether `key` is present. Cost: as [`get`](Self::get).
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
@@ -136,11 +162,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn look_up<T>(
         &self,
         probe: &Probe<'_, K>,
-        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+        mut read: impl FnMut(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
         of: impl Fn(V) -> T,
     ) -> Result<Option<T>, IndexError> {
         if !self.is_ready()
-            && let Some(found) = self.serve(probe, &read, &of)
+            && let Some(found) = self.serve(probe, &mut read, &of)
         {
             return found;
         }
@@ -152,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             let found = match self.buffered(at.node, probe) {
                 Some(found) => Ok(found.map(&of)),
-                None => self.read(&at, probe, &read),
+                None => self.read(&at, probe, &mut read),
             };
             if at.validate(self.pm()) {
                 return Ok(found?);
@@ -178,7 +204,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         at: &At<'_>,
         probe: &Probe<'_, K>,
-        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+        read: impl FnOnce(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, PmError> {
         let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
         if tagged == 0 {

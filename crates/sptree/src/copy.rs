@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Slot};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Scratch, Sink, Slot};
 
 use crate::access::At;
 use crate::buffer::Buffering;
@@ -17,10 +17,6 @@ use crate::tree::SpTree;
 
 /// How far ahead of the record that is copied the rest of another one's block is fetched.
 const AHEAD: usize = 6;
-
-/// Room for a private copy of a Bnode.
-#[derive(Default)]
-pub(crate) struct Scratch(Vec<u64>);
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
@@ -72,9 +68,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         bounds: &Bounds<K>,
         most: usize,
         scratch: &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Option<Result<Outside, PmError>> {
-        let before = items.len();
+        let before = items.count();
         let taken = self.middle.taken(at.node, LEAF);
         let copied = self.bnode(at.bnode).and_then(|bnode| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
@@ -103,11 +99,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         (taken, bounds, most): (Taken, &Bounds<K>, usize),
-        Scratch(copy): &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        scratch: &mut Scratch,
+        items: &mut impl Sink<K, V>,
     ) -> Outside {
         let slot_of = |i: usize| i * Slot::<K, V>::WORDS;
         let used = MAX_LEAF - taken.slots().leading_zeros() as usize;
+        let copy = scratch.words();
         copy.resize(slot_of(LEAF), 0);
         self.pm().read_words(&bnode.slots()[..slot_of(used)], &mut copy[..slot_of(used)]);
         let slots = self.copy_buffered(node, taken, copy);
@@ -144,15 +141,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         (taken, bounds, most): (Taken, &Bounds<K>, usize),
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
-        let mut merged = Vec::new();
-        let all = (taken, bounds, usize::MAX);
-        let outside = self.copy_any(node, bnode, all, &mut merged)?;
-        let mut outside = self.overlay(node, bounds, outside, &mut merged);
-        outside.cut = merged.len() > most;
-        merged.truncate(most);
-        items.append(&mut merged);
+        let before = items.count();
+        let outside = self.copy_any(node, bnode, (taken, bounds, usize::MAX), items)?;
+        let mut outside = self.overlay(node, bounds, outside, (before, items));
+        let full = before.saturating_add(most);
+        outside.cut = items.count() > full;
+        items.truncate(full);
         Ok(outside)
     }
 
@@ -163,7 +159,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         node: &Mnode,
         bnode: &Bnode<'_, K, V, LEAF>,
         (taken, bounds, most): (Taken, &Bounds<K>, usize),
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let order = Order::of(pool, bnode, taken)?;
@@ -196,7 +192,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     RecordBlock::prefetch(pool, block);
                 }
                 let slot = bnode.slot(order.slot(at));
-                items.push(Slot::<K, V>::record_in(pm, slot, order.block(at))?);
+                items.add(&Slot::<K, V>::readable_in(pool, slot, order.block(at)))?;
             }
             next.for_each(|block| RecordBlock::prefetch(pool, block));
         } else {
@@ -208,7 +204,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 });
             }
             for i in blocks {
-                items.push(Slot::<K, V>::record(pool, bnode.slot(i))?);
+                items.add(&Slot::<K, V>::readable(pool, bnode.slot(i)))?;
             }
         }
         Ok(Outside { below: start > 0, above: end < count, cut })

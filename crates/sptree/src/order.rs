@@ -2,12 +2,11 @@
 //!
 //! Byte strings lie out of line, a block for each record. The first lines of all blocks are fetched
 //! together. Then eight bytes of each key, those behind what all of them begin with, are sorted by
-//! SIMD rank, and where they tell some keys not apart, the next ones of those. All that is compared is
-//! a private copy, so that whatever is raced with, the sort comes to an end.
+//! SIMD rank, and where they tell some keys not apart, the next ones of those.
 
-use pmindex_core::{Medium, PmError, Pool, rank_sort};
+use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{RecordBlock, Slot};
+use pmindex_record::{RecordBlock, Slot, sort_keys};
 
 use crate::layout::{MAX_LEAF, Taken, bits};
 use crate::leaf::Bnode;
@@ -61,11 +60,11 @@ impl<'p> Order<'p> {
                     let slot = usize::from(slots[usize::from(at)]);
                     if word < n { pm.load_word(&bnode.slot(slot)[word]) } else { 0 }
                 };
-                sort(&mut ranks[..*len], 0, &word, &|_| 8 * n);
+                sort_keys(&mut ranks[..*len], 0, &word, &|_| 8 * n);
             }
             Shape::Bytes => {
                 let word = |at: u8, word: usize| blocks[usize::from(at)].key_word(pm, word);
-                sort(&mut ranks[..*len], 0, &word, &|at| blocks[usize::from(at)].key_len());
+                sort_keys(&mut ranks[..*len], 0, &word, &|at| blocks[usize::from(at)].key_len());
             }
         }
         Ok(order)
@@ -103,119 +102,12 @@ pub(crate) fn fetch_blocks<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// Sorts keys that agree in their first words, `from` of them: `word` gives a key's words, most
-/// significant byte first and with zeros behind its end, `len` its bytes.
-fn sort(
-    keys: &mut [u8],
-    mut from: usize,
-    word: &impl Fn(u8, usize) -> u64,
-    len: &impl Fn(u8) -> usize,
-) {
-    let mut words = [0; MAX_LEAF];
-    let words = &mut words[..keys.len()];
-    let common = loop {
-        let Some(&first) = keys.first() else { return };
-        let (first, mut differ) = (word(first, from), 0);
-        for (to, &key) in words.iter_mut().zip(&*keys) {
-            *to = word(key, from);
-            differ |= *to ^ first;
-        }
-        if differ != 0 {
-            break differ.leading_zeros() / 8 * 8;
-        }
-        from += 1;
-        if keys.iter().all(|&key| len(key) <= 8 * from) {
-            // Zeros at the end are all that may be between them.
-            keys.sort_unstable_by_key(|&key| (len(key), key));
-            return;
-        }
-    };
-    from += 1;
-    if common > 0 {
-        for (to, &key) in words.iter_mut().zip(&*keys) {
-            *to = *to << common | word(key, from) >> (64 - common);
-        }
-    }
-    let mut ranks = [0; 64];
-    let ranks = rank_sort(words, &mut ranks);
-    let mut sorted = [0; MAX_LEAF];
-    for (to, &rank) in sorted.iter_mut().zip(ranks) {
-        *to = keys[usize::from(rank)];
-    }
-    keys.copy_from_slice(&sorted[..keys.len()]);
-    let mut start = 0;
-    for tied in ranks.chunk_by(|&a, &b| words[usize::from(a)] == words[usize::from(b)]) {
-        let end = start + tied.len();
-        if tied.len() > 1 {
-            sort(&mut keys[start..end], from, word, len);
-        }
-        start = end;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use pmindex_index::MAX_KEY_BYTES;
-    use proptest::prelude::*;
-
     use super::*;
     use crate::SpTree;
-
-    /// Sorts keys as if each stood in words of its own.
-    fn sorted(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let word = |key: u8, word: usize| {
-            let mut bytes = [0; 8];
-            let rest = keys[usize::from(key)].iter().skip(8 * word);
-            bytes.iter_mut().zip(rest).for_each(|(to, &byte)| *to = byte);
-            u64::from_be_bytes(bytes)
-        };
-        let mut order: Vec<u8> = (0..keys.len() as u8).collect();
-        sort(&mut order, 0, &word, &|key| keys[usize::from(key)].len());
-        order.into_iter().map(|key| keys[usize::from(key)].clone()).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn keys_are_sorted_whatever_they_begin_with(
-            parts in prop::collection::vec((0..4usize, prop::collection::vec(0..3u8, 0..20)), 0..=64),
-            common in prop::collection::vec(0..2u8, 0..30),
-        ) {
-            let begins: [&[u8]; 4] = [&[], &common, &[7; 8], &[7; 17]];
-            let keys: Vec<Vec<u8>> =
-                parts.iter().map(|(begin, rest)| [begins[*begin], rest].concat()).collect();
-            let mut want = keys.clone();
-            want.sort();
-            prop_assert_eq!(sorted(&keys), want);
-        }
-    }
-
-    #[test]
-    fn keys_that_differ_in_their_last_byte_or_in_length_alone_are_sorted() {
-        let last = |byte: u8| [vec![9; MAX_KEY_BYTES - 1], vec![byte]].concat();
-        let keys: Vec<Vec<u8>> = (0..64).rev().map(last).collect();
-        assert!(sorted(&keys).is_sorted());
-        let keys: Vec<Vec<u8>> = (0..64).rev().map(|len| vec![0; len]).collect();
-        assert!(sorted(&keys).is_sorted());
-    }
-
-    #[test]
-    fn keys_that_change_under_the_sort_end_it() {
-        // Whatever is raced with: words that are others each time.
-        let words = std::cell::Cell::new(1u64);
-        let word = |_: u8, _: usize| {
-            words
-                .set(words.get().wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) & 0xff00_00ff);
-            words.get()
-        };
-        for _ in 0..200 {
-            let mut keys: Vec<u8> = (0..64).collect();
-            sort(&mut keys, 0, &word, &|_| 40);
-            keys.sort_unstable();
-            assert!(keys.iter().copied().eq(0..64));
-        }
-    }
 
     #[test]
     fn records_are_in_order_with_their_slots_and_blocks() {

@@ -9,11 +9,10 @@
 use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan};
+use pmindex_index::{IndexError, Key, Records, Value};
+use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan, Scratch, Sink};
 
 use crate::access::At;
-use crate::copy::Scratch;
 use crate::middle::NONE;
 use crate::tree::SpTree;
 
@@ -49,52 +48,10 @@ enum Back {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
-        let leaves = Leaves {
-            tree: self,
-            front: Front::Bound,
-            back: Back::Bound,
-            barren: Barren::default(),
-            scratch: Scratch::default(),
-        };
-        Scan::new(leaves, Bounds::of(bounds))
-    }
-
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, BUFFER> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
+        let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
+        let scratch = Scratch::default();
+        Scan::new(Leaves { tree: self, front, back, barren, scratch }, bounds)
     }
 }
 
@@ -153,19 +110,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
         &mut self,
         bounds: &mut Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         tree.make_ready()?;
         let Some(at) = self.front_node(&bounds.lower) else { return Ok(false) };
         let copied = tree.copy_out(&at, bounds, most, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
-        let (outside, taken) = (outside?, &items[before..]);
+        let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&tree.pool);
         self.barren.count(taken.len(), at.bnode, limit)?;
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(
@@ -191,13 +152,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> IntoIterator
-    for &'t SpTree<K, V, M, LEAF, BUFFER>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, LEAF, BUFFER>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(SpTree<K, V, M, LEAF: usize, BUFFER: usize>, Range);

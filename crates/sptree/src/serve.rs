@@ -25,7 +25,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     pub(crate) fn serve<T>(
         &self,
         probe: &Probe<'_, K>,
-        read: impl Fn(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+        read: impl FnOnce(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
         of: impl Fn(V) -> T,
     ) -> Option<Result<Option<T>, IndexError>> {
         let found = self.find_served(probe).and_then(|(bnode, slot)| {

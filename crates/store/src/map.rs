@@ -8,8 +8,8 @@ use std::sync::Arc;
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium};
 use pmindex_index::{
-    ErasedIndex, Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, RecoveryReport,
-    Stats, Value, hash_of, same_encoding,
+    ErasedIndex, Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, Records,
+    RecoveryReport, Stats, Value, hash_of, same_encoding,
 };
 
 use crate::changes::Late;
@@ -311,6 +311,13 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         self.shared.index.get(key)
     }
     #[inline]
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        if self.shared.is_watched() {
+            self.shared.wait_for(key)?;
+        }
+        self.shared.index.get_into(key, value)
+    }
+    #[inline]
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         if self.shared.is_watched() {
             return Ok(self.shared.get_watched(key)?.is_some());
@@ -350,6 +357,15 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
     }
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
         self.shared.index.scan(from, limit, out)
+    }
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        self.shared.index.scan_bounds_into(lower, upper, limit, out)
     }
     fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.shared.index.first_key_value()

@@ -68,6 +68,26 @@ pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
     })
 }
 
+/// As [`get_at`], in the memory of `value`; whether there was a record.
+fn get_into_at<K: Key, V: Value, M: Medium>(
+    map: &Shared<K, V, M>,
+    reader: &Reader,
+    key: &K::Ref,
+    value: &mut V,
+) -> Result<bool, StoreError> {
+    let now = map.index.get_into(key, value)?;
+    // After the index: whoever changed the record since has noted what it was before.
+    map.core.pm().yield_point();
+    let was = map.versions.at(reader.moment(), key);
+    if reader.is_ended() {
+        return Err(StoreError::SnapshotEnded { limit: map.core.moments.limit() });
+    }
+    Ok(match was {
+        Known::Was(was) => was.map(|was| *value = was).is_some(),
+        Known::Not => now,
+    })
+}
+
 impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
     pub(crate) fn new(map: &'m Shared<K, V, M>, snapshot: &'m Snapshot<M>) -> Self {
         Self { map, snapshot }
@@ -87,6 +107,19 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, StoreError> {
         self.check()?;
         get_at(self.map, &self.snapshot.reader, key)
+    }
+
+    /// Reads the value of `key` then into `value`, in the memory that it has; `false` if there was none. See
+    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    ///
+    /// # Cost
+    /// No allocation where `Index::get_into` needs none, but for records that were replaced since.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, StoreError> {
+        self.check()?;
+        get_into_at(self.map, &self.snapshot.reader, key, value)
     }
 
     /// Whether there was a `key` then.

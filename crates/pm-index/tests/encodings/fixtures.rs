@@ -28,10 +28,10 @@ fn plain(lines: &mut Lines) {
     lines.add(&[false, true]);
     lines.add(&['a', 'é', char::MAX]);
     lines.add(&[()]);
-    lines.add(&[[0; 0]]);
+    lines.add(&[[0_u8; 0]]);
     lines.add(&[*b"abc"]);
     lines.add(&[*b"abcdefghi"]);
-    lines.add(&[[7; 33]]);
+    lines.add(&[[7_u8; 33]]);
     lines.add(&[vec![], vec![0, 1, 255]]);
     lines.add(&[String::new(), "a\0é".into()]);
     lines.add(&[(7_u8, -1_i64)]);
@@ -116,11 +116,29 @@ fn derived(lines: &mut Lines) {
     }]);
 }
 
+/// Arrays of parts, and tuples of other lengths than 2 to 4.
+fn rows(lines: &mut Lines) {
+    lines.add(&[(7_u8,)]);
+    lines.add(&[("a\0".to_owned(),)]);
+    lines.add(&[(1_u8, -1_i8, 2_u16, -2_i16, true)]);
+    lines.add(&[(1_u8, -1_i8, 2_u16, -2_i16, true, "a\0".to_owned())]);
+    lines.add(&[(1_u8, -1_i8, 2_u16, -2_i16, true, (), 'a')]);
+    lines.add(&[(1_u8, -1_i8, 2_u16, -2_i16, true, (), 'a', Some(7_u8))]);
+    lines.add(&[[-1_i16, 0, i16::MAX]]);
+    lines.add(&[[1_u64, 2, 3, 4, 5]]);
+    lines.add(&[[0.5_f64, -1.5]]);
+    lines.add(&[["a\0".to_owned(), "b".into()]]);
+    lines.add(&[[[7_u8; 3]; 2]]);
+    lines.add(&[[Place { row: -1, column: 7 }; 2]]);
+    lines.add(&[[0_u64; 0]]);
+}
+
 #[test]
 fn encodings_are_what_they_were() {
     let mut lines = Lines::default();
     plain(&mut lines);
     standard(&mut lines);
     derived(&mut lines);
+    rows(&mut lines);
     lines.check(include_str!("fixtures/types.txt"));
 }

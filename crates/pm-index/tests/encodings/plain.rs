@@ -1,4 +1,4 @@
-//! Integers, byte strings, tuples.
+//! Integers, byte strings, tuples, arrays.
 
 use pmindex::{Shape, Storable};
 use proptest::prelude::*;
@@ -59,6 +59,39 @@ encodings! {
         greatest ((char::MAX.to_string(), char::MAX.to_string()), 255);
     orders_wide_tuples: (u128, i128, u8) = (0..3u128, -1..2i128, any::<u8>()),
         least (0, i128::MIN, 0), greatest (u128::MAX, i128::MAX, u8::MAX);
+    orders_single_texts: (String,) = "[\\x00ab]{0,3}".prop_map(|text| (text,)),
+        least (String::new(),), greatest (char::MAX.to_string(),);
+    orders_fives: (u8, i8, String, bool, i16) =
+        (0..2u8, -1..2i8, "[\\x00b]{0,2}", any::<bool>(), any::<i16>()),
+        least (0, i8::MIN, String::new(), false, i16::MIN),
+        greatest (255, i8::MAX, char::MAX.to_string(), true, i16::MAX);
+    orders_sixes: (u8, i8, u16, i16, u32, i32) =
+        (0..2u8, -1..2i8, 0..2u16, -1..2i16, 0..2u32, any::<i32>()),
+        least (0, i8::MIN, 0, i16::MIN, 0, i32::MIN),
+        greatest (u8::MAX, i8::MAX, u16::MAX, i16::MAX, u32::MAX, i32::MAX);
+    orders_sevens: ((), u8, bool, bool, bool, bool, bool) =
+        (Just(()), 0..2u8, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        least ((), 0, false, false, false, false, false),
+        greatest ((), 255, true, true, true, true, true);
+    orders_eights: (u8, Vec<u8>, u8, Vec<u8>, u8, u8, u8, i128) =
+        (0..2u8, zeros(), 0..2u8, zeros(), 0..2u8, 0..2u8, 0..2u8, any::<i128>()),
+        least (0, vec![], 0, vec![], 0, 0, 0, i128::MIN),
+        greatest (255, vec![0xff; 9], 255, vec![0xff; 9], 255, 255, 255, i128::MAX);
+    orders_arrays_of_numbers: [i32; 3] = proptest::array::uniform3(-2..3i32),
+        least [i32::MIN; 3], greatest [i32::MAX; 3];
+    orders_arrays_of_wide_numbers: [u128; 2] = proptest::array::uniform2(0..3u128), least [0; 2],
+        greatest [u128::MAX; 2];
+    orders_arrays_beyond_words: [i16; 5] = proptest::array::uniform5(-1..2i16),
+        least [i16::MIN; 5], greatest [i16::MAX; 5];
+    orders_arrays_of_text: [String; 2] = proptest::array::uniform2("[\\x00ab]{0,3}"),
+        least [const { String::new() }; 2], greatest [const { char::MAX }; 2].map(String::from);
+    orders_arrays_of_arrays: [[u8; 3]; 2] =
+        proptest::array::uniform2(proptest::array::uniform3(0..2u8)), least [[0; 3]; 2],
+        greatest [[255; 3]; 2];
+    orders_arrays_of_pairs: [(i8, Option<u8>); 2] =
+        proptest::array::uniform2((-1..2i8, proptest::option::of(0..2u8))),
+        least [(i8::MIN, None); 2], greatest [(i8::MAX, Some(255)); 2];
+    orders_arrays_of_nothing: [u64; 0] = Just([]), least [], greatest [];
     orders_bytes: Vec<u8> = proptest::collection::vec(prop_oneof![0..2u8, any::<u8>()], 0..12),
         least vec![], greatest vec![0xff; 4096];
     orders_text: String = "\\PC{0,6}", least String::new(), greatest char::MAX.to_string();
@@ -74,6 +107,21 @@ fn long_arrays_are_byte_strings() {
     assert_eq!(<[u8; 40]>::from_bytes(&[0; 39]), None, "a byte is missing");
     assert_eq!(<[u8; 40]>::from_bytes(&[0; 41]), None, "a byte too many");
     assert_eq!(String::from_bytes(&[0xff]), None, "no UTF-8");
+}
+
+#[test]
+fn arrays_of_parts_are_as_tuples_of_them() {
+    assert_eq!(<[u16; 4]>::SHAPE, Shape::Inline(4));
+    assert_eq!(<[u16; 5]>::SHAPE, Shape::Bytes);
+    assert_eq!(<[u64; 0]>::SHAPE, Shape::Inline(1));
+    assert_eq!(<[bool; 3]>::type_name(), "[bool; 3]");
+    assert_eq!(<[i8; 2]>::to_words(&[-1, 1]), <(i8, i8)>::to_words(&(-1, 1)));
+    let (one, other) = (["a\0".to_owned(), "b".into()], ("a\0".to_owned(), "b".to_owned()));
+    assert_eq!(<[String; 2]>::to_bytes(&one), <(String, String)>::to_bytes(&other));
+    let bytes = <[i64; 5]>::to_bytes(&[7; 5]).into_owned();
+    assert_eq!(<[i64; 5]>::from_bytes(&bytes[..39]), None, "a byte is missing");
+    assert_eq!(<[i64; 5]>::from_bytes(&[&bytes[..], &[0]].concat()), None, "a byte too many");
+    assert!(<(u8, [f64; 2])>::owned(&(1, [0.5, f64::NAN])).1[1].is_nan());
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Calls on an index by number: key `i` of the family, value of tag `t`; recorded for the checker
 //! of histories.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_index::Storable;
+use pmindex_index::{IndexError, Records, Storable};
 
 use super::sample::{SampleKey, SampleValue};
 use super::subject::{IndexOf, Types};
@@ -30,13 +31,35 @@ pub(crate) fn number_of<K: SampleKey>(key: &K, count: u64) -> Verdict<u64> {
     Err(Failure::new(format!("a key nobody wrote: {}", brief(key))))
 }
 
+thread_local! {
+    /// Whether this thread reads into a buffer next.
+    static INTO: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether to read into a buffer: every second time.
+fn turn() -> bool {
+    INTO.replace(!INTO.get())
+}
+
+/// The value of a key, by `get` and by `get_into` in turn.
+fn get<S: Types>(
+    index: &IndexOf<S>,
+    key: &<S::Key as Storable>::Ref,
+) -> Result<Option<S::Value>, IndexError> {
+    if turn() {
+        let mut value = S::Value::tagged(u64::MAX);
+        return Ok(index.get_into(key, &mut value)?.then_some(value));
+    }
+    index.get(key)
+}
+
 /// Runs one call.
 pub(crate) fn perform<S: Types>(index: &IndexOf<S>, key: u64, call: Call) -> Verdict<Outcome> {
     let key = S::Key::nth(key);
     let key = key.borrowed();
     let tag = |found: Option<S::Value>| found.as_ref().map(tag_of).transpose();
     Ok(match call {
-        Call::Get => Outcome::Value(tag(index.get(key)?)?),
+        Call::Get => Outcome::Value(tag(get::<S>(index, key)?)?),
         Call::Contains => Outcome::Done(index.contains_key(key)?),
         Call::TryInsert(new) => {
             Outcome::Done(index.try_insert(key, S::Value::tagged(new).borrowed())?.is_ok())
@@ -118,6 +141,12 @@ pub(crate) fn scan<S: Types>(
             found.push(item?);
         }
         found.reverse();
+    } else if turn() {
+        let mut records = Records::new();
+        // What is in it then is to be replaced.
+        index.scan_bounds_into(Bound::Unbounded, Bound::Unbounded, 3, &mut records)?;
+        index.scan_bounds_into(bound, Bound::Unbounded, limit, &mut records)?;
+        found = records.into_vec();
     } else {
         for item in index.range_bounds(bound, Bound::Unbounded).take(limit) {
             found.push(item?);

@@ -2,9 +2,10 @@
 
 use std::ops::Bound;
 
-use pmindex_index::{Index, Key, RangeIter, Storable, Value};
+use pmindex_index::{Index, Key, RangeIter, Records, Storable, Value};
 
 use super::operation::Model;
+use super::sample::{SampleKey, SampleValue};
 use super::verdict::{Failure, Verdict, Within, brief, ensure, ensure_eq};
 
 /// Borrows a bound's key.
@@ -67,6 +68,47 @@ pub(crate) fn same_contents<K: Key, V: Value>(
     for ((key, value), many) in model.iter().zip(&found) {
         ensure_eq!(index.get(key.borrowed())?.as_ref(), Some(value), "get {}", brief(key));
         ensure_eq!(many.as_ref(), Some(value), "get_many {}", brief(key));
+    }
+    Ok(())
+}
+
+/// `get_into` reads what `get` does, whatever was in the buffer.
+pub(crate) fn same_get_into<K: SampleKey, V: SampleValue>(
+    index: &(impl Index<K, V> + ?Sized),
+    model: &Model<K, V>,
+    key: &K,
+) -> Verdict {
+    let others = model.values().next().into_iter().chain(model.values().next_back()).cloned();
+    for mut value in others.chain([V::tagged(u64::MAX)]) {
+        let found = index.get_into(key.borrowed(), &mut value)?;
+        ensure_eq!(found.then_some(&value), model.get(key), "get_into {}", brief(key));
+    }
+    Ok(())
+}
+
+/// `scan_bounds_into` reads the records between the bounds, whatever was in the buffer.
+pub(crate) fn same_scan_into<K: SampleKey, V: SampleValue>(
+    index: &(impl Index<K, V> + ?Sized),
+    model: &Model<K, V>,
+    (lower, upper): (&Bound<K>, &Bound<K>),
+    limit: usize,
+) -> Verdict {
+    let mut records = Records::new();
+    for before in [0, 7, 100] {
+        index.scan_bounds_into(Bound::Unbounded, Bound::Unbounded, before, &mut records)?;
+        ensure!(
+            records.iter().map(|(k, v)| (k, v)).eq(model.iter().take(before)),
+            "scan_into of {before}"
+        );
+        let (low, high) = (lower.as_ref(), upper.as_ref());
+        let (low, high) = (low.map(K::borrowed), high.map(K::borrowed));
+        let count = index.scan_bounds_into(low, high, limit, &mut records)?;
+        let wanted = model.range((lower.as_ref(), upper.as_ref())).take(limit);
+        ensure!(
+            records.iter().map(|(k, v)| (k, v)).eq(wanted) && count == records.len(),
+            "scan_into from {lower:?} to {upper:?} of {limit} says {count}: {}",
+            brief(&records)
+        );
     }
     Ok(())
 }

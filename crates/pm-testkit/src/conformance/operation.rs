@@ -6,7 +6,7 @@ use std::ops::Bound;
 use pmindex_index::{IndexError, InsertMany, Storable};
 use proptest::prelude::*;
 
-use super::contents::{same_contents, same_range};
+use super::contents::{same_contents, same_get_into, same_range, same_scan_into};
 use super::sample::{SampleKey, SampleValue};
 use super::subject::{IndexOf, Rig, Types};
 use super::verdict::{Verdict, Within, ensure, ensure_eq};
@@ -22,6 +22,7 @@ pub(crate) type ModelOf<S> = Model<<S as Types>::Key, <S as Types>::Value>;
 #[allow(missing_docs, reason = "named after the methods of `Index`")]
 pub enum Operation<K, V> {
     Get(K),
+    GetInto(K),
     Contains(K),
     Insert(K, V),
     TryInsert(K, V),
@@ -44,6 +45,11 @@ pub enum Operation<K, V> {
     },
     Scan {
         from: K,
+        limit: usize,
+    },
+    ScanInto {
+        lower: Bound<K>,
+        upper: Bound<K>,
         limit: usize,
     },
     FirstAndLast,
@@ -104,10 +110,14 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
     ];
     let reads = prop_oneof![
         4 => K::sample().prop_map(Operation::Get),
+        2 => K::sample().prop_map(Operation::GetInto),
         2 => K::sample().prop_map(Operation::Contains),
         4 => (bounds(), any::<u64>())
             .prop_map(|((lower, upper), turns)| Operation::Range { lower, upper, turns }),
         2 => (K::sample(), 0..50usize).prop_map(|(from, limit)| Operation::Scan { from, limit }),
+        2 => (bounds(), 0..50usize).prop_map(|((lower, upper), limit)| {
+            Operation::ScanInto { lower, upper, limit }
+        }),
         2 => vec(K::sample(), 0..40).prop_map(Operation::GetMany),
         1 => Just(Operation::FirstAndLast),
         1 => Just(Operation::Len),
@@ -305,6 +315,10 @@ fn read<S: Types>(
     match operation {
         Operation::Get(key) => {
             ensure_eq!(index.get(key.borrowed())?.as_ref(), model.get(key), "get");
+        }
+        Operation::GetInto(key) => same_get_into(index, model, key)?,
+        Operation::ScanInto { lower, upper, limit } => {
+            same_scan_into(index, model, (lower, upper), *limit)?;
         }
         Operation::Contains(key) => {
             let found = index.contains_key(key.borrowed())?;

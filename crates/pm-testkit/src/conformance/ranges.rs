@@ -8,7 +8,7 @@ use pmindex_index::{RangeIter, Storable};
 
 use crate::crash::quietly;
 
-use super::contents::{borrowed, same_range};
+use super::contents::{borrowed, same_range, same_scan_into};
 use super::operation::{Model, ModelOf, panics};
 use super::sample::{SampleKey, SampleValue, family};
 use super::subject::{Maker, Rig, Types};
@@ -51,6 +51,8 @@ pub fn all_bounds<S: Types>(of: Maker<S>) -> Verdict {
             if !panics(lower, upper) {
                 let turns = [0, u64::MAX, 0x5555_5555_5555_5555, 0xf0f0_3c3c_9999_0ff0];
                 same_range(rig.index(), &model, lower, upper, turns[(i + j) % 4])?;
+                let limit = [usize::MAX, 0, 3, 64, 65][(i + j) % 5];
+                same_scan_into(rig.index(), &model, (lower, upper), limit)?;
             }
         }
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use pmindex_core::Pool;
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
-    Stats, Storable, Value,
+    Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, Records,
+    RecoveryReport, Stats, Storable, Value,
 };
 
 use super::bed::Bed;
@@ -144,6 +144,10 @@ impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
         self.0.get(key)
     }
 
+    fn get_into(&self, key: &KeyRef<S>, value: &mut S::Value) -> Result<bool, IndexError> {
+        self.0.get_into(key, value)
+    }
+
     fn contains_key(&self, key: &KeyRef<S>) -> Result<bool, IndexError> {
         self.0.contains_key(key)
     }
@@ -199,6 +203,16 @@ impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
         out: &mut RecordsOf<S>,
     ) -> Result<(), IndexError> {
         self.0.scan(from, limit, out)
+    }
+
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&KeyRef<S>>,
+        upper: Bound<&KeyRef<S>>,
+        limit: usize,
+        out: &mut Records<S::Key, S::Value>,
+    ) -> Result<usize, IndexError> {
+        self.0.scan_bounds_into(lower, upper, limit, out)
     }
 
     fn first_key_value(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, MAX_KEY_BYTES, Missing, Occupied, PmIndex, RangeIter,
-    RecoveryReport, Stats, Value,
+    Records, RecoveryReport, Stats, Value, decoded, encoded,
 };
 use pmindex_testkit::ModelIndex;
 
@@ -83,6 +83,40 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
             return Ok(self.seen.lock().entry(format!("{key:?}")).or_insert(found).clone());
         }
         Ok(found)
+    }
+
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let found = self.inner.get(key)?;
+        if self.has(Fault::GetIntoKeepsTheBuffer) {
+            return Ok(found.is_some());
+        }
+        if self.has(Fault::GetIntoTears)
+            && let Some(found) = &found
+        {
+            self.pause();
+            let (head, tail) = (encoded::<V>(found.borrowed()), self.inner.get(key)?);
+            let tail = tail.map_or_else(Vec::new, |tail| encoded::<V>(tail.borrowed()));
+            let half = (head.len() / 2).min(tail.len());
+            *value = decoded(&[&head[..half], &tail[half..]].concat()).expect("bytes");
+            return Ok(true);
+        }
+        Ok(found.map(|found| *value = found).is_some())
+    }
+
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        let kept = out.to_vec();
+        let upper = if self.has(Fault::ScanIntoPassesItsEnd) { Bound::Unbounded } else { upper };
+        let count = self.inner.scan_bounds_into(lower, upper, limit, out)?;
+        if self.has(Fault::ScanIntoKeepsTheTail) {
+            kept.into_iter().skip(count).for_each(|record| out.push(record));
+        }
+        Ok(count)
     }
 
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {

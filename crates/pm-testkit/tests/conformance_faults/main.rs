@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     None,
     StaleGet,
     GetSeesPrefixOnly,
+    GetIntoKeepsTheBuffer,
+    GetIntoTears,
     ContainsAll,
     DuplicateAccepted,
     RefusedInsertOverwrites,
@@ -42,6 +44,8 @@ pub(crate) enum Fault {
     ChangeRepeatsItem,
     ScanClearsOutput,
     ScanOneTooMany,
+    ScanIntoKeepsTheTail,
+    ScanIntoPassesItsEnd,
     FirstSkipsLeast,
     LastIsFirst,
     LenCountsUpserts,
@@ -145,13 +149,19 @@ found! {
         random_sequences(40) says "put";
     sequences_find_a_remove_that_keeps: RemoveOnlyHides, random_sequences(40) says "wanted";
     sequences_find_a_remove_that_says_missing: RemoveSaysMissing,
-        random_sequences(40) says "remove";
+        random_sequences(40) says "wanted";
     sequences_find_a_lower_bound_off_by_one: LowerBoundIncluded, random_sequences(40) says "range";
     sequences_find_an_upper_bound_off_by_one: UpperBoundExcluded, random_sequences(40) says "range";
     sequences_find_ends_that_pass_each_other: EndsPassEachOther, random_sequences(40) says "range";
     sequences_find_a_skip_backwards: BackwardsSkips, random_sequences(40) says "next_back";
     sequences_find_a_scan_that_clears: ScanClearsOutput, random_sequences(40) says "scan";
     sequences_find_a_scan_of_one_too_many: ScanOneTooMany, random_sequences(40) says "scan";
+    sequences_find_a_get_into_that_keeps_the_buffer: GetIntoKeepsTheBuffer,
+        random_sequences(40) says "get_into";
+    sequences_find_a_scan_into_that_keeps_the_tail: ScanIntoKeepsTheTail,
+        random_sequences(40) says "scan_into";
+    sequences_find_a_scan_into_that_passes_its_end: ScanIntoPassesItsEnd,
+        random_sequences(40) says "scan_into";
     sequences_find_a_wrong_first: FirstSkipsLeast, random_sequences(40) says "first";
     sequences_find_a_wrong_last: LastIsFirst, random_sequences(40) says "last";
     sequences_find_a_len_that_drifts: LenCountsUpserts, random_sequences(40) says "len";
@@ -186,6 +196,8 @@ found! {
     bounds_find_an_upper_bound_off_by_one: UpperBoundExcluded, all_bounds() says "range";
     bounds_find_ends_that_pass_each_other: EndsPassEachOther, all_bounds() says "range";
     bounds_find_a_scan_of_one_too_many: ScanOneTooMany, all_bounds() says "scan";
+    bounds_find_a_scan_into_that_passes_its_end: ScanIntoPassesItsEnd,
+        all_bounds() says "scan_into";
     panics_find_an_inverted_range_that_is_empty: InvertedRangeIsEmpty,
         panicking_bounds() says "does not panic";
     changes_find_an_iterator_that_ends: ChangeEndsIteration,
@@ -222,6 +234,8 @@ found! {
         hot_keys(4000) says "linearizable";
     threads_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
         hot_keys(4000) says "linearizable";
+    threads_find_a_torn_get_into: GetIntoTears, hot_keys(4000) says "a value nobody wrote",
+        values Vec<u8>;
     threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
     threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
     threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
@@ -237,6 +251,8 @@ found! {
         schedules(200) says "linearizable", on Simulated;
     schedules_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
         schedules(2000) says "linearizable", on Simulated;
+    schedules_find_a_torn_get_into: GetIntoTears,
+        schedules(2000) says "a value nobody wrote", values Vec<u8>, on Simulated;
     schedules_find_a_scan_by_position: ScanByPosition,
         schedules(200) says "linearizable", on Simulated;
     panics_find_a_lock_left_behind: PanicLeavesLock,

@@ -2,7 +2,7 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Bounds, Outside, Probe, Route, Slot};
+use pmindex_record::{Bounds, Outside, Probe, Route, Sink, Slot};
 
 use crate::layout::{Taken, bits, tag_of};
 use crate::leaf::Bnode;
@@ -12,14 +12,14 @@ use crate::tree::SpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Puts the records of an Mnode's buffer that lie between the bounds to those of its Bnode, in
-    /// order, and takes out what is deleted. Racing: validate.
+    /// Puts the records of an Mnode's buffer that lie between the bounds to those of its Bnode, which
+    /// are `items` from a place on, in order, and takes out what is deleted. Racing: validate.
     pub(crate) fn overlay(
         &self,
         node: &Mnode,
         bounds: &Bounds<K>,
         mut outside: Outside,
-        items: &mut Vec<(K, V)>,
+        (from, items): (usize, &mut impl Sink<K, V>),
     ) -> Outside {
         let Some((buffering, buffer)) = self.buffer_of(node) else { return outside };
         let buffers = &buffering.buffers;
@@ -35,11 +35,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 continue;
             }
             let deleted = state.deleted() >> entry & 1 == 1;
-            match (items.binary_search_by(|(other, _)| other.cmp(&key)), deleted) {
-                (Ok(at), true) => drop(items.remove(at)),
+            let of_bnode = &mut items.records_mut()[from..];
+            let value = || V::from_words(&copy[keys..words]);
+            match (of_bnode.binary_search_by(|(other, _)| other.cmp(&key)), deleted) {
+                (Ok(at), true) => {
+                    of_bnode[at..].rotate_left(1);
+                    let one_less = items.count() - 1;
+                    items.truncate(one_less);
+                }
                 (Err(_), true) => {}
-                (Ok(at), false) => items[at].1 = V::from_words(&copy[keys..words]),
-                (Err(at), false) => items.insert(at, (key, V::from_words(&copy[keys..words]))),
+                (Ok(at), false) => of_bnode[at].1 = value(),
+                (Err(at), false) => {
+                    items.push((key, value()));
+                    items.records_mut()[from + at..].rotate_right(1);
+                }
             }
         }
         outside

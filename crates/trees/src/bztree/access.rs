@@ -141,7 +141,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn look<T>(
         &self,
         probe: &Probe<'_, K>,
-        read: impl Fn(&super::record::Record<'_, K, V>) -> Result<T, PmError>,
+        read: impl FnOnce(&super::record::Record<'_, K, V>) -> Result<T, PmError>,
     ) -> Result<Option<T>, PmError> {
         let target = Target::Key(RawRef::of(probe));
         let ptr = self.descend(self.anchor()?, &target, |_, _| Ok(()))?;
@@ -164,6 +164,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         self.optimistic(|| self.look(&probe, |record| record.value(&self.mwcas)))
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.get_into_inner(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    fn get_into_inner(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let probe = Probe::new(key)?;
+        let found =
+            self.optimistic(|| self.look(&probe, |record| record.value_into(&self.mwcas, value)))?;
+        Ok(found.is_some())
     }
 
     /// Whether `key` is present.

@@ -8,14 +8,14 @@
 use std::ops::Bound;
 
 use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Shape, Value};
-use pmindex_record::{Bounds, LeafSource, Probe, Scan};
+use pmindex_index::{IndexError, Key, Shape, Value};
+use pmindex_record::{Bounds, LeafSource, Probe, Scan, Sink};
 
 use super::access::Path;
 use super::inner::Target;
 use super::layout::{Geometry, MAX_LEAF};
 use super::leaf::{Leaf, bits, corrupt};
-use super::record::{Raw, Record, key_from};
+use super::record::{Known, Raw, Record};
 use super::tree::BzTree;
 
 /// Items of a range scan, from both ends.
@@ -30,48 +30,11 @@ pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let Bounds { lower, upper } = Bounds::of(bounds);
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let raw = |key: K| Raw::of(&Probe::<K>::of_stored(&key));
-        let bounds = Bounds { lower: lower.map(raw), upper: upper.map(raw) };
+        let (lower, upper) = (bounds.lower.map(raw), bounds.upper.map(raw));
+        let bounds = Bounds { lower, upper, spare: None };
         Scan::new(Leaves { tree: self }, bounds)
-    }
-
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
     }
 
     /// Fetches the leaf after that of `path`, if both have one parent. A hint.
@@ -92,7 +55,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         bounds: &Bounds<Raw>,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<(), PmError> {
         let status = leaf.status(&self.mwcas)?;
         let live = leaf.live(&self.mwcas, status)?;
@@ -165,7 +128,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
         live: &super::leaf::Live,
         bounds: &Bounds<Raw>,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<(), PmError> {
         let pm = self.pm();
         let mut found = Vec::new();
@@ -192,7 +155,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // The same key twice: it was replaced while this read. Either was there.
         found.dedup_by(|a, b| a.0.compare(K::SHAPE, &b.0).is_eq());
         for (key, record) in found {
-            items.push((key_from(&key, leaf.offset())?, record.value(&self.mwcas)?));
+            let (mwcas, offset) = (&self.mwcas, leaf.offset());
+            items.add(&Known { record, key: &key, mwcas, offset })?;
         }
         Ok(())
     }
@@ -214,9 +178,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<Raw>,
         _: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let high = tree.optimistic(|| {
             items.truncate(before);
             let target = match &bounds.lower {
@@ -276,13 +240,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator
-    for &'t BzTree<K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, LEAF, INNER>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(BzTree<K, V, M, LEAF: usize, INNER: usize>, Range);

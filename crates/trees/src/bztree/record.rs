@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{Key, Shape, Value, Words};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
-use pmindex_record::{Datum, Probe, RecordBlock, Slot};
+use pmindex_record::{Datum, Probe, Readable, RecordBlock, Slot, read_into};
 
 use super::layout::Place;
 
@@ -236,6 +236,31 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
+    /// Copies the value into the memory of another.
+    pub(super) fn value_into<M: Medium>(
+        &self,
+        mwcas: &'p Mwcas<M>,
+        value: &mut V,
+    ) -> Result<(), PmError> {
+        if !V::SHAPE.is_bytes() {
+            *value = self.value(mwcas)?;
+            return Ok(());
+        }
+        let pm = mwcas.pool().pm();
+        let is_value = if self.place.out {
+            let block = self.block(mwcas)?;
+            value.refill(|bytes| block.value_into(pm, bytes))
+        } else {
+            let words = &self.words[self.key_words()..];
+            value.refill(|bytes| read_into(pm, words, self.place.value, bytes))
+        };
+        if is_value {
+            return Ok(());
+        }
+        let offset = self.words.first().map_or(0, |word| mwcas.pool().pptr(word).offset());
+        Err(PmError::Corrupt { what: "the encoding of a value", offset })
+    }
+
     /// Fills the words of a record out of line.
     pub(super) fn put_slot<M: Medium>(
         pm: &M,
@@ -267,6 +292,39 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
             Shape::Inline(n) => pm.write_words(&values[..n], &datum.words()[..n]),
             Shape::Bytes => pm.write_bytes(values, datum.bytes()),
         }
+    }
+}
+
+/// A record of a leaf whose key has been read.
+pub(super) struct Known<'p, 'k, K, V, M: Medium> {
+    pub(super) record: Record<'p, K, V>,
+    pub(super) key: &'k Raw,
+    pub(super) mwcas: &'p Mwcas<M>,
+    /// Of the leaf.
+    pub(super) offset: u64,
+}
+
+impl<K: Key, V: Value, M: Medium> Readable<K, V> for Known<'_, '_, K, V, M> {
+    #[inline(always)]
+    fn key(&self) -> Result<K, PmError> {
+        key_from(self.key, self.offset)
+    }
+    fn key_into(&self, key: &mut K) -> Result<(), PmError> {
+        if !K::SHAPE.is_bytes() {
+            *key = self.key()?;
+            return Ok(());
+        }
+        if key.refill(|bytes| bytes.clone_from(&self.key.bytes)) {
+            return Ok(());
+        }
+        Err(PmError::Corrupt { what: "the encoding of a key", offset: self.offset })
+    }
+    #[inline(always)]
+    fn value(&self, _: &K) -> Result<V, PmError> {
+        self.record.value(self.mwcas)
+    }
+    fn value_into(&self, _: &K, value: &mut V) -> Result<(), PmError> {
+        self.record.value_into(self.mwcas, value)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The records of one leaf, in order, as scans take them.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Probe, RecordBlock};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Scratch, Sink};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
@@ -12,18 +13,35 @@ use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
-/// What prefixes the keys within the bounds have: from, to.
-fn prefixes<K: Key>(bounds: &Bounds<K>) -> (u64, u64) {
-    let prefix = |bound: &Bound<K>, none| match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Probe::of_stored(key).prefix(),
-        Bound::Unbounded => none,
-    };
-    (prefix(&bounds.lower, 0), prefix(&bounds.upper, u64::MAX))
+/// The bounds as keys to compare with.
+fn probes<K: Key>(bounds: &Bounds<K>) -> (Bound<Probe<'_, K>>, Bound<Probe<'_, K>>) {
+    (bounds.lower.as_ref().map(Probe::of_stored), bounds.upper.as_ref().map(Probe::of_stored))
 }
 
-/// Room for a private copy of a leaf.
-#[derive(Default)]
-pub(super) struct Scratch(Vec<u64>);
+/// What prefixes the keys within the bounds have: from, to.
+fn prefixes<K>((lower, upper): &(Bound<Probe<'_, K>>, Bound<Probe<'_, K>>)) -> (u64, u64)
+where
+    K: Key,
+{
+    let prefix = |bound: &Bound<Probe<'_, K>>, none| match bound {
+        Bound::Included(probe) | Bound::Excluded(probe) => probe.prefix(),
+        Bound::Unbounded => none,
+    };
+    (prefix(lower, 0), prefix(upper, u64::MAX))
+}
+
+/// Whether a key, compared with a bound, lies on its `outer` side.
+fn is_outside<K>(
+    bound: &Bound<Probe<'_, K>>,
+    compare: impl FnOnce(&Probe<'_, K>) -> Result<Ordering, PmError>,
+    outer: Ordering,
+) -> Result<bool, PmError> {
+    Ok(match bound {
+        Bound::Included(probe) => compare(probe)? == outer,
+        Bound::Excluded(probe) => compare(probe)? != outer.reverse(),
+        Bound::Unbounded => false,
+    })
+}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
@@ -62,9 +80,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         bounds: &Bounds<K>,
         most: usize,
         scratch: &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Option<Result<Outside, PmError>> {
-        let before = items.len();
+        let before = items.count();
         let copied = self.leaf(at.leaf).and_then(|leaf| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
                 Ok(self.copy_words(&leaf, bounds, most, scratch, items))
@@ -89,9 +107,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: &Leaf<'_, K, V, LEAF>,
         bounds: &Bounds<K>,
         most: usize,
-        Scratch(copy): &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        scratch: &mut Scratch,
+        items: &mut impl Sink<K, V>,
     ) -> Outside {
+        let copy = scratch.words();
         copy.resize(Geometry::<K, V, LEAF>::WORDS, 0);
         self.pm().read_words(leaf.words(), copy);
         let slots = LeafState::of_slots(copy[0]).slots();
@@ -126,10 +145,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: &Leaf<'_, K, V, LEAF>,
         bounds: &Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
         let pm = self.pm();
-        let (from, to) = prefixes(bounds);
+        let probes = probes(bounds);
+        let (from, to) = prefixes(&probes);
         let (mut prefixes, mut slots) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
         let mut outside = Outside::default();
@@ -150,29 +170,53 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.fetch_next(leaf, most - count);
             }
         }
-        let prefix_of = |rank: &u8| prefixes[usize::from(*rank)];
-        let full = items.len().saturating_add(most);
-        for tied in ranks.chunk_by(|a, b| prefix_of(a) == prefix_of(b)) {
-            if items.len() >= full {
+        let (lower, upper) = &probes;
+        let prefix_of = |rank: u8| prefixes[usize::from(rank)];
+        let full = items.count().saturating_add(most);
+        let mut tied_order = [0; MAX_LEAF];
+        for tied in ranks.chunk_by(|a, b| prefix_of(*a) == prefix_of(*b)) {
+            if items.count() >= full {
                 outside.cut = true;
                 break;
             }
+            let prefix = prefix_of(tied[0]);
+            let at_bound = prefix == from || prefix == to;
             if let [one] = tied
-                && !(prefix_of(one) == from || prefix_of(one) == to)
+                && !at_bound
             {
                 // Within the bounds, and alone with its prefix.
-                items.push(Slot::<K, V>::record(&self.pool, leaf.slot(slot_of(one)))?);
+                items.add(&Slot::<K, V>::readable(&self.pool, leaf.slot(slot_of(one))))?;
                 continue;
             }
-            for (key, slot) in leaf.keys_in_order(&self.pool, tied.iter().map(slot_of))? {
-                if bounds.is_below(&key) {
+            let tied_slots = &mut tied_order[..tied.len()];
+            tied_slots
+                .iter_mut()
+                .zip(tied)
+                .for_each(|(slot, rank)| *slot = slots[usize::from(*rank)]);
+            leaf.put_in_order(&self.pool, tied_slots)?;
+            for &slot in &*tied_slots {
+                let slot = leaf.slot(usize::from(slot));
+                // A prefix between those of the bounds is between the bounds.
+                if at_bound
+                    && is_outside(
+                        lower,
+                        |probe| Slot::<K, V>::cmp_key(&self.pool, slot, probe),
+                        Ordering::Less,
+                    )?
+                {
                     outside.below = true;
-                } else if bounds.is_above(&key) {
+                } else if at_bound
+                    && is_outside(
+                        upper,
+                        |probe| Slot::<K, V>::cmp_key(&self.pool, slot, probe),
+                        Ordering::Greater,
+                    )?
+                {
                     outside.above = true;
-                } else if items.len() >= full {
+                } else if items.count() >= full {
                     outside.cut = true;
                 } else {
-                    items.push((key, Slot::<K, V>::value(&self.pool, leaf.slot(slot))?));
+                    items.add(&Slot::<K, V>::readable(&self.pool, slot))?;
                 }
             }
         }

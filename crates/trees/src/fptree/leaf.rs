@@ -27,7 +27,7 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Pending, Probe, RecordBlock};
+use pmindex_record::{Datum, Pending, Probe, RecordBlock, sort_keys};
 
 use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 
@@ -206,36 +206,58 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         }
         let mut ranks = [0; 64];
         let ranks = rank_sort(&words[..count], &mut ranks);
-        let mut order = Vec::with_capacity(count);
-        for tied in ranks.chunk_by(|&a, &b| words[usize::from(a)] == words[usize::from(b)]) {
-            let tied = tied.iter().map(|&rank| usize::from(slots[usize::from(rank)]));
-            if tied.len() == 1 || K::SHAPE == Shape::Inline(1) {
-                order.extend(tied);
-            } else {
-                order.extend(self.keys_in_order(pool, tied)?.into_iter().map(|(_, i)| i));
-            }
+        let mut order: Vec<u8> = ranks.iter().map(|&rank| slots[usize::from(rank)]).collect();
+        let prefix = |&rank: &u8| words[usize::from(rank)];
+        let mut start = 0;
+        for tied in ranks.chunk_by(|a, b| prefix(a) == prefix(b)) {
+            self.put_in_order(pool, &mut order[start..start + tied.len()])?;
+            start += tied.len();
         }
-        Ok(order)
+        Ok(order.into_iter().map(usize::from).collect())
     }
 
-    /// The keys in `slots`, in order, each with its slot; private copies, so that whatever is raced
-    /// with they have an order.
-    pub(super) fn keys_in_order<M: Medium>(
+    /// Puts slots whose keys have the same first word in the order of their keys. Racing: validate; they
+    /// have an order whatever is raced with.
+    #[inline(always)]
+    pub(super) fn put_in_order<M: Medium>(
         &self,
         pool: &Pool<M>,
-        slots: impl Iterator<Item = usize> + Clone,
-    ) -> Result<Vec<(K, usize)>, PmError> {
-        if K::SHAPE.is_bytes() {
-            for i in slots.clone() {
-                RecordBlock::prefetch(pool, Slot::<K, V>::block(pool.pm(), self.slot(i)));
+        slots: &mut [u8],
+    ) -> Result<(), PmError> {
+        if slots.len() < 2 || K::SHAPE == Shape::Inline(1) {
+            return Ok(());
+        }
+        self.put_tied_in_order(pool, slots)
+    }
+
+    #[inline(never)]
+    fn put_tied_in_order<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        slots: &mut [u8],
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        let slot_of = |slot: u8| self.slot(usize::from(slot));
+        match K::SHAPE {
+            Shape::Inline(n) => {
+                let word =
+                    |slot, at: usize| if at < n { pm.load_word(&slot_of(slot)[at]) } else { 0 };
+                sort_keys(slots, 1, &word, &|_| 8 * n);
+            }
+            Shape::Bytes => {
+                let block_of = |slot| Slot::<K, V>::block(pm, slot_of(slot));
+                for &slot in &*slots {
+                    RecordBlock::prefetch(pool, block_of(slot));
+                }
+                let mut blocks = [RecordBlock::EMPTY; MAX_LEAF];
+                for &slot in &*slots {
+                    blocks[usize::from(slot)] = RecordBlock::at(pool, block_of(slot))?;
+                }
+                let word = |slot, at| blocks[usize::from(slot)].key_word(pm, at);
+                sort_keys(slots, 0, &word, &|slot| blocks[usize::from(slot)].key_len());
             }
         }
-        let mut keys = Vec::with_capacity(slots.size_hint().0);
-        for i in slots {
-            keys.push((Slot::<K, V>::key(pool, self.slot(i))?, i));
-        }
-        keys.sort_unstable();
-        Ok(keys)
+        Ok(())
     }
 
     /// The first word of the key in slot `i`: its words or its first 8 bytes order keys, ties

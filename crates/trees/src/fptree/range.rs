@@ -9,11 +9,10 @@
 use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan};
+use pmindex_index::{IndexError, Key, Records, Value};
+use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink};
 
 use super::access::At;
-use super::copy::Scratch;
 use super::inner::{OwnedRoute, Route, Siblings};
 use super::tree::FpTree;
 
@@ -50,12 +49,7 @@ enum Back {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let leaves = Leaves {
             tree: self,
             front: Front::Bound,
@@ -63,39 +57,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             barren: Barren::default(),
             scratch: Scratch::default(),
         };
-        Scan::new(leaves, Bounds::of(bounds))
-    }
-
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// Whether there are no records.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
+        Scan::new(leaves, bounds)
     }
 }
 
@@ -155,18 +117,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let Some((at, siblings)) = self.front_leaf(&bounds.lower)? else { return Ok(false) };
         let copied = tree.copy_out(&at, bounds, most, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
-        let (outside, taken) = (outside?, &items[before..]);
+        let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool);
         self.barren.count(taken.len(), at.leaf, limit)?;
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at, siblings) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(
@@ -188,13 +154,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator
-    for &'t FpTree<K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, LEAF, INNER>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(FpTree<K, V, M, LEAF: usize, INNER: usize>, Range);

@@ -1,7 +1,7 @@
 //! Finding the leaf of a key, and reading it.
 
 use pmindex_core::sync::VersionLock;
-use pmindex_core::{LINE, Medium, PmError};
+use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, RecordBlock, Slot};
 
@@ -93,14 +93,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn get_inner(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let probe = Probe::new(key)?;
-        loop {
-            let at = self.locate(&Route::to(&probe));
-            let found = self.read(&at, &probe, Slot::<K, V>::value);
-            if at.validate(self.pm()) {
-                return Ok(found?);
-            }
-        }
+        self.look_up(key, Slot::<K, V>::value)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. Costs
+    /// what [`get`](Self::get) does, without an allocation: see
+    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let read = |pool: &Pool<M>, slot: &[PmU64]| Slot::<K, V>::value_into(pool, slot, value);
+        Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
     /// Whether `key` is present. Costs what [`get`](Self::get) does.
@@ -111,12 +113,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.look_up(key, |_, _| Ok(()))?.is_some())
+    }
+
+    /// What `read` makes of the slot of a key; it may be called more than once.
+    #[inline(always)]
+    fn look_up<T>(
+        &self,
+        key: &K::Ref,
+        mut read: impl FnMut(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
         let probe = Probe::new(key)?;
         loop {
             let at = self.locate(&Route::to(&probe));
-            let found = self.read(&at, &probe, |_, _| Ok(()));
+            let found = self.read(&at, &probe, &mut read);
             if at.validate(self.pm()) {
-                return Ok(found?.is_some());
+                return Ok(found?);
             }
         }
     }
@@ -128,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         at: &At<'_>,
         probe: &Probe<'_, K>,
-        read: impl FnOnce(&pmindex_core::Pool<M>, &[pmindex_core::PmU64]) -> Result<T, PmError>,
+        read: impl FnOnce(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, PmError> {
         let leaf = self.leaf(at.leaf)?;
         let hint = leaf.hint(self.pm());

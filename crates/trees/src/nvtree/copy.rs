@@ -2,17 +2,13 @@
 
 use pmindex_core::{LINE, Medium, PmError, Word, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Slot};
+use pmindex_record::{Bounds, Outside, Scratch, Sink, Slot};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
 use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, bits};
 use super::leaf::Leaf;
 use super::tree::NvTree;
-
-/// Room for a private copy of a leaf.
-#[derive(Default)]
-pub(super) struct Scratch(Vec<u64>);
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
@@ -51,9 +47,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         at: &At<'_>,
         bounds: &Bounds<K>,
         scratch: &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Option<Result<Outside, PmError>> {
-        let before = items.len();
+        let before = items.count();
         let copied = self.leaf(at.leaf).and_then(|leaf| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
                 Ok(self.copy_words(&leaf, bounds, scratch, items))
@@ -77,9 +73,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
         bounds: &Bounds<K>,
-        Scratch(copy): &mut Scratch,
-        items: &mut Vec<(K, V)>,
+        scratch: &mut Scratch,
+        items: &mut impl Sink<K, V>,
     ) -> Outside {
+        let copy = scratch.words();
         copy.resize(Geometry::<K, V, LEAF>::WORDS, 0);
         self.pm().read_words(leaf.words(), copy);
         let slots = Hint::from_word(copy[0]).live();
@@ -111,20 +108,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
         bounds: &Bounds<K>,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
-        let (mut outside, before) = (Outside::default(), items.len());
+        let (mut outside, before) = (Outside::default(), items.count());
         for i in bits(leaf.hint(self.pm()).live()).filter(|&i| i < LEAF) {
-            let key = Slot::<K, V>::key(&self.pool, leaf.slot(i))?;
-            if bounds.is_above(&key) {
-                outside.above = true;
-            } else if bounds.is_below(&key) {
-                outside.below = true;
-            } else {
-                items.push((key, Slot::<K, V>::value(&self.pool, leaf.slot(i))?));
-            }
+            items.add_if(&Slot::<K, V>::readable(&self.pool, leaf.slot(i)), |key| {
+                let above = bounds.is_above(key);
+                let below = !above && bounds.is_below(key);
+                outside.above |= above;
+                outside.below |= below;
+                !(above || below)
+            })?;
         }
-        items[before..].sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        items.records_mut()[before..].sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(outside)
     }
 }

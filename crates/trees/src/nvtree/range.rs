@@ -9,11 +9,10 @@
 use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan};
+use pmindex_index::{IndexError, Key, Records, Value};
+use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink};
 
 use super::access::At;
-use super::copy::Scratch;
 use super::inner::{Entry, OwnedRoute, Route, Siblings};
 use super::tree::NvTree;
 
@@ -50,60 +49,10 @@ enum Back {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
-    /// The records with keys in `bounds`, in order, from both ends.
-    ///
-    /// # Cost
-    /// No flush, no fence; a leaf's keys are sorted. A way down for each end, then one leaf after the other, copied
-    /// whole.
-    ///
-    /// # Panics
-    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
-    #[track_caller]
-    pub fn range(&self, bounds: impl KeyRange<K>) -> Range<'_, K, V, M, LEAF, INNER> {
-        let leaves = Leaves {
-            tree: self,
-            front: Front::Bound,
-            back: Back::Bound,
-            barren: Barren::default(),
-            scratch: Scratch::default(),
-        };
-        Scan::new(leaves, Bounds::of(bounds))
-    }
-
-    /// All records, in order.
-    pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
-        self.range(..)
-    }
-
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
-    ///
-    /// # Cost
-    /// No flush, no fence. The way down, then the leaves, each fetched while the one before is copied
-    /// and its keys are sorted.
-    pub fn scan(
-        &self,
-        from: &K::Ref,
-        limit: usize,
-        out: &mut Vec<(K, V)>,
-    ) -> Result<(), IndexError> {
-        self.range((Bound::Included(from), Bound::Unbounded))
-            .append_to(limit, out)
-            .noted(&self.pool)
-    }
-
-    /// The least record. Costs a way down and a leaf's copy.
-    pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
-    }
-
-    /// The greatest record. Costs a way down and a leaf's copy.
-    pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
-    }
-
-    /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
-    pub fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.first_key_value()?.is_none())
+    fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
+        let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
+        let scratch = Scratch::default();
+        Scan::new(Leaves { tree: self, front, back, barren, scratch }, bounds)
     }
 }
 
@@ -164,18 +113,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<K>,
         _: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let Some((at, siblings)) = self.front_leaf(&bounds.lower)? else { return Ok(false) };
         let copied = tree.copy_out(&at, bounds, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
-        let (outside, taken) = (outside?, &items[before..]);
+        let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool);
         self.barren.count(taken.len(), at.leaf, limit)?;
         bounds.pass_up(taken);
         self.front = Front::After(at, siblings);
         Ok(!outside.above)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(
@@ -197,13 +150,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
     }
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> IntoIterator
-    for &'t NvTree<K, V, M, LEAF, INNER>
-{
-    type Item = Result<(K, V), IndexError>;
-    type IntoIter = Range<'t, K, V, M, LEAF, INNER>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pmindex_record::scans!(NvTree<K, V, M, LEAF: usize, INNER: usize>, Range);

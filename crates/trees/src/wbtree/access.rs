@@ -1,5 +1,8 @@
 //! Finding the leaf of a key, and reading it.
 
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+
 use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, Slot};
@@ -22,8 +25,50 @@ pub(super) struct Step {
 /// A way down: the inner nodes, the top first, and the leaf.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Steps,
     pub(super) leaf: u64,
+}
+
+thread_local! {
+    /// The memory of the last way down of this thread.
+    static LAST: Cell<Vec<Step>> = const { Cell::new(Vec::new()) };
+}
+
+/// The steps of a way down, in memory that its thread uses again for the next one.
+#[derive(Clone, Debug)]
+pub(super) struct Steps(Vec<Step>);
+
+impl Steps {
+    /// None yet.
+    #[inline]
+    pub(super) fn new() -> Self {
+        let mut steps = LAST.try_with(Cell::take).unwrap_or_default();
+        steps.clear();
+        Self(steps)
+    }
+}
+
+impl Drop for Steps {
+    #[inline]
+    fn drop(&mut self) {
+        // When the thread ends there is nothing to keep it for.
+        let _ = LAST.try_with(|last| last.set(std::mem::take(&mut self.0)));
+    }
+}
+
+impl Deref for Steps {
+    type Target = Vec<Step>;
+    #[inline(always)]
+    fn deref(&self) -> &Vec<Step> {
+        &self.0
+    }
+}
+
+impl DerefMut for Steps {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Vec<Step> {
+        &mut self.0
+    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -66,7 +111,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// The way from `top` to the leaf for `route`.
     pub(super) fn trace(&self, top: Child, route: &Route<'_>) -> Result<Path, PmError> {
-        let mut steps = Vec::with_capacity(top.level() as usize);
+        let mut steps = Steps::new();
         let mut node = top;
         while node.level() > 0 {
             let (place, child) = self.child_for(node, route)?;
@@ -126,6 +171,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     pub(super) fn do_get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.read(key, Slot::<K, V>::value)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. Costs
+    /// what [`get`](Self::get) does, without an allocation: see
+    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.do_get_into(key, value).noted(&self.pool)
+    }
+
+    #[inline(always)]
+    pub(super) fn do_get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let found = self.read(key, |pool, slot| Slot::<K, V>::value_into(pool, slot, value))?;
+        Ok(found.is_some())
     }
 
     /// Whether `key` is present. Costs what [`get`](Self::get) does.

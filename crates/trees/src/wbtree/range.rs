@@ -7,10 +7,10 @@
 use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PPtr, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, KeyRange, Noted, Value};
-use pmindex_record::{Bounds, LeafSource, Outside, Probe, Scan, Slot};
+use pmindex_index::{IndexError, Key, KeyRange, Noted, Records, Value};
+use pmindex_record::{Bounds, LeafSource, Outside, Probe, Scan, Sink, Slot};
 
-use super::access::{Path, Step};
+use super::access::{Path, Step, Steps};
 use super::layout::Child;
 use super::leaf::Leaf;
 use super::order::Order;
@@ -121,6 +121,35 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
+    /// Up to `limit` records with keys in `range`, ascending, in the memory of what was in `out`; returns how
+    /// many: [`Index::scan_bounds_into`](pmindex_index::Index::scan_bounds_into).
+    ///
+    /// # Errors
+    /// Those of a scan. What was read before stays in `out`.
+    ///
+    /// # Panics
+    /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
+    #[track_caller]
+    pub fn scan_into(
+        &self,
+        range: impl KeyRange<K>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        self.do_scan_into(range, limit, out).noted(&self.pool)
+    }
+
+    #[track_caller]
+    pub(super) fn do_scan_into(
+        &self,
+        range: impl KeyRange<K>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        let bounds = Bounds::of_kept(range, out);
+        Scan::new(self.leaves(), bounds).fill(limit, out)
+    }
+
     /// The least record. Costs a way down and a leaf's copy.
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
@@ -151,7 +180,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The way to the last leaf.
     fn trace_last(&self) -> Result<Path, PmError> {
         let top = self.top()?;
-        let mut path = Path { steps: Vec::with_capacity(top.level() as usize), leaf: 0 };
+        let mut path = Path { steps: Steps::new(), leaf: 0 };
         self.go_down(&mut path, top, true)?;
         Ok(path)
     }
@@ -227,7 +256,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         offset: u64,
         bounds: &Bounds<K>,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<Outside, PmError> {
         let (pool, leaf) = (&*self.pool, self.leaf(offset)?);
         let state = leaf.state(pool.pm());
@@ -235,15 +264,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut outside = Outside::default();
         for &i in order.slots() {
             let slot = leaf.slot(usize::from(i));
-            let key = Slot::<K, V>::key(pool, slot)?;
-            if bounds.is_above(&key) {
-                outside.above = true;
+            items.add_if(&Slot::<K, V>::readable(pool, slot), |key| {
+                outside.above = bounds.is_above(key);
+                let below = !outside.above && bounds.is_below(key);
+                outside.below |= below;
+                !(outside.above || below)
+            })?;
+            if outside.above {
                 break;
-            }
-            if bounds.is_below(&key) {
-                outside.below = true;
-            } else {
-                items.push((key, Slot::<K, V>::value(pool, slot)?));
             }
         }
         Ok(outside)
@@ -282,9 +310,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<K>,
         _: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
-        let (tree, before) = (self.tree, items.len());
+        let (tree, before) = (self.tree, items.count());
         let path = match (self.front.take(), &bounds.lower) {
             (Some(mut path), _) => {
                 if !tree.advance(&mut path)? {
@@ -297,15 +325,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
                 tree.trace_scan(&Route::to(&Probe::of_stored(key)))?
             }
             (None, Bound::Unbounded) => {
-                let mut path = Path { steps: Vec::new(), leaf: 0 };
+                let mut path = Path { steps: Steps::new(), leaf: 0 };
                 tree.go_down(&mut path, tree.top()?, false)?;
                 path
             }
         };
         let outside = tree.copy_out(path.leaf, bounds, items)?;
-        bounds.pass_up(&items[before..]);
+        bounds.pass_up(&items.records()[before..]);
         self.front = Some(path);
         Ok(!outside.above)
+    }
+
+    fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
+        bounds.keep(records);
     }
 
     fn read_back(

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter,
+    Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter, Records,
     RecoveryReport, Stats, Value, same_encoding,
 };
-use pmindex_record::{Bounds, Datum, LeafSource, Probe, Scan};
+use pmindex_record::{Bounds, Datum, LeafSource, Probe, Scan, Sink};
 
 use super::leaf::{Found, Incoming};
 use super::range::Leaves;
@@ -181,6 +181,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
         self.read(|tree| tree.do_get(key))
     }
 
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        self.read(|tree| tree.do_get_into(key, value))
+    }
+
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.read(|tree| tree.do_contains_key(key))
     }
@@ -240,6 +244,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
             out.truncate(before);
             tree.do_scan(from, limit, out)
         })
+    }
+
+    fn scan_bounds_into(
+        &self,
+        lower: Bound<&K::Ref>,
+        upper: Bound<&K::Ref>,
+        limit: usize,
+        out: &mut Records<K, V>,
+    ) -> Result<usize, IndexError> {
+        self.read(|tree| tree.do_scan_into((lower, upper), limit, out))
     }
 
     fn len(&self) -> Result<u64, IndexError> {
@@ -310,23 +324,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Unlocked<'_, K, V, M, LEAF, INNER>
 {
     /// Reads until there is a record, or nothing left; `more` reads a leaf.
-    fn read(
+    fn read<S: Sink<K, V>>(
         &self,
         bounds: &mut Bounds<K>,
-        items: &mut Vec<(K, V)>,
+        items: &mut S,
         more: impl Fn(
             &mut Leaves<'_, K, V, M, LEAF, INNER>,
             &mut Bounds<K>,
-            &mut Vec<(K, V)>,
+            &mut S,
         ) -> Result<bool, IndexError>,
     ) -> Result<bool, IndexError> {
-        let before = items.len();
+        let before = items.count();
         let (moved, is_more) = self.shared.read(|tree| {
             items.truncate(before);
             let (mut leaves, mut moved) = (tree.leaves(), bounds.clone());
             loop {
                 let is_more = more(&mut leaves, &mut moved, items)?;
-                if items.len() > before || !is_more {
+                if items.count() > before || !is_more {
                     return Ok((moved, is_more));
                 }
             }
@@ -352,7 +366,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         &mut self,
         bounds: &mut Bounds<K>,
         most: usize,
-        items: &mut Vec<(K, V)>,
+        items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
         self.read(bounds, items, |leaves, bounds, items| leaves.read_front(bounds, most, items))
     }

@@ -78,7 +78,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Whether a way leads to the greatest keys.
     pub(super) fn is_rightmost(&self, path: &Path) -> Result<bool, PmError> {
-        for step in &path.steps {
+        for step in path.steps.iter() {
             let inner = self.inner(step.node.offset())?;
             if step.place + 1 != inner.state(self.pm()).len() {
                 return Ok(false);
