@@ -74,9 +74,9 @@ pub use pmindex_sptree::BufferedSpTree;
 pub use pmindex_sptree::SpTree;
 #[cfg(feature = "store")]
 pub use pmindex_store::{
-    Catalog, Committed, Expiring, ExpiringMap, LOG_KIND as STORE_LOG, Map, MapAt, RangeAt,
-    Savepoint, Snapshot, StoreBackup, StoreError, StoreOptions, Sweeper, Swept, Transaction, Watch,
-    WatchPosition,
+    Catalog, Committed, Expiring, ExpiringMap, LOG_KIND as STORE_LOG, Map, MapAt, MapReport,
+    RangeAt, Savepoint, Snapshot, StoreBackup, StoreError, StoreOptions, StoreReport, Sweeper,
+    Swept, Transaction, Watch, WatchPosition,
 };
 #[cfg(feature = "bztree")]
 pub use pmindex_trees::BzTree;

@@ -729,3 +729,61 @@ fn a_backup_that_cannot_be_made_leaves_no_file() {
     assert_eq!(unopened.to_string(), "map \"map\" has to be opened first, with its types");
     assert_eq!(files(), 0);
 }
+
+#[test]
+fn a_report_says_what_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.pool");
+    let options = StoreOptions::new().pool(PoolOptions::new().size(8 << 20));
+    let store = Store::open_with(&path, &options).unwrap();
+    let stock = store.map::<String, u64>("stock").unwrap();
+    let orders = store.map_of_kind::<u64, u64>("orders", Kind::Hart).unwrap();
+    stock.put("apple", &3).unwrap(); // nobody reads: it has no number
+    let before = store.report().unwrap();
+    assert_eq!((before.commits, before.readers, before.past_bytes, before.watches), (0, 0, 0, 0));
+    assert_eq!((before.path.as_path(), before.past_bytes_max), (path.as_path(), 256 << 20));
+    let kinds: Vec<_> = before.maps.iter().map(|m| (&*m.name, &*m.kind, m.is_open)).collect();
+    assert_eq!(kinds, [("orders", "hart", true), ("stock", "fptree", true)]);
+
+    let view = store.snapshot().unwrap();
+    let watch = store.watch().unwrap();
+    let mut late = store.begin().unwrap();
+    assert_eq!(late.get(&stock, "apple").unwrap(), Some(3));
+    for n in 0..5 {
+        let sold = store.transaction(|tx| {
+            tx.put(&orders, &n, &1)?;
+            tx.put(&stock, "apple", &n)
+        });
+        sold.unwrap();
+    }
+    late.put(&orders, &9, &9).unwrap();
+    assert!(matches!(late.commit(), Err(StoreError::Conflict { .. })));
+    let now = store.report().unwrap();
+    assert_eq!((now.commits, now.conflicts, now.readers, now.watches), (5, 1, 1, 1));
+    assert!(now.oldest_reader_behind >= 5 && now.past_bytes > 0 && now.used_bytes < now.pool_bytes);
+    assert!(now.log_segments > 0 && now.waiting == 0 && now.unfinished == 0);
+    drop((view, watch));
+    let after = store.report().unwrap();
+    assert_eq!((after.readers, after.past_bytes, after.watches), (0, 0, 0));
+    drop((stock, orders));
+    store.close().unwrap();
+    let store = Store::open_with(&path, &options).unwrap();
+    assert!(store.report().unwrap().maps.iter().all(|map| !map.is_open));
+
+    let text = now.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("store      /") && lines[0].contains("shop.pool, mode "),
+        "{text}"
+    );
+    assert_eq!(
+        lines[2..5],
+        [
+            "maps       orders (hart)",
+            "           stock (fptree)",
+            "commits    5, 0 under way; 1 conflicts",
+        ]
+    );
+    assert!(lines[5].starts_with("readers    1, the oldest "), "{text}");
+    println!("{text}");
+}

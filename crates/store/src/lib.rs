@@ -9,6 +9,7 @@
 //! | one moment of all maps | [`Snapshot`], [`MapAt`] |
 //! | all or nothing, serializable | [`Transaction`] |
 //! | what commits changed, as a stream | [`Watch`] |
+//! | what goes on, for people and programs | [`StoreReport`] |
 //!
 //! `pmindex::Store` is this with all indexes of `pmindex`; an example is there.
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod range;
 mod reading;
 mod record;
 mod redo;
+mod report;
 mod snapshot;
 mod store;
 mod transaction;
@@ -54,6 +56,7 @@ pub use error::StoreError;
 pub use expiring::{Expiring, ExpiringMap, Sweeper, Swept};
 pub use layout::LOG_KIND;
 pub use map::Map;
+pub use report::{MapReport, StoreReport};
 pub use snapshot::{MapAt, RangeAt, Snapshot};
 pub use store::{Store, StoreOptions};
 pub use transaction::{Savepoint, Transaction};

@@ -50,6 +50,23 @@ struct State {
     readers: BTreeMap<u64, u32>,
     /// How many want all commits to write records.
     logging: u32,
+    /// What a report counts, since the store was opened.
+    committed: u64,
+    conflicts: u64,
+    ended: u64,
+}
+
+/// What goes on, for a report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) committed: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) ended: u64,
+    pub(crate) readers: u64,
+    /// Commits since the oldest reader began.
+    pub(crate) behind: u64,
+    pub(crate) unfinished: u64,
+    pub(crate) logging: u32,
 }
 
 impl State {
@@ -98,6 +115,9 @@ impl Moments {
                 unfinished: BTreeSet::new(),
                 readers: BTreeMap::new(),
                 logging: 0,
+                committed: 0,
+                conflicts: 0,
+                ended: 0,
             }),
             finished: Condvar::new(),
             maps: Mutex::default(),
@@ -203,7 +223,14 @@ impl Moments {
         let mut state = pm.lock(&self.state);
         let newest_reader = state.newest_but(own.map(Reader::moment));
         let number = state.last + 1;
-        let bytes = note(Commit { number, newest_reader })?;
+        let bytes = match note(Commit { number, newest_reader }) {
+            Ok(bytes) => bytes,
+            Err(refused) => {
+                state.conflicts += 1;
+                return Err(refused);
+            }
+        };
+        state.committed += 1;
         state.last = number;
         state.unfinished.insert(number);
         let is_logged = state.logging > 0;
@@ -223,6 +250,7 @@ impl Moments {
         while self.kept.load(Relaxed) > self.limit {
             let mut state = pm.lock(&self.state);
             if let Some((moment, _)) = state.readers.pop_first() {
+                state.ended += 1;
                 self.ended.store(moment, Release); // before: what it wants is forgotten
             }
             let (oldest, done) = (state.oldest(), state.readers.is_empty());
@@ -244,6 +272,20 @@ impl Moments {
     #[inline]
     pub(crate) fn is_ended(&self, moment: u64) -> bool {
         moment <= self.ended.load(Acquire)
+    }
+
+    /// What goes on.
+    pub(crate) fn figures(&self, pm: &impl Medium) -> Figures {
+        let state = pm.lock(&self.state);
+        Figures {
+            committed: state.committed,
+            conflicts: state.conflicts,
+            ended: state.ended,
+            readers: state.readers.values().map(|&count| u64::from(count)).sum(),
+            behind: state.last - state.oldest().min(state.last),
+            unfinished: state.unfinished.len() as u64,
+            logging: state.logging,
+        }
     }
 
     /// About how many bytes are kept for readers.

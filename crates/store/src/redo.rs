@@ -410,6 +410,12 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
+    /// Segments of the log, and how many there may be.
+    pub(crate) fn segments(&self) -> (u32, u32) {
+        let segments = self.log.as_ref().map(Log::segments);
+        segments.map_or((0, 0), |segments| (segments.used(), segments.capacity()))
+    }
+
     /// How many commits have changes that may not be in their indexes.
     pub(crate) fn len(&self) -> u64 {
         self.pending.lock().len() as u64

@@ -20,6 +20,7 @@ use crate::expiring::ExpiringMap;
 use crate::layout::NAME;
 use crate::map::{Map, Shared};
 use crate::redo::Redo;
+use crate::report::{MapReport, StoreReport};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::wait::lock;
@@ -325,7 +326,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
-        Ok(backup::maps_of(&self.core.pool)?)
+        let mut maps = backup::maps_of(&self.core.pool)?;
+        maps.retain(|entry| C::kind(entry).is_some()); // a batch's log, files: nothing of a store
+        Ok(maps)
     }
 
     /// Removes the map `name` and frees all its blocks; whether there was one. Nobody has a handle of it,
@@ -455,6 +458,24 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     #[cfg(test)]
     pub(crate) fn cut_records(&self) {
         self.core.redo.cut_records();
+    }
+
+    /// What goes on in the store: for an operator who looks, or a program that asks now and then.
+    ///
+    /// # Cost
+    /// Reads the directory and the tables of pages of the pool; stops nobody for longer than a commit does.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: the directory of the pool is damaged.
+    pub fn report(&self) -> Result<StoreReport, StoreError> {
+        let entries = self.maps_in_pool()?;
+        let open = self.maps();
+        let maps = entries.into_iter().map(|entry| MapReport {
+            is_open: open.contains_key(&entry.name),
+            kind: String::from_utf8_lossy(&entry.kind).trim_end_matches(['\0', ' ']).into(),
+            name: entry.name,
+        });
+        Ok(StoreReport::new(&self.core, maps.collect()))
     }
 
     /// About how many bytes of memory are kept for snapshots and transactions.
