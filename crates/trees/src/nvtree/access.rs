@@ -96,15 +96,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.look_up(key, Slot::<K, V>::value)
     }
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. Costs
-    /// what [`get`](Self::get) does, without an allocation: see
-    /// [`Index::get_into`](pmindex_index::Index::get_into).
-    #[inline]
-    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
-        let read = |pool: &Pool<M>, slot: &[PmU64]| Slot::<K, V>::value_into(pool, slot, value);
-        Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
-    }
-
     /// Whether `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
@@ -114,6 +105,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.look_up(key, |_, _| Ok(()))?.is_some())
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. Costs
+    /// what [`get`](Self::get) does, without an allocation: see
+    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let read = |pool: &Pool<M>, slot: &[PmU64]| Slot::<K, V>::value_into(pool, slot, value);
+        Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
     /// What `read` makes of the slot of a key; it may be called more than once.
