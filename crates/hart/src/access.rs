@@ -138,6 +138,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     fn get_into_inner(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        if !V::SHAPE.is_bytes() {
+            return Ok(self.get_inner(key)?.map(|found| *value = found).is_some());
+        }
         let probe = Probe::new(key)?;
         let bytes = KeyBytes::of(&probe);
         while let Some(place) = self.find(&probe, &bytes)? {
