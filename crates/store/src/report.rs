@@ -96,15 +96,11 @@ struct Bytes(u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut unit = 0;
-        while unit < 4 && self.0 >> (10 * (unit + 1)) > 0 {
-            unit += 1;
-        }
-        let name = ["bytes", "KiB", "MiB", "GiB", "TiB"][unit as usize];
-        if unit == 0 {
-            return write!(f, "{} {name}", self.0);
-        }
-        write!(f, "{:.1} {name}", self.0 as f64 / (1_u64 << (10 * unit)) as f64)
+        let units = ["KiB", "MiB", "GiB", "TiB"].into_iter().zip(1_u32..);
+        let unit = units.filter(|(_, power)| self.0 >> (10 * power) > 0).last();
+        let Some((name, power)) = unit else { return write!(f, "{} bytes", self.0) };
+        let tenths = (u128::from(self.0) * 10) >> (10 * power);
+        write!(f, "{}.{} {name}", tenths / 10, tenths % 10)
     }
 }
 
