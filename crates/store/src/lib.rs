@@ -25,6 +25,7 @@ mod kept;
 mod layout;
 mod map;
 mod moments;
+mod observe;
 mod range;
 mod reading;
 mod record;

@@ -18,6 +18,7 @@ use pmindex_core::Medium;
 
 use crate::gate::Gate;
 use crate::kept::Kept;
+use crate::observe;
 use crate::wait::wait_until;
 use crate::wrong::{Faults, Wrong};
 
@@ -248,13 +249,17 @@ impl Moments {
     #[cold]
     fn end_readers(&self, pm: &impl Medium) {
         while self.kept.load(Relaxed) > self.limit {
-            let mut state = pm.lock(&self.state);
+            let (mut state, mut ended) = (pm.lock(&self.state), None);
             if let Some((moment, _)) = state.readers.pop_first() {
                 state.ended += 1;
+                ended = Some(moment);
                 self.ended.store(moment, Release); // before: what it wants is forgotten
             }
             let (oldest, done) = (state.oldest(), state.readers.is_empty());
             drop(state);
+            if let Some(moment) = ended {
+                observe::reader_ended(moment, self.limit);
+            }
             self.forget(oldest);
             if done {
                 break;

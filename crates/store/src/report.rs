@@ -91,6 +91,47 @@ impl StoreReport {
     }
 }
 
+#[cfg(feature = "metrics")]
+impl StoreReport {
+    /// Records the figures with the recorder of the `metrics` crate: each time somebody asks for metrics, or
+    /// every few seconds. Feature `metrics`. All have the label `store`, the path.
+    ///
+    /// Counters: `pmindex_store_commits_total`, `_conflicts_total`, `_readers_ended_total`. Gauges:
+    /// `pmindex_store_readers`, `_oldest_reader_behind`, `_past_bytes`, `_past_bytes_max`,
+    /// `_commits_unfinished`, `_commits_waiting`, `_watches`, `_log_segments`, `_log_segments_max`, `_maps`,
+    /// `_pool_bytes`, `_pool_used_bytes`, `_pool_max_bytes`.
+    #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
+    pub fn record(&self) {
+        let store = self.path.display().to_string();
+        let counters = [
+            ("pmindex_store_commits_total", self.commits),
+            ("pmindex_store_conflicts_total", self.conflicts),
+            ("pmindex_store_readers_ended_total", self.ended_readers),
+        ];
+        for (name, value) in counters {
+            metrics::counter!(name, "store" => store.clone()).absolute(value);
+        }
+        let gauges = [
+            ("pmindex_store_readers", self.readers),
+            ("pmindex_store_oldest_reader_behind", self.oldest_reader_behind),
+            ("pmindex_store_past_bytes", self.past_bytes),
+            ("pmindex_store_past_bytes_max", self.past_bytes_max),
+            ("pmindex_store_commits_unfinished", self.unfinished),
+            ("pmindex_store_commits_waiting", self.waiting),
+            ("pmindex_store_watches", self.watches.into()),
+            ("pmindex_store_log_segments", self.log_segments.into()),
+            ("pmindex_store_log_segments_max", self.log_segments_max.into()),
+            ("pmindex_store_maps", self.maps.len() as u64),
+            ("pmindex_store_pool_bytes", self.pool_bytes),
+            ("pmindex_store_pool_used_bytes", self.used_bytes),
+            ("pmindex_store_pool_max_bytes", self.max_bytes),
+        ];
+        for (name, value) in gauges {
+            metrics::gauge!(name, "store" => store.clone()).set(value as f64);
+        }
+    }
+}
+
 /// Bytes as a person reads them.
 struct Bytes(u64);
 
@@ -126,5 +167,91 @@ impl fmt::Display for StoreReport {
         let (segments, most) = (self.log_segments, self.log_segments_max);
         write!(f, "log        {segments} of {most} segments; {waiting} commits to be finished; ")?;
         write!(f, "{} watch it", self.watches)
+    }
+}
+
+#[cfg(all(test, feature = "metrics"))]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    reason = "the figures are small whole numbers"
+)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use metrics::{
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder,
+        SharedString, Unit,
+    };
+    use parking_lot::Mutex;
+    use pmindex_core::Pool;
+
+    use crate::Store;
+    use crate::StoreOptions;
+    use crate::tests::store::Small;
+
+    /// Keeps what it is told, by name and label.
+    #[derive(Default)]
+    struct Figures(Arc<Mutex<BTreeMap<String, f64>>>);
+
+    struct Figure(Arc<Mutex<BTreeMap<String, f64>>>, String);
+
+    impl Figures {
+        fn figure(&self, key: &Key) -> Arc<Figure> {
+            let labels: Vec<String> =
+                key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+            Arc::new(Figure(Arc::clone(&self.0), format!("{} {}", key.name(), labels.join(","))))
+        }
+    }
+
+    impl CounterFn for Figure {
+        fn increment(&self, _: u64) {
+            unreachable!("counters are absolute");
+        }
+        fn absolute(&self, value: u64) {
+            self.0.lock().insert(self.1.clone(), value as f64);
+        }
+    }
+
+    impl GaugeFn for Figure {
+        fn increment(&self, _: f64) {}
+        fn decrement(&self, _: f64) {}
+        fn set(&self, value: f64) {
+            self.0.lock().insert(self.1.clone(), value);
+        }
+    }
+
+    impl Recorder for Figures {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.figure(key))
+        }
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.figure(key))
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn a_recorder_has_every_figure_of_a_report() {
+        let figures = Figures::default();
+        let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+        let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+        let map = store.map::<u64, u64>("numbers").unwrap();
+        let _view = store.snapshot().unwrap();
+        store.transaction(|tx| tx.put(&map, &1, &2)).unwrap();
+        let report = store.report().unwrap();
+        metrics::with_local_recorder(&figures, || report.record());
+        let figures = figures.0.lock();
+        let figure = |name: &str| figures[&format!("pmindex_store_{name} store=(memory)")];
+        assert_eq!(figures.len(), 16);
+        assert_eq!([figure("commits_total"), figure("readers"), figure("maps")], [1.0; 3]);
+        assert_eq!(figure("pool_bytes"), report.pool_bytes as f64);
+        assert_eq!(figure("past_bytes_max"), 256.0 * 1024.0 * 1024.0);
     }
 }

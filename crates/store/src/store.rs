@@ -19,6 +19,7 @@ use crate::error::StoreError;
 use crate::expiring::ExpiringMap;
 use crate::layout::NAME;
 use crate::map::{Map, Shared};
+use crate::observe;
 use crate::redo::Redo;
 use crate::report::{MapReport, StoreReport};
 use crate::snapshot::Snapshot;
@@ -190,6 +191,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// The pool's.
     pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
+        let _span = observe::open(pool.path());
         let redo = Redo::open(pool)?;
         let mut core = Core::new(Arc::clone(pool), redo, options.past_bytes, options.tries);
         let most = (pool.max_size() / 8).max(1);
@@ -310,6 +312,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         map: &Map<K, V, M>,
         writes: BTreeMap<K, Option<V>>,
     ) -> Result<(), IndexError> {
+        let _span = observe::finish(map.name());
         let _recovery = self.core.pool.recovery();
         match Late::make_now(&map.shared, writes) {
             Ok(()) => self.core.redo.settle(map.name()), // durable before: anybody has the map
@@ -384,6 +387,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Cost
     /// Reads all records, writes them as by a bulk load.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<StoreBackup, StoreError> {
+        let _span = observe::backup(target.as_ref());
         let open = self.maps();
         let view = self.snapshot()?;
         let mut maps = Vec::new();

@@ -39,6 +39,7 @@ use crate::core::{Core, Leave};
 use crate::error::StoreError;
 use crate::map::{Map, Shared};
 use crate::moments::{Commit, Reader};
+use crate::observe;
 use crate::range::Range;
 use crate::record::Record;
 use crate::snapshot::{RangeAt, get_at};
@@ -138,6 +139,7 @@ impl<M: Medium> Transaction<M> {
             if tries == core.tries {
                 return Err(StoreError::Conflict { tries }.into());
             }
+            observe::runs_again(tries);
             // The more often, the longer: others come to their end meanwhile.
             for _ in 0..1 << tries.min(6) {
                 core.pm().spin();
@@ -403,6 +405,7 @@ impl<M: Medium> Transaction<M> {
         if changes == 0 {
             return Ok(());
         }
+        let _span = observe::commit(changes);
         core.pool.check_writable()?;
         let record = record_of(&core, &parts, changes)?;
         let mut places = Vec::with_capacity(changes);

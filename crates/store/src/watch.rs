@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::error::StoreError;
 use crate::map::Map;
 use crate::moments::Logging;
+use crate::observe;
 use crate::record::Group;
 
 /// Which commits a [`Watch`] has seen: all up to one. Positions ascend with the commits, and are never used
@@ -137,7 +138,10 @@ impl<M: Medium> Watch<M> {
         let core = &*self.core;
         let finished = core.moments.finished(core.pm());
         let commits = core.redo.commits(self.up_to, finished, &mut self.from)?;
-        let Some(commits) = commits else { return Err(StoreError::WatchEnded) };
+        let Some(commits) = commits else {
+            observe::watch_ended(self.up_to);
+            return Err(StoreError::WatchEnded);
+        };
         self.up_to = finished.max(self.up_to);
         let commits = commits.into_iter().map(|(number, groups)| Committed { number, groups });
         self.read.extend(commits);
