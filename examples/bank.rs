@@ -62,14 +62,14 @@ impl Bank {
         to: (usize, u64),
         sum: u64,
     ) -> Result<u64, StoreError> {
-        let [payer, payee] = [from, to].map(|(map, account)| (&self.accounts[map], account));
+        let [source, target] = [from, to].map(|(map, account)| (&self.accounts[map], account));
         self.store.transaction(|tx| {
-            let balance = tx.get(payer.0, &payer.1)?.unwrap_or(0);
+            let balance = tx.get(source.0, &source.1)?.unwrap_or(0);
             let number = tx.get(&self.transfers, &teller)?.unwrap_or(0);
             let Some(left) = balance.checked_sub(sum) else { return Ok(number) };
-            tx.put(payer.0, &payer.1, &left)?;
-            let balance = tx.get(payee.0, &payee.1)?.unwrap_or(0); // after: it may be the same account
-            tx.put(payee.0, &payee.1, &(balance + sum))?;
+            tx.put(source.0, &source.1, &left)?;
+            let balance = tx.get(target.0, &target.1)?.unwrap_or(0); // after: it may be the same account
+            tx.put(target.0, &target.1, &(balance + sum))?;
             tx.put(&self.transfers, &teller, &(number + 1))?;
             Ok(number + 1)
         })
@@ -199,12 +199,12 @@ mod tests {
             let folder = folder.unwrap();
             let path = folder.path().join("bank.pool");
             let mut transfers = 0;
-            for n in 0..3 {
+            for n in 0..2 {
                 let mut worker = Command::new(std::env::current_exe().unwrap());
                 worker.args(["--exact", "tests::worker", "--ignored", "--nocapture"]);
                 worker.env(POOL, format!("{mode} {}", path.display()));
                 transfers +=
-                    round(worker, &path, mode, Duration::from_millis(700 + 50 * n)).unwrap();
+                    round(worker, &path, mode, Duration::from_millis(500 + 50 * n)).unwrap();
             }
             println!("{mode}: {transfers} transfers");
         }
