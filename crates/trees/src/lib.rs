@@ -34,8 +34,6 @@
 pub mod bztree;
 #[cfg(any(feature = "fptree", feature = "nvtree"))]
 mod checksum;
-#[cfg(all(test, feature = "fptree", feature = "nvtree", feature = "wbtree"))]
-mod churn_tests;
 #[cfg(feature = "fptree")]
 pub mod fptree;
 #[cfg(any(feature = "fptree", feature = "nvtree", feature = "wbtree"))]

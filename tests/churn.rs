@@ -1,0 +1,139 @@
+//! Space comes back: what records that stay take after most were removed, or after all were replaced by
+//! others, is at most twice what a fresh load of them takes. Of every kind of index but HART and SPTree with
+//! write buffers, which do not merge nodes yet, and SPTree with words, which takes 2.3 times as much where
+//! 5 % stay.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use pmindex::{AnyIndex, Index, Key, Kind, Pool, Value};
+
+const RECORDS: u64 = 40_000;
+/// How many are removed, of which 5 % stay.
+const MOST: u64 = RECORDS / 20 * 19;
+
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    /// Bytes in live blocks, of a thousand records.
+    live: u64,
+    /// Inner nodes.
+    inners: u64,
+}
+
+/// An index, of which space is measured, and how its n-th record looks.
+struct Churned<K: Key, V: Value> {
+    index: AnyIndex<K, V>,
+    pool: Arc<Pool>,
+    kind: Kind,
+    key: fn(u64) -> K,
+    value: fn(u64) -> V,
+}
+
+impl<K: Key + Ord, V: Value> Churned<K, V> {
+    fn new(kind: Kind, key: fn(u64) -> K, value: fn(u64) -> V) -> Self {
+        let pool = Arc::new(Pool::emulated(64 << 20).expect("memory"));
+        let index = AnyIndex::create(&pool, "churned", kind).expect("room");
+        Self { index, pool, kind, key, value }
+    }
+
+    fn insert(&self, n: u64) {
+        let (key, value) = ((self.key)(n), (self.value)(n));
+        let added = self.index.try_insert(key.borrowed(), value.borrowed());
+        assert!(added.expect("room").is_ok());
+    }
+
+    fn remove(&self, key: &K) {
+        assert!(self.index.remove(key.borrowed()).expect("room").is_some());
+    }
+
+    fn space(&self) -> Space {
+        let stats = self.index.stats().expect("intact");
+        assert_eq!(self.index.check().expect("intact"), stats.records);
+        let blocks = self.index.blocks().expect("intact").into_iter();
+        self.pool.audit(blocks).expect("no leak");
+        let live = self.pool.live_blocks().expect("intact");
+        Space {
+            live: 1000 * live.iter().map(|(_, bytes)| bytes).sum::<u64>() / stats.records,
+            inners: stats.inners,
+        }
+    }
+
+    /// That of a fresh load.
+    fn fresh(&self, records: std::ops::Range<u64>) -> Space {
+        let fresh = Self::new(self.kind, self.key, self.value);
+        records.for_each(|n| fresh.insert(n));
+        fresh.space()
+    }
+
+    /// It takes at most twice as much as a fresh load.
+    fn holds(&self, what: &str, fresh: Space) -> Space {
+        let now = self.space();
+        println!("{}, {what}: {now:?}, fresh {fresh:?}", self.kind);
+        assert!(now.live <= 2 * fresh.live, "{what}: {now:?}, fresh {fresh:?}");
+        // Some nodes wait for the next rebuild to be free.
+        assert!(now.inners <= 2 * fresh.inners + 24, "{what}: {now:?}, fresh {fresh:?}");
+        now
+    }
+
+    fn churn(&self) {
+        (0..RECORDS).for_each(|n| self.insert(n));
+        let loaded = self.space();
+        // Most go at random.
+        (0..MOST).for_each(|n| self.remove(&(self.key)(n)));
+        self.holds("5 % stay", self.fresh(MOST..RECORDS));
+        // Others come.
+        (RECORDS..RECORDS + MOST).for_each(|n| self.insert(n));
+        let refilled = self.holds("others", loaded);
+        assert!(4 * refilled.live <= 5 * loaded.live, "{refilled:?}, {loaded:?}");
+        // A window: the oldest goes, another comes.
+        for n in 0..RECORDS {
+            self.remove(&(self.key)(MOST + n));
+            self.insert(RECORDS + MOST + n);
+        }
+        self.holds("a window", loaded);
+        // Neighbours stay together: a range is what remains.
+        let all = self.index.range(..).map(|record| record.expect("intact").0);
+        let mut all: Vec<_> = all.collect();
+        all.drain(RECORDS as usize / 2..RECORDS as usize / 2 + 2000);
+        for key in &all {
+            self.remove(key);
+        }
+        self.holds("a range", self.fresh(0..2000));
+    }
+}
+
+/// Words in no order, of which the n-th is always the same (splitmix64).
+fn word(n: u64) -> u64 {
+    let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Byte strings in no order, of several sizes.
+fn text(n: u64) -> Vec<u8> {
+    format!("{:016x}{}", word(n), &"a tail of any length"[..(n % 20) as usize]).into_bytes()
+}
+
+macro_rules! churn {
+    ($($name:ident: $kind:ident, $key:expr, $value:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            Churned::new(Kind::$kind, $key, $value).churn();
+        }
+    )* };
+}
+
+churn! {
+    fptree_words: FpTree, word, |n| n;
+    fptree_texts: FpTree, text, text;
+    nvtree_words: NvTree, word, |n| n;
+    nvtree_texts: NvTree, text, text;
+    wbtree_words: WbTree, word, |n| n;
+    wbtree_texts: WbTree, text, text;
+    fastfair_words: FastFair, word, |n| n;
+    fastfair_texts: FastFair, text, text;
+    sptree_texts: SpTree, text, text;
+    bztree_words: BzTree, word, |n| n;
+    bztree_texts: BzTree, text, text;
+}
