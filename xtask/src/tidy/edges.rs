@@ -28,6 +28,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-cli",
         "pmindex-capi",
         "pmindex-kv-server",
+        "pmindex-orders-service",
         "pmindex-crash",
         "pmindex-hostile",
         "xtask",

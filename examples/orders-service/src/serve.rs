@@ -1,0 +1,128 @@
+//! The process: its options, its start, its clean end.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
+use pmindex::{PoolOptions, StoreError, StoreOptions};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::routes::{self, App};
+use crate::shop::Shop;
+
+/// Bytes of commits that are kept for clients who come back to `/events`.
+const KEPT_COMMITS: u64 = 4 << 20;
+
+/// How long requests that are under way may take when the process ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A service of orders and customers over HTTP that keeps its state in a store
+#[derive(clap::Parser, Debug)]
+#[command(version, after_help = "Spans go to stderr: RUST_LOG=debug shows all of them.")]
+pub struct Args {
+    /// The store's file; created if it is missing
+    pub store: PathBuf,
+
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+
+    /// On a disk: wait for a journal beside the file, which requests share, rather than for pages
+    #[arg(long)]
+    pub journal: bool,
+
+    /// On a disk: survive a kill of the process, not of the machine
+    #[arg(long, conflicts_with = "journal")]
+    pub no_write_back: bool,
+}
+
+/// Why the service cannot start, or did not end cleanly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The network, threads or signals.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The exporter.
+    #[error(transparent)]
+    Figures(#[from] BuildError),
+    /// Requests did not end in time, so the store was not closed: its next opening recovers.
+    #[error("requests did not end in time; the next start recovers")]
+    StillBusy,
+}
+
+/// Serves until SIGTERM or SIGINT, then ends requests and streams, and closes the store.
+///
+/// # Errors
+/// The store's; [`Failure::StillBusy`].
+pub fn serve(args: &Args) -> Result<(), Failure> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let buckets = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
+    let figures = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("http_request_seconds".into()), &buckets)?
+        .install_recorder()?;
+
+    let pool = PoolOptions::new().size(64 << 20).journal(args.journal);
+    let pool = if args.no_write_back { pool.write_back(false) } else { pool };
+    let options = StoreOptions::new().pool(pool).keep_commits(KEPT_COMMITS);
+    let shop = Arc::new(Shop::open(&args.store, &options)?);
+
+    let ends = Arc::new(AtomicBool::new(false));
+    let sweeper = sweep(&shop, &ends)?;
+    let runtime = Runtime::new()?;
+    let app = App { shop: Arc::clone(&shop), figures, ends: Arc::clone(&ends) };
+    let served = runtime.block_on(listen(args.listen, app));
+    ends.store(true, Relaxed);
+    runtime.shutdown_timeout(PATIENCE);
+    sweeper.thread().unpark();
+    let _ = sweeper.join();
+    served?;
+    Arc::into_inner(shop).ok_or(Failure::StillBusy)?.close()?;
+    tracing::info!("closed");
+    Ok(())
+}
+
+/// Removes the keys of requests that are over, a thousand at a look every second.
+fn sweep(shop: &Arc<Shop>, ends: &Arc<AtomicBool>) -> io::Result<thread::JoinHandle<()>> {
+    let (mut sweeper, ends) = (shop.answered().sweeper(), Arc::clone(ends));
+    thread::Builder::new().name("sweeper".into()).spawn(move || {
+        if let Err(error) = sweeper.run(1000, Duration::from_secs(1), &ends) {
+            tracing::error!(%error, "the sweeper ended");
+        }
+    })
+}
+
+async fn listen(address: SocketAddr, app: App) -> io::Result<()> {
+    let listener = TcpListener::bind(address).await?;
+    let [mut terminated, mut interrupted] =
+        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let how = if app.shop.store().pool().was_clean() { "clean" } else { "recovered" };
+    let durability = app.shop.store().pool().durability();
+    // A line for whoever started it; nobody may read it.
+    let _ = writeln!(
+        io::stdout(),
+        "ready on {}: {how} start, mode {durability}",
+        listener.local_addr()?
+    );
+    let ends = Arc::clone(&app.ends);
+    let end = async move {
+        tokio::select! { _ = terminated.recv() => (), _ = interrupted.recv() => () }
+        tracing::info!("ending");
+        ends.store(true, Relaxed); // streams end, or requests would not
+    };
+    let serving = axum::serve(listener, routes::router(app)).with_graceful_shutdown(end);
+    serving.await
+}
