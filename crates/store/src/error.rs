@@ -5,6 +5,15 @@ use pmindex_index::{IndexError, Missing, Occupied};
 
 /// What an operation on a store, a snapshot or a transaction can fail with. Nothing is changed then,
 /// but for [`Unfinished`](Self::Unfinished).
+///
+/// | error | what to do, or to tell a client |
+/// | --- | --- |
+/// | [`Conflict`](Self::Conflict), [`SnapshotEnded`](Self::SnapshotEnded) | the same again, later |
+/// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room |
+/// | [`Index`](Self::Index) with `PmError::Full` or `NoSpace` | make room |
+/// | [`WatchEnded`](Self::WatchEnded) | read the maps (a snapshot), then watch from now on |
+/// | [`TooLarge`](Self::TooLarge) | several transactions, or a larger pool |
+/// | the others | a mistake of the program, or a damaged pool |
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

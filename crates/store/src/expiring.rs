@@ -272,7 +272,8 @@ impl<K: Key, V: Value, M: Medium> Sweeper<K, V, M> {
     }
 
     /// Goes through the map again and again, so many records a step, with a pause after each, until `stop`
-    /// says so: for a thread of the caller's. How many it removed.
+    /// says so: for a thread of the caller's. How many it removed. Who sets `stop` unparks the thread
+    /// ([`Thread::unpark`](std::thread::Thread::unpark)), so that it does not wait for the end of the pause.
     ///
     /// # Errors
     /// Those of [`step`](Self::step).

@@ -403,7 +403,6 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Watches the commits of all maps from now on, in their order: transactions and single writes. Dropping
     /// a map is none.
     ///
-    ///
     /// # Durability
     /// What is returned is durable as the pool's mode says; what a power failure takes back in mode
     /// `Periodic`, a watch may have returned.
@@ -434,6 +433,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Runs a transaction and commits it: all or nothing, serializable, durable when it returns. If
     /// another commit changed what it has read, it is run again, so `body` may run several times. If
     /// `body` fails or panics, nothing is changed.
+    ///
+    /// `body` may fail with an error of the caller's, which has `From<StoreError>`: a refusal that a rule of
+    /// the caller's asks for leaves as what it is, and nothing is run again.
     ///
     /// # Errors
     /// Those of `body`; [`StoreError::Conflict`] if it conflicted each time; those of
@@ -518,11 +520,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     }
 
     /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last
-    /// handle is dropped.
+    /// handle is dropped. Before it, drop whatever came from the store: maps (an [`ExpiringMap`] and its
+    /// [`Sweeper`](crate::Sweeper) are handles of theirs), snapshots, transactions, watches.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] if somebody has a handle of a map, a snapshot or a transaction: nothing is lost, the
-    /// next opening recovers. The pool's.
+    /// [`StoreError::InUse`] if somebody has one of these: nothing is lost, the next opening recovers. The
+    /// pool's.
     pub fn close(self) -> Result<(), StoreError> {
         let mut maps = self.maps.into_inner();
         for (name, map) in maps.drain() {
@@ -532,7 +535,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             }
         }
         let core = Arc::try_unwrap(self.core)
-            .map_err(|_| StoreError::InUse { what: "a snapshot or a transaction".into() })?;
+            .map_err(|_| StoreError::InUse { what: "a snapshot, a transaction or a watch".into() })?;
         drop(core);
         Ok(())
     }

@@ -163,7 +163,8 @@ impl<M: Medium> Watch<M> {
         Ok(next)
     }
 
-    /// The next commit; waits for it, so long.
+    /// The next commit; waits for it, so long, on the thread that calls: in an async service on one for what
+    /// blocks. Nothing ends the wait early, so wait a little at a time if something else may end it.
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next).
