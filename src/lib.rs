@@ -59,7 +59,7 @@ pub use backup::{Backup, BackupError, BackupReport};
 pub use batch::{Batched, Exchange, WriteBatch};
 pub use pmindex_core as core;
 pub use pmindex_core::{
-    Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
+    Activity, Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,
 };
 #[cfg(feature = "derive")]
 pub use pmindex_derive::{Key, Storable};

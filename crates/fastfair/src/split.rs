@@ -113,6 +113,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(filled)?;
         // P2: the link.
         link(pool, op, left.next_cell(), leaf)?;
+        pool.note_split();
         Ok(Linked { leaf, low, separator })
     }
 

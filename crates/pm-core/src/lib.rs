@@ -94,8 +94,8 @@ pub use media::{
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 pub use pool::{
-    Claim, FreshPool, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions, RecoveryPass,
-    RecoveryScope,
+    Activity, Claim, FreshPool, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions,
+    RecoveryPass, RecoveryScope,
 };
 #[doc(hidden)]
 pub use pool::{forge_checksums, without_journal};

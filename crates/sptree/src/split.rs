@@ -130,6 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         // P2: the link with the mark, the bitmap, the link without: one line.
         left.relink(pm, Next::to(offset), plan.kept, Next::to(offset));
         finish(pool, op, || left.flush_header(pm))?; // DUR
+        pool.note_split();
         Ok(Right { offset, tags: image.tags() })
     }
 }

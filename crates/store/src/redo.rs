@@ -14,8 +14,8 @@ use pmindex_log::{LANES, Lane, Log, Position, Positions};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
@@ -39,6 +39,8 @@ pub(crate) struct Redo<M: Medium> {
     /// Nothing was committed before.
     is_new: bool,
     pub(crate) kept: Arc<Kept>,
+    /// Bytes of the records of commits since it was opened.
+    written: AtomicU64,
     max: usize,
     /// Words of a record in each entry but the last: all that it holds.
     part: AtomicUsize,
@@ -88,6 +90,7 @@ impl<M: Medium> Redo<M> {
             last: 0,
             is_new: is_new && pool.indexes()?.len() == 1,
             kept: Arc::default(),
+            written: AtomicU64::new(0),
             max: (pool.max_size() / PART).min(u64::from(u32::MAX >> 1)) as usize,
             faults: Faults::default(),
             root,
@@ -182,6 +185,7 @@ impl<M: Medium> Redo<M> {
                     self.release(self.log()?, None)?; // as somebody else may now
                     self.pending.lock().insert(number, logged);
                 }
+                self.written.fetch_add(bytes, Relaxed);
                 Ok(logged)
             },
         )
@@ -408,6 +412,11 @@ impl<M: Medium> Redo<M> {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the records of commits since it was opened.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Relaxed)
     }
 
     /// Segments of the log, and how many there may be.

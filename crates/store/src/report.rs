@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use pmindex_core::{Durability, Medium};
+use pmindex_core::{Activity, Durability, Medium};
 
 use crate::core::Core;
 
@@ -50,6 +50,11 @@ pub struct StoreReport {
     pub log_segments: u32,
     /// How many there may be.
     pub log_segments_max: u32,
+    /// Bytes of the records of commits that were written to it since the store was opened.
+    pub log_bytes: u64,
+    /// What the pool has done since it was opened, other indexes of it included: splits of leaves, and, where
+    /// they wait for a disk, fences, group commits and synchronisations.
+    pub activity: Activity,
 }
 
 /// A map, as a [`StoreReport`] has it.
@@ -87,6 +92,8 @@ impl StoreReport {
             watches: figures.logging,
             log_segments,
             log_segments_max,
+            log_bytes: core.redo.written(),
+            activity: pool.activity(),
         }
     }
 }
@@ -96,7 +103,9 @@ impl StoreReport {
     /// Records the figures with the recorder of the `metrics` crate: each time somebody asks for metrics, or
     /// every few seconds. Feature `metrics`. All have the label `store`, the path.
     ///
-    /// Counters: `pmindex_store_commits_total`, `_conflicts_total`, `_readers_ended_total`. Gauges:
+    /// Counters: `pmindex_store_commits_total`, `_conflicts_total`, `_readers_ended_total`,
+    /// `_log_bytes_total`, `_splits_total`, `_group_commits_total`, `_syncs_total`, `_journal_bytes_total`, and
+    /// `_fences_total` where fences are counted ([`Activity::fences`]). Gauges:
     /// `pmindex_store_readers`, `_oldest_reader_behind`, `_past_bytes`, `_past_bytes_max`,
     /// `_commits_unfinished`, `_commits_waiting`, `_watches`, `_log_segments`, `_log_segments_max`, `_maps`,
     /// `_pool_bytes`, `_pool_used_bytes`, `_pool_max_bytes`.
@@ -107,8 +116,14 @@ impl StoreReport {
             ("pmindex_store_commits_total", self.commits),
             ("pmindex_store_conflicts_total", self.conflicts),
             ("pmindex_store_readers_ended_total", self.ended_readers),
+            ("pmindex_store_log_bytes_total", self.log_bytes),
+            ("pmindex_store_splits_total", self.activity.splits),
+            ("pmindex_store_group_commits_total", self.activity.group_commits),
+            ("pmindex_store_syncs_total", self.activity.syncs),
+            ("pmindex_store_journal_bytes_total", self.activity.journal_bytes),
         ];
-        for (name, value) in counters {
+        let fences = self.activity.fences.map(|fences| ("pmindex_store_fences_total", fences));
+        for (name, value) in counters.into_iter().chain(fences) {
             metrics::counter!(name, "store" => store.clone()).absolute(value);
         }
         let gauges = [
@@ -165,8 +180,19 @@ impl fmt::Display for StoreReport {
         let [past, limit] = [self.past_bytes, self.past_bytes_max].map(Bytes);
         writeln!(f, "memory     {past} of at most {limit} for them")?;
         let (segments, most) = (self.log_segments, self.log_segments_max);
-        write!(f, "log        {segments} of {most} segments; {waiting} commits to be finished; ")?;
-        write!(f, "{} watch it", self.watches)
+        let written = Bytes(self.log_bytes);
+        write!(f, "log        {segments} of {most} segments, {written} written; ")?;
+        writeln!(f, "{waiting} commits to be finished; {} watch it", self.watches)?;
+        let Activity { splits, fences, group_commits, syncs, journal_bytes, .. } = self.activity;
+        let Some(fences) = fences else {
+            return write!(f, "pool       {splits} splits; {syncs} syncs; fences wait for no disk");
+        };
+        let journal = Bytes(journal_bytes);
+        write!(
+            f,
+            "pool       {splits} splits; {fences} fences in {group_commits} group commits; "
+        )?;
+        write!(f, "{syncs} syncs; {journal} of journal")
     }
 }
 
@@ -186,6 +212,7 @@ mod tests {
     };
     use parking_lot::Mutex;
     use pmindex_core::Pool;
+    use pmindex_index::Index;
 
     use crate::Store;
     use crate::StoreOptions;
@@ -238,6 +265,25 @@ mod tests {
     }
 
     #[test]
+    fn splits_and_the_bytes_of_records_are_counted_and_single_writes_have_none() {
+        let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+        let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+        let map = store.map::<u64, u64>("numbers").unwrap();
+        for n in 0..200 {
+            map.insert(&n, &n).unwrap();
+        }
+        let report = store.report().unwrap();
+        assert!(report.activity.splits > 1 && report.log_bytes == 0, "{report}");
+        store.transaction(|tx| (0..10).try_for_each(|n| tx.put(&map, &n, &0))).unwrap();
+        let after = store.report().unwrap();
+        assert_eq!(after.activity.splits, report.activity.splits, "nothing was added");
+        assert!(after.log_bytes >= 10 * 16, "{after}");
+        assert_eq!(after.activity.fences, None);
+        let text = after.to_string();
+        assert!(text.contains(" splits; 0 syncs; fences wait for no disk"), "{text}");
+    }
+
+    #[test]
     fn a_recorder_has_every_figure_of_a_report() {
         let figures = Figures::default();
         let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
@@ -249,7 +295,7 @@ mod tests {
         metrics::with_local_recorder(&figures, || report.record());
         let figures = figures.0.lock();
         let figure = |name: &str| figures[&format!("pmindex_store_{name} store=(memory)")];
-        assert_eq!(figures.len(), 16);
+        assert_eq!(figures.len(), 21); // no fences: they wait for nothing here
         assert_eq!([figure("commits_total"), figure("readers"), figure("maps")], [1.0; 3]);
         assert_eq!(figure("pool_bytes"), report.pool_bytes as f64);
         assert_eq!(figure("past_bytes_max"), 256.0 * 1024.0 * 1024.0);

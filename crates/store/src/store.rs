@@ -534,8 +534,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
                 Err(_) => return Err(StoreError::InUse { what: format!("map {name:?}") }),
             }
         }
-        let core = Arc::try_unwrap(self.core)
-            .map_err(|_| StoreError::InUse { what: "a snapshot, a transaction or a watch".into() })?;
+        let core = Arc::try_unwrap(self.core).map_err(|_| StoreError::InUse {
+            what: "a snapshot, a transaction or a watch".into(),
+        })?;
         drop(core);
         Ok(())
     }

@@ -239,6 +239,8 @@ fn an_operator_sees_figures_and_ends_it_cleanly() {
     for line in [
         "# TYPE pmindex_store_commits_total counter",
         "pmindex_store_maps{",
+        "pmindex_store_splits_total{",
+        "pmindex_store_log_bytes_total{",
         r#"http_requests_total{method="POST",route="/orders",status="201"} 3"#,
         r#"http_request_seconds_count{method="POST",route="/orders"} 3"#,
     ] {

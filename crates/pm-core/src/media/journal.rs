@@ -58,6 +58,7 @@ use crate::pool::layout::CHECKPOINT;
 
 use super::Permit;
 use super::lines::{FIRST, RUN, STAMP};
+use super::tally::Tally;
 use super::undo::Undo;
 use super::writeback::Cutter;
 
@@ -87,6 +88,7 @@ pub(crate) struct Journal {
     cutter: Cutter,
     permit: Permit,
     undo: Undo,
+    pub(super) tally: Tally,
     fences: Group<Vec<usize>, (), Refused>,
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
     syncing: Mutex<()>,
@@ -177,6 +179,7 @@ impl Journal {
             cutter,
             permit,
             undo: Undo::default(),
+            tally: Tally::default(),
             fences: Group::default(),
             syncing: Mutex::default(),
             checkpoints: AtomicU64::new(0),
@@ -305,6 +308,7 @@ impl Journal {
                 self.want_checkpoint();
             }
             self.tell(JournalMoment::Writing);
+            self.tally.round(batch.bytes());
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
             self.tell(JournalMoment::Written);
@@ -359,6 +363,7 @@ impl Journal {
 
     /// Synchronises the pool's file.
     fn sync(&self) -> io::Result<()> {
+        self.tally.sync();
         self.sync_apart(&mut || self.pool.sync())
     }
 

@@ -311,6 +311,10 @@ impl Medium for Mapped {
         }
     }
 
+    fn tally(&self) -> Option<[u64; 4]> {
+        Some(self.slow.as_deref()?.tally()?.now())
+    }
+
     #[inline(always)]
     fn is_volatile(&self) -> bool {
         self.durability == Durability::Volatile

@@ -11,6 +11,7 @@ mod journal;
 mod lines;
 mod mapped;
 mod permit;
+mod tally;
 mod token;
 pub(crate) mod traced;
 mod twin;
@@ -183,6 +184,12 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     /// failed write-back once, to whoever asks first. Its failure is that of a fence.
     fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
         sync()
+    }
+
+    /// Fences, rounds of them, synchronisations and bytes of logs since the pool was opened, where fences wait
+    /// for a device: see [`Pool::activity`](crate::Pool::activity).
+    fn tally(&self) -> Option<[u64; 4]> {
+        None
     }
 
     /// A point where a deterministic scheduler may run another thread. Nothing in production.

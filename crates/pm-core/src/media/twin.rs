@@ -63,6 +63,7 @@ use crate::region::Mapping;
 
 use super::base::{GROUP_BYTES, Sums, place_of, stored};
 use super::journal::{JournalMoment, Watch};
+use super::tally::Tally;
 
 /// The most bytes that gather before they are written.
 const LIMIT: usize = 16 << 20;
@@ -126,6 +127,7 @@ pub(crate) struct Twin {
     times: TwinTimes,
     /// The most bytes that gather.
     limit: usize,
+    pub(super) tally: Tally,
     is_lost: AtomicBool,
     state: Mutex<State>,
     /// There is something to write.
@@ -222,6 +224,7 @@ impl Twin {
             sums: Mutex::new(sums),
             times,
             limit,
+            tally: Tally::default(),
             is_lost: AtomicBool::new(false),
             state: Mutex::new(state),
             write: Condvar::new(),
@@ -486,7 +489,9 @@ impl Twin {
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
                 self.tell(JournalMoment::Writing);
-                self.log.write(writing.batch_of(&taken)).map(|_| {
+                let batch = writing.batch_of(&taken);
+                self.tally.round(batch.bytes());
+                self.log.write(batch).map(|_| {
                     self.tell(JournalMoment::Written);
                     self.log.used()
                 })
@@ -544,6 +549,7 @@ impl Twin {
         #[cfg(test)]
         drop(self.checkpoints.lock());
         self.copy_pages(pages_in(dirty), How::Logged)?;
+        self.tally.sync();
         self.check("synchronising the base", self.base.sync())?; // durable before: K4
         self.tell(JournalMoment::Synchronised);
         let truncated = self.log.truncate(tail).map_err(io::Error::other);
@@ -570,6 +576,7 @@ impl Twin {
             };
             self.copy_pages(pages_in(&dirty), How::Again)?;
         }
+        self.tally.sync();
         self.check("synchronising the base", self.base.sync())?; // durable before: B4
         self.check("naming the twin", self.base.publish())?;
         let mut state = self.state.lock();

@@ -47,6 +47,7 @@ use crate::sys::{self, DriveCache};
 
 use super::Permit;
 use super::journal::Journal;
+use super::tally::Tally;
 use super::twin::Twin;
 use super::undo::Undo;
 
@@ -123,6 +124,18 @@ impl Slow {
         }
     }
 
+    /// What was done since the pool was opened, where fences wait for a device or a log.
+    pub(crate) fn tally(&self) -> Option<&Tally> {
+        match self {
+            Self::Msync(writeback) => Some(&writeback.tally),
+            Self::Journal(journal) => Some(&journal.tally),
+            Self::Twin(twin) => Some(&twin.tally),
+            Self::Private { .. } => None,
+            #[cfg(feature = "libpmem")]
+            Self::Libpmem(_) => None,
+        }
+    }
+
     /// Whether a fence failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
@@ -138,6 +151,9 @@ impl Slow {
     #[cold]
     #[inline(never)]
     pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
+        if let Some(tally) = self.tally() {
+            tally.fence();
+        }
         match self {
             Self::Msync(writeback) => writeback.fence(),
             Self::Journal(journal) => journal.fence(),
@@ -189,6 +205,7 @@ pub(crate) struct WriteBack {
     cutter: Option<Cutter>,
     permit: Permit,
     undo: Undo,
+    tally: Tally,
     /// A write-back failed, and the mapping is cut off. Stored under `state`.
     poisoned: AtomicBool,
     state: Mutex<State>,
@@ -228,6 +245,7 @@ impl WriteBack {
             cutter: None,
             permit: Permit::new(),
             undo: Undo::default(),
+            tally: Tally::default(),
             poisoned: AtomicBool::new(false),
             state: Mutex::default(),
             round_over: Condvar::new(),
@@ -324,6 +342,7 @@ impl WriteBack {
             }
             let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
             let sync = || Ok(msync(&pages).and_then(|()| self.drive.flush())?);
+            self.tally.round(0);
             let _ = self.round(&mut state, Some(&pages), sync);
         }
     }

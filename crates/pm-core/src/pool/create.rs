@@ -37,6 +37,7 @@ use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
 
+use super::activity::Splits;
 use super::claim::Claims;
 use super::damage::Damage;
 use super::describe::Origin;
@@ -317,6 +318,7 @@ impl<M: Medium> Pool<M> {
             drops: Drops::default(),
             claims: Claims::default(),
             damage: Damage::default(),
+            splits: Splits::default(),
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,

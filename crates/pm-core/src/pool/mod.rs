@@ -42,6 +42,7 @@
 //! * A device-DAX device holds one pool, which does not grow.
 
 mod access;
+mod activity;
 mod claim;
 mod create;
 mod damage;
@@ -74,6 +75,7 @@ use crate::media::{Mapped, Medium, Permit};
 use crate::mode::Durability;
 use crate::region::Region;
 
+pub use activity::Activity;
 pub use claim::{Claim, OpenIndex};
 pub(crate) use detect::random_u128;
 pub use directory::{IndexEntry, IndexId};
@@ -102,6 +104,7 @@ pub struct Pool<M: Medium = Mapped> {
     drops: dropping::Drops,
     claims: claim::Claims,
     damage: damage::Damage,
+    splits: activity::Splits,
     superblock: Mutex<superblock::Found>,
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,

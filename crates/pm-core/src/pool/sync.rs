@@ -11,6 +11,9 @@
 //! stored later in whatever order it likes. So the promise holds until the next write, and one that is
 //! under way is such a write.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
 use parking_lot::Mutex;
 
 use crate::error::{DurabilityLost, PmError};
@@ -24,15 +27,22 @@ use super::Pool;
 #[derive(Debug, Default)]
 pub(super) struct Synced {
     failed: Mutex<bool>,
+    count: AtomicU64,
 }
 
 impl Synced {
     /// Synchronises, and remembers a failure.
     pub(super) fn note<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut failed = self.failed.lock(); // one at a time: nobody else hears of its failure
+        self.count.fetch_add(1, Relaxed);
         let synced = sync();
         *failed |= synced.is_err();
         synced
+    }
+
+    /// How many.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
     }
 
     /// The same; refused after a failure.
@@ -41,6 +51,7 @@ impl Synced {
         sync: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), DurabilityLost> {
         let mut failed = self.failed.lock();
+        self.count.fetch_add(1, Relaxed);
         *failed = *failed || sync().is_err();
         if *failed { Err(DurabilityLost) } else { Ok(()) }
     }

@@ -113,7 +113,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let old = &[path.leaf];
         self.add_change(&mut op, path, Change { depth, index, old, new, separators })?;
-        Ok(op.execute()?)
+        let done = op.execute()?;
+        if done && cut.is_some() {
+            self.mwcas.pool().note_split();
+        }
+        Ok(done)
     }
 
     /// Splits the highest of the full inner nodes above a leaf, where splitting all of them at once

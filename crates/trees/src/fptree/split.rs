@@ -154,6 +154,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         op.prepare(filled.and(marked))?;
         // P2: the link.
         link(&self.pool, op, left.next_cell(), offset)?;
+        self.pool.note_split();
         Ok(offset)
     }
 

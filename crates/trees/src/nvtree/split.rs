@@ -320,6 +320,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         blocks.set((left, right));
         link(pool, op, cell, left)?;
         follow.end();
+        pool.note_split();
         self.move_waypoint(old, left);
         Ok(())
     }

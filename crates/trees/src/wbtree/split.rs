@@ -158,6 +158,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             Some(step) => self.split_under(step, division)?,
             None => self.split_top(root.top.as_word(), division)?,
         }
+        if left.level() == 0 {
+            pool.note_split();
+        }
         Self::shrink(pool, left, kept, Flushed::nothing())?; // P3
         log::clear(self.pm(), &root.log) // P4
     }

@@ -229,6 +229,10 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.store_nt_word(cell, value)
     }
 
+    fn tally(&self) -> Option<[u64; 4]> {
+        self.inner.tally()
+    }
+
     fn is_poisoned(&self) -> bool {
         self.inner.is_poisoned()
     }

@@ -1,5 +1,6 @@
 //! Tests of pools that need more than the public interface.
 
+mod activity;
 mod bad_cases;
 mod bad_files;
 mod dropping;
