@@ -7,12 +7,12 @@
  * Every function returns a pmindex_status; pmindex_last_error() has the words.
  *
  * Threads. Every function may be called by any number of threads at once, on the same handles too, but
- * for those that close or end a handle, while no other call uses it. A cursor and a transaction are for
- * one thread at a time.
+ * for those that close or end a handle, while no other call uses it. A cursor, a transaction and a watch
+ * are for one thread at a time.
  *
  * Handles are looked up, never followed: null, closed and invented handles are errors. What is opened, begun or
  * made with a handle keeps what it came from open: closing that is PMINDEX_STATUS_BUSY until the last of
- * them is closed or ended. So a program closes cursors first, then transactions, snapshots and indexes,
+ * them is closed or ended. So a program closes cursors first, then transactions, snapshots, watches and indexes,
  * then the store, then the pool. A process that ends without closing loses nothing.
  *
  * Memory. What a program passes is its own, is read or filled during the call, and is not kept. What a
@@ -61,7 +61,7 @@ typedef enum {
   PMINDEX_STATUS_NOT_FOUND = 1,
   // The key exists already; nothing was changed.
   PMINDEX_STATUS_EXISTS = 2,
-  // The cursor has no further record.
+  // The cursor has no further record, the watch no further commit, or a list is at its end.
   PMINDEX_STATUS_END = 3,
   // What was to be returned does not fit into the buffer; its len says how much there is, and
   // nothing was changed.
@@ -79,7 +79,7 @@ typedef enum {
   // Permission denied.
   PMINDEX_STATUS_PERMISSION = -5,
   // In use: the file by another process, the pool by its open indexes or its store, the store by its maps,
-  // snapshots and transactions, the index by its cursors, the transaction by another call, or every slot
+  // snapshots, transactions and watches, the index by its cursors, the transaction or watch by another call, or every slot
   // for writers.
   PMINDEX_STATUS_BUSY = -6,
   // The pool is full and may not grow, or the device is.
@@ -112,6 +112,8 @@ typedef enum {
   // The transaction is durable and has taken place, but found no room for its changes, or failed
   // otherwise: they are made before the next write, or when the store is opened again.
   PMINDEX_STATUS_UNFINISHED = -20,
+  // The store's log does not have all commits after the position of the watch any more, or never had.
+  PMINDEX_STATUS_WATCH_ENDED = -21,
 } pmindex_status;
 
 // A type of keys and values.
@@ -138,6 +140,11 @@ typedef enum {
 // what it returns is good until the next call on it. A cursor of a transaction needs that until its end.
 typedef struct pmindex_cursor pmindex_cursor;
 
+// A map of a store whose records each live for a time: whoever reads after it finds none. It is a handle, like
+// pmindex_pool. The time stands in the record, by the clock of the system. A record that is over takes space
+// until it is written again or pmindex_expiring_sweep() comes by.
+typedef struct pmindex_expiring pmindex_expiring;
+
 // An ordered index in a pool, or a map of a store, which is an index that takes part in the store's
 // transactions and snapshots. It is a handle, like pmindex_pool.
 typedef struct pmindex_index pmindex_index;
@@ -151,7 +158,8 @@ typedef struct pmindex_pool pmindex_pool;
 typedef struct pmindex_snapshot pmindex_snapshot;
 
 // Named maps in one pool, with transactions and snapshots over all of them. It is a handle, like
-// pmindex_pool. Maps, snapshots, transactions and cursors of a store are closed or ended before it is.
+// pmindex_pool. Maps, snapshots, transactions, watches and cursors of a store are closed or ended
+// before it is.
 typedef struct pmindex_store pmindex_store;
 
 // A transaction over the maps of a store: all of its changes take place, or none. It reads one moment, that of
@@ -159,6 +167,12 @@ typedef struct pmindex_store pmindex_store;
 // the same): a call while another is under way is PMINDEX_STATUS_BUSY. After commit and rollback it is
 // closed. Hold it briefly: while one is open, writes keep in memory what they replace.
 typedef struct pmindex_transaction pmindex_transaction;
+
+// A stream of what commits to the maps of a store change: transactions and single writes, in the order of their
+// commits. It is a handle, like pmindex_pool, for one thread at a time: a call while another is under way is
+// PMINDEX_STATUS_BUSY. While one is open, each single write takes two fences more, for its record in the
+// store's log.
+typedef struct pmindex_watch pmindex_watch;
 
 // Options for pools. All zero is the default.
 typedef struct {
@@ -244,6 +258,9 @@ typedef struct {
   // How many bytes of memory snapshots and transactions may keep of the past, about; 0: 256 MiB. Beyond it
   // the oldest of them ends.
   uint64_t past_bytes;
+  // Keeps about so many bytes of the newest commits in the store's log, so that a watch can begin where another
+  // one, of another process or before a crash, has ended; each single write takes two fences more. 0: none.
+  uint64_t keep_commits;
   // For later versions; 0.
   uint64_t reserved;
 } pmindex_store_options;
@@ -252,6 +269,11 @@ typedef struct {
 // of pmindex_status for it to be rolled back. It may run several times. It neither commits nor rolls back
 // itself, and must not unwind (throw).
 typedef int32_t (*pmindex_body)(pmindex_transaction *transaction, void *context);
+
+// Hears of a change: what the record is since, or that it is gone, where value is null. Returns false to stop.
+// The bytes are good for this call. It must not unwind (throw), and may call any function of this library but
+// those that close, and those of the watch.
+typedef bool (*pmindex_visit_change)(void *context, pmindex_bytes key, const pmindex_bytes *value);
 
 // A key to look up, and what came of it.
 typedef struct {
@@ -586,7 +608,7 @@ pmindex_status pmindex_store_in_pool(const pmindex_pool *pool,
                                      pmindex_store **store);
 
 // Closes a store and its maps, and the pool that was opened with it, durably. PMINDEX_STATUS_BUSY (and it stays
-// open) while a map, snapshot, transaction or cursor of it is open. After any other error the handle is
+// open) while a map, snapshot, transaction, watch or cursor of it is open. After any other error the handle is
 // closed, and the next opening recovers. No other thread may be using the handle.
 pmindex_status pmindex_store_close(pmindex_store *store);
 
@@ -620,6 +642,11 @@ pmindex_status pmindex_store_drop_map(const pmindex_store *store,
 pmindex_status pmindex_store_map_name(const pmindex_store *store,
                                       size_t number,
                                       pmindex_buffer *name);
+
+// What goes on in a store, in lines for a person to read: space, maps, commits, readers of the past, the log, splits
+// of leaves, fences that wait for a disk (UTF-8, no final zero byte; text->len says how long).
+pmindex_status pmindex_store_report(const pmindex_store *store,
+                                    pmindex_buffer *text);
 
 // Verifies the store's log and all its maps, and counts their records (records may be null).
 pmindex_status pmindex_store_check(const pmindex_store *store, uint64_t *records);
@@ -721,6 +748,115 @@ pmindex_status pmindex_snapshot_cursor(const pmindex_snapshot *snapshot,
 
 // Ends a snapshot.
 pmindex_status pmindex_snapshot_end(pmindex_snapshot *snapshot);
+
+// Watches the commits of all maps from now on. End it. On failure *watch is null.
+pmindex_status pmindex_watch_begin(const pmindex_store *store, pmindex_watch **watch);
+
+// Watches the commits after a position that pmindex_watch_position() gave, in this process or another (0: all
+// that were kept from the first on). PMINDEX_STATUS_WATCH_ENDED if the log does not have all of them: too many
+// came since, or the store does not keep them (keep_commits of its options). On failure *watch is null.
+pmindex_status pmindex_watch_begin_after(const pmindex_store *store,
+                                         uint64_t position,
+                                         pmindex_watch **watch);
+
+// Goes on to the next commit, for the functions below; waits for it up to wait_ms milliseconds.
+// PMINDEX_STATUS_END if none came, and the one before stays. PMINDEX_STATUS_WATCH_ENDED if more came than the
+// log keeps: read the maps, and begin another watch.
+pmindex_status pmindex_watch_next(const pmindex_watch *watch,
+                                  uint32_t wait_ms);
+
+// The position behind the commit that was returned last: whoever keeps it goes on there.
+pmindex_status pmindex_watch_position(const pmindex_watch *watch, uint64_t *position);
+
+// The name of map number number, from 0, of those that the commit changed (no final zero byte; name->len
+// says how long). PMINDEX_STATUS_END if there are fewer, PMINDEX_STATUS_NOT_FOUND if there was no commit yet.
+pmindex_status pmindex_watch_map_name(const pmindex_watch *watch,
+                                      size_t number,
+                                      pmindex_buffer *name);
+
+// Whether the map name, which was empty, was loaded by the commit: what it had then came at once, and is not
+// among the changes.
+pmindex_status pmindex_watch_is_loaded(const pmindex_watch *watch,
+                                       const char *name,
+                                       bool *loaded);
+
+// Hands the changes of the commit to a map to visit, by key. visited (may be null) becomes how many it heard
+// of. PMINDEX_STATUS_NOT_FOUND if there was no commit yet.
+pmindex_status pmindex_watch_changes(const pmindex_watch *watch,
+                                     const pmindex_index *map,
+                                     pmindex_visit_change visit,
+                                     void *context,
+                                     uint64_t *visited);
+
+// Ends a watch.
+pmindex_status pmindex_watch_end(pmindex_watch *watch);
+
+// Opens the map name of records that expire: the one that is there, or a new one. PMINDEX_STATUS_WRONG_TYPE
+// if it is there with other types, or its records do not expire. Close it. On failure *map is null.
+pmindex_status pmindex_store_expiring_map(const pmindex_store *store,
+                                          const char *name,
+                                          uint32_t key_type,
+                                          uint32_t value_type,
+                                          pmindex_expiring **map);
+
+// The value of key, or PMINDEX_STATUS_NOT_FOUND if there is none that is not over.
+pmindex_status pmindex_expiring_get(const pmindex_expiring *map,
+                                    pmindex_bytes key,
+                                    pmindex_buffer *value);
+
+// Adds or replaces a record, which lives for lives_ms milliseconds (UINT64_MAX: for ever), durably when it
+// returns.
+pmindex_status pmindex_expiring_put(const pmindex_expiring *map,
+                                    pmindex_bytes key,
+                                    pmindex_bytes value,
+                                    uint64_t lives_ms);
+
+// Adds a record, as pmindex_expiring_put(); PMINDEX_STATUS_EXISTS (and no change) if there is one that is not
+// over.
+pmindex_status pmindex_expiring_try_insert(const pmindex_expiring *map,
+                                           pmindex_bytes key,
+                                           pmindex_bytes value,
+                                           uint64_t lives_ms);
+
+// Lets a record live for lives_ms milliseconds from now on; PMINDEX_STATUS_NOT_FOUND if there is none that
+// is not over.
+pmindex_status pmindex_expiring_renew(const pmindex_expiring *map,
+                                      pmindex_bytes key,
+                                      uint64_t lives_ms);
+
+// Removes a record; PMINDEX_STATUS_NOT_FOUND if there was none that was not over.
+pmindex_status pmindex_expiring_remove(const pmindex_expiring *map, pmindex_bytes key);
+
+// Hands the records of a range (null: all) that are not over to visit, in order. visited (may be null)
+// becomes how many it heard of.
+pmindex_status pmindex_expiring_scan(const pmindex_expiring *map,
+                                     const pmindex_range *range,
+                                     pmindex_visit visit,
+                                     void *context,
+                                     uint64_t *visited);
+
+// As pmindex_expiring_get(), in a transaction.
+pmindex_status pmindex_transaction_expiring_get(const pmindex_transaction *transaction,
+                                                const pmindex_expiring *map,
+                                                pmindex_bytes key,
+                                                pmindex_buffer *value);
+
+// As pmindex_expiring_put(), in a transaction.
+pmindex_status pmindex_transaction_expiring_put(const pmindex_transaction *transaction,
+                                                const pmindex_expiring *map,
+                                                pmindex_bytes key,
+                                                pmindex_bytes value,
+                                                uint64_t lives_ms);
+
+// Looks at up to records records, where the call before ended, and removes those that are over; removed (may
+// be null) becomes how many. PMINDEX_STATUS_END when it has come to the end of the map: the next call begins
+// anew. Nothing else gives their space back: call it now and then. One that is written again meanwhile stays.
+pmindex_status pmindex_expiring_sweep(const pmindex_expiring *map,
+                                      size_t records,
+                                      uint64_t *removed);
+
+// Closes an expiring map. The store is closed after it.
+pmindex_status pmindex_expiring_close(pmindex_expiring *map);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use facade::{Index, Key, Kind, PrefixKey, RecoveryReport, Snapshot, Transaction};
+use facade::{Committed, Index, Key, Kind, PrefixKey, RecoveryReport, Snapshot, Transaction};
 
 use crate::boundary::{Addition, Buffer, Bytes, Change, Lookup};
 use crate::status::{Fault, Status};
@@ -87,6 +87,8 @@ impl FromC for Vec<u8> {
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 /// Hears of a record; `false` to stop.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+/// Hears of a change: of the value since, or of a removal; `false` to stop.
+pub(crate) type EachChange<'a> = &'a mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
 /// Gets a value.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Fault>;
 
@@ -198,6 +200,8 @@ pub(crate) trait Erased: Send + Sync {
         key: &[u8],
         value: Option<&mut Buffer>,
     ) -> Result<Status, Fault>;
+    /// What a commit changed of a map.
+    fn changes_of(&self, commit: &Committed, each: EachChange<'_>) -> Result<(), Fault>;
     /// Whether the bounds are keys of this index.
     fn check_span(&self, span: &Span) -> Result<(), Fault>;
     fn len(&self) -> Result<u64, Fault>;

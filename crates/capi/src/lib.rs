@@ -13,7 +13,7 @@
 //! | `typed` | that, where the types are known |
 //! | `opened` | an index, one with batches, or a map of a store |
 //! | `stored` | a store, its maps, transactions and snapshots |
-//! | `pool`, `backup`, `index`, `records`, `many`, `numbers`, `cursor`, `store`, `moments` | the exported functions |
+//! | `pool`, `backup`, `index`, `records`, `many`, `numbers`, `cursor`, `store`, `moments`, `watch`, `expiring` | the exported functions |
 //!
 //! Unit tests leave the exported functions out: a compiler keeps every one of them, and with them
 //! every index once more. Programs in C test those.
@@ -31,6 +31,9 @@ mod boundary;
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod cursor;
 mod erased;
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod expiring;
 mod handles;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
@@ -59,3 +62,6 @@ mod status;
 mod store;
 mod stored;
 mod typed;
+#[cfg(not(test))]
+#[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
+mod watch;

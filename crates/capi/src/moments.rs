@@ -32,7 +32,7 @@ static TRANSACTIONS: Table<Arc<Running>> = Table::new(5, "a transaction");
 static SNAPSHOTS: Table<Arc<View>> = Table::new(6, "a snapshot");
 
 /// The transaction of a handle.
-fn running(transaction: *const Transaction) -> Result<Arc<Running>, Fault> {
+pub(crate) fn running(transaction: *const Transaction) -> Result<Arc<Running>, Fault> {
     TRANSACTIONS.with(transaction, |running| Ok(Arc::clone(running)))
 }
 

@@ -19,7 +19,7 @@ pub enum Status {
     NotFound = 1,
     /// The key exists already; nothing was changed.
     Exists = 2,
-    /// The cursor has no further record.
+    /// The cursor has no further record, the watch no further commit, or a list is at its end.
     End = 3,
     /// What was to be returned does not fit into the buffer; its `len` says how much there is, and
     /// nothing was changed.
@@ -37,7 +37,7 @@ pub enum Status {
     /// Permission denied.
     Permission = -5,
     /// In use: the file by another process, the pool by its open indexes or its store, the store by its maps,
-    /// snapshots and transactions, the index by its cursors, the transaction by another call, or every slot
+    /// snapshots, transactions and watches, the index by its cursors, the transaction or watch by another call, or every slot
     /// for writers.
     Busy = -6,
     /// The pool is full and may not grow, or the device is.
@@ -70,10 +70,12 @@ pub enum Status {
     /// The transaction is durable and has taken place, but found no room for its changes, or failed
     /// otherwise: they are made before the next write, or when the store is opened again.
     Unfinished = -20,
+    /// The store's log does not have all commits after the position of the watch any more, or never had.
+    WatchEnded = -21,
 }
 
 impl Status {
-    const ALL: [(Self, &'static CStr); 26] = [
+    const ALL: [(Self, &'static CStr); 27] = [
         (Self::Ok, c"done"),
         (Self::NotFound, c"no such key"),
         (Self::Exists, c"the key exists"),
@@ -100,6 +102,7 @@ impl Status {
         (Self::Conflict, c"conflicting transactions"),
         (Self::SnapshotEnded, c"the snapshot has ended"),
         (Self::Unfinished, c"durable, but unfinished"),
+        (Self::WatchEnded, c"the watch has ended"),
     ];
 }
 
@@ -166,6 +169,7 @@ impl From<StoreError> for Fault {
             StoreError::Conflict { .. } => Status::Conflict,
             StoreError::SnapshotEnded { .. } => Status::SnapshotEnded,
             StoreError::Unfinished(_) => Status::Unfinished,
+            StoreError::WatchEnded => Status::WatchEnded,
             StoreError::TooLarge { .. } => Status::TooLong,
             StoreError::OpenWithOtherTypes { .. } | StoreError::NotOpen { .. } => Status::WrongType,
             StoreError::InUse { .. } => Status::Busy,

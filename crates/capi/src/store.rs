@@ -14,7 +14,8 @@ use crate::status::{Fault, Status, run};
 use crate::stored::{self, Stored};
 
 /// Named maps in one pool, with transactions and snapshots over all of them. It is a handle, like
-/// `pmindex_pool`. Maps, snapshots, transactions and cursors of a store are closed or ended before it is.
+/// `pmindex_pool`. Maps, snapshots, transactions, watches and cursors of a store are closed or ended
+/// before it is.
 pub struct Store {
     _private: (),
 }
@@ -31,6 +32,9 @@ pub struct StoreOptions {
     /// How many bytes of memory snapshots and transactions may keep of the past, about; 0: 256 MiB. Beyond it
     /// the oldest of them ends.
     past_bytes: u64,
+    /// Keeps about so many bytes of the newest commits in the store's log, so that a watch can begin where another
+    /// one, of another process or before a crash, has ended; each single write takes two fences more. 0: none.
+    keep_commits: u64,
     /// For later versions; 0.
     reserved: u64,
 }
@@ -46,6 +50,10 @@ fn read(options: Option<&StoreOptions>) -> Result<(PoolOptions, Settings), Fault
     let settings = match options.past_bytes {
         0 => settings,
         bytes => settings.past_bytes(bytes),
+    };
+    let settings = match options.keep_commits {
+        0 => settings,
+        bytes => settings.keep_commits(bytes),
     };
     Ok((options.pool.read()?, settings))
 }
@@ -123,7 +131,7 @@ pub extern "C" fn pmindex_store_in_pool(
 }
 
 /// Closes a store and its maps, and the pool that was opened with it, durably. `PMINDEX_STATUS_BUSY` (and it stays
-/// open) while a map, snapshot, transaction or cursor of it is open. After any other error the handle is
+/// open) while a map, snapshot, transaction, watch or cursor of it is open. After any other error the handle is
 /// closed, and the next opening recovers. No other thread may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_close(store: *mut Store) -> Status {
@@ -132,7 +140,8 @@ pub extern "C" fn pmindex_store_close(store: *mut Store) -> Status {
             if Arc::strong_count(store) == 1 {
                 return Ok(());
             }
-            let message = "the store has open maps, snapshots or transactions: end them first";
+            let message =
+                "the store has open maps, snapshots, transactions or watches: end them first";
             Err(Fault::new(Status::Busy, message))
         })?;
         let Some(Stored { store, own_pool }) = Arc::into_inner(*STORES.close(store)?) else {
@@ -225,6 +234,17 @@ pub extern "C" fn pmindex_store_map_name(
     })
 }
 
+/// What goes on in a store, in lines for a person to read: space, maps, commits, readers of the past, the log, splits
+/// of leaves, fences that wait for a disk (UTF-8, no final zero byte; `text->len` says how long).
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_store_report(store: *const Store, text: Option<&mut Buffer>) -> Status {
+    run(|| {
+        let Some(text) = text else { return Err(Fault::null("the buffer")) };
+        let report = STORES.with(store, |store| Ok(store.store.report()?))?;
+        text.write(report.to_string().as_bytes()).map(|()| Status::Ok)
+    })
+}
+
 /// Verifies the store's log and all its maps, and counts their records (`records` may be null).
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_check(
@@ -264,7 +284,7 @@ pub extern "C" fn pmindex_store_backup(
 /// Opens every map with its types.
 fn open_all(store: &Arc<Stored>) -> Result<(), Fault> {
     for map in store.store.maps_in_pool()? {
-        stored::existing_map(store, &map.name)?;
+        stored::open(store, &map.name)?;
     }
     Ok(())
 }

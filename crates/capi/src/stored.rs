@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use facade::{Kind, Kinds, Pool, Savepoint, Snapshot, Store, Transaction};
+use facade::{Expiring, Kind, Kinds, Pool, Savepoint, Snapshot, Store, Transaction};
 
 use crate::erased::{Erased, FromC, Type};
 use crate::opened::{MapOf, Work, erase, with_its_types, with_types};
@@ -122,6 +122,8 @@ impl InStore<'_> {
 struct Create<'s>(InStore<'s>, Kind);
 struct Open<'s>(InStore<'s>);
 struct Destroy<'s>(InStore<'s>);
+struct OpenExpiring<'s>(InStore<'s>);
+struct DestroyExpiring<'s>(InStore<'s>);
 
 impl Work for Create<'_> {
     type Done = Box<dyn Erased>;
@@ -147,6 +149,23 @@ impl Work for Destroy<'_> {
     }
 }
 
+impl Work for OpenExpiring<'_> {
+    type Done = ();
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<(), Fault> {
+        self.0.store.store.existing_map::<K, Expiring<V>>(self.0.name)?;
+        Ok(())
+    }
+}
+
+impl Work for DestroyExpiring<'_> {
+    type Done = bool;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<bool, Fault> {
+        Ok(self.0.store.store.drop_map::<K, Expiring<V>>(self.0.name)?)
+    }
+}
+
 /// The map of this name, made with this kind if there is none.
 pub(crate) fn map(
     store: &Arc<Stored>,
@@ -163,7 +182,22 @@ pub(crate) fn existing_map(store: &Arc<Stored>, name: &str) -> Result<Box<dyn Er
     with_its_types(name, Open(InStore { store, name }))
 }
 
+/// Has the store open the map of this name, which is there, with its types: one whose records expire, too.
+pub(crate) fn open(store: &Arc<Stored>, name: &str) -> Result<(), Fault> {
+    match existing_map(store, name) {
+        Err(fault) if fault.status() == Status::WrongType => {
+            with_its_types(name, OpenExpiring(InStore { store, name }))
+        }
+        opened => opened.map(drop),
+    }
+}
+
 /// Removes a map; whether there was one.
 pub(crate) fn drop_map(store: &Arc<Stored>, name: &str) -> Result<bool, Fault> {
-    with_its_types(name, Destroy(InStore { store, name }))
+    match with_its_types(name, Destroy(InStore { store, name })) {
+        Err(fault) if fault.status() == Status::WrongType => {
+            with_its_types(name, DestroyExpiring(InStore { store, name }))
+        }
+        done => done,
+    }
 }

@@ -2,10 +2,14 @@
 
 use std::marker::PhantomData;
 
-use facade::{Index as _, IndexError, Kind, Map, RangeIter, RecoveryReport, Transaction};
+use facade::{
+    Committed, Index as _, IndexError, Kind, Map, RangeIter, RecoveryReport, Transaction,
+};
 
 use crate::boundary::{self, Addition, Buffer, Bytes, Lookup};
-use crate::erased::{Each, End, Erased, FromC, Moment, Span, Take, Type, Write, borrowed};
+use crate::erased::{
+    Each, EachChange, End, Erased, FromC, Moment, Span, Take, Type, Write, borrowed,
+};
 use crate::keys::KeyLocks;
 use crate::opened::{Change, Opened, no_batches};
 use crate::status::{Fault, Status};
@@ -306,6 +310,19 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> Erased for Typed<K, V, O> {
             }
             answer(tx.remove(map, key)?, value)
         })?
+    }
+
+    fn changes_of(&self, commit: &Committed, each: EachChange<'_>) -> Result<(), Fault> {
+        for (key, value) in commit.changes(self.map()?)? {
+            let goes_on = key.lend(|key| match &value {
+                Some(value) => value.lend(|value| each(key, Some(value))),
+                None => each(key, None),
+            });
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn check_span(&self, span: &Span) -> Result<(), Fault> {

@@ -87,7 +87,7 @@ fn every_function_does_and_refuses_what_the_header_says() {
     let shared = shared();
     let shared: Vec<&OsStr> = shared.iter().map(AsRef::as_ref).collect();
     for (name, library) in [("shared", &shared[..]), ("static", &[archive.as_os_str()])] {
-        for part in ["interface", "several", "store"] {
+        for part in ["interface", "several", "store", "stream"] {
             let program = folder.path().join(format!("{name}-{part}"));
             if compile(&format!("tests/{part}.c"), &program, library).is_none() {
                 return;

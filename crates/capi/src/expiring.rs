@@ -1,0 +1,331 @@
+//! Exported functions about maps of records that expire.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use facade::{ExpiringMap, Index as _, Sweeper};
+
+use crate::boundary::{Buffer, Bytes, Text};
+use crate::erased::{Each, FromC, Span, Take, Type, borrowed};
+use crate::handles::Table;
+use crate::moments::{Transaction, running};
+use crate::opened::{Work, with_types};
+use crate::records::{Range, Visit};
+use crate::status::{Fault, Status, run};
+use crate::store::{STORES, Store};
+use crate::stored::Stored;
+
+/// A map of a store whose records each live for a time: whoever reads after it finds none. It is a handle, like
+/// `pmindex_pool`. The time stands in the record, by the clock of the system. A record that is over takes space
+/// until it is written again or pmindex_expiring_sweep() comes by.
+pub struct Expiring {
+    _private: (),
+}
+
+/// An expiring map whose types are known at run time.
+trait Lasting: Send + Sync {
+    fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
+    fn put(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<(), Fault>;
+    /// Whether it was added.
+    fn try_insert(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<bool, Fault>;
+    /// Whether there was one.
+    fn renew(&self, key: &[u8], lives: Duration) -> Result<bool, Fault>;
+    /// Whether there was one.
+    fn remove(&self, key: &[u8]) -> Result<bool, Fault>;
+    fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
+    fn get_in(&self, tx: &facade::Transaction, key: &[u8], take: Take<'_>)
+    -> Result<Status, Fault>;
+    fn put_in(
+        &self,
+        tx: &mut facade::Transaction,
+        key: &[u8],
+        value: &[u8],
+        lives: Duration,
+    ) -> Result<(), Fault>;
+    /// How many records it removed, and whether it came to the end of the map.
+    fn sweep(&self, records: usize) -> Result<(u64, bool), Fault>;
+}
+
+struct Typed<K: FromC, V: FromC> {
+    sweeper: Mutex<Sweeper<K, V>>,
+    map: ExpiringMap<K, V>,
+    _store: Arc<Stored>,
+}
+
+fn found<V: FromC>(value: Option<V>, take: Take<'_>) -> Result<Status, Fault> {
+    let Some(value) = value else { return Ok(Status::NotFound) };
+    value.lend(take).map(|()| Status::Ok)
+}
+
+/// Hands a key and a value to `work`.
+fn with_record<K: FromC, V: FromC, R>(
+    key: &[u8],
+    value: &[u8],
+    work: impl FnOnce(&K::Ref, &V::Ref) -> R,
+) -> Result<R, Fault> {
+    K::borrow_from(key, "the key", |key| {
+        V::borrow_from(value, "the value", |value| work(key, value))
+    })?
+}
+
+impl<K: FromC, V: FromC> Lasting for Typed<K, V> {
+    fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault> {
+        found(K::borrow_from(key, "the key", |key| self.map.get(key))??, take)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<(), Fault> {
+        Ok(with_record::<K, V, _>(key, value, |key, value| self.map.put(key, value, lives))??)
+    }
+
+    fn try_insert(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<bool, Fault> {
+        let add = |key: &K::Ref, value: &V::Ref| self.map.try_insert(key, value, lives);
+        Ok(with_record::<K, V, _>(key, value, add)??.is_ok())
+    }
+
+    fn renew(&self, key: &[u8], lives: Duration) -> Result<bool, Fault> {
+        Ok(K::borrow_from(key, "the key", |key| self.map.renew(key, lives))??)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool, Fault> {
+        Ok(K::borrow_from(key, "the key", |key| self.map.remove(key))??.is_some())
+    }
+
+    fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault> {
+        let Some((lower, upper)) = span.bounds::<K>()? else { return Ok(()) };
+        let mut records = self.map.map().range_bounds(borrowed(&lower), borrowed(&upper));
+        while let Some(record) = if span.reverse { records.next_back() } else { records.next() } {
+            let (key, record) = record?;
+            let Some(value) = self.map.live(Some(record)) else { continue };
+            if !key.lend(|key| value.lend(|value| each(key, value))) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn get_in(
+        &self,
+        tx: &facade::Transaction,
+        key: &[u8],
+        take: Take<'_>,
+    ) -> Result<Status, Fault> {
+        found(K::borrow_from(key, "the key", |key| self.map.get_in(tx, key))??, take)
+    }
+
+    fn put_in(
+        &self,
+        tx: &mut facade::Transaction,
+        key: &[u8],
+        value: &[u8],
+        lives: Duration,
+    ) -> Result<(), Fault> {
+        let put = |key: &K::Ref, value: &V::Ref| self.map.put_in(tx, key, value, lives);
+        Ok(with_record::<K, V, _>(key, value, put)??)
+    }
+
+    fn sweep(&self, records: usize) -> Result<(u64, bool), Fault> {
+        let mut sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let swept = sweeper.step(records)?;
+        Ok((swept.removed as u64, swept.at_end))
+    }
+}
+
+static EXPIRING: Table<Arc<dyn Lasting>> = Table::new(0, "an expiring map");
+
+struct Open<'s>(&'s Arc<Stored>, &'s str);
+
+impl Work for Open<'_> {
+    type Done = Arc<dyn Lasting>;
+
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Arc<dyn Lasting>, Fault> {
+        let map = self.0.store.expiring_map::<K, V>(self.1)?;
+        let sweeper = Mutex::new(map.sweeper());
+        Ok(Arc::new(Typed { sweeper, map, _store: Arc::clone(self.0) }))
+    }
+}
+
+/// Works with an expiring map.
+fn with<R>(
+    map: *const Expiring,
+    work: impl FnOnce(&dyn Lasting) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let map = EXPIRING.with(map, |map| Ok(Arc::clone(map)))?;
+    work(&*map)
+}
+
+/// How long a record lives; the largest number is for ever.
+fn lives(ms: u64) -> Duration {
+    if ms == u64::MAX { Duration::MAX } else { Duration::from_millis(ms) }
+}
+
+/// Opens the map `name` of records that expire: the one that is there, or a new one. `PMINDEX_STATUS_WRONG_TYPE`
+/// if it is there with other types, or its records do not expire. Close it. On failure `*map` is null.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_store_expiring_map(
+    store: *const Store,
+    name: Text,
+    key_type: u32,
+    value_type: u32,
+    map: Option<&mut MaybeUninit<*mut Expiring>>,
+) -> Status {
+    run(|| {
+        let Some(place) = map else { return Err(Fault::null("the place for the map")) };
+        place.write(std::ptr::null_mut());
+        let types = (Type::from_c(key_type)?, Type::from_c(value_type)?);
+        let name = name.read("the name")?;
+        let map = STORES.with(store, |store| with_types(types, Open(store, name)))?;
+        place.write(EXPIRING.open(map)?);
+        Ok(Status::Ok)
+    })
+}
+
+/// The value of `key`, or `PMINDEX_STATUS_NOT_FOUND` if there is none that is not over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_get(
+    map: *const Expiring,
+    key: Bytes,
+    value: Option<&mut Buffer>,
+) -> Status {
+    run(|| {
+        let Some(value) = value else { return Err(Fault::null("the buffer")) };
+        let key = key.read("the key")?;
+        with(map, |map| map.get(key, &mut |bytes| value.write(bytes)))
+    })
+}
+
+/// Adds or replaces a record, which lives for `lives_ms` milliseconds (UINT64_MAX: for ever), durably when it
+/// returns.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_put(
+    map: *const Expiring,
+    key: Bytes,
+    value: Bytes,
+    lives_ms: u64,
+) -> Status {
+    run(|| {
+        let (key, value) = (key.read("the key")?, value.read("the value")?);
+        with(map, |map| map.put(key, value, lives(lives_ms)))?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Adds a record, as pmindex_expiring_put(); `PMINDEX_STATUS_EXISTS` (and no change) if there is one that is not
+/// over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_try_insert(
+    map: *const Expiring,
+    key: Bytes,
+    value: Bytes,
+    lives_ms: u64,
+) -> Status {
+    run(|| {
+        let (key, value) = (key.read("the key")?, value.read("the value")?);
+        let added = with(map, |map| map.try_insert(key, value, lives(lives_ms)))?;
+        Ok(if added { Status::Ok } else { Status::Exists })
+    })
+}
+
+/// Lets a record live for `lives_ms` milliseconds from now on; `PMINDEX_STATUS_NOT_FOUND` if there is none that
+/// is not over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_renew(
+    map: *const Expiring,
+    key: Bytes,
+    lives_ms: u64,
+) -> Status {
+    run(|| {
+        let key = key.read("the key")?;
+        let renewed = with(map, |map| map.renew(key, lives(lives_ms)))?;
+        Ok(if renewed { Status::Ok } else { Status::NotFound })
+    })
+}
+
+/// Removes a record; `PMINDEX_STATUS_NOT_FOUND` if there was none that was not over.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_remove(map: *const Expiring, key: Bytes) -> Status {
+    run(|| {
+        let key = key.read("the key")?;
+        let removed = with(map, |map| map.remove(key))?;
+        Ok(if removed { Status::Ok } else { Status::NotFound })
+    })
+}
+
+/// Hands the records of a range (null: all) that are not over to `visit`, in order. `visited` (may be null)
+/// becomes how many it heard of.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_scan(
+    map: *const Expiring,
+    range: Option<&Range>,
+    visit: Visit,
+    context: *mut c_void,
+    visited: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        let Some(visit) = visit else { return Err(Fault::null("the callback")) };
+        let (span, mut count) = (Range::read(range)?, 0);
+        with(map, |map| {
+            map.scan(&span, &mut |key, value| {
+                count += 1;
+                visit(context, Bytes::lend(key), Bytes::lend(value))
+            })
+        })?;
+        visited.map(|visited| visited.write(count));
+        Ok(Status::Ok)
+    })
+}
+
+/// As pmindex_expiring_get(), in a transaction.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_transaction_expiring_get(
+    transaction: *const Transaction,
+    map: *const Expiring,
+    key: Bytes,
+    value: Option<&mut Buffer>,
+) -> Status {
+    run(|| {
+        let Some(value) = value else { return Err(Fault::null("the buffer")) };
+        let (key, running) = (key.read("the key")?, running(transaction)?);
+        with(map, |map| running.with(|tx| map.get_in(tx, key, &mut |bytes| value.write(bytes))))
+    })
+}
+
+/// As pmindex_expiring_put(), in a transaction.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_transaction_expiring_put(
+    transaction: *const Transaction,
+    map: *const Expiring,
+    key: Bytes,
+    value: Bytes,
+    lives_ms: u64,
+) -> Status {
+    run(|| {
+        let (key, value) = (key.read("the key")?, value.read("the value")?);
+        let running = running(transaction)?;
+        with(map, |map| running.with(|tx| map.put_in(tx, key, value, lives(lives_ms))))?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Looks at up to `records` records, where the call before ended, and removes those that are over; `removed` (may
+/// be null) becomes how many. `PMINDEX_STATUS_END` when it has come to the end of the map: the next call begins
+/// anew. Nothing else gives their space back: call it now and then. One that is written again meanwhile stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_sweep(
+    map: *const Expiring,
+    records: usize,
+    removed: Option<&mut MaybeUninit<u64>>,
+) -> Status {
+    run(|| {
+        let (count, at_end) = with(map, |map| map.sweep(records))?;
+        removed.map(|removed| removed.write(count));
+        Ok(if at_end { Status::End } else { Status::Ok })
+    })
+}
+
+/// Closes an expiring map. The store is closed after it.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_expiring_close(map: *mut Expiring) -> Status {
+    run(|| EXPIRING.close(map).map(|_| Status::Ok))
+}
