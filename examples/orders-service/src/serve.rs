@@ -14,6 +14,7 @@ use pmindex::{PoolOptions, StoreError, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use crate::routes::{self, App};
@@ -21,9 +22,6 @@ use crate::shop::Shop;
 
 /// Bytes of commits that are kept for clients who come back to `/events`.
 const KEPT_COMMITS: u64 = 4 << 20;
-
-/// How long requests that are under way may take when the process ends.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A service of orders and customers over HTTP that keeps its state in a store
 #[derive(clap::Parser, Debug)]
@@ -43,6 +41,10 @@ pub struct Args {
     /// On a disk: survive a kill of the process, not of the machine
     #[arg(long, conflicts_with = "journal")]
     pub no_write_back: bool,
+
+    /// Seconds that requests under way may take when the process ends
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub patience: u64,
 }
 
 /// Why the service cannot start, or did not end cleanly.
@@ -84,9 +86,10 @@ pub fn serve(args: &Args) -> Result<(), Failure> {
     let sweeper = sweep(&shop, &ends)?;
     let runtime = Runtime::new()?;
     let app = App { shop: Arc::clone(&shop), figures, ends: Arc::clone(&ends) };
-    let served = runtime.block_on(listen(args.listen, app));
+    let patience = Duration::from_secs(args.patience);
+    let served = runtime.block_on(listen(args.listen, app, patience));
     ends.store(true, Relaxed);
-    runtime.shutdown_timeout(PATIENCE);
+    runtime.shutdown_timeout(patience); // drops what is left of connections, so nobody sends any more
     sweeper.thread().unpark();
     let _ = sweeper.join();
     served?;
@@ -105,7 +108,7 @@ fn sweep(shop: &Arc<Shop>, ends: &Arc<AtomicBool>) -> io::Result<thread::JoinHan
     })
 }
 
-async fn listen(address: SocketAddr, app: App) -> io::Result<()> {
+async fn listen(address: SocketAddr, app: App, patience: Duration) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     let [mut terminated, mut interrupted] =
         [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
@@ -118,11 +121,23 @@ async fn listen(address: SocketAddr, app: App) -> io::Result<()> {
         listener.local_addr()?
     );
     let ends = Arc::clone(&app.ends);
+    let (tell, told) = oneshot::channel::<()>();
     let end = async move {
         tokio::select! { _ = terminated.recv() => (), _ = interrupted.recv() => () }
         tracing::info!("ending");
         ends.store(true, Relaxed); // streams end, or requests would not
+        let _ = tell.send(());
+    };
+    // A client that does not read its stream would hold up the end for ever.
+    let enough = async move {
+        match told.await {
+            Ok(()) => tokio::time::sleep(patience).await,
+            Err(_) => std::future::pending().await,
+        }
     };
     let serving = axum::serve(listener, routes::router(app)).with_graceful_shutdown(end);
-    serving.await
+    tokio::select! {
+        served = serving.into_future() => served,
+        () = enough => Ok(()),
+    }
 }

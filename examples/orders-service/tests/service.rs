@@ -30,7 +30,7 @@ impl Service {
     fn start(store: &Path) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_orders-service"))
             .arg(store)
-            .args(["--listen", "127.0.0.1:0", "--no-write-back"])
+            .args(["--listen", "127.0.0.1:0", "--no-write-back", "--patience", "2"])
             .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
             .spawn()
@@ -258,6 +258,26 @@ fn an_operator_sees_figures_and_ends_it_cleanly() {
     let service = Service::start(&path);
     assert!(service.greeting.contains(": clean start"), "{}", service.greeting);
     assert_eq!(service.get("/sales").1["total"], 6);
+}
+
+#[test]
+fn a_client_that_reads_nothing_does_not_hold_up_a_clean_end() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("shop.pool");
+    let mut service = Service::start(&path);
+    let ada = service.customer("ada");
+    let stream = service.agent.get(format!("{}/events", service.url)).call().expect("a reply");
+    let item = json!({ "article": "a".repeat(100), "quantity": 1, "price": 1 });
+    let order = json!({ "customer": ada, "items": vec![item; 100] });
+    // More than sockets and the service hold for it.
+    for _ in 0..1000 {
+        assert_eq!(service.post("/orders", &order).0, 201);
+    }
+    assert!(service.terminate());
+    drop(stream);
+    let service = Service::start(&path);
+    assert!(service.greeting.contains(": clean start"), "{}", service.greeting);
+    assert_eq!(service.get("/sales").1["orders"], 1000);
 }
 
 /// Orders and cancels until the service is gone; what was acknowledged goes to `done`.
