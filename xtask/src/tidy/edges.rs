@@ -18,6 +18,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-hart",
         "pmindex-sptree",
         "pmindex-store",
+        "pmindex-rstore",
         "pmindex-cache",
         "pmindex-env",
         "pmindex-pibench",

@@ -1,0 +1,114 @@
+//! What a partition is created with, and the limits that follow.
+
+use pmindex_core::PmError;
+
+use crate::Error;
+
+/// Milliseconds since the beginning of 1970 UTC: the time at which a record expires.
+pub type Millis = u64;
+
+/// Bytes of the longest value: 64 MiB.
+pub const MAX_VALUE: usize = 64 << 20;
+/// Bytes of the longest key of a partition whose blocks have 64 KiB or more; shorter ones take a quarter
+/// of a block.
+pub const MAX_KEY: usize = 16 << 10;
+
+/// Bytes of a data block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockSize {
+    /// 2 KiB: partitions of a few megabytes, and tests.
+    Kib2,
+    /// 16 KiB.
+    Kib16,
+    /// 64 KiB, which the thesis recommends (section 5.6.2).
+    #[default]
+    Kib64,
+    /// 2 MiB: fewer and larger steps of collection.
+    Mib2,
+}
+
+impl BlockSize {
+    /// How many bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Kib2 => 2 << 10,
+            Self::Kib16 => 16 << 10,
+            Self::Kib64 => 64 << 10,
+            Self::Mib2 => 2 << 20,
+        }
+    }
+
+    /// The size of so many bytes.
+    pub(crate) fn of(bytes: u64) -> Option<Self> {
+        [Self::Kib2, Self::Kib16, Self::Kib64, Self::Mib2]
+            .into_iter()
+            .find(|size| size.bytes() == bytes)
+    }
+}
+
+/// What a partition is created and opened with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(crate) block: BlockSize,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) records: Option<u64>,
+    pub(crate) salvage: bool,
+}
+
+impl Options {
+    /// Blocks of 64 KiB; as many as the pool has room for.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The size of data blocks. Recorded at creation, ignored by [`open`](crate::Partition::open).
+    #[must_use]
+    pub fn block_size(mut self, size: BlockSize) -> Self {
+        self.block = size;
+        self
+    }
+
+    /// Bytes that data blocks and large values may take together; recorded at creation. By default 15
+    /// sixteenths of what the pool may grow to. A write that would make more than 95 % of it live is
+    /// refused ([`Error::Full`]).
+    #[must_use]
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = Some(bytes);
+        self
+    }
+
+    /// About how many records there will be at most: so much address space is reserved for the index (no
+    /// memory). By default a record for every 64 bytes of the capacity.
+    #[must_use]
+    pub fn records(mut self, records: u64) -> Self {
+        self.records = Some(records);
+        self
+    }
+
+    /// Opens a partition with damaged blocks, too: without the records that are lost, which
+    /// [`Recovery`](crate::Recovery) counts. Otherwise opening is refused with [`Error::Pool`]. An older
+    /// version of a lost record may be served.
+    #[must_use]
+    pub fn salvage(mut self, yes: bool) -> Self {
+        self.salvage = yes;
+        self
+    }
+}
+
+/// Refuses a key or a value that is too long.
+pub(crate) fn check_lengths(key: usize, max_key: usize, value: usize) -> Result<(), Error> {
+    if key > max_key {
+        return Err(Error::KeyTooLong { len: key, max: max_key });
+    }
+    if value > MAX_VALUE {
+        return Err(Error::ValueTooLong { len: value, max: MAX_VALUE });
+    }
+    Ok(())
+}
+
+/// A refusal of an option.
+pub(crate) fn bad(what: &'static str, value: u64) -> Error {
+    Error::Pool(PmError::BadOption { what, value })
+}
