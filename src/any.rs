@@ -95,12 +95,19 @@ impl fmt::Display for Kind {
 }
 
 /// There is no kind of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no kind of index is called {name:?}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKind {
     /// The name.
     pub name: String,
 }
+
+impl fmt::Display for UnknownKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no kind of index is called {:?}", self.name)
+    }
+}
+
+impl std::error::Error for UnknownKind {}
 
 impl FromStr for Kind {
     type Err = UnknownKind;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Medium, NewFile, PmError, Pool};
+use pmindex_error::error_enum;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -94,35 +95,37 @@ pub struct BackupReport {
     pub pause: Duration,
 }
 
-/// Why there is no backup. An earlier file of its name is as it was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BackupError {
-    /// The pool.
-    #[error(transparent)]
-    Pool(#[from] PmError),
-    /// Somebody wrote to the pool while [`Backup::finish`] had been told that nobody does.
-    #[error("the pool changed at offset {offset:#x} while its backup was being finished")]
-    Changed {
-        /// Where.
-        offset: u64,
-    },
-    /// The copy would replace the pool itself.
-    #[error("{path}: the pool itself; name another file")]
-    Itself {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file system.
-    #[error("{path}: {what}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+error_enum! {
+    /// Why there is no backup. An earlier file of its name is as it was.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum BackupError {
+        /// The pool.
+        #[error(transparent)]
+        Pool(#[from] PmError),
+        /// Somebody wrote to the pool while [`Backup::finish`] had been told that nobody does.
+        #[error("the pool changed at offset {offset:#x} while its backup was being finished")]
+        Changed {
+            /// Where.
+            offset: u64,
+        },
+        /// The copy would replace the pool itself.
+        #[error("{path}: the pool itself; name another file")]
+        Itself {
+            /// The file.
+            path: PathBuf,
+        },
+        /// The file system.
+        #[error("{path}: {what}: {source}")]
+        Io {
+            /// The file.
+            path: PathBuf,
+            /// What was tried.
+            what: &'static str,
+            /// The system's error.
+            source: io::Error,
+        },
+    }
 }
 
 impl<'p, M: Medium> Backup<'p, M> {

@@ -1,7 +1,10 @@
 //! Errors: one enum per kind of operation, each value says what and where.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use pmindex_error::error_enum;
 
 use crate::mode::{Durability, FlushInstruction};
 
@@ -11,11 +14,19 @@ use crate::mode::{Durability, FlushInstruction};
 /// in modes `Process` and `Periodic` it is [`Pool::sync`](crate::Pool::sync) that is refused, and writes go
 /// on, which survive a kill of the process and nothing more. Also if the pool is open for reading only and
 /// somebody wrote without [asking](crate::Pool::check_writable).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a write to the disk failed, or the pool is open for reading only: nothing becomes durable any more"
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurabilityLost;
+
+impl fmt::Display for DurabilityLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a write to the disk failed, or the pool is open for reading only: nothing becomes durable any \
+             more",
+        )
+    }
+}
+
+impl std::error::Error for DurabilityLost {}
 
 impl DurabilityLost {
     /// The outcome of tidying up after a write that is durable already: a disk that fails only then
@@ -31,124 +42,126 @@ impl DurabilityLost {
     }
 }
 
-/// What an operation on an open pool can fail with.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PmError {
-    /// No block of the size is free and the pool may not grow (further).
-    #[error("pool full: no room for a block of {wanted} bytes (pool of {capacity} bytes)")]
-    Full {
-        /// Bytes asked for.
-        wanted: u64,
-        /// The pool's present size in bytes.
-        capacity: u64,
-    },
-    /// The block is larger than any the allocator gives.
-    #[error("a block of {wanted} bytes is larger than the largest possible, {max} bytes")]
-    TooLarge {
-        /// Bytes asked for.
-        wanted: u64,
-        /// The largest block in bytes.
-        max: u64,
-    },
-    /// The pool's contents break an invariant; nothing was changed.
-    #[error("corrupt pool: {what} at offset {offset:#x}")]
-    Corrupt {
-        /// Which invariant.
-        what: &'static str,
-        /// Where.
-        offset: u64,
-    },
-    /// The pool was found damaged since it was opened ([`Corrupt`](Self::Corrupt)): it takes no writes.
-    #[error(
-        "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
-         read, then repair it or restore a backup"
-    )]
-    Damaged {
-        /// Which invariant was found broken first.
-        what: &'static str,
-        /// Where.
-        offset: u64,
-    },
-    /// See [`DurabilityLost`].
-    #[error(transparent)]
-    DurabilityLost(#[from] DurabilityLost),
-    /// The pool is open for reading only.
-    #[error("the pool is open for reading only")]
-    ReadOnly,
-    /// An operation changes more blocks than its slot has tickets for.
-    #[error("one operation can allocate and free {max} blocks in this pool")]
-    TooManyTickets {
-        /// How many tickets a slot has.
-        max: usize,
-    },
-    /// Every operation slot of the pool is in use.
-    #[error("all {slots} operation slots are busy")]
-    Busy {
-        /// How many writers the pool was created for.
-        slots: usize,
-    },
-    /// The file system has no room for the pool to grow; nothing was changed.
-    #[error("no space on the device: {wanted} more bytes were asked for")]
-    NoSpace {
-        /// Bytes asked for.
-        wanted: u64,
-    },
-    /// The process was forked after the pool was opened: the pool belongs to the parent. Open it
-    /// anew in the child, when the parent has closed it.
-    #[error("this process was forked after the pool was opened; the pool belongs to the parent")]
-    Forked,
-    /// The pool already has an index of this name.
-    #[error("the pool already has an index named {name:?}")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
-    /// Somebody in this process has the index, or other structure of the pool, open: two handles
-    /// would be two sets of locks over one structure. Share the handle among threads.
-    #[error(
-        "{what} is already open in this process; share the handle there is, or drop that one first"
-    )]
-    AlreadyOpen {
-        /// What.
-        what: String,
-    },
-    /// A name of an index is empty or too long.
-    #[error("the name of an index has 1 to {max} bytes, not {len}")]
-    BadName {
-        /// Its length in bytes.
-        len: usize,
-        /// The limit in bytes.
-        max: usize,
-    },
-    /// The directory has no room for another index.
-    #[error("the pool has {entries} indexes, which is as many as it can have")]
-    DirectoryFull {
-        /// How many it can have.
-        entries: usize,
-    },
-    /// An option that no pool can have.
-    #[error("{value} is not a possible {what}")]
-    BadOption {
-        /// Which option.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-    },
-    /// The CPU has no such flush instruction.
-    #[error("this CPU has no flush instruction {instruction}")]
-    NoInstruction {
-        /// Which was asked for.
-        instruction: FlushInstruction,
-    },
-    /// The operating system refused (growing the file, mapping it).
-    #[error("{what}: {source_text}")]
-    Os {
-        /// What was tried.
-        what: &'static str,
-        /// The system's error.
-        source_text: String,
-    },
+error_enum! {
+    /// What an operation on an open pool can fail with.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum PmError {
+        /// No block of the size is free and the pool may not grow (further).
+        #[error("pool full: no room for a block of {wanted} bytes (pool of {capacity} bytes)")]
+        Full {
+            /// Bytes asked for.
+            wanted: u64,
+            /// The pool's present size in bytes.
+            capacity: u64,
+        },
+        /// The block is larger than any the allocator gives.
+        #[error("a block of {wanted} bytes is larger than the largest possible, {max} bytes")]
+        TooLarge {
+            /// Bytes asked for.
+            wanted: u64,
+            /// The largest block in bytes.
+            max: u64,
+        },
+        /// The pool's contents break an invariant; nothing was changed.
+        #[error("corrupt pool: {what} at offset {offset:#x}")]
+        Corrupt {
+            /// Which invariant.
+            what: &'static str,
+            /// Where.
+            offset: u64,
+        },
+        /// The pool was found damaged since it was opened ([`Corrupt`](Self::Corrupt)): it takes no writes.
+        #[error(
+            "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
+             read, then repair it or restore a backup"
+        )]
+        Damaged {
+            /// Which invariant was found broken first.
+            what: &'static str,
+            /// Where.
+            offset: u64,
+        },
+        /// See [`DurabilityLost`].
+        #[error(transparent)]
+        DurabilityLost(#[from] DurabilityLost),
+        /// The pool is open for reading only.
+        #[error("the pool is open for reading only")]
+        ReadOnly,
+        /// An operation changes more blocks than its slot has tickets for.
+        #[error("one operation can allocate and free {max} blocks in this pool")]
+        TooManyTickets {
+            /// How many tickets a slot has.
+            max: usize,
+        },
+        /// Every operation slot of the pool is in use.
+        #[error("all {slots} operation slots are busy")]
+        Busy {
+            /// How many writers the pool was created for.
+            slots: usize,
+        },
+        /// The file system has no room for the pool to grow; nothing was changed.
+        #[error("no space on the device: {wanted} more bytes were asked for")]
+        NoSpace {
+            /// Bytes asked for.
+            wanted: u64,
+        },
+        /// The process was forked after the pool was opened: the pool belongs to the parent. Open it
+        /// anew in the child, when the parent has closed it.
+        #[error("this process was forked after the pool was opened; the pool belongs to the parent")]
+        Forked,
+        /// The pool already has an index of this name.
+        #[error("the pool already has an index named {name:?}")]
+        NameTaken {
+            /// The name.
+            name: String,
+        },
+        /// Somebody in this process has the index, or other structure of the pool, open: two handles
+        /// would be two sets of locks over one structure. Share the handle among threads.
+        #[error(
+            "{what} is already open in this process; share the handle there is, or drop that one first"
+        )]
+        AlreadyOpen {
+            /// What.
+            what: String,
+        },
+        /// A name of an index is empty or too long.
+        #[error("the name of an index has 1 to {max} bytes, not {len}")]
+        BadName {
+            /// Its length in bytes.
+            len: usize,
+            /// The limit in bytes.
+            max: usize,
+        },
+        /// The directory has no room for another index.
+        #[error("the pool has {entries} indexes, which is as many as it can have")]
+        DirectoryFull {
+            /// How many it can have.
+            entries: usize,
+        },
+        /// An option that no pool can have.
+        #[error("{value} is not a possible {what}")]
+        BadOption {
+            /// Which option.
+            what: &'static str,
+            /// Its value.
+            value: u64,
+        },
+        /// The CPU has no such flush instruction.
+        #[error("this CPU has no flush instruction {instruction}")]
+        NoInstruction {
+            /// Which was asked for.
+            instruction: FlushInstruction,
+        },
+        /// The operating system refused (growing the file, mapping it).
+        #[error("{what}: {source_text}")]
+        Os {
+            /// What was tried.
+            what: &'static str,
+            /// The system's error.
+            source_text: String,
+        },
+    }
 }
 
 impl PmError {
@@ -160,229 +173,231 @@ impl PmError {
     }
 }
 
-/// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
-/// can be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// No such file.
-    #[error("{path}: no such file; create the pool first")]
-    NotFound {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The directory of the file to create does not exist.
-    #[error("{path}: there is no directory {directory}; make it first")]
-    NoDirectory {
-        /// The file.
-        path: PathBuf,
-        /// Its directory.
-        directory: PathBuf,
-    },
-    /// The file to create exists.
-    #[error("{path}: already exists; open it, or remove it first")]
-    AlreadyExists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The permissions of the file or its directory forbid it.
-    #[error("{path}: permission denied ({what}); check the owner and mode, or open read-only")]
-    PermissionDenied {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-    },
-    /// Neither a regular file nor a device-DAX device.
-    #[error("{path}: {found}; a pool is a regular file or a device-DAX device")]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-    },
-    /// Another opener has the pool.
-    #[error("{path}: in use by another process or another part of this one; close it there first")]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file system has no room for the pool.
-    #[error("{path}: no space for {wanted} bytes on this file system")]
-    NoSpace {
-        /// The file.
-        path: PathBuf,
-        /// Bytes asked for.
-        wanted: u64,
-    },
-    /// The file is not a pool: the magic is missing (creation may have been interrupted).
-    #[error("{path}: not a pmindex pool (or one whose creation was interrupted)")]
-    NotAPool {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The pool was written in a format that this library does not know.
-    #[error(
-        "{path}: pool format {found}; this library reads format {supported}; use a later version"
-    )]
-    UnsupportedVersion {
-        /// The file.
-        path: PathBuf,
-        /// The pool's format.
-        found: u64,
-        /// The newest format this library reads.
-        supported: u64,
-    },
-    /// The file is shorter than the pool in it.
-    #[error("{path}: truncated: {len} bytes of a pool of {expected} bytes; restore a backup")]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Bytes there are.
-        len: u64,
-        /// Bytes there should be.
-        expected: u64,
-    },
-    /// Metadata fail their checksum or contradict themselves.
-    #[error("{path}: damaged: {what} at offset {offset:#x}; restore a backup")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is damaged.
-        what: &'static str,
-        /// Where.
-        offset: u64,
-    },
-    /// An option that cannot be had.
-    #[error("{path}: {value} is not a possible {what}")]
-    BadOption {
-        /// The file.
-        path: PathBuf,
-        /// Which option.
-        what: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// The pool was not closed, and its journal, without which its file is not whole, is not there.
-    #[error(
-        "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
-         a backup, or accept the loss with PoolOptions::accept_journal_loss"
-    )]
-    JournalMissing {
-        /// The file.
-        path: PathBuf,
-        /// Where the journal should be.
-        journal: PathBuf,
-    },
-    /// The pool was not closed, and what is in the place of its journal is another one.
-    #[error(
-        "{path}: {journal} is not its journal: {why}; put the right one there, or restore a backup"
-    )]
-    JournalForeign {
-        /// The file.
-        path: PathBuf,
-        /// The journal that is there.
-        journal: PathBuf,
-        /// Whose it is.
-        why: &'static str,
-    },
-    /// The pool was not closed, and its journal cannot be read.
-    #[error("{path}: its journal {journal} cannot be used: {why}; restore a backup")]
-    JournalDamaged {
-        /// The file.
-        path: PathBuf,
-        /// The journal.
-        journal: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Where the pool's journal goes there is another pool's, which that pool may still need, or what is
-    /// no journal.
-    #[error("{path}: {journal} is in the way of its journal: {why}; move it away first")]
-    JournalInTheWay {
-        /// The file.
-        path: PathBuf,
-        /// What is in the way.
-        journal: PathBuf,
-        /// What it is.
-        why: String,
-    },
-    /// A twin was asked for of a pool that is not in memory.
-    #[error(
-        "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
-         writes it back in an order of its own; put it on tmpfs, or ask for a journal \
-         (PoolOptions::journal) instead of a twin"
-    )]
-    TwinNotInMemory {
-        /// The file.
-        path: PathBuf,
-        /// The twin.
-        twin: PathBuf,
-    },
-    /// What is in the twin's place is no twin of this pool, or a later one.
-    #[error("{path}: {twin} is not its twin: {why}")]
-    TwinForeign {
-        /// The file.
-        path: PathBuf,
-        /// What is there.
-        twin: PathBuf,
-        /// What it is, and what can be done.
-        why: String,
-    },
-    /// The pool is not in memory any more, and its twin cannot be read.
-    #[error("{path}: its twin {twin} cannot be used: {why}; restore a backup")]
-    TwinDamaged {
-        /// The file.
-        path: PathBuf,
-        /// The twin.
-        twin: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The medium gives less than the caller requires.
-    #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
-    TooWeak {
-        /// The file.
-        path: PathBuf,
-        /// What the caller asked for.
-        required: Durability,
-        /// What there is.
-        available: Durability,
-        /// Why not more.
-        why: String,
-    },
-    /// The platform reports that a power failure lost data in the modules while the pool was open.
-    #[error(
-        "{path}: the memory modules report {found} dirty shutdowns, {recorded} when the pool was \
-         last opened, and it was not closed since: acknowledged data may be lost; restore a backup, \
-         or accept the loss with PoolOptions::accept_dirty_shutdown"
-    )]
-    DirtyShutdown {
-        /// The file.
-        path: PathBuf,
-        /// The count when the pool was last opened.
-        recorded: u64,
-        /// The count now.
-        found: u64,
-    },
-    /// The operating system refused.
-    #[error("{path}: {what}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The contents break an invariant, or recovery failed.
-    #[error("{path}: {error}")]
-    Pool {
-        /// The file.
-        path: PathBuf,
-        /// Which.
-        error: PmError,
-    },
+error_enum! {
+    /// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
+    /// can be done.
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum OpenError {
+        /// No such file.
+        #[error("{path}: no such file; create the pool first")]
+        NotFound {
+            /// The file.
+            path: PathBuf,
+        },
+        /// The directory of the file to create does not exist.
+        #[error("{path}: there is no directory {directory}; make it first")]
+        NoDirectory {
+            /// The file.
+            path: PathBuf,
+            /// Its directory.
+            directory: PathBuf,
+        },
+        /// The file to create exists.
+        #[error("{path}: already exists; open it, or remove it first")]
+        AlreadyExists {
+            /// The file.
+            path: PathBuf,
+        },
+        /// The permissions of the file or its directory forbid it.
+        #[error("{path}: permission denied ({what}); check the owner and mode, or open read-only")]
+        PermissionDenied {
+            /// The file.
+            path: PathBuf,
+            /// What was tried.
+            what: &'static str,
+        },
+        /// Neither a regular file nor a device-DAX device.
+        #[error("{path}: {found}; a pool is a regular file or a device-DAX device")]
+        NotAFile {
+            /// The file.
+            path: PathBuf,
+            /// What it is.
+            found: &'static str,
+        },
+        /// Another opener has the pool.
+        #[error("{path}: in use by another process or another part of this one; close it there first")]
+        Locked {
+            /// The file.
+            path: PathBuf,
+        },
+        /// The file system has no room for the pool.
+        #[error("{path}: no space for {wanted} bytes on this file system")]
+        NoSpace {
+            /// The file.
+            path: PathBuf,
+            /// Bytes asked for.
+            wanted: u64,
+        },
+        /// The file is not a pool: the magic is missing (creation may have been interrupted).
+        #[error("{path}: not a pmindex pool (or one whose creation was interrupted)")]
+        NotAPool {
+            /// The file.
+            path: PathBuf,
+        },
+        /// The pool was written in a format that this library does not know.
+        #[error(
+            "{path}: pool format {found}; this library reads format {supported}; use a later version"
+        )]
+        UnsupportedVersion {
+            /// The file.
+            path: PathBuf,
+            /// The pool's format.
+            found: u64,
+            /// The newest format this library reads.
+            supported: u64,
+        },
+        /// The file is shorter than the pool in it.
+        #[error("{path}: truncated: {len} bytes of a pool of {expected} bytes; restore a backup")]
+        Truncated {
+            /// The file.
+            path: PathBuf,
+            /// Bytes there are.
+            len: u64,
+            /// Bytes there should be.
+            expected: u64,
+        },
+        /// Metadata fail their checksum or contradict themselves.
+        #[error("{path}: damaged: {what} at offset {offset:#x}; restore a backup")]
+        Damaged {
+            /// The file.
+            path: PathBuf,
+            /// What is damaged.
+            what: &'static str,
+            /// Where.
+            offset: u64,
+        },
+        /// An option that cannot be had.
+        #[error("{path}: {value} is not a possible {what}")]
+        BadOption {
+            /// The file.
+            path: PathBuf,
+            /// Which option.
+            what: &'static str,
+            /// Its value.
+            value: String,
+        },
+        /// The pool was not closed, and its journal, without which its file is not whole, is not there.
+        #[error(
+            "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
+             a backup, or accept the loss with PoolOptions::accept_journal_loss"
+        )]
+        JournalMissing {
+            /// The file.
+            path: PathBuf,
+            /// Where the journal should be.
+            journal: PathBuf,
+        },
+        /// The pool was not closed, and what is in the place of its journal is another one.
+        #[error(
+            "{path}: {journal} is not its journal: {why}; put the right one there, or restore a backup"
+        )]
+        JournalForeign {
+            /// The file.
+            path: PathBuf,
+            /// The journal that is there.
+            journal: PathBuf,
+            /// Whose it is.
+            why: &'static str,
+        },
+        /// The pool was not closed, and its journal cannot be read.
+        #[error("{path}: its journal {journal} cannot be used: {why}; restore a backup")]
+        JournalDamaged {
+            /// The file.
+            path: PathBuf,
+            /// The journal.
+            journal: PathBuf,
+            /// What is wrong with it.
+            why: String,
+        },
+        /// Where the pool's journal goes there is another pool's, which that pool may still need, or what is
+        /// no journal.
+        #[error("{path}: {journal} is in the way of its journal: {why}; move it away first")]
+        JournalInTheWay {
+            /// The file.
+            path: PathBuf,
+            /// What is in the way.
+            journal: PathBuf,
+            /// What it is.
+            why: String,
+        },
+        /// A twin was asked for of a pool that is not in memory.
+        #[error(
+            "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
+             writes it back in an order of its own; put it on tmpfs, or ask for a journal \
+             (PoolOptions::journal) instead of a twin"
+        )]
+        TwinNotInMemory {
+            /// The file.
+            path: PathBuf,
+            /// The twin.
+            twin: PathBuf,
+        },
+        /// What is in the twin's place is no twin of this pool, or a later one.
+        #[error("{path}: {twin} is not its twin: {why}")]
+        TwinForeign {
+            /// The file.
+            path: PathBuf,
+            /// What is there.
+            twin: PathBuf,
+            /// What it is, and what can be done.
+            why: String,
+        },
+        /// The pool is not in memory any more, and its twin cannot be read.
+        #[error("{path}: its twin {twin} cannot be used: {why}; restore a backup")]
+        TwinDamaged {
+            /// The file.
+            path: PathBuf,
+            /// The twin.
+            twin: PathBuf,
+            /// What is wrong with it.
+            why: String,
+        },
+        /// The medium gives less than the caller requires.
+        #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
+        TooWeak {
+            /// The file.
+            path: PathBuf,
+            /// What the caller asked for.
+            required: Durability,
+            /// What there is.
+            available: Durability,
+            /// Why not more.
+            why: String,
+        },
+        /// The platform reports that a power failure lost data in the modules while the pool was open.
+        #[error(
+            "{path}: the memory modules report {found} dirty shutdowns, {recorded} when the pool was \
+             last opened, and it was not closed since: acknowledged data may be lost; restore a backup, \
+             or accept the loss with PoolOptions::accept_dirty_shutdown"
+        )]
+        DirtyShutdown {
+            /// The file.
+            path: PathBuf,
+            /// The count when the pool was last opened.
+            recorded: u64,
+            /// The count now.
+            found: u64,
+        },
+        /// The operating system refused.
+        #[error("{path}: {what}: {source}")]
+        Io {
+            /// The file.
+            path: PathBuf,
+            /// What was tried.
+            what: &'static str,
+            /// The system's error.
+            source: io::Error,
+        },
+        /// The contents break an invariant, or recovery failed.
+        #[error("{path}: {error}")]
+        Pool {
+            /// The file.
+            path: PathBuf,
+            /// Which.
+            error: PmError,
+        },
+    }
 }
 
 /// An [`OpenError`] before the file's name is known.

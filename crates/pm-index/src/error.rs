@@ -1,11 +1,21 @@
 //! What an operation on an index can fail with.
 
+use std::fmt;
+
 use pmindex_core::{DurabilityLost, PmError};
+use pmindex_error::error_enum;
 
 /// Nothing was added: the key is there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the key is in the index already")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupied;
+
+impl fmt::Display for Occupied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key is in the index already")
+    }
+}
+
+impl std::error::Error for Occupied {}
 
 impl Occupied {
     /// What became of an insert that takes place if the key is `new`.
@@ -17,9 +27,16 @@ impl Occupied {
 }
 
 /// Nothing was changed: the key is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the key is not in the index")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing;
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key is not in the index")
+    }
+}
+
+impl std::error::Error for Missing {}
 
 impl Missing {
     /// What became of an update that takes place if the key is `present`.
@@ -30,76 +47,78 @@ impl Missing {
     }
 }
 
-/// What an operation on an index can fail with. The index stays usable and intact.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IndexError {
-    /// The pool: full, corrupt, read-only, poisoned.
-    #[error(transparent)]
-    Pool(#[from] PmError),
-    /// The key's encoding is too long.
-    #[error("a key of {len} bytes is longer than the longest possible, {max} bytes")]
-    KeyTooLong {
-        /// Its length in bytes.
-        len: usize,
-        /// The limit in bytes.
-        max: usize,
-    },
-    /// The value's encoding is too long.
-    #[error("a value of {len} bytes is longer than the longest possible, {max} bytes")]
-    ValueTooLong {
-        /// Its length in bytes.
-        len: usize,
-        /// The limit in bytes.
-        max: usize,
-    },
-    /// No index of this name.
-    #[error("the pool has no index named {name:?}")]
-    NoSuchIndex {
-        /// The name.
-        name: String,
-    },
-    /// The name is taken.
-    #[error("the pool already has an index named {name:?}")]
-    IndexExists {
-        /// The name.
-        name: String,
-    },
-    /// The index has another type.
-    #[error("index {name:?} is a {found}, not a {wanted}")]
-    WrongType {
-        /// The name.
-        name: String,
-        /// What it is.
-        found: String,
-        /// What it was opened as.
-        wanted: String,
-    },
-    /// The index has other key or value types, or node capacities.
-    #[error("index {name:?} has {found}; it was opened as {wanted}")]
-    WrongLayout {
-        /// The name.
-        name: String,
-        /// What it has, as far as that can be told: a pool keeps a hash of the types' names.
-        found: String,
-        /// What it was opened as.
-        wanted: String,
-    },
-    /// A record was to be added, and its key is there: [`Occupied`].
-    #[error(transparent)]
-    Occupied(#[from] Occupied),
-    /// A record was to be changed, and its key is not there: [`Missing`].
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// `bulk_load` into an index with records.
-    #[error("bulk_load needs an empty index")]
-    NotEmpty,
-    /// `bulk_load` input out of order at this item.
-    #[error("bulk_load input is not strictly ascending at item {at}")]
-    NotSorted {
-        /// Which item, from 0.
-        at: u64,
-    },
+error_enum! {
+    /// What an operation on an index can fail with. The index stays usable and intact.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum IndexError {
+        /// The pool: full, corrupt, read-only, poisoned.
+        #[error(transparent)]
+        Pool(#[from] PmError),
+        /// The key's encoding is too long.
+        #[error("a key of {len} bytes is longer than the longest possible, {max} bytes")]
+        KeyTooLong {
+            /// Its length in bytes.
+            len: usize,
+            /// The limit in bytes.
+            max: usize,
+        },
+        /// The value's encoding is too long.
+        #[error("a value of {len} bytes is longer than the longest possible, {max} bytes")]
+        ValueTooLong {
+            /// Its length in bytes.
+            len: usize,
+            /// The limit in bytes.
+            max: usize,
+        },
+        /// No index of this name.
+        #[error("the pool has no index named {name:?}")]
+        NoSuchIndex {
+            /// The name.
+            name: String,
+        },
+        /// The name is taken.
+        #[error("the pool already has an index named {name:?}")]
+        IndexExists {
+            /// The name.
+            name: String,
+        },
+        /// The index has another type.
+        #[error("index {name:?} is a {found}, not a {wanted}")]
+        WrongType {
+            /// The name.
+            name: String,
+            /// What it is.
+            found: String,
+            /// What it was opened as.
+            wanted: String,
+        },
+        /// The index has other key or value types, or node capacities.
+        #[error("index {name:?} has {found}; it was opened as {wanted}")]
+        WrongLayout {
+            /// The name.
+            name: String,
+            /// What it has, as far as that can be told: a pool keeps a hash of the types' names.
+            found: String,
+            /// What it was opened as.
+            wanted: String,
+        },
+        /// A record was to be added, and its key is there: [`Occupied`].
+        #[error(transparent)]
+        Occupied(#[from] Occupied),
+        /// A record was to be changed, and its key is not there: [`Missing`].
+        #[error(transparent)]
+        Missing(#[from] Missing),
+        /// `bulk_load` into an index with records.
+        #[error("bulk_load needs an empty index")]
+        NotEmpty,
+        /// `bulk_load` input out of order at this item.
+        #[error("bulk_load input is not strictly ascending at item {at}")]
+        NotSorted {
+            /// Which item, from 0.
+            at: u64,
+        },
+    }
 }
 
 /// The types of this crate that a pool's hash is compared with.

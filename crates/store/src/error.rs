@@ -1,97 +1,100 @@
 //! What a store can fail with.
 
 use pmindex_core::{OpenError, PmError};
+use pmindex_error::error_enum;
 use pmindex_index::{IndexError, Missing, Occupied};
 
-/// What an operation on a store, a snapshot or a transaction can fail with. Nothing is changed then,
-/// but for [`Unfinished`](Self::Unfinished).
-///
-/// | error | what to do, or to tell a client |
-/// | --- | --- |
-/// | [`Conflict`](Self::Conflict), [`SnapshotEnded`](Self::SnapshotEnded) | the same again, later |
-/// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room |
-/// | [`Index`](Self::Index) with `PmError::Full` or `NoSpace` | make room |
-/// | [`WatchEnded`](Self::WatchEnded) | read the maps (a snapshot), then watch from now on |
-/// | [`TooLarge`](Self::TooLarge) | several transactions, or a larger pool |
-/// | the others | a mistake of the program, or a damaged pool |
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// An index, or the pool.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    /// The pool cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// Another commit changed what the transaction read. [`Store::transaction`](crate::Store::transaction)
-    /// runs it again, up to the limit of its options.
-    #[error(
-        "the transaction conflicts with others, which changed what it had read ({tries} tries)"
-    )]
-    Conflict {
-        /// How often it was run.
-        tries: u32,
-    },
-    /// The reader of a moment kept more of the past in memory than the store's options allow.
-    #[error(
-        "the snapshot has ended: what it would read takes more than the limit of {limit} bytes of memory"
-    )]
-    SnapshotEnded {
-        /// The limit, in bytes.
-        limit: u64,
-    },
-    /// The log does not have all the commits after the position of a watch any more, or never had.
-    #[error(
-        "the watch has ended: the log does not have all commits after its position (the store's options \
-         say how much of it is kept)"
-    )]
-    WatchEnded,
-    /// The changes of a transaction are too large.
-    #[error(
-        "the changes of the transaction take {bytes} bytes in the log, which has room for {max}"
-    )]
-    TooLarge {
-        /// What they take.
-        bytes: usize,
-        /// The limit.
-        max: usize,
-    },
-    /// The transaction is durable and has taken place, and its changes find no room, or failed otherwise:
-    /// they are made before the next write of whatever kind, or when the store is opened again.
-    #[error("the transaction is durable, and its changes are made when that is possible: {0}")]
-    Unfinished(#[source] IndexError),
-    /// The map is open with other types of keys or values.
-    #[error("map {name:?} is open with other types of keys or values")]
-    OpenWithOtherTypes {
-        /// Its name.
-        name: String,
-    },
-    /// The map, or a snapshot or transaction of the store, is in use.
-    #[error("{what} is in use")]
-    InUse {
-        /// Which.
-        what: String,
-    },
-    /// The map has not been opened, so its types are not known.
-    #[error("map {name:?} has to be opened first, with its types")]
-    NotOpen {
-        /// Its name.
-        name: String,
-    },
-    /// A file that was to be written.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// Its name.
-        path: std::path::PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
-    /// The map belongs to another store.
-    #[error("map {name:?} belongs to another store")]
-    OtherStore {
-        /// Its name.
-        name: String,
-    },
+error_enum! {
+    /// What an operation on a store, a snapshot or a transaction can fail with. Nothing is changed then,
+    /// but for [`Unfinished`](Self::Unfinished).
+    ///
+    /// | error | what to do, or to tell a client |
+    /// | --- | --- |
+    /// | [`Conflict`](Self::Conflict), [`SnapshotEnded`](Self::SnapshotEnded) | the same again, later |
+    /// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room |
+    /// | [`Index`](Self::Index) with `PmError::Full` or `NoSpace` | make room |
+    /// | [`WatchEnded`](Self::WatchEnded) | read the maps (a snapshot), then watch from now on |
+    /// | [`TooLarge`](Self::TooLarge) | several transactions, or a larger pool |
+    /// | the others | a mistake of the program, or a damaged pool |
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum StoreError {
+        /// An index, or the pool.
+        #[error(transparent)]
+        Index(#[from] IndexError),
+        /// The pool cannot be opened.
+        #[error(transparent)]
+        Open(#[from] OpenError),
+        /// Another commit changed what the transaction read. [`Store::transaction`](crate::Store::transaction)
+        /// runs it again, up to the limit of its options.
+        #[error(
+            "the transaction conflicts with others, which changed what it had read ({tries} tries)"
+        )]
+        Conflict {
+            /// How often it was run.
+            tries: u32,
+        },
+        /// The reader of a moment kept more of the past in memory than the store's options allow.
+        #[error(
+            "the snapshot has ended: what it would read takes more than the limit of {limit} bytes of memory"
+        )]
+        SnapshotEnded {
+            /// The limit, in bytes.
+            limit: u64,
+        },
+        /// The log does not have all the commits after the position of a watch any more, or never had.
+        #[error(
+            "the watch has ended: the log does not have all commits after its position (the store's options \
+             say how much of it is kept)"
+        )]
+        WatchEnded,
+        /// The changes of a transaction are too large.
+        #[error(
+            "the changes of the transaction take {bytes} bytes in the log, which has room for {max}"
+        )]
+        TooLarge {
+            /// What they take.
+            bytes: usize,
+            /// The limit.
+            max: usize,
+        },
+        /// The transaction is durable and has taken place, and its changes find no room, or failed otherwise:
+        /// they are made before the next write of whatever kind, or when the store is opened again.
+        #[error("the transaction is durable, and its changes are made when that is possible: {0}")]
+        Unfinished(#[source] IndexError),
+        /// The map is open with other types of keys or values.
+        #[error("map {name:?} is open with other types of keys or values")]
+        OpenWithOtherTypes {
+            /// Its name.
+            name: String,
+        },
+        /// The map, or a snapshot or transaction of the store, is in use.
+        #[error("{what} is in use")]
+        InUse {
+            /// Which.
+            what: String,
+        },
+        /// The map has not been opened, so its types are not known.
+        #[error("map {name:?} has to be opened first, with its types")]
+        NotOpen {
+            /// Its name.
+            name: String,
+        },
+        /// A file that was to be written.
+        #[error("{path}: {error}")]
+        File {
+            /// Its name.
+            path: std::path::PathBuf,
+            /// What the system says.
+            error: std::io::Error,
+        },
+        /// The map belongs to another store.
+        #[error("map {name:?} belongs to another store")]
+        OtherStore {
+            /// Its name.
+            name: String,
+        },
+    }
 }
 
 impl From<PmError> for StoreError {

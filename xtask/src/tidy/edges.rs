@@ -8,6 +8,7 @@ use crate::shell;
 
 /// The layers, lowest first.
 const LAYERS: &[&[&str]] = &[
+    &["pmindex-error"],
     &["pmindex-pmem-rs", "pmindex-derive", "pmindex-wal"],
     &["pmindex-core"],
     &["pmindex-index", "pmindex-log"],

@@ -60,6 +60,7 @@ pub(crate) fn run() -> Result<(), String> {
     let rules = files.iter().find(|file| file.path == "deny.toml");
     let rules = rules.map_or("", |file| file.text.as_str());
     complaints.extend(supply::check(&supply::read()?, rules));
+    complaints.extend(supply::check_foreign(&supply::read_foreign()?));
     for complaint in &complaints {
         println!("{complaint}");
     }

@@ -1,6 +1,9 @@
-//! Rule: dependencies have the licences and come from the registry that `deny.toml` names.
+//! Rules: dependencies have the licences and come from the registry that `deny.toml` names, and a program
+//! that adds the facade builds few of them.
 //!
 //! `cargo deny` checks more, vulnerabilities above all, and has to be installed; this needs nothing.
+
+use std::collections::BTreeSet;
 
 use crate::shell;
 
@@ -28,6 +31,27 @@ pub(super) fn read() -> Result<Vec<Package>, String> {
             source: text(&package["source"]),
         })
         .collect())
+}
+
+/// The most crates of others that a default build of the facade takes.
+const MOST_FOREIGN: usize = 12;
+
+/// The crates of others in a default build of the facade, one a line.
+pub(super) fn read_foreign() -> Result<String, String> {
+    let args = ["tree", "--package", "pmindex", "--edges", "normal,build", "--prefix", "none"];
+    shell::output(&shell::cargo(), &[&args[..], &["--format", "{p}", "--no-dedupe"]].concat())
+}
+
+/// `tree` has a line for each crate, ours with a path in brackets.
+pub(super) fn check_foreign(tree: &str) -> Option<String> {
+    let foreign: BTreeSet<&str> = tree.lines().filter(|line| !line.contains('(')).collect();
+    (foreign.len() > MOST_FOREIGN).then(|| {
+        format!(
+            "a default build of the facade takes {} crates of others, {MOST_FOREIGN} are allowed: {}",
+            foreign.len(),
+            Vec::from_iter(foreign).join(", ")
+        )
+    })
 }
 
 /// `rules` is the text of `deny.toml`.
@@ -90,6 +114,13 @@ mod tests {
     const RULES: &str = "allow = [\n    \"MIT\",\n    \"Unicode-3.0\",\n]\n\
         exceptions = [{ crate = \"header\", allow = [\"MPL-2.0\"] }]\n\
         allow-registry = [\"https://example.org/index\"]\n";
+
+    #[test]
+    fn a_default_build_takes_few_crates_of_others() {
+        let lines = |n: usize| (0..n).map(|i| format!("one v{i}\n")).collect::<String>();
+        assert_eq!(check_foreign(&format!("pmindex v0.1.0 (/ours)\n{0}{0}", lines(12))), None);
+        assert!(check_foreign(&lines(13)).is_some_and(|complaint| complaint.contains("13 crates")));
+    }
 
     fn package(name: &str, license: &str, source: &str) -> Package {
         Package { name: name.into(), license: Some(license.into()), source: Some(source.into()) }

@@ -3,6 +3,8 @@
 //! It reads the page tables and bitmaps of the medium word by word and shares only their layout with
 //! the code that maintains and recovers them.
 
+use pmindex_error::error_enum;
+
 use crate::error::PmError;
 use crate::media::Medium;
 use crate::pool::Pool;
@@ -26,33 +28,35 @@ pub struct AuditReport {
     pub runs: u64,
 }
 
-/// What an audit can find wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuditError {
-    /// A live block that nobody owns.
-    #[error("leaked: a block of {bytes} bytes at {offset:#x} is live and nobody owns it")]
-    Leaked {
-        /// Where.
-        offset: u64,
-        /// How large.
-        bytes: u64,
-    },
-    /// A block with two owners.
-    #[error("owned twice: the block at {offset:#x}")]
-    OwnedTwice {
-        /// Where.
-        offset: u64,
-    },
-    /// An owner's block that is not live: the next allocation may hand it out.
-    #[error("lost: the block at {offset:#x} is owned, and no live block starts there")]
-    NotLive {
-        /// Where.
-        offset: u64,
-    },
-    /// The metadata contradict themselves.
-    #[error(transparent)]
-    Pool(#[from] PmError),
+error_enum! {
+    /// What an audit can find wrong.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum AuditError {
+        /// A live block that nobody owns.
+        #[error("leaked: a block of {bytes} bytes at {offset:#x} is live and nobody owns it")]
+        Leaked {
+            /// Where.
+            offset: u64,
+            /// How large.
+            bytes: u64,
+        },
+        /// A block with two owners.
+        #[error("owned twice: the block at {offset:#x}")]
+        OwnedTwice {
+            /// Where.
+            offset: u64,
+        },
+        /// An owner's block that is not live: the next allocation may hand it out.
+        #[error("lost: the block at {offset:#x} is owned, and no live block starts there")]
+        NotLive {
+            /// Where.
+            offset: u64,
+        },
+        /// The metadata contradict themselves.
+        #[error(transparent)]
+        Pool(#[from] PmError),
+    }
 }
 
 impl<M: Medium> Pool<M> {
