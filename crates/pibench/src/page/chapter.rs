@@ -99,7 +99,30 @@ impl Chapter<'_> {
             let bytes = run.value.bytes();
             note = format!("Keys from {file}, values of {bytes} bytes. {note}");
         }
-        note
+        note + &self.others()
+    }
+
+    /// What the others promise: peers, and indexes in volatile memory.
+    fn others(&self) -> String {
+        let mut modes: Vec<(&str, Vec<&str>)> = Vec::new();
+        for run in self.series.iter().flat_map(|series| &series.runs) {
+            if super::is_persistent(run) {
+                continue;
+            }
+            let words = run.durability_words.as_str();
+            let known = modes.iter().position(|(other, _)| *other == words);
+            let at = known.unwrap_or(modes.len());
+            if known.is_none() {
+                modes.push((words, Vec::new()));
+            }
+            let indexes = &mut modes[at].1;
+            if !indexes.contains(&run.index.as_str()) {
+                indexes.push(&run.index);
+            }
+        }
+        modes.iter().fold(String::new(), |text, (words, indexes)| {
+            format!("{text} {}: {words}.", indexes.join(", "))
+        })
     }
 
     fn first(&self) -> Option<&Run> {

@@ -10,10 +10,23 @@ pub(super) struct Bar {
     pub(super) parts: Vec<(f64, String)>,
     /// Half the length of its whisker.
     pub(super) spread: f64,
-    /// What stands behind it.
+    /// What stands in the column behind the bars.
     pub(super) value: String,
+    /// What stands in the column after that: how it compares.
+    pub(super) ratio: String,
     /// What the mouse shows.
     pub(super) title: String,
+}
+
+/// What lengths of bars mean.
+pub(super) struct Scale<'a> {
+    pub(super) name: &'a str,
+    /// What stands under the axis.
+    pub(super) unit: &'a str,
+    /// Whether lengths are logarithms.
+    pub(super) log: bool,
+    /// How a mark of the axis is written.
+    pub(super) tick: &'a dyn Fn(f64) -> String,
 }
 
 /// A line through several places of an axis.
@@ -21,14 +34,17 @@ pub(super) struct Curve {
     pub(super) index: String,
     pub(super) label: String,
     pub(super) colour: String,
+    /// Whether it is drawn in dashes.
+    pub(super) dashed: bool,
     /// Places on the axis and values.
     pub(super) points: Vec<(usize, f64)>,
 }
 
 const WIDTH: f64 = 380.0;
 const ROW: f64 = 21.0;
-const LABELS: f64 = 112.0;
-const VALUES: f64 = 104.0;
+const LABELS: f64 = 96.0;
+/// Room under bars or lines for the marks of the axis and what they mean.
+const AXIS: f64 = 34.0;
 
 /// The room that the longest of some labels takes, at so many pixels of a font, and `least` at least.
 /// Letters are narrower than this on the whole: a label is never cut off.
@@ -39,50 +55,69 @@ fn room<'a>(labels: impl Iterator<Item = &'a str>, font: f64, least: f64) -> f64
     longest.max(least)
 }
 
-/// Horizontal bars. `mark`: where a line says "as fast as this". `log`: lengths are logarithms.
-pub(super) fn bars(name: &str, bars: &[Bar], mark: Option<f64>, log: bool) -> String {
+/// Horizontal bars over an axis, and their numbers in columns of their own, which no line crosses. `mark`:
+/// where a line says "as fast as this".
+pub(super) fn bars(scale: &Scale<'_>, bars: &[Bar], mark: Option<f64>) -> String {
     let total = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
     let most = bars.iter().map(|bar| total(bar) + bar.spread).fold(0.0, f64::max);
     let least = bars.iter().map(total).filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
     let labels = 8.0 + room(bars.iter().map(|bar| bar.label.as_str()), 11.5, LABELS - 8.0);
-    let width = WIDTH - labels - VALUES;
-    let length = |value: f64| {
-        if log {
-            Log::new(least / 2.0, most * 1.2).place(value) * width
-        } else {
-            Linear::new(0.0, most).place(value) * width
-        }
+    let values = 10.0 + room(bars.iter().map(|bar| bar.value.as_str()), 11.5, 30.0);
+    let ratios = match room(bars.iter().map(|bar| bar.ratio.as_str()), 11.5, 0.0) {
+        0.0 => 0.0,
+        room => room + 8.0,
     };
+    let width = (WIDTH - labels - values - ratios).max(40.0);
+    let (linear, log) = (Linear::new(0.0, most), Log::new(least / 2.0, most * 1.2));
+    let length =
+        |value: f64| width * if scale.log { log.place(value) } else { linear.place(value) };
     #[allow(clippy::cast_precision_loss, reason = "few rows")]
-    let height = bars.len() as f64 * ROW + 8.0;
-    let mut svg = Svg::new(WIDTH, height);
+    let bottom = bars.len() as f64 * ROW + 6.0;
+    let mut svg = Svg::new(WIDTH, bottom + AXIS);
+    let mut ticks = if scale.log { log.ticks() } else { linear.ticks() };
+    let room_of_ticks = room(
+        ticks.iter().map(|t| (scale.tick)(*t)).collect::<Vec<_>>().iter().map(String::as_str),
+        10.5,
+        14.0,
+    ) + 6.0;
+    while ticks.len() > 2
+        && ticks.windows(2).any(|pair| length(pair[1]) - length(pair[0]) < room_of_ticks)
+    {
+        ticks = ticks.into_iter().step_by(2).collect();
+    }
+    for tick in ticks {
+        let x = labels + length(tick);
+        svg.line((x, 0.0), (x, bottom), "grid");
+        svg.text((x, bottom + 13.0), Anchor::Middle, "tick", &(scale.tick)(tick));
+    }
+    svg.text((labels + width / 2.0, bottom + 28.0), Anchor::Middle, "tick", scale.unit);
     if let Some(mark) = mark {
         let x = labels + length(mark);
-        svg.line((x, 0.0), (x, height - 4.0), "mark");
+        svg.line((x, 0.0), (x, bottom), "mark");
     }
-    let mut y = 4.0;
+    let mut y = 3.0;
     for bar in bars {
         svg.of(&bar.index, &bar.title, |svg| {
-            svg.text((labels - 8.0, y + 13.0), Anchor::End, "label", &bar.label);
+            svg.text((labels - 8.0, y + 14.0), Anchor::End, "label", &bar.label);
             let mut start = 0.0;
             for (value, colour) in &bar.parts {
                 let (from, to) = (length(start), length(start + value));
                 svg.bar((labels + from, y + 3.0), (to - from, ROW - 7.0), colour);
                 start += value;
             }
-            let end = labels + length(start);
-            let mut clear = end;
             if bar.spread > 0.0 {
                 let (from, to) =
                     (length((start - bar.spread).max(0.0)), length(start + bar.spread));
                 svg.line((labels + from, y + 10.0), (labels + to, y + 10.0), "whisker");
-                clear = clear.max(labels + to);
             }
-            svg.text((clear + 6.0, y + 13.5), Anchor::Start, "value", &bar.value);
+            svg.text((WIDTH - ratios - 1.0, y + 14.0), Anchor::End, "value", &bar.value);
+            if !bar.ratio.is_empty() {
+                svg.text((WIDTH - 1.0, y + 14.0), Anchor::End, "value", &bar.ratio);
+            }
         });
         y += ROW;
     }
-    svg.finish(name)
+    svg.finish(scale.name)
 }
 
 /// What a chart of lines looks like.
@@ -90,15 +125,19 @@ pub(super) struct Axes<'a> {
     pub(super) name: &'a str,
     /// The places of the axis, from left to right.
     pub(super) places: &'a [String],
+    /// What they are.
+    pub(super) across: &'a str,
+    /// What the height is.
+    pub(super) up: &'a str,
     /// Whether the height is a logarithm.
     pub(super) log: bool,
     /// How a value is written.
     pub(super) unit: fn(f64) -> String,
 }
 
-const HEIGHT: f64 = 250.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 26.0;
+const HEIGHT: f64 = 266.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = AXIS;
 const LEFT: f64 = 54.0;
 const RIGHT: f64 = 96.0;
 
@@ -124,9 +163,11 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
         svg.line((LEFT, y(mark)), (WIDTH - right, y(mark)), "grid");
         svg.text((LEFT - 6.0, y(mark) + 3.5), Anchor::End, "tick", &(axes.unit)(mark));
     }
+    svg.text((0.0, 11.0), Anchor::Start, "tick", axes.up);
+    svg.text(((LEFT + WIDTH - right) / 2.0, HEIGHT - 5.0), Anchor::Middle, "tick", axes.across);
     for (at, place) in axes.places.iter().enumerate() {
         svg.line((x(at), TOP), (x(at), HEIGHT - BOTTOM), "grid");
-        svg.text((x(at), HEIGHT - 9.0), Anchor::Middle, "tick", place);
+        svg.text((x(at), HEIGHT - BOTTOM + 14.0), Anchor::Middle, "tick", place);
     }
     let ends: Vec<f64> =
         lines.iter().map(|c| c.points.last().map_or(0.0, |point| y(point.1))).collect();
@@ -144,7 +185,7 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
             .collect();
         let title = format!("{}\n{}", line.label, values.join("\n"));
         svg.of(&line.index, &title, |svg| {
-            svg.path(&points, &line.colour);
+            svg.path(&points, &line.colour, line.dashed);
             for point in &points {
                 svg.dot(*point, 2.6, &line.colour);
             }
@@ -196,33 +237,61 @@ mod tests {
         assert!(places[0] < places[1] && places[1] < places[2], "in the order of the ends");
     }
 
+    fn bar(label: &str, value: f64) -> Bar {
+        Bar {
+            index: label.into(),
+            label: label.into(),
+            parts: vec![(value, "red".into())],
+            spread: 0.0,
+            value: "1.23 M".into(),
+            ratio: "4.56×".into(),
+            title: String::new(),
+        }
+    }
+
+    const SCALE: Scale<'_> =
+        Scale { name: "x", unit: "bytes", log: false, tick: &|value| format!("{value:.0}") };
+
     #[test]
     fn no_label_is_cut_off() {
         // Letters of 11 pixels are narrower than this.
         let wide = |text: &str| f64::from(text.len() as u32) * 6.6;
         for label in ["a", "sptree-buffered", "sptree-buffered x2+1"] {
-            let bar = Bar {
-                index: label.into(),
-                label: label.into(),
-                parts: vec![(1.0, "red".into())],
-                spread: 0.0,
-                value: String::new(),
-                title: String::new(),
-            };
-            let chart = bars("x", &[bar], None, false);
+            let chart = bars(&SCALE, &[bar(label, 1.0)], None);
             let end = placed(&chart, "label");
             assert!(end >= wide(label), "{label} begins left of the chart: {chart}");
             let line = Curve {
                 index: label.into(),
                 label: label.into(),
                 colour: "red".into(),
+                dashed: false,
                 points: vec![(0, 1.0), (1, 2.0)],
             };
             let places = ["1".to_owned(), "2".to_owned()];
-            let axes = Axes { name: "x", places: &places, log: false, unit: |v| v.to_string() };
+            let axes = Axes {
+                name: "x",
+                places: &places,
+                across: "threads",
+                up: "bytes",
+                log: false,
+                unit: |v| v.to_string(),
+            };
             let start = placed(&curves(&axes, &[line]), "end");
             assert!(start + wide(label) <= WIDTH, "{label} ends right of the chart: {start}");
         }
+    }
+
+    #[test]
+    fn no_line_crosses_a_number_and_the_axis_says_its_unit() {
+        let all = [bar("a", 4.0), bar("b", 1.0)];
+        let chart = bars(&SCALE, &all, Some(4.0));
+        let after = |start: &str| {
+            let rest = chart.split(start).nth(1).and_then(|rest| rest.split('"').next());
+            rest.and_then(|number| number.parse::<f64>().ok()).expect("a number")
+        };
+        let numbers = placed(&chart, "value") - 6.0 * 7.2; // they end there
+        assert!(after(r#"class="mark" x1=""#) < numbers, "{chart}");
+        assert!(chart.contains(">bytes</text>") && chart.contains(">4</text>"), "{chart}");
     }
 
     /// Where the text of a class stands.
@@ -234,17 +303,13 @@ mod tests {
 
     #[test]
     fn the_longest_bar_fills_its_room_and_the_others_are_in_proportion() {
-        let bar = |value: f64| Bar {
-            index: "a".into(),
-            label: "a".into(),
-            parts: vec![(value, "red".into())],
-            spread: 0.0,
-            value: String::new(),
-            title: String::new(),
-        };
-        let chart = bars("x", &[bar(4.0), bar(1.0)], None, false);
-        let room = WIDTH - LABELS - VALUES;
-        assert!(chart.contains(&format!("width=\"{room:.1}\"")), "{chart}");
-        assert!(chart.contains(&format!("width=\"{:.1}\"", room / 4.0)), "{chart}");
+        let chart = bars(&SCALE, &[bar("a", 4.0), bar("b", 1.0)], None);
+        let widths: Vec<f64> = chart
+            .split(r#"" width=""#)
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next()?.parse().ok())
+            .collect();
+        assert!((widths[0] - 4.0 * widths[1]).abs() < 0.3, "{widths:?}");
+        assert!(widths[0] > 100.0, "{widths:?}");
     }
 }

@@ -1,4 +1,8 @@
 //! One self-contained HTML page of a report: charts in SVG, no network, light and dark.
+//!
+//! The charts are drawn here, in two hundred lines of `charts`, and by no crate: crates of Rust either need
+//! a megabyte of a JavaScript library in the page, or draw with fixed colours and fonts, so that a page
+//! could neither follow a dark screen nor pick one index out of all charts.
 
 mod chapter;
 mod charts;
@@ -27,13 +31,15 @@ pub fn page(report: &Report) -> String {
     let chapters = chapter::chapters(&report.runs);
     let mut body = header(report);
     body += &legend(&palette);
-    let _ = write!(body, "<main>{}{}", highlights(report, &chapters), contents(&chapters));
+    let _ = write!(body, "<main>{}", highlights(report, &chapters));
     for (number, chapter) in chapters.iter().enumerate() {
         let (title, note) = (escape(&chapter.title()), escape(&chapter.note()));
+        let sections = sections::all(chapter, &palette, number == 0);
+        // The others are a list of titles until they are asked for.
+        let open = if number == 0 { " open" } else { "" };
         let _ = write!(
             body,
-            r#"<section id="c{number}"><h2>{title}</h2><p class="note">{note}</p>{}</section>"#,
-            sections::all(chapter, &palette)
+            r#"<details id="c{number}"{open}><summary><h2>{title}</h2></summary><p class="note">{note}</p>{sections}</details>"#,
         );
     }
     body += "</main>";
@@ -81,18 +87,6 @@ fn legend(palette: &Palette) -> String {
     format!("<nav aria-label=\"Indexes\">{chips}</nav>")
 }
 
-/// Where the chapters are, if there are several.
-fn contents(chapters: &[Chapter<'_>]) -> String {
-    if chapters.len() < 2 {
-        return String::new();
-    }
-    let link = |(number, chapter): (usize, &Chapter<'_>)| {
-        format!("<a href=\"#c{number}\">{}</a>", escape(&chapter.title()))
-    };
-    let links: Vec<String> = chapters.iter().enumerate().map(link).collect();
-    format!("<p class=\"contents\">{}</p>", links.join(""))
-}
-
 /// The figures that people ask for first, of the first chapter: the best persistent index at each.
 fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
     let Some(base) = chapters.first().and_then(|chapter| chapter.series.first()) else {
@@ -101,34 +95,31 @@ fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
     let ours: Vec<&Run> = base.runs.iter().copied().filter(|run| is_persistent(run)).collect();
     let yardstick = base.runs.iter().find(|run| run.index == crate::yardstick::Yardstick::NAME);
     let mut cards = String::new();
+    let card = |figure: &str, what: &str, why: &str| {
+        let why = escape(why);
+        format!("<div class=\"card\"><b>{figure}</b><span>{what}</span><small>{why}</small></div>")
+    };
     for (op, what) in [
-        ("get", "lookups"),
-        ("insert", "durable inserts"),
-        ("scan", "range scans"),
-        ("get_many", "batched lookups"),
-        ("insert_many", "batched inserts"),
+        ("get", "the lookups of BTreeMap"),
+        ("insert", "the inserts of BTreeMap, each durable here"),
+        ("scan", "the range scans of BTreeMap"),
+        ("get_many", "the lookups of BTreeMap, in batches"),
+        ("insert_many", "the inserts of BTreeMap, in durable batches"),
     ] {
         let rate = |run: &&Run| run.row(op).map_or(0.0, |row| row.mops);
         let best = ours.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)));
         let (Some(best), Some(base)) = (best, yardstick.map(rate)) else { continue };
         let found = rate(&best);
         if found > 0.0 && base > 0.0 {
-            let (ratio, index) = (three(found / base), escape(&best.index));
-            let _ = write!(
-                cards,
-                "<div class=\"card\"><b>{ratio}×</b><span>BTreeMap’s {what}, by {index}</span></div>"
-            );
+            let why = format!("{}, fastest of {} indexes", best.index, ours.len());
+            cards += &card(&format!("{}×", three(found / base)), what, &why);
         }
     }
     let recovery = ours.iter().filter_map(|run| Some((run.recovery_ms?, run)));
     if let Some((ms, run)) = recovery.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        let (index, records) = (escape(&run.index), thousands(run.records));
-        let _ = write!(
-            cards,
-            "<div class=\"card\"><b>{} ms</b><span>from SIGKILL to a usable {index} of {records} \
-             records</span></div>",
-            three(ms)
-        );
+        let what = format!("from SIGKILL to a usable index of {} records", thousands(run.records));
+        let why = format!("{}, quickest of {} indexes", run.index, ours.len());
+        cards += &card(&format!("{} ms", three(ms)), &what, &why);
     }
     let debug = report.environment.build == "debug";
     let warning = if debug {
@@ -137,7 +128,14 @@ fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
     } else {
         ""
     };
-    format!("{warning}<div class=\"cards\">{cards}</div>")
+    if cards.is_empty() {
+        return warning.into();
+    }
+    format!(
+        "{warning}<div class=\"cards\">{cards}</div><p class=\"hint\">Operations a second of one thread \
+         beside those of std’s BTreeMap, which is volatile: nothing in it survives its process. Each card \
+         has the index that does best at it; no index is the best at all of them.</p>"
+    )
 }
 
 /// Whether an index of a run survives its process, and is none of the peers.
@@ -193,6 +191,8 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
         assert!(html.contains("2.00×"), "the best against the yardstick");
+        assert!(html.contains("fptree, fastest of 2 indexes"), "why it stands there");
+        assert!(!html.contains("durable inserts") && html.contains("which is volatile"));
         assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
         assert!(!html.contains("NaN") && !html.contains("inf"));
     }

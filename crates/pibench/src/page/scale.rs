@@ -71,6 +71,35 @@ pub(super) fn three(value: f64) -> String {
     }
 }
 
+/// A round number, with no digit that says nothing.
+pub(super) fn short(value: f64) -> String {
+    let text = three(value);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// Operations a second at a mark of an axis.
+pub(super) fn rate_mark(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{} M", short(r / 1e6)),
+        r if r >= 1e3 => format!("{} k", short(r / 1e3)),
+        r => short(r),
+    }
+}
+
+/// A time at a mark of an axis, from nanoseconds.
+pub(super) fn time_mark(nanos: f64) -> String {
+    match nanos {
+        n if n >= 1e9 => format!("{} s", short(n / 1e9)),
+        n if n >= 1e6 => format!("{} ms", short(n / 1e6)),
+        n if n >= 1e3 => format!("{} µs", short(n / 1e3)),
+        n => format!("{} ns", short(n)),
+    }
+}
+
 /// Operations a second.
 pub(super) fn rate(per_second: f64) -> String {
     match per_second {
@@ -130,6 +159,12 @@ mod tests {
     fn numbers_have_units() {
         assert_eq!(rate(2_345_000.0), "2.35 M");
         assert_eq!(rate(12_300.0), "12.3 k");
+        assert_eq!((rate_mark(2e6), rate_mark(500.0)), ("2 M".into(), "500".into()));
+        assert_eq!((time_mark(1e6), time_mark(250_000.0)), ("1 ms".into(), "250 µs".into()));
+        assert_eq!(
+            (short(0.5), short(0.0), short(100.0)),
+            ("0.5".into(), "0".into(), "100".into())
+        );
         assert_eq!(time(180.0), "180 ns");
         assert_eq!(time(1_500_000.0), "1.50 ms");
         assert_eq!(thousands(10_000_000), "10\u{202f}000\u{202f}000");

@@ -3,45 +3,58 @@
 use std::fmt::Write;
 
 use super::chapter::{Chapter, Series};
-use super::charts::{Axes, Bar, Curve, bars, curves, mops};
+use super::charts::{Axes, Bar, Curve, Scale, bars, curves, mops};
 use super::palette::Palette;
-use super::scale::{three, time};
+use super::scale::{rate_mark, short, three, time, time_mark};
 use super::svg::escape;
 use crate::probe::Latency;
 use crate::report::{PhaseRow, Run};
 use crate::yardstick::Yardstick;
 
-/// All sections that the runs have figures for.
-pub(super) fn all(chapter: &Chapter<'_>, palette: &Palette) -> String {
+/// Operations in the order in which people ask for them; what else there is comes after.
+const ORDER: [&str; 8] =
+    ["get", "insert", "scan", "update", "delete", "get_miss", "get_many", "insert_many"];
+/// How many of them have charts of threads, skew and latency, and are drawn in chapters after the first.
+const MAIN: usize = 4;
+
+/// All sections that the runs have figures for; of a chapter that is not the first, the operations that
+/// matter most. The report behind the page has all figures.
+pub(super) fn all(chapter: &Chapter<'_>, palette: &Palette, first: bool) -> String {
     let Some(base) = chapter.series.first() else { return String::new() };
-    let (phases, mixes): (Vec<&str>, Vec<&str>) =
+    let (mut phases, mixes): (Vec<&str>, Vec<&str>) =
         ops(&chapter.series).into_iter().partition(|op| !is_mix(base, op));
+    let place = |op: &&str| ORDER.iter().position(|known| known == op).unwrap_or(ORDER.len());
+    phases.sort_by_key(place);
+    let main: Vec<&str> = phases.iter().copied().filter(|op| place(op) < MAIN).collect();
+    let main = if main.is_empty() { phases.clone() } else { main };
+    let drawn = if first { &phases } else { &main };
     let mut html = section(
-        "Throughput by operation",
+        "Throughput",
         &format!(
-            "{}. The dashed line is BTreeMap. Whiskers: deviation between 100 ms windows.",
+            "{}. The dotted line and the last column compare with BTreeMap, which is volatile. Whiskers: \
+             deviation between 100 ms windows.",
             about(base)
         ),
-        phases.iter().filter_map(|op| throughput(base, op, palette)),
+        drawn.iter().filter_map(|op| throughput(base, op, palette)),
+    );
+    html += &section(
+        "Memory and recovery",
+        "What a record takes after loading, key and value included: in persistent memory or files (full \
+         colour) and in DRAM (pale). How long it takes from SIGKILL of a writing process to a usable \
+         index, on a logarithmic axis.",
+        [memory(base, palette), recovery(base, palette)].into_iter().flatten(),
     );
     html += &section(
         "Mixes",
-        &format!("{}.", about(base)),
+        &format!("{}. What a mix consists of stands beside its name, in percent.", about(base)),
         mixes.iter().filter_map(|op| throughput(base, op, palette)),
     );
-    html += &threads(chapter, palette);
-    html += &distributions(chapter, palette);
-    let latency = phases.iter().chain(&mixes).filter_map(|op| latencies(base, op, palette));
+    html += &threads(chapter, &main, palette);
+    html += &distributions(chapter, &main, palette);
+    let latency = main.iter().filter_map(|op| latencies(base, op, palette));
     let words = "How long the slowest calls take, by percentile: a call in ten is slower than 90 %, \
-                 one in a thousand slower than 99.9 %. A scan reads its whole range, a batch is one call.";
+                 one in a thousand slower than 99.9 %. A scan reads its whole range.";
     html += &section("Latency", words, latency);
-    html += &section(
-        "Memory and recovery",
-        "Bytes that a record takes after loading, key and value included: in persistent memory or \
-         files (full colour) and in DRAM (pale). Time from SIGKILL of a writing process to a usable \
-         index.",
-        [memory(base, palette), recovery(base, palette)].into_iter().flatten(),
-    );
     html + &costs(base, palette)
 }
 
@@ -56,7 +69,8 @@ fn section(title: &str, hint: &str, figures: impl Iterator<Item = String>) -> St
 
 fn figure(caption: &str, small: &str, chart: &str) -> String {
     let (caption, small) = (escape(caption), escape(small));
-    format!("<figure><figcaption>{caption}<small>{small}</small></figcaption>{chart}</figure>")
+    let small = if small.is_empty() { String::new() } else { format!("<small>{small}</small>") };
+    format!("<figure><figcaption>{caption}{small}</figcaption>{chart}</figure>")
 }
 
 /// The conditions of a series in words.
@@ -99,33 +113,51 @@ fn throughput(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String
     let rows: Vec<(&Run, &PhaseRow)> =
         series.runs.iter().filter_map(|run| Some((*run, run.row(op)?))).collect();
     let base = rows.iter().find(|(run, _)| run.index == Yardstick::NAME).map(|(_, row)| row.mops);
+    let most = rows.iter().map(|(_, row)| row.mops + row.window_stddev).fold(0.0, f64::max);
+    let (factor, unit) = match most {
+        most if most >= 1.0 => (1.0, "million operations a second"),
+        most if most >= 1e-3 => (1e3, "thousand operations a second"),
+        _ => (1e6, "operations a second"),
+    };
     let bar = |(run, row): &(&Run, &PhaseRow)| {
         let ratio = base.filter(|base| *base > 0.0 && run.index != Yardstick::NAME);
-        let ratio = ratio.map_or(String::new(), |base| format!(" · {}×", three(row.mops / base)));
-        let words = format!(
-            "{}: {} operations a second{ratio}\ndeviation {}\n{}",
+        let ratio = ratio.map_or(String::new(), |base| format!("{}×", three(row.mops / base)));
+        let title = format!(
+            "{}: {} operations a second, deviation {}\n{}",
             run.index,
             mops(row.mops),
             mops(row.window_stddev),
-            run.durability_words
+            standing(run)
         );
         Bar {
             index: run.index.clone(),
             label: run.index.clone(),
             parts: vec![(row.mops, palette.of(&run.index).into())],
             spread: row.window_stddev,
-            value: format!("{}{ratio}", mops(row.mops)),
-            title: words,
+            value: mops(row.mops),
+            ratio,
+            title,
         }
     };
     let drawn: Vec<Bar> = rows.iter().map(bar).collect();
     let small = rows.first().map(|(_, row)| shares(row)).unwrap_or_default();
-    let chart = bars(&format!("{op}: operations a second"), &drawn, base, false);
+    let name = format!("{op}: operations a second");
+    let scale = Scale { name: &name, unit, log: false, tick: &|mops| short(mops * factor) };
+    let chart = bars(&scale, &drawn, base);
     (!drawn.is_empty()).then(|| figure(op, &small, &chart))
 }
 
+/// What a run of an index survives, in a word or two.
+fn standing(run: &Run) -> String {
+    match run.durability.as_str() {
+        "volatile" => "volatile: nothing survives the process".into(),
+        mode if run.peer => format!("{mode} at each commit"),
+        mode => format!("durability {mode}"),
+    }
+}
+
 /// Throughput against threads, for each distribution that was measured with several.
-fn threads(chapter: &Chapter<'_>, palette: &Palette) -> String {
+fn threads(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> String {
     let mut html = String::new();
     let mut seen = Vec::new();
     for first in &chapter.series {
@@ -141,7 +173,7 @@ fn threads(chapter: &Chapter<'_>, palette: &Palette) -> String {
         }
         let places: Vec<String> = same.iter().map(|series| series.threads.to_string()).collect();
         let keep = |run: &Run, at: usize| run.threads == same[at].threads;
-        let figures = lines(&same, &places, "threads", palette, &keep);
+        let figures = lines((&same, ops), &places, "threads", palette, &keep);
         let hint = format!(
             "Operations a second with {} threads, {}.",
             places.join(", "),
@@ -153,7 +185,7 @@ fn threads(chapter: &Chapter<'_>, palette: &Palette) -> String {
 }
 
 /// Throughput against distributions, for each number of threads that was measured with several.
-fn distributions(chapter: &Chapter<'_>, palette: &Palette) -> String {
+fn distributions(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> String {
     let mut html = String::new();
     let mut seen = Vec::new();
     for first in &chapter.series {
@@ -167,7 +199,7 @@ fn distributions(chapter: &Chapter<'_>, palette: &Palette) -> String {
             continue;
         }
         let places: Vec<String> = same.iter().map(|series| distribution(series)).collect();
-        let figures = lines(&same, &places, "distribution", palette, &|_, _| true);
+        let figures = lines((&same, ops), &places, "distribution", palette, &|_, _| true);
         let hint =
             format!("{}; how records are chosen changes what is in the caches.", about(first));
         html += &section("Skew", &hint, figures.into_iter());
@@ -175,24 +207,15 @@ fn distributions(chapter: &Chapter<'_>, palette: &Palette) -> String {
     html
 }
 
-/// A chart for each operation, over several series.
+/// A chart for each of these operations, over several series.
 fn lines(
-    series: &[&Series<'_>],
+    (series, ops): (&[&Series<'_>], &[&str]),
     places: &[String],
     what: &str,
     palette: &Palette,
     keep: &dyn Fn(&Run, usize) -> bool,
 ) -> Vec<String> {
     let Some(first) = series.first() else { return Vec::new() };
-    let names: Vec<&str> = {
-        let mut names: Vec<&str> = Vec::new();
-        for run in first.runs.iter().flat_map(|run| &run.phases) {
-            if !names.contains(&run.op.as_str()) {
-                names.push(&run.op);
-            }
-        }
-        names
-    };
     let chart = |op: &&str| {
         let drawn: Vec<Curve> = first
             .runs
@@ -206,16 +229,19 @@ fn lines(
                     index: run.index.clone(),
                     label: run.index.clone(),
                     colour: palette.of(&run.index).into(),
+                    dashed: run.peer,
                     points: series.iter().enumerate().filter_map(point).collect(),
                 }
             })
             .filter(|curve| curve.points.len() > 1)
             .collect();
         let name = format!("{op} by {what}");
-        let axes = Axes { name: &name, places, log: false, unit: mops };
-        (!drawn.is_empty()).then(|| figure(op, what, &curves(&axes, &drawn)))
+        let up = "operations a second";
+        let unit = |value: f64| rate_mark(value * 1e6);
+        let axes = Axes { name: &name, places, across: what, up, log: false, unit };
+        (!drawn.is_empty()).then(|| figure(op, "", &curves(&axes, &drawn)))
     };
-    names.iter().filter_map(chart).collect()
+    ops.iter().filter_map(chart).collect()
 }
 
 fn latencies(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String> {
@@ -238,6 +264,7 @@ fn latencies(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String>
             index: run.index.clone(),
             label: run.index.clone(),
             colour: palette.of(&run.index).into(),
+            dashed: run.peer,
             points: points(run.row(op)?.latency_ns.as_ref()?),
         })
     };
@@ -245,8 +272,9 @@ fn latencies(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String>
     let last = drawn.iter().flat_map(|curve| curve.points.iter().map(|point| point.0)).max()?;
     let places: Vec<String> = names[..=last].iter().map(|name| (*name).to_owned()).collect();
     let name = format!("{op}: latency by percentile");
-    let axes = Axes { name: &name, places: &places, log: true, unit: time };
-    Some(figure(op, "percentile", &curves(&axes, &drawn)))
+    let (across, up) = ("percentile", "time of a call, log scale");
+    let axes = Axes { name: &name, places: &places, across, up, log: true, unit: time_mark };
+    Some(figure(op, "", &curves(&axes, &drawn)))
 }
 
 fn memory(series: &Series<'_>, palette: &Palette) -> Option<String> {
@@ -265,11 +293,14 @@ fn memory(series: &Series<'_>, palette: &Palette) -> Option<String> {
             spread: 0.0,
             title: format!("{}: {} bytes stored, {} in DRAM", run.index, three(pm), three(dram)),
             value,
+            ratio: String::new(),
         })
     };
     let drawn: Vec<Bar> = series.runs.iter().filter_map(bar).collect();
-    let chart = bars("bytes per record", &drawn, None, false);
-    (!drawn.is_empty()).then(|| figure("Bytes per record", "stored + DRAM", &chart))
+    let scale =
+        Scale { name: "bytes per record", unit: "bytes a record", log: false, tick: &short };
+    let chart = bars(&scale, &drawn, None);
+    (!drawn.is_empty()).then(|| figure("Memory of a record", "stored + DRAM", &chart))
 }
 
 fn recovery(series: &Series<'_>, palette: &Palette) -> Option<String> {
@@ -283,10 +314,14 @@ fn recovery(series: &Series<'_>, palette: &Palette) -> Option<String> {
             spread: 0.0,
             title: format!("{}: usable {value} after SIGKILL", run.index),
             value,
+            ratio: String::new(),
         })
     };
     let drawn: Vec<Bar> = series.runs.iter().filter_map(bar).collect();
-    let chart = bars("recovery after SIGKILL", &drawn, None, true);
+    let tick = |ms: f64| time_mark(ms * 1e6);
+    let unit = "time until usable, log scale";
+    let scale = Scale { name: "recovery after SIGKILL", unit, log: true, tick: &tick };
+    let chart = bars(&scale, &drawn, None);
     (!drawn.is_empty()).then(|| figure("Usable again after SIGKILL", "log scale", &chart))
 }
 

@@ -50,13 +50,14 @@ impl Svg {
         );
     }
 
-    /// A line through points.
-    pub(super) fn path(&mut self, points: &[(f64, f64)], stroke: &str) {
+    /// A line through points, in dashes or in one.
+    pub(super) fn path(&mut self, points: &[(f64, f64)], stroke: &str, dashed: bool) {
         let mut path = String::new();
         for (number, (x, y)) in points.iter().enumerate() {
             let _ = write!(path, "{}{x:.1} {y:.1}", if number == 0 { "M" } else { "L" });
         }
-        let _ = write!(self.body, r#"<path class="curve" d="{path}" stroke="{stroke}"/>"#);
+        let class = if dashed { "curve dashed" } else { "curve" };
+        let _ = write!(self.body, r#"<path class="{class}" d="{path}" stroke="{stroke}"/>"#);
     }
 
     /// A dot.
