@@ -9,6 +9,7 @@ use super::block_cache::BlockCached;
 use super::dropped::Dropped;
 use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
+use super::buffer::{self, Pages};
 use super::{
     expiring::Expires,
     fastfair::{FastFairBytes, FastFairWords},
@@ -53,6 +54,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Transactions>(),
         entry::<SpTreeLog>(),
         entry::<BlockCached>(),
+        entry::<Pages<{ buffer::NONE }, 0>>(),
+        entry::<Pages<{ buffer::NONE }, 4>>(),
         entry::<Files>(),
         entry::<Batch>(),
         entry::<Stored>(),

@@ -3,10 +3,10 @@
 /// The strictest alignment of memory and of places in a file that is served.
 pub(crate) const ALIGN: usize = 4096;
 
-/// Bytes whose first address is a multiple of [`ALIGN`]. More than are asked for are allocated, and the
+/// Bytes whose first address is a multiple of 4096, as direct I/O asks for. More than are asked for are allocated, and the
 /// part that is aligned is used: that needs no unsafe code.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
@@ -14,14 +14,15 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     /// Zeros.
-    pub(crate) fn zeros(len: usize) -> Self {
+    #[must_use]
+    pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::default();
         buffer.grow(len);
         buffer
     }
 
     /// Makes it `len` bytes long at least; the bytes there are stay, the others are zero.
-    pub(crate) fn grow(&mut self, len: usize) {
+    pub fn grow(&mut self, len: usize) {
         if len <= self.len {
             return;
         }
@@ -34,11 +35,14 @@ impl Buffer {
         self.len = len;
     }
 
-    pub(crate) fn as_slice(&self) -> &[u8] {
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn it_is_aligned_and_keeps_what_it_holds() {
         let mut buffer = Buffer::zeros(10);
-        buffer.as_mut().copy_from_slice(&[7; 10]);
+        buffer.as_mut_slice().copy_from_slice(&[7; 10]);
         for len in [11, 5000, 4096, 70_000] {
             buffer.grow(len);
             assert_eq!(buffer.as_slice().as_ptr().addr() % ALIGN, 0);

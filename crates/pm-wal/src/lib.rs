@@ -64,6 +64,7 @@ mod reader;
 #[cfg(feature = "sim")]
 pub mod sim;
 
+pub use buffer::Buffer;
 pub use disk::Disk;
 pub use error::LogError;
 pub use file::{FileDisk, SyncMethod};

@@ -332,7 +332,7 @@ impl Log {
         let generation = self.id.generation;
         let (len, count) = (records as u32, batch.count);
         buffer.grow(bytes as usize);
-        let block = &mut buffer.as_mut()[..bytes as usize];
+        let block = &mut buffer.as_mut_slice()[..bytes as usize];
         block[BATCH_HEADER..BATCH_HEADER + len as usize].copy_from_slice(&batch.bytes);
         BatchHeader { generation, offset, before, len, count }.seal(&self.id, block);
         // L3, durable before: the tail, which acknowledges all records.
@@ -447,7 +447,7 @@ impl Heads {
     fn write(&mut self, disk: &dyn Disk, head: Head) -> std::io::Result<()> {
         for copy in [1 - self.copy, self.copy] {
             let head = Head { sequence: self.newest.sequence + 1, ..head };
-            head.encode(self.block.as_mut());
+            head.encode(self.block.as_mut_slice());
             disk.write_durably(copy * disk.block() as u64, self.block.as_slice())?;
             self.newest = head;
         }
@@ -459,7 +459,7 @@ impl Heads {
 fn write_again(disk: &dyn Disk, shape: &Shape, header: &BatchHeader) -> std::io::Result<()> {
     let mut batch = Buffer::zeros(shape.batch_bytes(u64::from(header.len)) as usize);
     let place = shape.place(header.offset);
-    disk.read(place, batch.as_mut())?;
+    disk.read(place, batch.as_mut_slice())?;
     disk.write_durably(place, batch.as_slice())
 }
 
@@ -473,7 +473,7 @@ fn read_heads(disk: &dyn Disk) -> Result<(Head, u64), LogError> {
         if at + block as u64 > disk.len() {
             continue;
         }
-        let read = disk.read(at, buffer.as_mut());
+        let read = disk.read(at, buffer.as_mut_slice());
         read.map_err(|e| LogError::io("reading a head of the log", &e))?;
         match Head::decode(buffer.as_slice()) {
             Copy1::Whole(head) if newest.is_none_or(|(old, _)| old.sequence < head.sequence) => {

@@ -91,7 +91,7 @@ impl Scan {
         at: u64,
         into: core::ops::Range<usize>,
     ) -> Result<(), LogError> {
-        let read = disk.read(self.shape.place(at), &mut self.batch.as_mut()[into]);
+        let read = disk.read(self.shape.place(at), &mut self.batch.as_mut_slice()[into]);
         read.map_err(|e| LogError::io("reading the log", &e))
     }
 

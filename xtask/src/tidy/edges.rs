@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-pibench",
         "pmindex-testkit",
     ],
+    &["pmindex-buffer"],
     &["pmindex"],
     &[
         "pmindex-cli",

@@ -1,0 +1,362 @@
+//! The buffer: reading a page wherever it is, and giving it a frame.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use parking_lot::Mutex;
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, PmU64, Pool};
+use pmindex_log::Log;
+
+use crate::active::Active;
+use crate::checkpoint::Checkpoint;
+use crate::device::Device;
+use crate::error::BufferError;
+use crate::frames::{FrameState, Frames, NOBODY, PageState, Place};
+use crate::layout::{Root, Shape};
+use crate::metrics::{Counters, Metrics, count};
+use crate::options::Mutant;
+use crate::page::{HEADER, LSN, Layout};
+use crate::record::Update;
+use crate::view::{Page, Words};
+
+/// How often who needs a frame looks for one before it gives up.
+const TRIES: usize = 64;
+/// Frames that are emptied together, at most: they share a fence.
+const TOGETHER: usize = 16;
+
+/// A buffer pool in a pool. See the crate's documentation.
+#[derive(Debug)]
+pub struct Buffer<M: Medium = Mapped> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) root: PPtr<Root>,
+    pub(crate) shape: Shape,
+    pub(crate) layout: Layout,
+    pub(crate) device: Device,
+    pub(crate) log: Log<M>,
+    pub(crate) frames: Frames,
+    pub(crate) pages: Box<[PageState]>,
+    pub(crate) states: Box<[FrameState]>,
+    pub(crate) free: Mutex<Vec<u32>>,
+    hand: AtomicU64,
+    /// Who has it writes pages to the disk. Taken by holders of latches, so who has it takes latches by
+    /// trying only.
+    pub(crate) staging: Mutex<()>,
+    /// Updates of pages that were not used since the opening.
+    pub(crate) pending: Mutex<HashMap<u64, Vec<Update>>>,
+    pub(crate) active: Mutex<Active>,
+    pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
+    pub(crate) horizon: AtomicU64,
+    pub(crate) verify_reads: bool,
+    pub(crate) mutant: Mutant,
+    pub(crate) counters: Counters,
+    /// Last, so that the rest is gone when somebody else may open the buffer.
+    pub(crate) _open: OpenIndex,
+}
+
+/// What a buffer is put together from.
+pub(crate) struct Parts<M: Medium> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) shape: Shape,
+    pub(crate) layout: Layout,
+    pub(crate) device: Device,
+    pub(crate) log: Log<M>,
+    pub(crate) frames: Frames,
+    pub(crate) active: Active,
+    pub(crate) horizon: u64,
+    pub(crate) verify_reads: bool,
+    pub(crate) mutant: Mutant,
+    pub(crate) open: OpenIndex,
+}
+
+impl<M: Medium> Buffer<M> {
+    /// A buffer whose frames are all free.
+    pub(crate) fn assemble(parts: Parts<M>) -> Self {
+        let frames = parts.shape.frames;
+        Self {
+            pool: parts.pool,
+            root: parts.open.root(),
+            shape: parts.shape,
+            layout: parts.layout,
+            device: parts.device,
+            log: parts.log,
+            frames: parts.frames,
+            pages: (0..parts.shape.pages).map(|_| PageState::default()).collect(),
+            states: (0..frames).map(|_| FrameState::default()).collect(),
+            free: Mutex::new(Vec::new()),
+            hand: AtomicU64::new(0),
+            staging: Mutex::new(()),
+            pending: Mutex::new(HashMap::new()),
+            active: Mutex::new(parts.active),
+            checkpoint: Mutex::new(None),
+            horizon: AtomicU64::new(parts.horizon),
+            verify_reads: parts.verify_reads,
+            mutant: parts.mutant,
+            counters: Counters::default(),
+            _open: parts.open,
+        }
+    }
+
+    /// Reads a page: calls `read` with it, again while a writer is at work, and returns what it returned
+    /// of a state that one transaction left.
+    ///
+    /// # Errors
+    /// [`BufferError::NoPage`], [`BufferError::Damaged`], those of the disk and the pool, and
+    /// [`BufferError::NoFrames`].
+    ///
+    /// # Cost
+    /// No lock and no fence if the page has a frame. If not: a read of the disk, a fence, and if no frame is
+    /// free one more for up to sixteen pages that go; if all frames have updates that the disk lacks, a
+    /// synchronisation of the disk. At the first use since the opening: the page is verified.
+    pub fn read<R>(
+        &self,
+        page: u64,
+        mut read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError> {
+        self.read_at(page, |_, view| read(view)).map(|(_, found)| found)
+    }
+
+    /// As [`read`](Self::read); also the page's LSN.
+    pub(crate) fn read_at<R>(
+        &self,
+        page: u64,
+        mut read: impl FnMut(u64, Page<'_, M>) -> R,
+    ) -> Result<(u64, R), BufferError> {
+        let pm = self.pool.pm();
+        let state = self.state(page)?;
+        let version = state.latch.begin_read(pm);
+        if let Some(place) = state.place()
+            && !place.unseen
+        {
+            self.states[place.frame as usize].touch();
+            let words = self.frames.words(&self.pool, place.frame);
+            if self.verify_reads {
+                let mut image = vec![0; words.len()];
+                pm.read_words(words, &mut image);
+                if state.latch.validate(pm, version)
+                    && self.layout.verify(&image, page).is_some()
+                {
+                    let words = Words::Copy(self.user(&image));
+                    return Ok((image[LSN], read(image[LSN], Page { words })));
+                }
+            } else {
+                let lsn = pm.load(&words[LSN]);
+                let found = read(lsn, self.view(words));
+                if state.latch.validate(pm, version) {
+                    return Ok((lsn, found));
+                }
+            }
+        }
+        // It is not here, damaged, or somebody writes: under the latch.
+        let guard = state.latch.lock(pm);
+        let place = self.settle(page, &guard)?;
+        let words = self.frames.words(&self.pool, place.frame);
+        if self.verify_reads && self.layout.verify_in(pm, words, page).is_none() {
+            self.mend(page, place.frame)?;
+        }
+        let lsn = pm.load(&words[LSN]);
+        Ok((lsn, read(lsn, self.view(words))))
+    }
+
+    fn user<'a>(&self, image: &'a [u64]) -> &'a [u64] {
+        &image[HEADER..][..self.layout.user_words()]
+    }
+
+    fn view<'a>(&'a self, words: &'a [PmU64]) -> Page<'a, M> {
+        let user = &words[HEADER..][..self.layout.user_words()];
+        Page { words: Words::Pool(self.pool.pm(), user) }
+    }
+
+    /// The LSN of the page in a frame, by who holds its latch.
+    pub(crate) fn lsn_in(&self, frame: u32) -> u64 {
+        self.pool.pm().load(&self.frames.words(&self.pool, frame)[LSN])
+    }
+
+    /// A page's latch and place. Page 0 is the buffer's own.
+    pub(crate) fn state(&self, page: u64) -> Result<&PageState, BufferError> {
+        let known = self.pages.get(page as usize).filter(|_| page != 0);
+        known.ok_or(BufferError::NoPage { page })
+    }
+
+    /// Makes sure that a page has a frame, which is whole and up to date.
+    pub(crate) fn settle(
+        &self,
+        page: u64,
+        _latched: &VersionGuard<'_>,
+    ) -> Result<Place, BufferError> {
+        let state = self.state(page)?;
+        match state.place() {
+            Some(place) if !place.unseen => Ok(place),
+            Some(place) => self.classify(page, place.frame),
+            None => {
+                let (image, oldest) = self.restore(page)?;
+                let frame = self.take_frame()?;
+                self.fill(page, frame, &image, oldest)
+            }
+        }
+    }
+
+    /// Puts an image into a frame that nobody uses, or that is this page's, and says so.
+    ///
+    /// ```text
+    /// step  store                    durable before
+    /// P1    the image                P2
+    /// P2    the entry of the frame   nothing: without it the page comes from the disk and the log
+    /// ```
+    pub(crate) fn fill(
+        &self,
+        page: u64,
+        frame: u32,
+        image: &[u64],
+        oldest: u64,
+    ) -> Result<Place, BufferError> {
+        let pm = self.pool.pm();
+        let (words, entry) =
+            (self.frames.words(&self.pool, frame), self.frames.entry(&self.pool, frame)?);
+        if self.mutant == Mutant::NoPageNumber {
+            pm.store(entry, page);
+            pm.write_words(words, image);
+        } else {
+            let filled = pm.stream_words(words, image); // P1
+            pm.fence(filled)?; // durable before: P2
+            pm.store(entry, page); // P2
+        }
+        let state = &self.states[frame as usize];
+        state.page.store(page, Release);
+        state.set_dirty(oldest);
+        state.touch();
+        let place = Place::frame(frame);
+        self.pages[page as usize].set_place(Some(place));
+        pm.lock(&self.pending).remove(&page); // after: the frame is known to be dirty
+        Ok(place)
+    }
+
+    /// A frame that no page has.
+    pub(crate) fn take_frame(&self) -> Result<u32, BufferError> {
+        for _ in 0..TRIES {
+            if let Some(frame) = self.pool.pm().lock(&self.free).pop() {
+                return Ok(frame);
+            }
+            if let Some(frame) = self.evict()? {
+                return Ok(frame);
+            }
+            self.pool.pm().spin();
+        }
+        Err(BufferError::NoFrames)
+    }
+
+    /// Takes frames from their pages: those that were not used for a while, and those first whose pages
+    /// the disk has. Returns one of them.
+    ///
+    /// ```text
+    /// step  store                               durable before
+    /// P1    the pages on the disk, if need be   P2
+    /// P2    the entries of the frames = 0       reuse of the frames, and of the pages
+    /// ```
+    fn evict(&self) -> Result<Option<u32>, BufferError> {
+        let pm = self.pool.pm();
+        let count_of = self.states.len();
+        let most = (count_of / 8).clamp(1, TOGETHER);
+        let mut victims: Vec<(u64, u32, VersionGuard<'_>)> = Vec::new();
+        for turn in 0..3 * count_of {
+            let frame = self.hand.fetch_add(1, Relaxed) as usize % count_of;
+            let state = &self.states[frame];
+            // First those that the disk has, then any.
+            if turn < 2 * count_of && (state.used.swap(false, Relaxed) || state.dirty() != 0) {
+                continue;
+            }
+            let page = state.page.load(Acquire);
+            let Some(known) = self.pages.get(page as usize) else { continue };
+            let Some(guard) = known.latch.try_lock(pm) else { continue };
+            if known.place().is_some_and(|place| place.frame == frame as u32 && !place.unseen) {
+                victims.push((page, frame as u32, guard));
+            } else if known.place().is_some_and(|place| place.frame == frame as u32) {
+                // Nobody looked at it yet: it may have updates that the disk lacks.
+                if self.classify(page, frame as u32).is_ok() {
+                    victims.push((page, frame as u32, guard));
+                }
+            }
+            if victims.len() == most {
+                break;
+            }
+        }
+        let dirty: Vec<(u64, u32)> =
+            victims.iter().map(|&(page, frame, _)| (page, frame)).collect();
+        self.write_victims(&dirty)?; // P1
+        let mut flushed = Flushed::nothing();
+        for &(_, frame, _) in &victims {
+            let entry = self.frames.entry(&self.pool, frame)?;
+            pm.store(entry, 0); // P2
+            flushed = flushed.and(pm.flush(entry));
+        }
+        if victims.is_empty() {
+            return Ok(None);
+        }
+        pm.fence(flushed)?;
+        let mut emptied = Vec::new();
+        for (page, frame, guard) in victims {
+            count(&self.counters.evicted);
+            self.states[frame as usize].page.store(NOBODY, Release);
+            self.states[frame as usize].set_dirty(0);
+            self.pages[page as usize].set_place(None);
+            emptied.push(frame);
+            drop(guard);
+        }
+        let frame = emptied.pop();
+        pm.lock(&self.free).extend(emptied);
+        Ok(frame)
+    }
+
+    /// Gives back a frame that was taken and not used.
+    pub(crate) fn give_back(&self, frame: u32) {
+        self.pool.pm().lock(&self.free).push(frame);
+    }
+
+    /// What it did since it was opened.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.counters.read()
+    }
+
+    /// How many words the user has in a page.
+    #[must_use]
+    pub fn page_words(&self) -> usize {
+        self.layout.user_words()
+    }
+
+    /// How many pages there can be: their numbers are from 1 on and less than this.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.shape.pages
+    }
+
+    /// Frames in the pool.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.shape.frames
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool<M>> {
+        &self.pool
+    }
+
+    /// The offsets of all blocks of this buffer, for the allocator's audit. On a quiescent buffer.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
+        let table = self.pool.pm().load(&self.pool.get(self.root)?.table).offset();
+        let own = [self.root.offset(), table].into_iter().chain(self.frames.blocks());
+        Ok(own.chain(self.log.blocks()?).collect())
+    }
+
+    /// Bytes of the pool that the log takes.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+}

@@ -1,0 +1,241 @@
+//! Checkpoints: the log gets shorter.
+//!
+//! A checkpoint takes the last LSN that was drawn, `c`, and waits for the commits up to it. Then, slice by
+//! slice, it makes the pages durable that were changed at `c` or before:
+//!
+//! ```text
+//! step  what                                                     durable before
+//! P1    the frame, flushed (rule H); a copy in the staging area  P2
+//! P2    how many copies there are                                P3
+//! P3    the pages on the disk, synchronised                      P4, the next P1 of the staging area
+//! P4    the horizon = c                                          P5
+//! P5    segments of the log are given back
+//! ```
+//!
+//! * **Rule H**: a frame whose lines were not written back may be, after a crash, as it was at any earlier
+//!   moment, and whole. As long as the log has the later updates that shows. So the horizon passes an
+//!   update only when the frame has it durably, or is durably nobody's.
+//! * **Staging**: while a page is on its way to the disk its frame goes on changing, so a crash may tear both.
+//!   The copy in the staging area does not change until the disk is synchronised; opening writes it
+//!   again.
+//!
+//! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks.
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmindex_core::{Flushed, Medium};
+use pmindex_log::Positions;
+
+use crate::buffer::Buffer;
+use crate::error::BufferError;
+use crate::frames::{FrameState, NOBODY};
+use crate::layout::{checksum, staged_word};
+use crate::metrics::{add, count};
+use crate::options::Mutant;
+use crate::page::LSN;
+
+/// A checkpoint under way.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    upto: u64,
+    tails: Positions,
+    /// Frames that are to be looked at; `None` as long as commits up to `upto` are under way, or pages
+    /// wait for updates from before the opening.
+    queue: Option<Vec<u32>>,
+}
+
+/// Whether there is more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// Call it again.
+    More,
+    /// All is done.
+    Done,
+}
+
+/// An image, its page, and the state of its frame with the word to be set when the disk has it.
+type Outgoing<'b> = (u64, Vec<u64>, &'b FrameState, u64);
+
+impl<M: Medium> Buffer<M> {
+    /// Makes a checkpoint, so that the log has nothing from before it.
+    ///
+    /// # Errors
+    /// Those of the disk and the pool; [`BufferError::Damaged`] if a page is, whose updates the log has.
+    ///
+    /// # Cost
+    /// For each page that changed since the last one: its lines, two times, and a write of the disk; for
+    /// each slice two fences and a synchronisation of the disk; at the end a fence and those of
+    /// [`Log::release`](pmindex_log::Log::release).
+    pub fn checkpoint(&self) -> Result<(), BufferError> {
+        while self.checkpoint_step()? == Progress::More {}
+        Ok(())
+    }
+
+    /// Does a slice of a checkpoint, of one that is begun if none is under way: at most as many pages as
+    /// the staging area has.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn checkpoint_step(&self) -> Result<Progress, BufferError> {
+        let pm = self.pool.pm();
+        let mut current = pm.lock(&self.checkpoint);
+        let checkpoint = match &mut *current {
+            Some(checkpoint) => checkpoint,
+            None => current.insert(self.begin_checkpoint()),
+        };
+        let Some(queue) = &mut checkpoint.queue else {
+            if !pm.lock(&self.active).is_over(checkpoint.upto) {
+                pm.spin();
+            } else if self.recover_step()? == Progress::Done {
+                let frames = 0..self.states.len() as u32;
+                checkpoint.queue = Some(frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect());
+            }
+            return Ok(Progress::More);
+        };
+        if !queue.is_empty() {
+            let slice = queue.split_off(queue.len().saturating_sub(self.shape.staging as usize));
+            let left = self.clean(&slice, checkpoint.upto)?;
+            if left.len() == slice.len() {
+                pm.spin(); // somebody holds them all
+            }
+            queue.extend(left);
+            return Ok(Progress::More);
+        }
+        let (upto, tails) = (checkpoint.upto, checkpoint.tails);
+        if upto > self.horizon.load(Acquire) {
+            self.device.check()?; // what was under way when it failed counts as written
+            self.set_horizon(upto)?; // P4, durable before: P5
+            self.log.release(&tails)?; // P5
+        }
+        *current = None;
+        Ok(Progress::Done)
+    }
+
+    /// Records of LSNs after `upto` are at the tails or after them.
+    fn begin_checkpoint(&self) -> Checkpoint {
+        let active = self.pool.pm().lock(&self.active);
+        Checkpoint { upto: active.last(), tails: self.log.tails(), queue: None }
+    }
+
+    fn is_due(&self, frame: u32, upto: u64) -> bool {
+        (1..=upto).contains(&self.states[frame as usize].dirty())
+    }
+
+    /// Makes frames durable and writes their pages to the disk; returns those whose latch is taken.
+    fn clean(&self, frames: &[u32], upto: u64) -> Result<Vec<u32>, BufferError> {
+        let pm = self.pool.pm();
+        let _alone = pm.lock(&self.staging);
+        let (mut held, mut left) = (Vec::new(), Vec::new());
+        for &frame in frames {
+            let page = self.states[frame as usize].page.load(Acquire);
+            if page == NOBODY || !self.is_due(frame, upto) {
+                continue;
+            }
+            let known = self.state(page)?;
+            let Some(guard) = known.latch.try_lock(pm) else {
+                left.push(frame);
+                continue;
+            };
+            let is_there = known.place().is_some_and(|place| place.frame == frame);
+            if is_there && self.is_due(frame, upto) {
+                held.push((page, frame, guard));
+            }
+        }
+        let mut images = Vec::new();
+        for &(page, frame, _) in &held {
+            images.push((page, frame, self.copy_whole(page, frame)?));
+        }
+        let mut flushed = Flushed::nothing();
+        for &(_, frame, _) in held.iter().filter(|_| self.mutant != Mutant::NoRuleH) {
+            flushed = flushed.and(pm.flush_words(self.frames.words(&self.pool, frame))); // P1
+        }
+        let outgoing = self.outgoing(images);
+        drop(held);
+        self.write_out(&outgoing, flushed)?;
+        Ok(left)
+    }
+
+    /// Notes that these pages are under way. By who holds their latches.
+    fn outgoing(&self, images: Vec<(u64, u32, Vec<u64>)>) -> Vec<Outgoing<'_>> {
+        let begin = |(page, frame, image): (u64, u32, Vec<u64>)| {
+            let state = &self.states[frame as usize];
+            let word = state.begin_write(image[LSN]);
+            (page, image, state, word)
+        };
+        images.into_iter().map(begin).collect()
+    }
+
+    /// Writes the pages of frames to the disk that it lacks, by who holds their latches.
+    pub(crate) fn write_victims(&self, victims: &[(u64, u32)]) -> Result<(), BufferError> {
+        let is_dirty = |frame: u32| self.states[frame as usize].dirty() != 0;
+        if !victims.iter().any(|&(_, frame)| is_dirty(frame)) {
+            return Ok(());
+        }
+        let _alone = self.pool.pm().lock(&self.staging);
+        for slice in victims.chunks(self.shape.staging as usize) {
+            let mut images = Vec::new();
+            for &(page, frame) in slice.iter().filter(|&&(_, frame)| is_dirty(frame)) {
+                images.push((page, frame, self.copy_whole(page, frame)?));
+            }
+            self.write_out(&self.outgoing(images), Flushed::nothing())?;
+        }
+        Ok(())
+    }
+
+    /// A copy of a page that is whole: damage does not reach the disk.
+    fn copy_whole(&self, page: u64, frame: u32) -> Result<Vec<u64>, BufferError> {
+        let words = self.frames.words(&self.pool, frame);
+        let mut image = vec![0; words.len()];
+        self.pool.pm().read_words(words, &mut image);
+        if self.layout.verify(&image, page).is_none() {
+            self.mend(page, frame)?;
+            self.pool.pm().read_words(words, &mut image);
+        }
+        Ok(image)
+    }
+
+    /// Writes pages to the disk, at most as many as the staging area has. By who has it.
+    fn write_out(&self, outgoing: &[Outgoing<'_>], flushed: Flushed) -> Result<(), BufferError> {
+        let (pm, mut flushed) = (self.pool.pm(), flushed);
+        if outgoing.is_empty() {
+            return Ok(());
+        }
+        if self.mutant == Mutant::NoStaging {
+            pm.fence(flushed)?;
+        } else {
+            for (slot, (_, image, ..)) in (self.shape.frames as u32..).zip(outgoing) {
+                let words = self.frames.words(&self.pool, slot);
+                flushed = flushed.and(pm.stream_words(words, image)); // P1
+            }
+            pm.fence(flushed)?; // durable before: P2
+            let root = self.pool.get(self.root)?;
+            pm.store(&root.staged, staged_word(self.shape.identity, outgoing.len())); // P2
+            let flushed = pm.flush(&root.staged);
+            pm.fence(flushed)?; // durable before: P3
+        }
+        for (page, image, ..) in outgoing {
+            self.device.write(*page, image)?; // P3
+        }
+        self.device.sync()?; // durable before: P4, and before another page is staged
+        for (.., state, word) in outgoing {
+            state.written(*word);
+        }
+        add(&self.counters.written, outgoing.len() as u64);
+        count(&self.counters.synced);
+        Ok(())
+    }
+
+    /// Records up to this LSN are not needed any more.
+    fn set_horizon(&self, upto: u64) -> Result<(), BufferError> {
+        let (pm, root) = (self.pool.pm(), self.pool.get(self.root)?);
+        // The one of the two that does not count.
+        let slot = if pm.load(&root.horizon[0]) == self.horizon.load(Acquire) { 2 } else { 0 };
+        pm.store(&root.horizon[slot], upto);
+        pm.store(&root.horizon[slot + 1], checksum(*b"hrzn", &[self.shape.identity, upto]));
+        let flushed = pm.flush_words(&root.horizon[slot..slot + 2]);
+        pm.fence(flushed)?;
+        self.horizon.store(upto, Release);
+        Ok(())
+    }
+}

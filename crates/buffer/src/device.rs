@@ -1,0 +1,69 @@
+//! Pages on the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmindex_wal::{Buffer as Aligned, Disk};
+
+use crate::error::BufferError;
+
+/// The disk, page by page.
+#[derive(Debug)]
+pub(crate) struct Device {
+    disk: Arc<dyn Disk>,
+    page_bytes: u64,
+    /// A write or a sync failed: no later one says anything about what was written before.
+    failed: AtomicBool,
+}
+
+impl Device {
+    pub(crate) fn new(disk: Arc<dyn Disk>, page_bytes: u64) -> Self {
+        Self { disk, page_bytes, failed: AtomicBool::new(false) }
+    }
+
+    /// How many pages it has room for.
+    pub(crate) fn pages(&self) -> u64 {
+        self.disk.len() / self.page_bytes
+    }
+
+    pub(crate) fn read(&self, page: u64) -> Result<Vec<u64>, BufferError> {
+        let mut bytes = Aligned::zeros(self.page_bytes as usize);
+        self.disk
+            .read(page * self.page_bytes, bytes.as_mut_slice())
+            .map_err(BufferError::disk("reading a page"))?;
+        let (words, _) = bytes.as_slice().as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    pub(crate) fn write(&self, page: u64, image: &[u64]) -> Result<(), BufferError> {
+        self.check()?;
+        let mut bytes = Aligned::zeros(self.page_bytes as usize);
+        let (words, _) = bytes.as_mut_slice().as_chunks_mut::<8>();
+        for (word, value) in words.iter_mut().zip(image) {
+            *word = value.to_le_bytes();
+        }
+        self.done("writing a page", self.disk.write(page * self.page_bytes, bytes.as_slice()))
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), BufferError> {
+        self.check()?;
+        self.done("making pages durable", self.disk.sync())
+    }
+
+    /// Refuses after a failure.
+    pub(crate) fn check(&self) -> Result<(), BufferError> {
+        if self.failed.load(Acquire) {
+            let error = std::io::Error::other("it failed before");
+            return Err(BufferError::disk("writing after a failure")(error));
+        }
+        Ok(())
+    }
+
+    fn done(&self, doing: &'static str, result: std::io::Result<()>) -> Result<(), BufferError> {
+        result.map_err(|error| {
+            self.failed.store(true, Release);
+            BufferError::disk(doing)(error)
+        })
+    }
+}

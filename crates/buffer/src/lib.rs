@@ -1,0 +1,84 @@
+//! A persistent buffer pool: pages of a file that is larger than memory, warm after a crash, and mended one
+//! by one (Lersch: Leveraging Non-Volatile Memory in Modern Storage Management Architectures, chapter 4).
+//!
+//! ```text
+//! transactions     private copies of pages
+//!      |  commit: one redo record, one fence
+//!     log          in the pool
+//!      |  then
+//!    frames        in the pool: pages, updated in place, not flushed
+//!      |  checkpoint, eviction: from the staging area
+//!     disk         all pages
+//! ```
+//!
+//! * [`Buffer::read`] reads a page where it lies, without a lock.
+//! * [`Buffer::begin`] begins a [transaction](Tx): changes of several pages, all or none, serializable.
+//! * An update of a page in the pool flushes nothing and fences nothing. A checksum over the page says
+//!   after a crash whether it is whole, its LSN whether it lacks updates that the log has.
+//! * [Opening](Buffer::open) reads the log and then serves: what was in the pool is there again, looked at
+//!   page by page, at its first use.
+//! * [`Buffer::checkpoint`] shortens the log. There is no thread: whoever has the buffer calls
+//!   [`checkpoint_step`](Buffer::checkpoint_step) and [`recover_step`](Buffer::recover_step).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pmindex_buffer::{Buffer, BufferOptions};
+//! use pmindex_core::Pool;
+//! use pmindex_wal::{FileDisk, SyncMethod};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("pages");
+//! FileDisk::create(&std::fs::File::create(&path)?, 64 * 4096)?; // 63 pages, and the buffer's own
+//! let disk = Arc::new(FileDisk::open(&path, SyncMethod::Sync)?);
+//! let pool = Arc::new(Pool::emulated(4 << 20)?);
+//! let buffer = Buffer::create(&pool, "pages", disk, &BufferOptions::new(16))?;
+//!
+//! let mut tx = buffer.begin();
+//! tx.create(1)?.set(0, 30);
+//! tx.create(2)?.set(0, 12);
+//! tx.commit()?; // both are durable
+//!
+//! let sum = buffer.read(1, |page| page.word(0))? + buffer.read(2, |page| page.word(0))?;
+//! assert_eq!(sum, 42);
+//! buffer.checkpoint()?; // both are on the disk, and the log is empty
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is durable, and on what
+//!
+//! A commit is durable when it returns, as its pool is: see [`Durability`](pmindex_core::Durability). On a
+//! mapping without DAX the kernel writes pages of the pool back whenever it likes, so nothing bounds
+//! how many frames a power failure leaves torn; the checksums and the log carry all of them.
+
+#![forbid(unsafe_code)]
+
+mod active;
+mod buffer;
+mod checkpoint;
+mod device;
+mod error;
+mod frames;
+mod layout;
+mod metrics;
+mod options;
+#[doc(hidden)]
+pub mod page;
+mod record;
+mod recover;
+#[doc(hidden)]
+pub mod runs;
+mod tx;
+mod view;
+
+pub use buffer::Buffer;
+pub use checkpoint::Progress;
+pub use error::BufferError;
+pub use metrics::Metrics;
+pub use options::BufferOptions;
+#[doc(hidden)]
+pub use options::Mutant;
+pub use page::Sums;
+pub use tx::Tx;
+pub use view::{Draft, Page};

@@ -1,0 +1,462 @@
+//! Making and opening a buffer, and making pages whole.
+//!
+//! Opening reads the log, not the pages: for every page it notes the updates after the horizon. Then it
+//! serves. What a frame has is looked at when its page is used first (thesis, figure 4.7):
+//!
+//! | the frame | is | then |
+//! | --- | --- | --- |
+//! | not whole, or of another page | corrupted (1) | the page comes from the disk, its updates from the log |
+//! | whole, its LSN before that of the last update in the log | outdated (2) | its updates from the log |
+//! | whole, its LSN after it | dirty (2): impossible here | as corrupted |
+//! | whole, its LSN that of the last update; or there is none | valid (4) | it is used as it is |
+//!
+//! A frame that is whole, and has the right LSN, and is wrong all the same (3, silent) takes two equal sums
+//! of 64 bits.
+//!
+//! Updates that are made again are not flushed either: the log has them until the horizon passes.
+//! So opening, and each use, may be interrupted and repeated.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use pmindex_core::{Flushed, Medium, OpenIndex, PmError, Pool};
+use pmindex_log::{LINE_WORDS, Log};
+use pmindex_wal::Disk;
+
+use crate::active::{Active, first_of};
+use crate::buffer::{Buffer, Parts};
+use crate::checkpoint::Progress;
+use crate::device::Device;
+use crate::error::BufferError;
+use crate::frames::{Frames, Place};
+use crate::layout::{FORMAT, KIND, Root, Shape, checksum, staged_word};
+use crate::metrics::{add, count};
+use crate::options::{BufferOptions, Mutant};
+use crate::page::{HEADER, Layout, Omits};
+use crate::record::{NUMBER_BITS, REDO, Update, decode};
+use crate::runs::Runs;
+
+/// Pages that a step of the recovery makes whole.
+const TOGETHER: usize = 16;
+
+impl<M: Medium> Buffer<M> {
+    /// Makes a buffer of this name over a disk, whose contents are lost. It has as many pages as fit there.
+    ///
+    /// # Errors
+    /// [`PmError::BadOption`], [`PmError::NameTaken`], [`PmError::Full`] and those of
+    /// [`Pool::create_index`]; those of the disk.
+    ///
+    /// # Cost
+    /// A write of the disk, 7 fences, and 2 for each chunk of frames.
+    pub fn create(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: Arc<dyn Disk>,
+        options: &BufferOptions,
+    ) -> Result<Self, BufferError> {
+        let (bytes, pm) = (options.page_bytes, pool.pm());
+        let identity =
+            options.identity.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        let bad = |what, value| Err(PmError::BadOption { what, value }.into());
+        let smallest = if options.identity.is_some() { 128 } else { 4096 };
+        if !(smallest..=65_536).contains(&bytes) || !bytes.is_power_of_two() {
+            return bad("bytes of a page", bytes);
+        }
+        let device = Device::new(disk, bytes);
+        let total = options.frames.saturating_add(options.staging);
+        let most = (pool.largest_block() / 8).saturating_sub(16) / (bytes / 8 + 1);
+        let shape = Shape {
+            identity,
+            page_words: bytes / 8,
+            frames: options.frames,
+            pages: device.pages(),
+            sums: options.sums,
+            staging: options.staging,
+            chunk_frames: total.min(most),
+        };
+        if Shape::from_words(shape.words()) != Some(shape) {
+            return bad("frames, pages, partitions or staging area of a buffer", options.frames);
+        }
+        // On the disk before the buffer is in the directory: which one it belongs to.
+        let mut own = vec![0; shape.page_words as usize];
+        let words = shape.words();
+        own[HEADER..][..words.len()].copy_from_slice(&words);
+        Layout::new(own.len(), shape.sums, identity).seal(&mut own, 0, 1);
+        device.write(0, &own)?;
+        device.sync()?;
+        let open = pool.create_index::<Root>(name, KIND, FORMAT, |root| {
+            let cells = [
+                &root.identity,
+                &root.page_words,
+                &root.frames,
+                &root.pages,
+                &root.partitions,
+                &root.staging,
+                &root.chunk_frames,
+            ];
+            cells.iter().zip(words).for_each(|(cell, word)| pm.store(*cell, word));
+            pm.store(&root.checksum, checksum(*b"bufr", &words));
+            let horizon = [0, checksum(*b"hrzn", &[identity, 0]), 0, 0];
+            pm.write_words(&root.horizon, &horizon);
+            pm.store(&root.staged, staged_word(identity, 0));
+            pm.store_word(root.log.as_word(), 0);
+            pm.store_word(root.table.as_word(), 0);
+            pm.store(&root.reserved[0], 0);
+            pm.flush(root)
+        })?;
+        Self::start(pool, open, device, options)
+    }
+
+    /// Opens the buffer of this name, if there is one, over the disk that it was made with. Pages are looked
+    /// at when they are used; [`recover_step`](Self::recover_step) does the rest.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if its root or the log is damaged, [`PmError::AlreadyOpen`],
+    /// [`BufferError::WrongDisk`], those of the disk.
+    ///
+    /// # Cost
+    /// Time: the log, and a word for each frame. No fence, if its creation was complete and no page was
+    /// under way to the disk.
+    pub fn open(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: Arc<dyn Disk>,
+        options: &BufferOptions,
+    ) -> Result<Option<Self>, BufferError> {
+        let Some(open) = pool.open_index(name)? else { return Ok(None) };
+        let at = open.root::<Root>();
+        let corrupt = |what| Err(PmError::Corrupt { what, offset: at.offset() }.into());
+        if (open.kind, open.layout) != (KIND, FORMAT) {
+            return corrupt("an index that is no buffer of this version");
+        }
+        let Some(shape) = read_shape(pool, pool.get(at)?) else {
+            return corrupt("the root of a buffer");
+        };
+        let device = Device::new(disk, shape.page_bytes());
+        if device.pages() < shape.pages {
+            return Err(BufferError::WrongDisk { what: "it is too short" });
+        }
+        let own = device.read(0)?;
+        let layout = Layout::new(shape.page_words as usize, shape.sums, shape.identity);
+        if layout.verify(&own, 0).is_none() || own[HEADER..][..7] != shape.words() {
+            return Err(BufferError::WrongDisk { what: "its first page is another one's" });
+        }
+        Self::start(pool, open, device, options).map(Some)
+    }
+
+    fn start(
+        pool: &Arc<Pool<M>>,
+        open: OpenIndex,
+        device: Device,
+        options: &BufferOptions,
+    ) -> Result<Self, BufferError> {
+        let (pm, root) = (pool.pm(), pool.get(open.root::<Root>())?);
+        let corrupt = PmError::Corrupt { what: "the root of a buffer", offset: open.root::<Root>().offset() };
+        let shape = read_shape(pool, root).ok_or(corrupt.clone())?;
+        let mut layout = Layout::new(shape.page_words as usize, shape.sums, shape.identity);
+        layout.omits = match options.mutant {
+            Mutant::NoPageNumber => Omits::Page,
+            Mutant::SumsApart => Omits::Partitions,
+            _ => Omits::Nothing,
+        };
+        let log = if pm.load(&root.log).is_null() {
+            Log::create(pool, &root.log)?
+        } else {
+            Log::open(pool, &root.log)?
+        };
+        let frames = Frames::open(pool, root, shape)?;
+        let first = first_of(pool.generation())?;
+        let horizon = [0, 2].map(|at| [0, 1].map(|word| pm.load(&root.horizon[at + word])));
+        let is_whole =
+            |[lsn, sum]: &&[u64; 2]| *sum == checksum(*b"hrzn", &[shape.identity, *lsn]) && *lsn <= first;
+        let horizon = horizon.iter().filter(is_whole).map(|[lsn, _]| *lsn).max().ok_or(corrupt)?;
+        let buffer = Self::assemble(Parts {
+            pool: Arc::clone(pool),
+            shape,
+            layout,
+            device,
+            log,
+            frames,
+            active: Active::after(first),
+            horizon,
+            verify_reads: options.verify_reads,
+            mutant: options.mutant,
+            open,
+        });
+        buffer.finish_writes()?;
+        let last = buffer.analyse()?;
+        if options.mutant == Mutant::ReusedLsn {
+            *pm.lock(&buffer.active) = Active::after(last.max(horizon));
+        }
+        buffer.read_entries(options.cold)?;
+        Ok(buffer)
+    }
+
+    /// Writes the pages again that were under way to the disk.
+    fn finish_writes(&self) -> Result<(), BufferError> {
+        let root = self.pool.get(self.root)?;
+        let word = self.pool.pm().load(&root.staged);
+        let count_of = word as u16 as usize;
+        // A word that rotted: then no page is known to be under way.
+        let count_of = if word == staged_word(self.shape.identity, count_of) { count_of } else { 0 };
+        let mut images = Vec::new();
+        for slot in (self.shape.frames as u32..).take(count_of.min(self.shape.staging as usize)) {
+            let words = self.frames.words(&self.pool, slot);
+            let mut image = vec![0; words.len()];
+            self.pool.pm().read_words(words, &mut image);
+            let page = image[1];
+            let whole = self.layout.verify(&image, page).is_some();
+            let same = || self.device.read(page).is_ok_and(|found| found == image);
+            if whole && self.state(page).is_ok() && !same() {
+                images.push((page, image));
+            }
+        }
+        if images.is_empty() {
+            return Ok(());
+        }
+        for (page, image) in &images {
+            self.device.write(*page, image)?;
+        }
+        add(&self.counters.restored, images.len() as u64);
+        self.device.sync()
+    }
+
+    /// Notes the updates that the log has after the horizon. Returns the last LSN.
+    fn analyse(&self) -> Result<u64, BufferError> {
+        let mut updates = HashMap::new();
+        let last = self.updates_into(&mut updates, None)?;
+        *self.pool.pm().lock(&self.pending) = updates;
+        Ok(last)
+    }
+
+    /// The updates after the horizon, of one page or of all, by their LSNs.
+    fn updates_into(
+        &self,
+        updates: &mut HashMap<u64, Vec<Update>>,
+        only: Option<u64>,
+    ) -> Result<u64, BufferError> {
+        let (pm, horizon) = (self.pool.pm(), self.horizon.load(Acquire));
+        let generation = self.pool.generation();
+        let (mut last, mut words, mut parts) = (0, Vec::new(), Vec::new());
+        for found in self.log.entries() {
+            let found = found?;
+            let location = found.entry.payload;
+            let size = (found.entry.lines as usize * LINE_WORDS).saturating_sub(2);
+            let cells = &location[..size.min(location.len())];
+            let offset = cells.first().map_or(0, |cell| self.pool.pptr(cell).offset());
+            words.resize(cells.len(), 0);
+            pm.read_words(cells, &mut words);
+            parts.clear();
+            let user_words = self.layout.user_words();
+            let lsn = decode(&words, offset, user_words, |page, update| parts.push((page, update)));
+            let lsn = lsn.filter(|&lsn| found.entry.tag == REDO && lsn >> NUMBER_BITS <= generation);
+            let lsn = lsn.ok_or(PmError::Corrupt { what: "a record of a buffer's log", offset })?;
+            if lsn <= horizon {
+                continue;
+            }
+            last = last.max(lsn);
+            for &(page, update) in parts.iter().filter(|part| only.is_none_or(|page| page == part.0)) {
+                if self.state(page).is_err() {
+                    return Err(PmError::Corrupt { what: "a page in a buffer's log", offset }.into());
+                }
+                updates.entry(page).or_default().push(update);
+            }
+        }
+        for of_page in updates.values_mut() {
+            of_page.sort_unstable_by_key(|update| update.lsn);
+        }
+        Ok(last)
+    }
+
+    /// Notes which page each frame had. Of two frames of one page neither counts.
+    fn read_entries(&self, cold: bool) -> Result<(), BufferError> {
+        let (pm, mut free, mut flushed) = (self.pool.pm(), Vec::new(), None);
+        for frame in (0..self.states.len() as u32).rev() {
+            let entry = self.frames.entry(&self.pool, frame)?;
+            let page = pm.load(entry);
+            let known = self.state(page).ok().filter(|known| known.place().is_none() && !cold);
+            let Some(known) = known else {
+                if page != 0 {
+                    pm.store(entry, 0);
+                    let void = pm.flush(entry);
+                    flushed = Some(flushed.unwrap_or(Flushed::nothing()).and(void));
+                }
+                free.push(frame);
+                continue;
+            };
+            self.states[frame as usize].page.store(page, Release);
+            known.set_place(Some(Place { unseen: true, ..Place::frame(frame) }));
+        }
+        if let Some(flushed) = flushed {
+            pm.fence(flushed)?; // durable before: reuse of the frames, and of the pages
+        }
+        *pm.lock(&self.free) = free;
+        Ok(())
+    }
+
+    /// Looks at a frame that the last process left, and makes it whole. By who holds the latch.
+    pub(crate) fn classify(&self, page: u64, frame: u32) -> Result<Place, BufferError> {
+        let pm = self.pool.pm();
+        let words = self.frames.words(&self.pool, frame);
+        let updates = self.pending_of(page);
+        let newest = updates.last().map_or(0, |update| update.lsn);
+        let oldest = updates.first().map_or(0, |update| update.lsn);
+        let found = self.layout.verify_in(pm, words, page);
+        let horizon = self.horizon.load(Acquire);
+        match found {
+            Some(lsn) if lsn == newest || (newest == 0 && lsn <= horizon) => {
+                count(&self.counters.valid);
+            }
+            Some(lsn) if lsn < newest => {
+                count(&self.counters.outdated);
+                self.catch_up(page, frame, lsn, &updates)?;
+            }
+            other => {
+                let ahead = other.is_some();
+                count(if ahead { &self.counters.ahead } else { &self.counters.corrupted });
+                if !(ahead && matches!(self.mutant, Mutant::InPlace | Mutant::ReusedLsn)) {
+                    let image = self.rebuild(page, &updates)?;
+                    return self.fill(page, frame, &image, oldest);
+                }
+            }
+        }
+        let state = &self.states[frame as usize];
+        state.set_dirty(oldest);
+        state.touch();
+        let place = Place::frame(frame);
+        self.pages[page as usize].set_place(Some(place));
+        pm.lock(&self.pending).remove(&page); // after: the frame is known to be dirty
+        Ok(place)
+    }
+
+    fn pending_of(&self, page: u64) -> Vec<Update> {
+        self.pool.pm().lock(&self.pending).get(&page).cloned().unwrap_or_default()
+    }
+
+    /// Makes the updates after `lsn` in a frame, in place.
+    fn catch_up(
+        &self,
+        page: u64,
+        frame: u32,
+        mut lsn: u64,
+        updates: &[Update],
+    ) -> Result<(), BufferError> {
+        let pm = self.pool.pm();
+        let cells = self.frames.words(&self.pool, frame);
+        let first = updates.iter().rposition(|update| update.fresh).unwrap_or(0);
+        for update in &updates[first..] {
+            if update.lsn <= lsn {
+                continue;
+            }
+            if update.fresh {
+                let mut image = vec![0; cells.len()];
+                self.layout.seal(&mut image, page, update.lsn);
+                pm.write_words(cells, &image);
+            } else if update.before != lsn {
+                return Err(BufferError::Damaged { page, what: "the log lacks an update of it" });
+            }
+            let runs = self.runs_of(update)?;
+            self.layout.update(pm, cells, page, update.lsn, Runs::new(&runs));
+            lsn = update.lsn;
+            count(&self.counters.replayed);
+        }
+        Ok(())
+    }
+
+    fn runs_of(&self, update: &Update) -> Result<Vec<u64>, BufferError> {
+        let cells = self.pool.words(update.offset, update.words as usize)?;
+        let mut words = vec![0; cells.len()];
+        self.pool.pm().read_words(cells, &mut words);
+        Ok(words)
+    }
+
+    /// The image of a page that has no frame, and the oldest update that the disk may lack.
+    pub(crate) fn restore(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
+        let updates = self.pending_of(page);
+        Ok((self.rebuild(page, &updates)?, updates.first().map_or(0, |update| update.lsn)))
+    }
+
+    /// A page from the disk, with these updates, which are all that the disk may lack.
+    fn rebuild(&self, page: u64, updates: &[Update]) -> Result<Vec<u64>, BufferError> {
+        let fresh = updates.iter().rposition(|update| update.fresh);
+        let (mut image, mut lsn) = match fresh {
+            Some(_) => (vec![0; self.layout.words()], 0),
+            None => self.fetch(page)?,
+        };
+        let rest = &updates[fresh.unwrap_or(0)..];
+        for update in rest {
+            if update.lsn <= lsn {
+                continue;
+            }
+            if !update.fresh && update.before != lsn {
+                return Err(BufferError::Damaged { page, what: "the log lacks an update of it" });
+            }
+            for (at, run) in Runs::new(&self.runs_of(update)?) {
+                image[HEADER + at..][..run.len()].copy_from_slice(run);
+            }
+            lsn = update.lsn;
+            count(&self.counters.replayed);
+        }
+        self.layout.seal(&mut image, page, lsn);
+        Ok(image)
+    }
+
+    /// A page as the disk has it.
+    fn fetch(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
+        let image = self.device.read(page)?;
+        count(&self.counters.fetched);
+        match self.layout.verify(&image, page) {
+            Some(lsn) => Ok((image, lsn)),
+            None if image.iter().all(|&word| word == 0) => Err(BufferError::NoPage { page }),
+            None => Err(BufferError::Damaged { page, what: "it is not whole on the disk" }),
+        }
+    }
+
+    /// Makes a page whole whose frame is damaged, from the disk and the log. By who holds the latch.
+    pub(crate) fn mend(&self, page: u64, frame: u32) -> Result<Place, BufferError> {
+        let dirty = self.states[frame as usize].dirty();
+        let _kept = self.log.hold();
+        let mut updates = HashMap::new();
+        self.updates_into(&mut updates, Some(page))?;
+        let image = self.rebuild(page, updates.get(&page).map_or(&[], Vec::as_slice))?;
+        count(&self.counters.mended);
+        self.fill(page, frame, &image, dirty)
+    }
+
+    /// Looks at some pages that were not used since the opening and that have updates in the log. When it
+    /// is done, no page waits for any.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn recover_step(&self) -> Result<Progress, BufferError> {
+        let pm = self.pool.pm();
+        let mut some: Vec<u64> = pm.lock(&self.pending).keys().copied().collect();
+        some.sort_unstable(); // the same ones whatever the hash says
+        some.truncate(TOGETHER);
+        for &page in &some {
+            let guard = self.state(page)?.latch.lock(pm);
+            self.settle(page, &guard)?;
+        }
+        Ok(if some.is_empty() { Progress::Done } else { Progress::More })
+    }
+}
+
+fn read_shape<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Shape> {
+    let cells = [
+        &root.identity,
+        &root.page_words,
+        &root.frames,
+        &root.pages,
+        &root.partitions,
+        &root.staging,
+        &root.chunk_frames,
+        &root.checksum,
+    ];
+    let [words @ .., sum] = cells.map(|cell| pool.pm().load(cell));
+    if sum != checksum(*b"bufr", &words) {
+        return None;
+    }
+    Shape::from_words(words)
+}

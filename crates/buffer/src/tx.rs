@@ -1,0 +1,373 @@
+//! Transactions: changes that are made together.
+//!
+//! A transaction works on private copies. It commits in this order:
+//!
+//! ```text
+//! step  what                                                        durable before
+//!       the latches of the pages that it changes, by their numbers
+//!       what it read is as it was, or the commit is refused
+//! P1    a redo record in the log (LIN, DUR: its fence)              P2
+//! P2    the pages, in place, not flushed                            the horizon passes the record
+//!       the latches are given back: others see it
+//! ```
+//!
+//! So no page has a change that a crash could take back, none has one of a transaction that did not commit,
+//! and a page may be written to the disk whenever nobody holds its latch. Several transactions may share
+//! the fence: [`Buffer::commit_all`].
+
+use std::collections::BTreeMap;
+
+use pmindex_core::Medium;
+use pmindex_core::sync::VersionGuard;
+
+use crate::buffer::Buffer;
+use crate::error::BufferError;
+use crate::frames::Place;
+use crate::metrics::{add, count};
+use crate::options::Mutant;
+use crate::page::{HEADER, LSN};
+use crate::record::{REDO, add_part};
+use crate::runs::Runs;
+use crate::view::{Draft, Page};
+
+/// Changes that are made together or not at all. Dropped without a commit it leaves nothing.
+///
+/// Transactions are serializable: the outcome is that of some order of those that were committed. What a
+/// transaction reads of several pages before its commit may be of different moments; then its commit is
+/// refused.
+#[derive(Debug)]
+pub struct Tx<'b, M: Medium> {
+    buffer: &'b Buffer<M>,
+    /// Pages that it read, and their LSNs.
+    reads: Vec<(u64, u64)>,
+    drafts: BTreeMap<u64, Draft>,
+}
+
+impl<M: Medium> Buffer<M> {
+    /// Begins a transaction.
+    pub fn begin(&self) -> Tx<'_, M> {
+        Tx { buffer: self, reads: Vec::new(), drafts: BTreeMap::new() }
+    }
+
+    /// Commits transactions with one fence for all of them. Returns for each its LSN, or 0 if it changed
+    /// nothing; [`BufferError::Conflict`] for one that read what another one changed, in this group or
+    /// outside of it.
+    ///
+    /// # Errors
+    /// Those of [`Tx::commit`] but `Conflict`: no transaction of the group is committed then, unless the
+    /// error is [`DurabilityLost`](pmindex_core::PmError::DurabilityLost), after which it is not known.
+    ///
+    /// # Cost
+    /// 1 fence and the lines of the records, if all pages that change have a frame; the lines of the pages
+    /// are not flushed.
+    #[expect(clippy::needless_pass_by_value, reason = "they are over")]
+    pub fn commit_all(
+        &self,
+        group: Vec<Tx<'_, M>>,
+    ) -> Result<Vec<Result<u64, BufferError>>, BufferError> {
+        let mut latched = Latched { buffer: self, pages: BTreeMap::new() };
+        let mut changed: Vec<(u64, bool)> = Vec::new();
+        for tx in &group {
+            let of_tx = tx.drafts.iter().filter(|(_, draft)| draft.is_changed());
+            let blind = |page| tx.reads.iter().all(|read| read.0 != page);
+            changed.extend(of_tx.map(|(&page, draft)| (page, draft.fresh && blind(page))));
+        }
+        changed.sort_unstable();
+        changed.dedup_by_key(|(page, _)| *page); // not blind, if one of them needs what it has
+        for &(page, blind) in &changed {
+            let guard = self.state(page)?.latch.lock(self.pool.pm());
+            let held = Held { guard, place: None, lsn: 0, blind, changed: false };
+            latched.pages.insert(page, held);
+        }
+        latched.settle()?;
+        let outcome: Vec<bool> = group.iter().map(|tx| latched.accept(tx)).collect::<Result<_, _>>()?;
+        let accepted = || group.iter().zip(&outcome).filter(|(_, accepted)| **accepted);
+        let mut committing = Committing { buffer: self, parts: Vec::new(), lsns: Vec::new() };
+        committing.log(accepted().map(|(tx, _)| tx), &latched)?;
+        let lsns = committing.apply(&latched)?;
+        let mut lsns = lsns.into_iter();
+        Ok(group
+            .iter()
+            .zip(&outcome)
+            .map(|(tx, accepted)| match accepted {
+                false => Err(BufferError::Conflict),
+                true if tx.is_changed() => Ok(lsns.next().unwrap_or(0)),
+                true => Ok(0),
+            })
+            .collect())
+    }
+}
+
+impl<M: Medium> Tx<'_, M> {
+    /// Reads a page, with what this transaction changed.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::read`].
+    pub fn read<R>(
+        &mut self,
+        page: u64,
+        mut read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError> {
+        if let Some(draft) = self.drafts.get(&page) {
+            return Ok(read(draft.view()));
+        }
+        let found = self.buffer.read_at(page, |_, view| read(view));
+        self.note(page, &found);
+        found.map(|(_, found)| found)
+    }
+
+    /// Notes what was read; also that there is no such page.
+    fn note<R>(&mut self, page: u64, found: &Result<(u64, R), BufferError>) {
+        let lsn = match found {
+            Ok((lsn, _)) => *lsn,
+            Err(BufferError::NoPage { .. }) => 0,
+            Err(_) => return,
+        };
+        if self.reads.last() != Some(&(page, lsn)) {
+            self.reads.push((page, lsn));
+        }
+    }
+
+    /// A copy of a page, to be changed.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::read`].
+    ///
+    /// # Cost
+    /// A copy of the page, the first time.
+    pub fn write(&mut self, page: u64) -> Result<&mut Draft, BufferError> {
+        if !self.drafts.contains_key(&page) {
+            let mut words = vec![0; self.buffer.page_words()].into_boxed_slice();
+            let found = self.buffer.read_at(page, |_, view| view.read(0, &mut words));
+            self.note(page, &found);
+            self.drafts.insert(page, Draft::new(words, found?.0, false));
+        }
+        self.drafts.get_mut(&page).ok_or(BufferError::NoPage { page })
+    }
+
+    /// A page of zeros, whatever there was.
+    ///
+    /// # Errors
+    /// [`BufferError::NoPage`] if there can be no page of this number.
+    pub fn create(&mut self, page: u64) -> Result<&mut Draft, BufferError> {
+        self.buffer.state(page)?;
+        let words = vec![0; self.buffer.page_words()].into_boxed_slice();
+        self.drafts.insert(page, Draft::new(words, 0, true));
+        self.drafts.get_mut(&page).ok_or(BufferError::NoPage { page })
+    }
+
+    /// Returns whether there is anything to commit.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.drafts.values().any(Draft::is_changed)
+    }
+
+    /// Commits it. Returns its LSN, 0 if it changed nothing.
+    ///
+    /// # Errors
+    /// [`BufferError::Conflict`]: run it again. [`PmError::Full`](pmindex_core::PmError::Full) if the log
+    /// has no room: make a [`checkpoint`](Buffer::checkpoint), and run it again;
+    /// [`PmError::TooLarge`](pmindex_core::PmError::TooLarge) if its changes are too many for one record.
+    /// Nothing is changed then. Those of [`Buffer::read`].
+    ///
+    /// # Cost
+    /// That of [`Buffer::commit_all`].
+    ///
+    /// # Durability
+    /// Durable on return.
+    pub fn commit(self) -> Result<u64, BufferError> {
+        let buffer = self.buffer;
+        buffer.commit_all(vec![self])?.pop().unwrap_or(Ok(0))
+    }
+}
+
+/// A page whose latch is held.
+struct Held<'b> {
+    guard: VersionGuard<'b>,
+    place: Option<Place>,
+    /// Its LSN; 0 if there is no such page yet.
+    lsn: u64,
+    /// All that change it begin with zeros, and did not look at it: it need not be fetched.
+    blind: bool,
+    /// A transaction of the group changes it.
+    changed: bool,
+}
+
+/// The pages of a group.
+struct Latched<'b, M: Medium> {
+    buffer: &'b Buffer<M>,
+    pages: BTreeMap<u64, Held<'b>>,
+}
+
+impl<M: Medium> Latched<'_, M> {
+    /// Gives every page a frame, or keeps one for it.
+    fn settle(&mut self) -> Result<(), BufferError> {
+        let buffer = self.buffer;
+        for (&page, held) in &mut self.pages {
+            let place = match buffer.state(page)?.place() {
+                Some(place) if held.blind => place,
+                None if held.blind => Place::frame(buffer.take_frame()?),
+                _ => match buffer.settle(page, &held.guard) {
+                    Err(BufferError::NoPage { .. }) => Place::frame(buffer.take_frame()?),
+                    settled => {
+                        let place = settled?;
+                        held.lsn = buffer.lsn_in(place.frame);
+                        place
+                    }
+                },
+            };
+            held.place = Some(place);
+        }
+        Ok(())
+    }
+
+    /// Whether what a transaction read is as it was; if so, its pages are changed now.
+    fn accept(&mut self, tx: &Tx<'_, M>) -> Result<bool, BufferError> {
+        for &(page, lsn) in &tx.reads {
+            let same = match self.pages.get(&page) {
+                Some(held) => !held.changed && held.lsn == lsn,
+                None => self.is_still(page, lsn)?,
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        for (&page, draft) in &tx.drafts {
+            let same = match self.pages.get(&page) {
+                Some(held) if draft.fresh => !held.changed,
+                Some(held) => !held.changed && held.lsn == draft.seen,
+                None => self.is_still(page, draft.seen)?, // read, and not changed
+            };
+            if !same {
+                return Ok(false);
+            }
+        }
+        for (page, _) in tx.drafts.iter().filter(|(_, draft)| draft.is_changed()) {
+            if let Some(held) = self.pages.get_mut(page) {
+                held.changed = true;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a page that is not latched here has this LSN, and nobody is changing it.
+    fn is_still(&self, page: u64, lsn: u64) -> Result<bool, BufferError> {
+        let buffer = self.buffer;
+        let Ok(state) = buffer.state(page) else { return Ok(lsn == 0) };
+        // Trying only: others are held.
+        let Some(guard) = state.latch.try_lock(buffer.pool.pm()) else { return Ok(false) };
+        match buffer.settle(page, &guard) {
+            Ok(place) => Ok(buffer.lsn_in(place.frame) == lsn),
+            Err(BufferError::NoPage { .. }) => Ok(lsn == 0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<M: Medium> Drop for Latched<'_, M> {
+    fn drop(&mut self) {
+        for (&page, held) in &self.pages {
+            let used = self.buffer.state(page).is_ok_and(|state| state.place().is_some());
+            if let Some(place) = held.place.filter(|_| !used) {
+                self.buffer.give_back(place.frame);
+            }
+        }
+    }
+}
+
+/// A page of a group: its transaction's LSN, its runs in the record, and its words if it is fresh.
+struct Part {
+    page: u64,
+    lsn: u64,
+    runs: Vec<u64>,
+    fresh: Option<Box<[u64]>>,
+}
+
+/// A group whose LSNs are drawn.
+struct Committing<'b, M: Medium> {
+    buffer: &'b Buffer<M>,
+    parts: Vec<Part>,
+    lsns: Vec<u64>,
+}
+
+impl<M: Medium> Committing<'_, M> {
+    /// Writes a record for each transaction that changes something.
+    fn log<'t>(
+        &mut self,
+        group: impl Iterator<Item = &'t Tx<'t, M>>,
+        latched: &Latched<'_, M>,
+    ) -> Result<(), BufferError> {
+        let buffer = self.buffer;
+        let mut records = Vec::new();
+        for tx in group.filter(|tx| tx.is_changed()) {
+            let lsn = buffer.pool.pm().lock(&buffer.active).begin()?;
+            self.lsns.push(lsn);
+            let changed = tx.drafts.iter().filter(|(_, draft)| draft.is_changed());
+            let mut record = vec![lsn, changed.clone().count() as u64];
+            for (&page, draft) in changed {
+                let runs = add_part(page, draft, &mut record);
+                let fresh = draft.fresh.then(|| draft.words.clone());
+                self.parts.push(Part { page, lsn, runs: record[runs].to_vec(), fresh });
+            }
+            records.push(record);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        if matches!(buffer.mutant, Mutant::InPlace | Mutant::ReusedLsn) {
+            self.change(latched, buffer.mutant == Mutant::InPlace)?;
+        }
+        let mut lane = buffer.log.lane();
+        for record in &records {
+            lane.push(REDO, [record])?; // P1
+        }
+        lane.commit()?; // DUR, LIN; durable before: P2
+        count(&buffer.counters.groups);
+        add(&buffer.counters.commits, records.len() as u64);
+        Ok(())
+    }
+
+    /// Changes the pages, and returns the LSNs.
+    fn apply(mut self, latched: &Latched<'_, M>) -> Result<Vec<u64>, BufferError> {
+        self.change(latched, false)?; // P2
+        let lsns = std::mem::take(&mut self.lsns);
+        let mut active = self.buffer.pool.pm().lock(&self.buffer.active);
+        for &lsn in &lsns {
+            active.end(lsn);
+        }
+        drop(active);
+        Ok(lsns)
+    }
+
+    fn change(&self, latched: &Latched<'_, M>, too_early: bool) -> Result<(), BufferError> {
+        let buffer = self.buffer;
+        let pm = buffer.pool.pm();
+        for Part { page, lsn, runs, fresh } in &self.parts {
+            let held = latched.pages.get(page).and_then(|held| held.place);
+            let Some(place) = held else { continue };
+            let words = buffer.frames.words(&buffer.pool, place.frame);
+            if let Some(fresh) = fresh {
+                let mut image = vec![0; buffer.layout.words()];
+                image[HEADER..][..fresh.len()].copy_from_slice(fresh);
+                buffer.layout.seal(&mut image, *page, *lsn);
+                buffer.fill(*page, place.frame, &image, *lsn)?;
+            } else {
+                let lsn = if too_early { pm.load(&words[LSN]) } else { *lsn };
+                buffer.layout.update(pm, words, *page, lsn, Runs::new(runs));
+                buffer.states[place.frame as usize].note_update(lsn);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for Committing<'_, M> {
+    fn drop(&mut self) {
+        if !self.lsns.is_empty() {
+            let mut active = self.buffer.pool.pm().lock(&self.buffer.active);
+            for &lsn in &self.lsns {
+                active.end(lsn);
+            }
+        }
+    }
+}

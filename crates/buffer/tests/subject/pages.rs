@@ -1,0 +1,543 @@
+//! The buffer with its log and its disk in one space: all three crash together.
+//!
+//! The disk is a block of the same pool. What is written to it is a copy, of which a crash leaves any words,
+//! until a sync flushes and fences it: it tears in more ways than a real one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::{Mutex, RwLock};
+use pmindex_buffer::{Buffer, BufferError, BufferOptions, Metrics, Mutant, Sums, Tx};
+use pmindex_core::trace::Space;
+use pmindex_core::{
+    Flushed, Medium, OpenIndex, PmError, PmU64, Pool, PoolOptions, Traced, pm_struct,
+};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use pmindex_wal::Disk;
+use proptest::prelude::*;
+
+const PAGE_WORDS: usize = 32;
+const PAGES: u64 = 6;
+/// Pages that are used.
+const USED: u64 = 4;
+const FRAMES: u64 = 3;
+/// The user's words that are used, each in a line of its own.
+const CELLS: [usize; 3] = [0, 8, 16];
+
+pm_struct! {
+    /// The disk.
+    #[align(64)]
+    struct DiskRoot: size 1536 {
+        words: [PmU64; 192],
+    }
+}
+
+/// A disk in a pool.
+#[derive(Debug)]
+struct PoolDisk {
+    pool: Arc<Pool<Traced>>,
+    open: OpenIndex,
+    /// What was written since the last sync.
+    written: Mutex<Vec<(usize, usize)>>,
+}
+
+impl PoolDisk {
+    fn words(&self) -> io::Result<&[PmU64]> {
+        let root = self.pool.get(self.open.root::<DiskRoot>());
+        root.map(|root| &root.words[..]).map_err(io::Error::other)
+    }
+}
+
+impl Disk for PoolDisk {
+    fn block(&self) -> usize {
+        512
+    }
+
+    fn len(&self) -> u64 {
+        8 * PAGES * PAGE_WORDS as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let first = at as usize / 8;
+        self.pool.pm().read_bytes(&self.words()?[first..first + into.len() / 8], into);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let first = at as usize / 8;
+        self.pool.pm().write_words(&self.words()?[first..first + words.len()], &words);
+        self.pool.pm().lock(&self.written).push((first, words.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (pm, mut flushed) = (self.pool.pm(), Flushed::nothing());
+        let written = std::mem::take(&mut *pm.lock(&self.written));
+        for (first, count) in written {
+            flushed = flushed.and(pm.flush_words(&self.words()?[first..first + count]));
+        }
+        pm.fence(flushed).map(|_| ()).map_err(io::Error::other)
+    }
+}
+
+/// What all buffers of this process found in frames, by the states of figure 4.7.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) valid: AtomicU64,
+    pub(crate) outdated: AtomicU64,
+    pub(crate) corrupted: AtomicU64,
+    pub(crate) ahead: AtomicU64,
+    pub(crate) restored: AtomicU64,
+}
+
+impl Found {
+    fn add(&self, metrics: &Metrics) {
+        self.valid.fetch_add(metrics.valid, Relaxed);
+        self.outdated.fetch_add(metrics.outdated, Relaxed);
+        self.corrupted.fetch_add(metrics.corrupted, Relaxed);
+        self.ahead.fetch_add(metrics.ahead, Relaxed);
+        self.restored.fetch_add(metrics.restored, Relaxed);
+    }
+}
+
+/// With [`Mutant`] as a number.
+pub(crate) static FOUND: [Found; 7] = [const {
+    Found {
+        valid: AtomicU64::new(0),
+        outdated: AtomicU64::new(0),
+        corrupted: AtomicU64::new(0),
+        ahead: AtomicU64::new(0),
+        restored: AtomicU64::new(0),
+    }
+}; 7];
+
+pub(crate) const NONE: usize = 0;
+const MUTANTS: [Mutant; 7] = [
+    Mutant::None,
+    Mutant::InPlace,
+    Mutant::NoRuleH,
+    Mutant::ReusedLsn,
+    Mutant::SumsApart,
+    Mutant::NoPageNumber,
+    Mutant::NoStaging,
+];
+
+type Cells = [u64; 3];
+/// A page, a cell, and its new value.
+type Change = (u64, usize, u64);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Changes of one transaction.
+    Change(Vec<Change>),
+    /// Changes of a transaction each, in one group: a crash leaves the first so many.
+    Group(Vec<Change>),
+    /// A page anew, with this in its first cell.
+    Renew(u64, u64),
+    /// The first cell of one page plus one becomes the last cell of another.
+    Add(u64, u64),
+    /// The first and last cells of two pages, at one moment.
+    Both(u64, u64),
+    Get(u64),
+    Checkpoint,
+    /// A slice of a checkpoint.
+    Slice,
+    /// Makes whole what waits.
+    Recover,
+    /// The process dies, and another one opens.
+    Reopen,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ret {
+    Done,
+    Got(Option<Cells>),
+    Read(Vec<u64>),
+    /// Never returned: the operation did a part.
+    Cut,
+}
+
+/// Pages over which transactions work. `PARTITIONS` is 0 for one sum.
+pub(crate) struct Pages<const MUTANT: usize, const PARTITIONS: u32> {
+    space: Space,
+    buffer: RwLock<Option<Buffer<Traced>>>,
+}
+
+fn cells_of(word: impl Fn(usize) -> u64) -> Cells {
+    CELLS.map(word)
+}
+
+fn again<M: Medium>(pm: &M, error: BufferError) -> Result<(), Fault> {
+    match error {
+        BufferError::Conflict | BufferError::NoFrames => {
+            pm.spin();
+            Ok(())
+        }
+        other => Err(other.into()),
+    }
+}
+
+/// Runs a transaction until nobody comes between; makes room in the log if it is full.
+fn transact<R>(
+    buffer: &Buffer<Traced>,
+    mut body: impl FnMut(&mut Tx<'_, Traced>) -> Result<R, BufferError>,
+) -> Result<R, Fault> {
+    for _ in 0..1000 {
+        let mut tx = buffer.begin();
+        match body(&mut tx).and_then(|found| tx.commit().map(|_| found)) {
+            Ok(found) => return Ok(found),
+            Err(BufferError::Pool(PmError::Full { .. })) => buffer.checkpoint()?,
+            Err(error) => again(buffer.pool().pm(), error)?,
+        }
+    }
+    Err(Fault::new("a transaction never gets through"))
+}
+
+fn change(tx: &mut Tx<'_, Traced>, &(page, cell, value): &Change) -> Result<(), BufferError> {
+    match tx.write(page) {
+        Ok(draft) => draft.set(CELLS[cell], value),
+        Err(BufferError::NoPage { .. }) => tx.create(page)?.set(CELLS[cell], value),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn first_cell(tx: &mut Tx<'_, Traced>, page: u64, cell: usize) -> Result<u64, BufferError> {
+    match tx.read(page, |view| view.word(CELLS[cell])) {
+        Err(BufferError::NoPage { .. }) => Ok(0),
+        other => other,
+    }
+}
+
+fn get(buffer: &Buffer<Traced>, page: u64) -> Result<Option<Cells>, Fault> {
+    for _ in 0..1000 {
+        match buffer.read(page, |view| cells_of(|at| view.word(at))) {
+            Ok(found) => return Ok(Some(found)),
+            Err(BufferError::NoPage { .. }) => return Ok(None),
+            Err(error) => again(buffer.pool().pm(), error)?,
+        }
+    }
+    Err(Fault::new("a page is never read"))
+}
+
+impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
+    fn options() -> BufferOptions {
+        let sums =
+            if PARTITIONS == 0 { Sums::Incremental } else { Sums::Partitioned(PARTITIONS) };
+        BufferOptions::new(FRAMES)
+            .page_bytes(8 * PAGE_WORDS as u64)
+            .sums(sums)
+            .staging(2)
+            .identity(0x1d)
+            .mutant(MUTANTS[MUTANT])
+    }
+
+    fn over(space: &Space, buffer: Buffer<Traced>) -> Self {
+        Self { space: space.clone(), buffer: RwLock::new(Some(buffer)) }
+    }
+
+    fn with<R>(
+        &self,
+        body: impl FnOnce(&Buffer<Traced>) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        match &*self.buffer.read_recursive() {
+            Some(buffer) => body(buffer),
+            None => Err(Fault::new("closed")),
+        }
+    }
+
+    fn opened(space: &Space) -> Result<Option<Buffer<Traced>>, Fault> {
+        let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
+        let Some(open) = pool.open_index("disk")? else { return Ok(None) };
+        let disk = PoolDisk { pool: Arc::clone(&pool), open, written: Mutex::default() };
+        Ok(Buffer::open(&pool, "pages", Arc::new(disk), &Self::options())?)
+    }
+
+    fn reopen(&self) -> Result<(), Fault> {
+        let mut open = self.buffer.write();
+        let Some(buffer) = open.take() else { return Err(Fault::new("closed")) };
+        FOUND[MUTANT].add(&buffer.metrics());
+        let pool = Arc::clone(buffer.pool());
+        drop(buffer);
+        if let Some(pool) = Arc::into_inner(pool) {
+            pool.kill();
+        }
+        *open = Self::opened(&self.space)?;
+        Ok(())
+    }
+
+    fn execute(buffer: &Buffer<Traced>, op: &Op) -> Result<Ret, Fault> {
+        match op {
+            Op::Change(changes) => {
+                transact(buffer, |tx| changes.iter().try_for_each(|one| change(tx, one)))?;
+            }
+            Op::Group(changes) => return group(buffer, changes),
+            &Op::Renew(page, value) => {
+                transact(buffer, |tx| tx.create(page).map(|draft| draft.set(CELLS[0], value)))?;
+            }
+            &Op::Add(from, to) => {
+                let read = transact(buffer, |tx| {
+                    let read = first_cell(tx, from, 0)?;
+                    change(tx, &(to, 2, read + 1)).map(|()| read)
+                })?;
+                return Ok(Ret::Read(vec![read]));
+            }
+            &Op::Both(one, other) => {
+                let read = transact(buffer, |tx| {
+                    let cells = [(one, 0), (one, 2), (other, 0), (other, 2)];
+                    cells.iter().map(|&(page, cell)| first_cell(tx, page, cell)).collect()
+                })?;
+                return Ok(Ret::Read(read));
+            }
+            &Op::Get(page) => return Ok(Ret::Got(get(buffer, page)?)),
+            Op::Checkpoint => buffer.checkpoint()?,
+            Op::Slice => {
+                let _ = buffer.checkpoint_step()?;
+            }
+            Op::Recover => {
+                let _ = buffer.recover_step()?;
+            }
+            Op::Reopen => {}
+        }
+        Ok(Ret::Done)
+    }
+}
+
+fn group(buffer: &Buffer<Traced>, changes: &[Change]) -> Result<Ret, Fault> {
+    let mut left: Vec<Change> = changes.to_vec();
+    for _ in 0..1000 {
+        let mut group = Vec::new();
+        let made = left.iter().try_for_each(|one| {
+            let mut tx = buffer.begin();
+            change(&mut tx, one).map(|()| group.push(tx))
+        });
+        match made.and_then(|()| buffer.commit_all(group)) {
+            Ok(outcome) => {
+                // The first one that is refused and all after it are made again.
+                let refused = outcome.iter().position(Result::is_err).unwrap_or(left.len());
+                if outcome[refused..].iter().any(Result::is_ok) {
+                    return Err(Fault::new("a group of other pages was cut in the middle"));
+                }
+                left.drain(..refused);
+                if left.is_empty() {
+                    return Ok(Ret::Done);
+                }
+                buffer.pool().pm().spin();
+            }
+            Err(BufferError::Pool(PmError::Full { .. })) => buffer.checkpoint()?,
+            Err(error) => again(buffer.pool().pm(), error)?,
+        }
+    }
+    Err(Fault::new("a group never gets through"))
+}
+
+impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, PARTITIONS> {
+    type Op = Op;
+    type Ret = Ret;
+    type Model = BTreeMap<u64, Cells>;
+    const NAME: &'static str = if PARTITIONS == 0 { "buffer" } else { "buffer-partitioned" };
+
+    fn geometry() -> Geometry {
+        let len = pool_options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = create_used_pool(space, &pool_options())?;
+        let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
+            pool.pm().write_words(&root.words, &[0; 192]);
+            pool.pm().flush(root)
+        })?;
+        let disk = PoolDisk { pool: Arc::clone(&pool), open, written: Mutex::default() };
+        let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &Self::options())?;
+        Ok(Self::over(space, buffer))
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        Ok(Self::opened(space)?.map(|buffer| Self::over(space, buffer)))
+    }
+
+    fn apply(&self, op: &Op) -> Result<Ret, Fault> {
+        if matches!(op, Op::Reopen) {
+            self.reopen()?;
+            return Ok(Ret::Done);
+        }
+        self.with(|buffer| Self::execute(buffer, op))
+    }
+
+    fn observe(&self) -> Result<Self::Model, Fault> {
+        self.with(|buffer| {
+            let mut found = BTreeMap::new();
+            for page in 1..=USED {
+                if let Some(cells) = get(buffer, page)? {
+                    found.insert(page, cells);
+                }
+            }
+            let ahead = buffer.metrics().ahead;
+            if MUTANT == NONE && ahead > 0 {
+                return Err(Fault::new("a frame is ahead of the log"));
+            }
+            Ok(found)
+        })
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        self.with(|buffer| {
+            let disk = buffer.pool().find_index("disk")?.map(|disk| disk.block());
+            buffer.pool().audit(buffer.blocks()?.into_iter().chain(disk))?;
+            Ok(())
+        })
+    }
+
+    fn model(model: &mut Self::Model, op: &Op) -> Ret {
+        let cell = |model: &Self::Model, page, cell: usize| model.get(&page).map_or(0, |c| c[cell]);
+        match op {
+            Op::Change(changes) | Op::Group(changes) => {
+                for &(page, cell, value) in changes {
+                    model.entry(page).or_default()[cell] = value;
+                }
+            }
+            &Op::Renew(page, value) => drop(model.insert(page, [value, 0, 0])),
+            &Op::Add(from, to) => {
+                let read = cell(model, from, 0);
+                model.entry(to).or_default()[2] = read + 1;
+                return Ret::Read(vec![read]);
+            }
+            &Op::Both(one, other) => {
+                let cells = [(one, 0), (one, 2), (other, 0), (other, 2)];
+                return Ret::Read(cells.map(|(page, at)| cell(model, page, at)).to_vec());
+            }
+            Op::Get(page) => return Ret::Got(model.get(page).copied()),
+            Op::Checkpoint | Op::Slice | Op::Recover | Op::Reopen => {}
+        }
+        Ret::Done
+    }
+
+    fn outcomes(model: &Self::Model, op: &Op) -> Vec<(Self::Model, Ret)> {
+        let mut after = model.clone();
+        let ret = Self::model(&mut after, op);
+        let mut outcomes = vec![(after, ret)];
+        if let Op::Group(changes) = op {
+            for cut in 1..changes.len() {
+                let mut part = model.clone();
+                Self::model(&mut part, &Op::Change(changes[..cut].to_vec()));
+                outcomes.push((part, Ret::Cut));
+            }
+        }
+        outcomes
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        ops_for(1)
+    }
+
+    fn ops_for(threads: usize) -> BoxedStrategy<Op> {
+        ops_for(threads)
+    }
+
+    fn directed() -> Vec<Plan<Op>> {
+        directed()
+    }
+
+    fn concurrent() -> bool {
+        true
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("crates/buffer/src/")
+    }
+}
+
+impl<const MUTANT: usize, const PARTITIONS: u32> Drop for Pages<MUTANT, PARTITIONS> {
+    fn drop(&mut self) {
+        if let Some(buffer) = &*self.buffer.get_mut() {
+            FOUND[MUTANT].add(&buffer.metrics());
+        }
+    }
+}
+
+fn ops_for(threads: usize) -> BoxedStrategy<Op> {
+    let page = || 1..=USED;
+    let changes = prop::collection::vec((page(), 0..3usize, 1..200u64), 1..4);
+    let one = prop_oneof![
+        10 => changes.clone().prop_map(Op::Change),
+        1 => (page(), 1..200u64).prop_map(|(page, value)| Op::Renew(page, value)),
+        4 => (page(), page()).prop_map(|(from, to)| Op::Add(from, to)),
+        3 => (page(), page()).prop_map(|(one, other)| Op::Both(one, other)),
+        4 => page().prop_map(Op::Get),
+        2 => Just(Op::Checkpoint),
+        2 => Just(Op::Slice),
+        1 => Just(Op::Recover),
+    ];
+    if threads > 1 {
+        return one.boxed();
+    }
+    let group = changes.prop_map(|mut changes| {
+        changes.sort_unstable();
+        changes.dedup_by_key(|change| change.0);
+        Op::Group(changes)
+    });
+    prop_oneof![14 => one, 2 => group, 1 => Just(Op::Reopen)].boxed()
+}
+
+fn directed() -> Vec<Plan<Op>> {
+    let all = |value: u64| Op::Change((1..=3).map(|page| (page, 1, value)).collect());
+    let gets = || (1..=USED).map(Op::Get).collect::<Vec<_>>();
+    vec![
+        // A page that was flushed, changed, evicted, and fetched again into its old frame; then the log is
+        // cut: its older image must not come back.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2), Op::Get(4), Op::Change(vec![(4, 0, 9)])],
+            threads: vec![vec![
+                Op::Get(1),
+                Op::Get(2),
+                Op::Get(3),
+                Op::Checkpoint,
+                Op::Get(4),
+                Op::Get(1),
+                Op::Checkpoint,
+            ]],
+            tail: gets(),
+        },
+        // A change after a checkpoint, then eviction while it is on the way to the disk.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint],
+            threads: vec![vec![all(2), Op::Change(vec![(4, 2, 7)]), Op::Get(1), Op::Get(2)]],
+            tail: gets(),
+        },
+        // Changes of several pages after a restart that has not looked at any.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2), all(3)],
+            threads: vec![vec![Op::Reopen, all(4), Op::Slice, Op::Slice, Op::Reopen, Op::Checkpoint]],
+            tail: gets(),
+        },
+        // A checkpoint while another thread changes the same pages.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2)],
+            threads: vec![
+                vec![Op::Checkpoint, Op::Change(vec![(1, 0, 5)])],
+                vec![all(3), Op::Change(vec![(2, 2, 6), (4, 0, 1)]), Op::Get(1)],
+            ],
+            tail: gets(),
+        },
+        // Two transactions that each read what the other one writes.
+        Plan {
+            setup: vec![Op::Change(vec![(1, 0, 10), (2, 0, 20)])],
+            threads: vec![
+                vec![Op::Add(1, 2), Op::Change(vec![(1, 0, 11)]), Op::Both(1, 2)],
+                vec![Op::Add(2, 1), Op::Change(vec![(2, 0, 21)]), Op::Both(2, 1)],
+            ],
+            tail: gets(),
+        },
+    ]
+}
+
+fn pool_options() -> PoolOptions {
+    PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(3).slot_bytes(512)
+}
