@@ -6,10 +6,10 @@ use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
+use super::buffer::{self, Pages};
 use super::dropped::Dropped;
 use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
-use super::buffer::{self, Pages};
 use super::{
     expiring::Expires,
     fastfair::{FastFairBytes, FastFairWords},
@@ -56,6 +56,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<BlockCached>(),
         entry::<Pages<{ buffer::NONE }, 0>>(),
         entry::<Pages<{ buffer::NONE }, 4>>(),
+        entry::<Pages<{ buffer::NONE }, { buffer::HOT }>>(),
         entry::<Files>(),
         entry::<Batch>(),
         entry::<Stored>(),

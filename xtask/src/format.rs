@@ -34,6 +34,7 @@ const PARTS: &[(&str, &str)] = &[
     ("A store", "crates/store/src/layout.rs"),
     ("The block cache", "crates/cache/src/block/layout.rs"),
     ("Files", "crates/pm-env/src/layout.rs"),
+    ("A buffer pool", "crates/buffer/src/layout.rs"),
 ];
 
 const HEAD: &str = "# The on-media format

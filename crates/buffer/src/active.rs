@@ -35,7 +35,10 @@ impl Active {
     pub(crate) fn begin(&mut self) -> Result<u64, PmError> {
         let next = self.last + 1;
         if next & ((1 << NUMBER_BITS) - 1) == 0 {
-            return Err(PmError::BadOption { what: "commits of one opening", value: 1 << NUMBER_BITS });
+            return Err(PmError::BadOption {
+                what: "commits of one opening",
+                value: 1 << NUMBER_BITS,
+            });
         }
         self.last = next;
         self.running.insert(next);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use parking_lot::Mutex;
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, PmU64, Pool};
+use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_log::Log;
 
 use crate::active::Active;
@@ -15,6 +15,7 @@ use crate::checkpoint::Checkpoint;
 use crate::device::Device;
 use crate::error::BufferError;
 use crate::frames::{FrameState, Frames, NOBODY, PageState, Place};
+use crate::hot::Hot;
 use crate::layout::{Root, Shape};
 use crate::metrics::{Counters, Metrics, count};
 use crate::options::Mutant;
@@ -40,6 +41,7 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) pages: Box<[PageState]>,
     pub(crate) states: Box<[FrameState]>,
     pub(crate) free: Mutex<Vec<u32>>,
+    pub(crate) hot: Option<Hot>,
     hand: AtomicU64,
     /// Who has it writes pages to the disk. Taken by holders of latches, so who has it takes latches by
     /// trying only.
@@ -66,6 +68,7 @@ pub(crate) struct Parts<M: Medium> {
     pub(crate) frames: Frames,
     pub(crate) active: Active,
     pub(crate) horizon: u64,
+    pub(crate) dram: usize,
     pub(crate) verify_reads: bool,
     pub(crate) mutant: Mutant,
     pub(crate) open: OpenIndex,
@@ -86,6 +89,7 @@ impl<M: Medium> Buffer<M> {
             pages: (0..parts.shape.pages).map(|_| PageState::default()).collect(),
             states: (0..frames).map(|_| FrameState::default()).collect(),
             free: Mutex::new(Vec::new()),
+            hot: Hot::new(parts.dram, parts.shape.page_words as usize),
             hand: AtomicU64::new(0),
             staging: Mutex::new(()),
             pending: Mutex::new(HashMap::new()),
@@ -130,46 +134,72 @@ impl<M: Medium> Buffer<M> {
         if let Some(place) = state.place()
             && !place.unseen
         {
-            self.states[place.frame as usize].touch();
-            let words = self.frames.words(&self.pool, place.frame);
-            if self.verify_reads {
-                let mut image = vec![0; words.len()];
-                pm.read_words(words, &mut image);
-                if state.latch.validate(pm, version)
-                    && self.layout.verify(&image, page).is_some()
-                {
-                    let words = Words::Copy(self.user(&image));
-                    return Ok((image[LSN], read(image[LSN], Page { words })));
+            let first = self.states[place.frame as usize].touch();
+            if let Some(found) = self.read_place(page, place, version, &mut read) {
+                if first {
+                    self.note_use(page);
                 }
-            } else {
-                let lsn = pm.load(&words[LSN]);
-                let found = read(lsn, self.view(words));
-                if state.latch.validate(pm, version) {
-                    return Ok((lsn, found));
-                }
+                return Ok(found);
             }
         }
         // It is not here, damaged, or somebody writes: under the latch.
         let guard = state.latch.lock(pm);
         let place = self.settle(page, &guard)?;
         let words = self.frames.words(&self.pool, place.frame);
-        if self.verify_reads && self.layout.verify_in(pm, words, page).is_none() {
+        if self.verify_reads
+            && place.copy.is_none()
+            && self.layout.verify_in(pm, words, page).is_none()
+        {
             self.mend(page, place.frame)?;
         }
-        let lsn = pm.load(&words[LSN]);
-        Ok((lsn, read(lsn, self.view(words))))
+        let lsn = self.lsn_at(place);
+        Ok((lsn, read(lsn, self.view(place))))
     }
 
-    fn user<'a>(&self, image: &'a [u64]) -> &'a [u64] {
-        &image[HEADER..][..self.layout.user_words()]
+    /// Reads a page without its latch; `None` if it is not whole, or changed meanwhile.
+    #[inline(always)]
+    fn read_place<R>(
+        &self,
+        page: u64,
+        place: Place,
+        version: u64,
+        read: &mut impl FnMut(u64, Page<'_, M>) -> R,
+    ) -> Option<(u64, R)> {
+        let (pm, latch) = (self.pool.pm(), &self.pages[page as usize].latch);
+        if self.verify_reads && place.copy.is_none() {
+            let words = self.frames.words(&self.pool, place.frame);
+            let mut image = vec![0; words.len()];
+            pm.read_words(words, &mut image);
+            if !latch.validate(pm, version) {
+                return None;
+            }
+            let lsn = self.layout.verify(&image, page)?;
+            let user = &image[HEADER..][..self.layout.user_words()];
+            return Some((lsn, read(lsn, Page { words: Words::Copy(user) })));
+        }
+        let lsn = self.lsn_at(place);
+        let found = read(lsn, self.view(place));
+        latch.validate(pm, version).then_some((lsn, found))
     }
 
-    fn view<'a>(&'a self, words: &'a [PmU64]) -> Page<'a, M> {
-        let user = &words[HEADER..][..self.layout.user_words()];
-        Page { words: Words::Pool(self.pool.pm(), user) }
+    fn view(&self, place: Place) -> Page<'_, M> {
+        let user = HEADER..HEADER + self.layout.user_words();
+        let words = match (place.copy, &self.hot) {
+            (Some(copy), Some(hot)) => Words::Dram(&hot.words(copy)[user]),
+            _ => Words::Pool(self.pool.pm(), &self.frames.words(&self.pool, place.frame)[user]),
+        };
+        Page { words }
     }
 
-    /// The LSN of the page in a frame, by who holds its latch.
+    /// The LSN of a page.
+    pub(crate) fn lsn_at(&self, place: Place) -> u64 {
+        match (place.copy, &self.hot) {
+            (Some(copy), Some(hot)) => hot.lsn(copy),
+            _ => self.lsn_in(place.frame),
+        }
+    }
+
+    /// The LSN of what is in a frame.
     pub(crate) fn lsn_in(&self, frame: u32) -> u64 {
         self.pool.pm().load(&self.frames.words(&self.pool, frame)[LSN])
     }
@@ -228,6 +258,11 @@ impl<M: Medium> Buffer<M> {
         state.set_dirty(oldest);
         state.touch();
         let place = Place::frame(frame);
+        if let Some(Place { copy: Some(copy), .. }) = self.pages[page as usize].place()
+            && let Some(hot) = &self.hot
+        {
+            hot.give_back(pm, copy); // it is older
+        }
         self.pages[page as usize].set_place(Some(place));
         pm.lock(&self.pending).remove(&page); // after: the frame is known to be dirty
         Ok(place)
@@ -270,14 +305,14 @@ impl<M: Medium> Buffer<M> {
             let page = state.page.load(Acquire);
             let Some(known) = self.pages.get(page as usize) else { continue };
             let Some(guard) = known.latch.try_lock(pm) else { continue };
-            if known.place().is_some_and(|place| place.frame == frame as u32 && !place.unseen) {
-                victims.push((page, frame as u32, guard));
-            } else if known.place().is_some_and(|place| place.frame == frame as u32) {
-                // Nobody looked at it yet: it may have updates that the disk lacks.
-                if self.classify(page, frame as u32).is_ok() {
-                    victims.push((page, frame as u32, guard));
-                }
+            let Some(place) = known.place().filter(|place| place.frame == frame as u32) else {
+                continue;
+            };
+            // (One that nobody looked at: the disk and the log have all of it.)
+            if place.copy.is_some() {
+                self.cool(page, place);
             }
+            victims.push((page, place.frame, guard));
             if victims.len() == most {
                 break;
             }
@@ -312,6 +347,15 @@ impl<M: Medium> Buffer<M> {
     /// Gives back a frame that was taken and not used.
     pub(crate) fn give_back(&self, frame: u32) {
         self.pool.pm().lock(&self.free).push(frame);
+    }
+
+    /// Where the frame of a page is in the pool, if it has one: for tests that damage it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn frame_offset(&self, page: u64) -> Option<u64> {
+        let frame = self.state(page).ok()?.place()?.frame;
+        let words = self.frames.words(&self.pool, frame);
+        words.first().map(|word| self.pool.pptr(word).offset())
     }
 
     /// What it did since it was opened.

@@ -89,7 +89,8 @@ impl<M: Medium> Buffer<M> {
                 pm.spin();
             } else if self.recover_step()? == Progress::Done {
                 let frames = 0..self.states.len() as u32;
-                checkpoint.queue = Some(frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect());
+                checkpoint.queue =
+                    Some(frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect());
             }
             return Ok(Progress::More);
         };
@@ -186,6 +187,9 @@ impl<M: Medium> Buffer<M> {
     /// A copy of a page that is whole: damage does not reach the disk.
     fn copy_whole(&self, page: u64, frame: u32) -> Result<Vec<u64>, BufferError> {
         let words = self.frames.words(&self.pool, frame);
+        if let Some(place) = self.state(page)?.place() {
+            self.write_back(page, place);
+        }
         let mut image = vec![0; words.len()];
         self.pool.pm().read_words(words, &mut image);
         if self.layout.verify(&image, page).is_none() {

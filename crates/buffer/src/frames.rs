@@ -72,7 +72,11 @@ pub(crate) struct FrameState {
 
 impl Default for FrameState {
     fn default() -> Self {
-        Self { page: AtomicU64::new(NOBODY), dirty: AtomicU64::new(0), used: AtomicBool::new(false) }
+        Self {
+            page: AtomicU64::new(NOBODY),
+            dirty: AtomicU64::new(0),
+            used: AtomicBool::new(false),
+        }
     }
 }
 
@@ -140,7 +144,8 @@ impl Frames {
         let words = 2 * count as usize;
         let mut table = pool.pm().load(&root.table).offset();
         if table == 0 {
-            table = allocate(pool, root.table.as_word(), words as u64, words, |_| Flushed::nothing())?;
+            table =
+                allocate(pool, root.table.as_word(), words as u64, words, |_| Flushed::nothing())?;
         }
         let cells = pool.words(table, words)?;
         let mut chunks = Vec::new();
@@ -150,16 +155,25 @@ impl Frames {
             let mut block = pool.pm().load(&chunk.block);
             if block == 0 {
                 let entries = shape.entries() as usize;
-                block = allocate(pool, &cells[2 * nth as usize], shape.chunk_words(), entries, |block| {
-                    let sum = checksum(*b"chnk", &[shape.identity, nth, block]);
-                    pool.pm().store(&chunk.checksum, sum);
-                    pool.pm().in_order();
-                    Flushed::nothing()
-                })?;
+                block = allocate(
+                    pool,
+                    &cells[2 * nth as usize],
+                    shape.chunk_words(),
+                    entries,
+                    |block| {
+                        let sum = checksum(*b"chnk", &[shape.identity, nth, block]);
+                        pool.pm().store(&chunk.checksum, sum);
+                        pool.pm().in_order();
+                        Flushed::nothing()
+                    },
+                )?;
             }
             let sum = checksum(*b"chnk", &[shape.identity, nth, block]);
             if pool.pm().load(&chunk.checksum) != sum {
-                return Err(PmError::Corrupt { what: "the table of a buffer's chunks", offset: at });
+                return Err(PmError::Corrupt {
+                    what: "the table of a buffer's chunks",
+                    offset: at,
+                });
             }
             pool.words(block, shape.chunk_words() as usize)?;
             chunks.push(block);

@@ -6,7 +6,7 @@
 //!      |  commit: one redo record, one fence
 //!     log          in the pool
 //!      |  then
-//!    frames        in the pool: pages, updated in place, not flushed
+//!    frames        in the pool: pages, updated in place, not flushed; of some a copy in DRAM
 //!      |  checkpoint, eviction: from the staging area
 //!     disk         all pages
 //! ```
@@ -60,6 +60,7 @@ mod checkpoint;
 mod device;
 mod error;
 mod frames;
+mod hot;
 mod layout;
 mod metrics;
 mod options;
@@ -69,6 +70,7 @@ mod record;
 mod recover;
 #[doc(hidden)]
 pub mod runs;
+mod scrub;
 mod tx;
 mod view;
 
@@ -80,5 +82,6 @@ pub use options::BufferOptions;
 #[doc(hidden)]
 pub use options::Mutant;
 pub use page::Sums;
+pub use scrub::Scrubbed;
 pub use tx::Tx;
 pub use view::{Draft, Page};

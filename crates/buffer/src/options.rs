@@ -60,7 +60,8 @@ impl BufferOptions {
         Self { page_bytes: bytes, ..self }
     }
 
-    /// How many pages may have a copy in DRAM, besides their frame in the pool. 2Q decides which.
+    /// How many pages may have a copy in DRAM, besides their frame in the pool: worth it where the pool's
+    /// memory is slower. 2Q decides which.
     #[must_use]
     pub fn dram_pages(self, pages: usize) -> Self {
         Self { dram: pages, ..self }
@@ -87,7 +88,7 @@ impl BufferOptions {
     }
 
     /// Whether every read verifies the page, so that no rot is served at all. Otherwise rot is found at a
-    /// page's first use, when it is copied (for a change, to DRAM, to the disk), and by
+    /// page's first use, before it is written to the disk, which it never reaches, and by
     /// [`scrub`](crate::Buffer::scrub).
     #[must_use]
     pub fn verify_reads(self, yes: bool) -> Self {

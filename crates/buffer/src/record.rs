@@ -23,11 +23,7 @@ pub(crate) const HEAD: usize = 2;
 pub(crate) const NUMBER_BITS: u32 = 40;
 
 /// Appends a page's part, and returns where its runs are.
-pub(crate) fn add_part(
-    page: u64,
-    draft: &Draft,
-    into: &mut Vec<u64>,
-) -> core::ops::Range<usize> {
+pub(crate) fn add_part(page: u64, draft: &Draft, into: &mut Vec<u64>) -> core::ops::Range<usize> {
     into.extend([page, if draft.fresh { 0 } else { draft.seen }, 0]);
     let first = into.len();
     encode(&draft.words, &draft.changed, into);

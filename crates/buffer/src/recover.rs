@@ -153,7 +153,8 @@ impl<M: Medium> Buffer<M> {
         options: &BufferOptions,
     ) -> Result<Self, BufferError> {
         let (pm, root) = (pool.pm(), pool.get(open.root::<Root>())?);
-        let corrupt = PmError::Corrupt { what: "the root of a buffer", offset: open.root::<Root>().offset() };
+        let corrupt =
+            PmError::Corrupt { what: "the root of a buffer", offset: open.root::<Root>().offset() };
         let shape = read_shape(pool, root).ok_or(corrupt.clone())?;
         let mut layout = Layout::new(shape.page_words as usize, shape.sums, shape.identity);
         layout.omits = match options.mutant {
@@ -169,8 +170,9 @@ impl<M: Medium> Buffer<M> {
         let frames = Frames::open(pool, root, shape)?;
         let first = first_of(pool.generation())?;
         let horizon = [0, 2].map(|at| [0, 1].map(|word| pm.load(&root.horizon[at + word])));
-        let is_whole =
-            |[lsn, sum]: &&[u64; 2]| *sum == checksum(*b"hrzn", &[shape.identity, *lsn]) && *lsn <= first;
+        let is_whole = |[lsn, sum]: &&[u64; 2]| {
+            *sum == checksum(*b"hrzn", &[shape.identity, *lsn]) && *lsn <= first
+        };
         let horizon = horizon.iter().filter(is_whole).map(|[lsn, _]| *lsn).max().ok_or(corrupt)?;
         let buffer = Self::assemble(Parts {
             pool: Arc::clone(pool),
@@ -181,6 +183,7 @@ impl<M: Medium> Buffer<M> {
             frames,
             active: Active::after(first),
             horizon,
+            dram: options.dram,
             verify_reads: options.verify_reads,
             mutant: options.mutant,
             open,
@@ -200,7 +203,8 @@ impl<M: Medium> Buffer<M> {
         let word = self.pool.pm().load(&root.staged);
         let count_of = word as u16 as usize;
         // A word that rotted: then no page is known to be under way.
-        let count_of = if word == staged_word(self.shape.identity, count_of) { count_of } else { 0 };
+        let count_of =
+            if word == staged_word(self.shape.identity, count_of) { count_of } else { 0 };
         let mut images = Vec::new();
         for slot in (self.shape.frames as u32..).take(count_of.min(self.shape.staging as usize)) {
             let words = self.frames.words(&self.pool, slot);
@@ -251,15 +255,20 @@ impl<M: Medium> Buffer<M> {
             parts.clear();
             let user_words = self.layout.user_words();
             let lsn = decode(&words, offset, user_words, |page, update| parts.push((page, update)));
-            let lsn = lsn.filter(|&lsn| found.entry.tag == REDO && lsn >> NUMBER_BITS <= generation);
+            let lsn =
+                lsn.filter(|&lsn| found.entry.tag == REDO && lsn >> NUMBER_BITS <= generation);
             let lsn = lsn.ok_or(PmError::Corrupt { what: "a record of a buffer's log", offset })?;
             if lsn <= horizon {
                 continue;
             }
             last = last.max(lsn);
-            for &(page, update) in parts.iter().filter(|part| only.is_none_or(|page| page == part.0)) {
+            for &(page, update) in
+                parts.iter().filter(|part| only.is_none_or(|page| page == part.0))
+            {
                 if self.state(page).is_err() {
-                    return Err(PmError::Corrupt { what: "a page in a buffer's log", offset }.into());
+                    return Err(
+                        PmError::Corrupt { what: "a page in a buffer's log", offset }.into()
+                    );
                 }
                 updates.entry(page).or_default().push(update);
             }
@@ -287,6 +296,7 @@ impl<M: Medium> Buffer<M> {
                 continue;
             };
             self.states[frame as usize].page.store(page, Release);
+            self.states[frame as usize].touch();
             known.set_place(Some(Place { unseen: true, ..Place::frame(frame) }));
         }
         if let Some(flushed) = flushed {
@@ -415,14 +425,19 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Makes a page whole whose frame is damaged, from the disk and the log. By who holds the latch.
-    pub(crate) fn mend(&self, page: u64, frame: u32) -> Result<Place, BufferError> {
+    pub(crate) fn mend(&self, page: u64, frame: u32) -> Result<(), BufferError> {
+        if let Some(Place { copy: Some(copy), .. }) = self.pages[page as usize].place() {
+            count(&self.counters.mended);
+            self.rewrite(page, frame, copy);
+            return Ok(());
+        }
         let dirty = self.states[frame as usize].dirty();
         let _kept = self.log.hold();
         let mut updates = HashMap::new();
         self.updates_into(&mut updates, Some(page))?;
         let image = self.rebuild(page, updates.get(&page).map_or(&[], Vec::as_slice))?;
         count(&self.counters.mended);
-        self.fill(page, frame, &image, dirty)
+        self.fill(page, frame, &image, dirty).map(|_| ())
     }
 
     /// Looks at some pages that were not used since the opening and that have updates in the log. When it

@@ -80,7 +80,8 @@ impl<M: Medium> Buffer<M> {
             latched.pages.insert(page, held);
         }
         latched.settle()?;
-        let outcome: Vec<bool> = group.iter().map(|tx| latched.accept(tx)).collect::<Result<_, _>>()?;
+        let outcome: Vec<bool> =
+            group.iter().map(|tx| latched.accept(tx)).collect::<Result<_, _>>()?;
         let accepted = || group.iter().zip(&outcome).filter(|(_, accepted)| **accepted);
         let mut committing = Committing { buffer: self, parts: Vec::new(), lsns: Vec::new() };
         committing.log(accepted().map(|(tx, _)| tx), &latched)?;
@@ -211,7 +212,7 @@ impl<M: Medium> Latched<'_, M> {
                     Err(BufferError::NoPage { .. }) => Place::frame(buffer.take_frame()?),
                     settled => {
                         let place = settled?;
-                        held.lsn = buffer.lsn_in(place.frame);
+                        held.lsn = buffer.lsn_at(place);
                         place
                     }
                 },
@@ -257,7 +258,7 @@ impl<M: Medium> Latched<'_, M> {
         // Trying only: others are held.
         let Some(guard) = state.latch.try_lock(buffer.pool.pm()) else { return Ok(false) };
         match buffer.settle(page, &guard) {
-            Ok(place) => Ok(buffer.lsn_in(place.frame) == lsn),
+            Ok(place) => Ok(buffer.lsn_at(place) == lsn),
             Err(BufferError::NoPage { .. }) => Ok(lsn == 0),
             Err(error) => Err(error),
         }
@@ -351,6 +352,9 @@ impl<M: Medium> Committing<'_, M> {
                 image[HEADER..][..fresh.len()].copy_from_slice(fresh);
                 buffer.layout.seal(&mut image, *page, *lsn);
                 buffer.fill(*page, place.frame, &image, *lsn)?;
+            } else if let (Some(copy), Some(hot)) = (place.copy, &buffer.hot) {
+                hot.update(copy, *lsn, Runs::new(runs));
+                buffer.states[place.frame as usize].note_update(*lsn);
             } else {
                 let lsn = if too_early { pm.load(&words[LSN]) } else { *lsn };
                 buffer.layout.update(pm, words, *page, lsn, Runs::new(runs));

@@ -1,5 +1,8 @@
 //! What a transaction or a reader sees of a page.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
+
 use pmindex_core::{Medium, PmU64};
 
 /// A page that is read. It is the page's memory itself, so while a writer is at work a reader may see words
@@ -14,7 +17,9 @@ pub struct Page<'a, M: Medium> {
 pub(crate) enum Words<'a, M: Medium> {
     /// In the pool.
     Pool(&'a M, &'a [PmU64]),
-    /// A copy.
+    /// In DRAM.
+    Dram(&'a [AtomicU64]),
+    /// A copy of its own.
     Copy(&'a [u64]),
 }
 
@@ -24,6 +29,7 @@ impl<M: Medium> Page<'_, M> {
     pub fn len(&self) -> usize {
         match self.words {
             Words::Pool(_, words) => words.len(),
+            Words::Dram(words) => words.len(),
             Words::Copy(words) => words.len(),
         }
     }
@@ -40,6 +46,7 @@ impl<M: Medium> Page<'_, M> {
     pub fn word(&self, at: usize) -> u64 {
         match self.words {
             Words::Pool(pm, words) => words.get(at).map_or(0, |word| pm.load_word(word)),
+            Words::Dram(words) => words.get(at).map_or(0, |word| word.load(Acquire)),
             Words::Copy(words) => words.get(at).copied().unwrap_or(0),
         }
     }
@@ -53,6 +60,11 @@ impl<M: Medium> Page<'_, M> {
         if have > 0 {
             match self.words {
                 Words::Pool(pm, words) => pm.read_words(&words[at..at + have], into),
+                Words::Dram(words) => {
+                    for (word, cell) in into.iter_mut().zip(&words[at..]) {
+                        *word = cell.load(Acquire);
+                    }
+                }
                 Words::Copy(words) => into.copy_from_slice(&words[at..at + have]),
             }
         }

@@ -1,12 +1,16 @@
 //! Crashes of pool, log and disk together, with one and two threads; and the faults of the text, which must
 //! be noticed. `cargo xtask crash --index buffer` explores more.
 
+#[path = "parts/costs.rs"]
+mod costs;
 #[path = "subject/pages.rs"]
 mod pages;
+#[path = "parts/repair.rs"]
+mod repair;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pages::{FOUND, NONE, Pages};
+use pages::{FOUND, HOT, NONE, Pages};
 use pmindex_testkit::crash::{Config, Persistency, explore};
 
 #[track_caller]
@@ -40,6 +44,13 @@ fn two_threads() {
 #[test]
 fn partitions() {
     passes::<4>(&Config::new().states(3000));
+}
+
+#[test]
+fn copies_in_dram() {
+    passes::<HOT>(&Config::new().states(3000));
+    passes::<HOT>(&Config::new().states(2000).threads(2).ops(4).setup(12));
+    assert!(FOUND[NONE].promoted.load(Relaxed) > 0, "no page got a copy");
 }
 
 #[test]

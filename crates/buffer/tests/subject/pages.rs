@@ -94,6 +94,7 @@ pub(crate) struct Found {
     pub(crate) corrupted: AtomicU64,
     pub(crate) ahead: AtomicU64,
     pub(crate) restored: AtomicU64,
+    pub(crate) promoted: AtomicU64,
 }
 
 impl Found {
@@ -103,6 +104,7 @@ impl Found {
         self.corrupted.fetch_add(metrics.corrupted, Relaxed);
         self.ahead.fetch_add(metrics.ahead, Relaxed);
         self.restored.fetch_add(metrics.restored, Relaxed);
+        self.promoted.fetch_add(metrics.promoted, Relaxed);
     }
 }
 
@@ -114,6 +116,7 @@ pub(crate) static FOUND: [Found; 7] = [const {
         corrupted: AtomicU64::new(0),
         ahead: AtomicU64::new(0),
         restored: AtomicU64::new(0),
+        promoted: AtomicU64::new(0),
     }
 }; 7];
 
@@ -162,6 +165,9 @@ pub(crate) enum Ret {
     /// Never returned: the operation did a part.
     Cut,
 }
+
+/// In the place of a number of partitions: one sum, and a page may have a copy in DRAM.
+pub(crate) const HOT: u32 = 1;
 
 /// Pages over which transactions work. `PARTITIONS` is 0 for one sum.
 pub(crate) struct Pages<const MUTANT: usize, const PARTITIONS: u32> {
@@ -228,12 +234,16 @@ fn get(buffer: &Buffer<Traced>, page: u64) -> Result<Option<Cells>, Fault> {
 
 impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
     fn options() -> BufferOptions {
-        let sums =
-            if PARTITIONS == 0 { Sums::Incremental } else { Sums::Partitioned(PARTITIONS) };
+        let sums = if matches!(PARTITIONS, 0 | HOT) {
+            Sums::Incremental
+        } else {
+            Sums::Partitioned(PARTITIONS)
+        };
         BufferOptions::new(FRAMES)
             .page_bytes(8 * PAGE_WORDS as u64)
             .sums(sums)
             .staging(2)
+            .dram_pages(usize::from(PARTITIONS == HOT))
             .identity(0x1d)
             .mutant(MUTANTS[MUTANT])
     }
@@ -242,10 +252,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
         Self { space: space.clone(), buffer: RwLock::new(Some(buffer)) }
     }
 
-    fn with<R>(
-        &self,
-        body: impl FnOnce(&Buffer<Traced>) -> Result<R, Fault>,
-    ) -> Result<R, Fault> {
+    fn with<R>(&self, body: impl FnOnce(&Buffer<Traced>) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.buffer.read_recursive() {
             Some(buffer) => body(buffer),
             None => Err(Fault::new("closed")),
@@ -341,7 +348,11 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     type Op = Op;
     type Ret = Ret;
     type Model = BTreeMap<u64, Cells>;
-    const NAME: &'static str = if PARTITIONS == 0 { "buffer" } else { "buffer-partitioned" };
+    const NAME: &'static str = match PARTITIONS {
+        0 => "buffer",
+        HOT => "buffer-dram",
+        _ => "buffer-partitioned",
+    };
 
     fn geometry() -> Geometry {
         let len = pool_options().created_size().map_or(0, |bytes| bytes as usize);
@@ -514,7 +525,14 @@ fn directed() -> Vec<Plan<Op>> {
         // Changes of several pages after a restart that has not looked at any.
         Plan {
             setup: vec![all(1), Op::Checkpoint, all(2), all(3)],
-            threads: vec![vec![Op::Reopen, all(4), Op::Slice, Op::Slice, Op::Reopen, Op::Checkpoint]],
+            threads: vec![vec![
+                Op::Reopen,
+                all(4),
+                Op::Slice,
+                Op::Slice,
+                Op::Reopen,
+                Op::Checkpoint,
+            ]],
             tail: gets(),
         },
         // A checkpoint while another thread changes the same pages.
