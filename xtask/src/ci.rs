@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::cross;
 use crate::dax_vm;
 use crate::disk_vm;
+use crate::python;
 use crate::sanitize;
 use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
@@ -59,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("benches", run_cargo(BENCHES, &[])?));
     times.push(("types", run_cargo(TYPES, &[])?));
     times.push(("libpmem", run_cargo(LIBPMEM, &[])?));
+    times.push(("python", python::check(args.long)?));
     let started = Instant::now();
     dax_vm::run(&dax_vm::Args::short())?;
     disk_vm::run(&disk_vm::Args::short())?;

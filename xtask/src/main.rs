@@ -12,6 +12,7 @@ mod evidence;
 mod format;
 mod fuzz;
 mod peers;
+mod python;
 mod sanitize;
 mod shell;
 mod tidy;
@@ -55,6 +56,8 @@ enum Command {
     Paper(evidence::PaperArgs),
     /// Measures the allocator beside PMDK's, if that is installed
     Peers(peers::Args),
+    /// Builds the package for Python, and runs its tests
+    Python(python::Args),
     /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
     Sanitize,
     /// Kills writing processes for a long time, and shows that nothing is lost
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Format => format::run(),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Python(args) => python::run(&args),
         Command::Sanitize => sanitize::run().map(drop),
         Command::Torture(args) => torture::run(&args),
         Command::WhichIndex(args) => which_index::run(&args),

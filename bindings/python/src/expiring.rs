@@ -1,0 +1,277 @@
+//! Maps whose records are over some time. A record is a pair: when it is over, in milliseconds since 1970, and
+//! its value (Rust's `ExpiringMap`).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+
+use crate::convert::{Arg, decode, encode, seconds};
+use crate::erased::{Erased, Moment, Span};
+use crate::fault::{Class, Fault};
+use crate::held::{At, Shared, View};
+use crate::map::{Map, generic, missing};
+use crate::raw::{Lent, Raw};
+use crate::records::{Records, What, span};
+use crate::transaction::Transaction;
+
+/// Records that a sweep looks at, before others may.
+const STEP: usize = 256;
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    millis(since)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// When a record is over.
+pub(crate) fn end_of(record: &Raw) -> u64 {
+    match record {
+        Raw::Words(words) => words[0],
+        Raw::Bytes(bytes) => bytes.first_chunk().map_or(0, |end| u64::from_be_bytes(*end)),
+    }
+}
+
+fn is_live(record: &Raw) -> bool {
+    end_of(record) > now()
+}
+
+/// Adds a record if there is none, or one that is over; whether it did.
+fn add(
+    map: &dyn Erased,
+    moment: &mut Moment<'_>,
+    key: Lent<'_>,
+    record: Lent<'_>,
+) -> Result<bool, Fault> {
+    loop {
+        if map.try_insert(moment, key, record)? {
+            return Ok(true);
+        }
+        let Some(there) = map.get(moment, key)? else { continue };
+        if is_live(&there) {
+            return Ok(false);
+        }
+        if let Moment::Now = moment {
+            map.remove_exact(key, there.lend())?; // nobody sees it any more
+        } else {
+            map.put(moment, key, record)?;
+            return Ok(true);
+        }
+    }
+}
+
+/// A map whose records each live for a time: whoever reads after it finds none.
+///
+/// A record that is over takes space until it is written again or `sweep` comes by. Times are those of
+/// the system's clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.
+#[pyclass(frozen, module = "pmindex")]
+pub(crate) struct ExpiringMap {
+    view: View,
+    shared: Arc<Shared>,
+}
+
+impl ExpiringMap {
+    pub(crate) fn new(view: View, shared: Arc<Shared>) -> Self {
+        Self { view, shared }
+    }
+
+    fn key<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Arg<'py>> {
+        encode(&self.view.slot.types.key, key, "key")
+    }
+
+    /// A record that lives so long from now on.
+    fn record<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        lives: &Bound<'py, PyAny>,
+    ) -> PyResult<Arg<'py>> {
+        let py = value.py();
+        let end = now().saturating_add(millis(seconds(lives, "ttl")?));
+        let record = PyTuple::new(py, [end.into_pyobject(py)?.as_any(), value])?;
+        encode(&self.view.slot.types.value, record.as_any(), "value")
+    }
+
+    /// The value of a record that is not over.
+    fn live<'py>(
+        &self,
+        py: Python<'py>,
+        record: Option<Raw>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(record) = record.filter(is_live) else { return Ok(None) };
+        decode(py, &self.view.slot.types.value, &record, "value")?.get_item(1).map(Some)
+    }
+
+    fn find(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<Raw>> {
+        let arg = self.key(key)?;
+        let lent = arg.lend();
+        self.view.briefly(key.py(), |map, moment| map.get(moment, lent))
+    }
+
+    fn take_out<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let arg = self.key(key)?;
+        let lent = arg.lend();
+        let was = self.view.change(key.py(), |map, moment| map.remove(moment, lent))?;
+        self.live(key.py(), was)
+    }
+
+    /// In a transaction of its own, if this is in none.
+    fn renew_in(&self, key: &Bound<'_, PyAny>, lives: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match self.find(key)?.filter(is_live) {
+            None => Ok(false),
+            Some(record) => {
+                let value = decode(key.py(), &self.view.slot.types.value, &record, "value")?;
+                self.put(key, &value.get_item(1)?, lives)?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl ExpiringMap {
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        types: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        generic(class, types)
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.view.slot.name
+    }
+
+    /// The map as a snapshot or transaction sees it. Through a transaction it is written, too.
+    fn at(&self, moment: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let map = Map::new(self.view.clone(), Arc::clone(&self.shared));
+        Ok(Self { view: map.at(moment)?.view, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Adds or replaces a record, which lives so long.
+    fn put(
+        &self,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (arg, record) = (self.key(key)?, self.record(value, ttl)?);
+        let (lent, record) = (arg.lend(), record.lend());
+        self.view.change(key.py(), |map, moment| map.put(moment, lent, record))
+    }
+
+    /// Adds a record if there is none of this key that is not over; whether it did.
+    fn try_insert(
+        &self,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let (arg, record) = (self.key(key)?, self.record(value, ttl)?);
+        let (lent, record) = (arg.lend(), record.lend());
+        self.view.change(key.py(), |map, moment| add(map, moment, lent, record))
+    }
+
+    /// Lets a record live so long from now on; whether there was one that was not over.
+    fn renew(&self, key: &Bound<'_, PyAny>, ttl: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = key.py();
+        let At::Now = self.view.at else { return self.renew_in(key, ttl) };
+        loop {
+            let transaction = py.detach(|| Transaction::begin(&self.shared))?;
+            let view = View { at: transaction.at(), ..self.view.clone() };
+            let done = Self::new(view, Arc::clone(&self.shared)).renew_in(key, ttl)?;
+            match py.detach(|| transaction.finish()) {
+                Ok(()) => return Ok(done),
+                Err(fault) if fault.class == Class::Conflict => py.check_signals()?,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+    }
+
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.live(key.py(), self.find(key)?)?.or(default))
+    }
+
+    /// When a record will be over, as `time.time()` tells it.
+    #[allow(clippy::cast_precision_loss, reason = "as Python's time.time()")]
+    fn expires(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+        Ok(self.find(key)?.filter(is_live).map(|record| end_of(&record) as f64 / 1e3))
+    }
+
+    fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.live(key.py(), self.find(key)?)?.ok_or_else(|| missing(key))
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.find(key)?.is_some_and(|record| is_live(&record)))
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.take_out(key)?.map(drop).ok_or_else(|| missing(key))
+    }
+
+    #[pyo3(signature = (key, default=None, /))]
+    fn pop<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.take_out(key)?.or(default))
+    }
+
+    fn __iter__(&self) -> Records {
+        Records::of_live(self.view.clone(), Span::ALL, What::Keys)
+    }
+
+    /// The records that are not over: see `Map.keys`.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
+    fn items(
+        &self,
+        start: Option<&Bound<'_, PyAny>>,
+        stop: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
+        reverse: bool,
+    ) -> PyResult<Records> {
+        let span = span(&self.view.slot.types.key, start, stop, prefix, reverse)?;
+        Ok(Records::of_live(self.view.clone(), span, What::Items))
+    }
+
+    /// Removes the records that are over; how many. Nothing does so by itself: call it now and then.
+    fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
+        let view = View { at: At::Now, ..self.view.clone() };
+        let (mut span, mut removed) = (Span::ALL, 0);
+        loop {
+            let part = &span;
+            let (gone, last) = view.at_length(py, |map, moment| {
+                let (page, mut gone) = (map.page(moment, part, STEP)?, 0);
+                for (key, record) in &page {
+                    if !is_live(record) {
+                        gone += u64::from(map.remove_exact(key.lend(), record.lend())?);
+                    }
+                }
+                Ok((gone, page.into_iter().last()))
+            })?;
+            removed += gone;
+            match last {
+                Some((key, _)) => span.go_behind(key),
+                None => return Ok(removed),
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pmindex.ExpiringMap {:?}>", self.name())
+    }
+}

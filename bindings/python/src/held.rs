@@ -1,0 +1,279 @@
+//! What can be closed while Python objects hold it: a store, its maps, snapshots, transactions, watches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use facade::{Savepoint, Snapshot, Transaction};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pyo3::prelude::*;
+
+use crate::catalog::{Book, Named};
+use crate::erased::{Erased, Moment};
+use crate::fault::{Class, Fault};
+use crate::types::Type;
+
+/// The store of `pmindex`, over maps whose types are known at run time.
+pub(crate) type Opened = pmindex_store::Store<Named>;
+
+/// Something that is there until it is closed.
+pub(crate) struct Held<T> {
+    inside: RwLock<Option<T>>,
+    /// Why it is not there any more, in words.
+    gone: &'static str,
+}
+
+impl<T> Held<T> {
+    pub(crate) fn new(inside: T, gone: &'static str) -> Self {
+        Self { inside: RwLock::new(Some(inside)), gone }
+    }
+
+    /// Works with it.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&T) -> Result<R, Fault>) -> Result<R, Fault> {
+        work(self.inside.read().as_ref().ok_or_else(|| Fault::closed(self.gone))?)
+    }
+
+    /// Works with it, alone.
+    pub(crate) fn with_mut<R>(
+        &self,
+        work: impl FnOnce(&mut T) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        work(self.inside.write().as_mut().ok_or_else(|| Fault::closed(self.gone))?)
+    }
+
+    /// Takes it out, when those who work with it have done so.
+    pub(crate) fn take(&self) -> Result<T, Fault> {
+        self.inside.write().take().ok_or_else(|| Fault::closed(self.gone))
+    }
+
+    pub(crate) fn put_back(&self, inside: T) {
+        *self.inside.write() = Some(inside);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.inside.read().is_some()
+    }
+}
+
+/// Something of a store that ends when it is closed.
+trait Ends: Send + Sync {
+    fn end(&self);
+}
+
+impl<T: Send + Sync> Ends for Held<T> {
+    fn end(&self) {
+        drop(self.take());
+    }
+}
+
+/// A transaction under way.
+pub(crate) struct Begun {
+    pub(crate) transaction: Transaction,
+    /// Whether it was ended because it kept too much of the past.
+    pub(crate) is_ended: bool,
+}
+
+impl Begun {
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
+        self.transaction.savepoint()
+    }
+}
+
+/// The types of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    pub(crate) key: Type,
+    pub(crate) value: Type,
+}
+
+/// A map that is open, until it is dropped or its store is closed.
+pub(crate) struct Slot {
+    pub(crate) name: String,
+    pub(crate) types: Types,
+    pub(crate) map: Held<Box<dyn Erased>>,
+}
+
+/// What a map is seen through.
+#[derive(Clone)]
+pub(crate) enum At {
+    Now,
+    Snapshot(Arc<Held<Snapshot>>),
+    Transaction(Arc<Held<Begun>>),
+}
+
+/// A lock of what a map is seen through.
+enum LockedAt<'a> {
+    Now,
+    Snapshot(RwLockReadGuard<'a, Option<Snapshot>>, &'static str),
+    Transaction(RwLockWriteGuard<'a, Option<Begun>>, &'static str),
+}
+
+/// A map and what it is seen through, so that nobody closes them.
+struct Locked<'a> {
+    map: RwLockReadGuard<'a, Option<Box<dyn Erased>>>,
+    gone: &'static str,
+    at: LockedAt<'a>,
+}
+
+impl Locked<'_> {
+    fn run<R>(
+        mut self,
+        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        let map = &**self.map.as_ref().ok_or_else(|| Fault::closed(self.gone))?;
+        match &mut self.at {
+            LockedAt::Now => work(map, &mut Moment::Now),
+            LockedAt::Snapshot(view, gone) => {
+                let view = view.as_ref().ok_or_else(|| Fault::closed(*gone))?;
+                work(map, &mut Moment::Snapshot(view))
+            }
+            LockedAt::Transaction(begun, gone) => {
+                let begun = begun.as_mut().ok_or_else(|| Fault::closed(*gone))?;
+                let done = work(map, &mut Moment::Transaction(&mut begun.transaction));
+                if let Err(fault) = &done {
+                    begun.is_ended |= fault.class == Class::SnapshotEnded;
+                }
+                done
+            }
+        }
+    }
+}
+
+/// A map, as it is now or as a snapshot or transaction sees it.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) at: At,
+}
+
+impl View {
+    fn lock(&self) -> Locked<'_> {
+        let map = self.slot.map.inside.read();
+        let at = match &self.at {
+            At::Now => LockedAt::Now,
+            At::Snapshot(view) => LockedAt::Snapshot(view.inside.read(), view.gone),
+            At::Transaction(begun) => LockedAt::Transaction(begun.inside.write(), begun.gone),
+        };
+        Locked { map, gone: self.slot.map.gone, at }
+    }
+
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        let map = self.slot.map.inside.try_read()?;
+        let at = match &self.at {
+            At::Now => LockedAt::Now,
+            At::Snapshot(view) => LockedAt::Snapshot(view.inside.try_read()?, view.gone),
+            At::Transaction(begun) => LockedAt::Transaction(begun.inside.try_write()?, begun.gone),
+        };
+        Some(Locked { map, gone: self.slot.map.gone, at })
+    }
+
+    /// Does work that waits for nothing but a commit of the same record.
+    pub(crate) fn briefly<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+    ) -> PyResult<R> {
+        match self.try_lock() {
+            Some(locked) => Ok(locked.run(work)?),
+            None => self.at_length(py, work),
+        }
+    }
+
+    /// Does work while other threads of Python go on.
+    pub(crate) fn at_length<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+    ) -> PyResult<R> {
+        Ok(py.detach(|| self.lock().run(work))?)
+    }
+
+    /// Does work that changes a record: it waits for the medium, if not in a transaction.
+    pub(crate) fn change<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+    ) -> PyResult<R> {
+        match self.at {
+            At::Now => self.at_length(py, work),
+            _ => self.briefly(py, work),
+        }
+    }
+
+    /// Whether records can still be read.
+    pub(crate) fn check_open(&self) -> Result<(), Fault> {
+        let is_open = match &self.at {
+            At::Now => true,
+            At::Snapshot(view) => view.inside.try_read().is_none_or(|view| view.is_some()),
+            At::Transaction(begun) => begun.inside.try_read().is_none_or(|begun| begun.is_some()),
+        };
+        let is_closed = self.slot.map.inside.try_read().is_some_and(|map| map.is_none());
+        match &self.at {
+            _ if is_closed => Err(Fault::closed(self.slot.map.gone)),
+            At::Snapshot(view) if !is_open => Err(Fault::closed(view.gone)),
+            At::Transaction(begun) if !is_open => Err(Fault::closed(begun.gone)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A store and all that was opened of it. It is closed when the last Python object lets go of it, if not before.
+pub(crate) struct Shared {
+    pub(crate) store: Held<Opened>,
+    /// The maps that are open, by name.
+    pub(crate) maps: Mutex<HashMap<String, Arc<Slot>>>,
+    pub(crate) book: Book,
+    /// How often a transaction runs that conflicts with others.
+    pub(crate) tries: u32,
+    ends: Mutex<Vec<Weak<dyn Ends>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(store: Opened, tries: u32) -> Self {
+        Self {
+            store: Held::new(store, "the store is closed"),
+            maps: Mutex::default(),
+            book: Book::default(),
+            tries,
+            ends: Mutex::default(),
+        }
+    }
+
+    /// Holds something that ends with the store.
+    pub(crate) fn hold<T: Send + Sync + 'static>(
+        &self,
+        thing: T,
+        gone: &'static str,
+    ) -> Arc<Held<T>> {
+        let held = Arc::new(Held::new(thing, gone));
+        let mut ends = self.ends.lock();
+        if ends.len() == ends.capacity() {
+            ends.retain(|end| end.strong_count() > 0);
+        }
+        let end: Weak<dyn Ends> = Arc::downgrade(&(Arc::clone(&held) as Arc<dyn Ends>));
+        ends.push(end);
+        held
+    }
+
+    /// Ends all that is open, and closes the store and its pool.
+    pub(crate) fn close(&self) -> Result<(), Fault> {
+        let mut maps = self.maps.lock(); // so that nobody opens one meanwhile
+        let Ok(store) = self.store.take() else { return Ok(()) };
+        for end in self.ends.lock().drain(..) {
+            if let Some(end) = end.upgrade() {
+                end.end();
+            }
+        }
+        for (_, slot) in maps.drain() {
+            drop(slot.map.take());
+        }
+        let pool = Arc::clone(store.pool());
+        store.close()?;
+        Arc::into_inner(pool).map_or(Ok(()), |pool| Ok(pool.close()?))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        drop(self.close()); // as good as it goes: the next opening recovers
+    }
+}

@@ -1,0 +1,136 @@
+//! Transactions.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use crate::fault::{Class, Fault};
+use crate::held::{At, Begun, Held, Shared};
+
+/// A transaction: all of its changes take place, or none.
+///
+/// It reads one moment, that of its beginning, and its own changes; `map.at(transaction)` is a map
+/// within it. It is serializable: if another commit changes what it has read, committing it is a
+/// `Conflict`. As a context manager it commits at the end, or rolls back if the body raises something.
+#[pyclass(frozen, module = "pmindex")]
+pub(crate) struct Transaction {
+    begun: Arc<Held<Begun>>,
+    shared: Arc<Shared>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(shared: &Arc<Shared>) -> Result<Self, Fault> {
+        let transaction = shared.store.with(|store| Ok(store.begin()?))?;
+        let begun = Begun { transaction, is_ended: false };
+        let begun = shared.hold(begun, "the transaction has ended");
+        Ok(Self { begun, shared: Arc::clone(shared) })
+    }
+
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
+    pub(crate) fn at(&self) -> At {
+        At::Transaction(Arc::clone(&self.begun))
+    }
+
+    pub(crate) fn finish(&self) -> Result<(), Fault> {
+        let Begun { transaction, is_ended } = self.begun.take()?;
+        // What it read may be incomplete, so what it made of that is not to be committed.
+        if is_ended {
+            let message =
+                "the transaction was ended: it kept more of the past than past_bytes allows";
+            return Err(Fault::new(Class::SnapshotEnded, message));
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// Whether it was ended because it kept too much of the past. It has ended then.
+    pub(crate) fn abandon(&self) -> bool {
+        self.begun.take().is_ok_and(|begun| begun.is_ended)
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    /// Commits: durable when it returns. It has ended then, whatever comes of it.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.finish())?)
+    }
+
+    /// Ends it without its changes.
+    fn rollback(&self, py: Python<'_>) {
+        py.detach(|| drop(self.begun.take()));
+    }
+
+    /// A point to go back to.
+    fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
+        let point = py.detach(|| self.begun.with_mut(|begun| Ok(begun.savepoint())))?;
+        Ok(Savepoint { begun: Arc::clone(&self.begun), point })
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    /// Commits, unless the body raised something or has ended it.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        error: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        if !error.is_none() {
+            self.rollback(py);
+        } else if py.detach(|| self.begun.is_open()) {
+            self.commit(py)?;
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> &'static str {
+        let is_open = py.detach(|| self.begun.is_open());
+        if is_open { "<pmindex.Transaction>" } else { "<pmindex.Transaction, ended>" }
+    }
+}
+
+/// A point of a transaction. As a context manager it goes back if the body raises something.
+#[pyclass(frozen, module = "pmindex")]
+pub(crate) struct Savepoint {
+    begun: Arc<Held<Begun>>,
+    point: facade::Savepoint,
+}
+
+#[pymethods]
+impl Savepoint {
+    /// Takes back the changes since. What was read stays read.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        let point = self.point;
+        Ok(py.detach(|| {
+            self.begun.with_mut(|begun| {
+                begun.transaction.roll_back(point);
+                Ok(())
+            })
+        })?)
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    /// Takes back the changes of the body, if it raised something.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        error: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let is_open = py.detach(|| self.begun.is_open());
+        if !error.is_none() && is_open {
+            self.rollback(py)?;
+        }
+        Ok(false)
+    }
+}
