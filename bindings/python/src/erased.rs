@@ -44,6 +44,8 @@ pub(crate) trait Erased: Send + Sync {
     fn get(&self, moment: &Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault>;
     /// Adds or replaces.
     fn put(&self, moment: &mut Moment<'_>, key: Lent<'_>, value: Lent<'_>) -> Result<(), Fault>;
+    /// Adds or replaces many; new ones with few waits for the medium, if not in a transaction.
+    fn put_many(&self, moment: &mut Moment<'_>, records: &[Record]) -> Result<(), Fault>;
     /// Adds or replaces; what was there.
     fn insert(
         &self,
@@ -136,6 +138,22 @@ impl<K: RawType + Key, V: RawType> Erased for Map<K, V> {
                 Moment::Transaction(tx) => Ok(tx.put(self, key, value)?),
             })
         })
+    }
+
+    fn put_many(&self, moment: &mut Moment<'_>, records: &[Record]) -> Result<(), Fault> {
+        let is_now = matches!(moment, Moment::Now);
+        let mut put = |(key, value): &Record| Erased::put(self, moment, key.lend(), value.lend());
+        if records.len() == 1 || !is_now {
+            return records.iter().try_for_each(put);
+        }
+        let typed =
+            |(key, value): &Record| Ok((K::take_from(key.lend())?, V::take_from(value.lend())?));
+        let typed = records.iter().map(typed).collect::<Result<Vec<_>, Fault>>()?;
+        let done = self.try_insert_many(&typed);
+        // What is there already, this very call's included, in the order of the call.
+        let there = records.iter().zip(done.inserted).filter(|(_, is_new)| !is_new);
+        there.map(|(record, _)| record).try_for_each(&mut put)?;
+        done.stopped.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn insert(

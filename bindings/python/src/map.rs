@@ -94,9 +94,7 @@ impl Map {
 
     /// Puts what was encoded, and forgets it.
     fn put_all(&self, py: Python<'_>, records: &mut Vec<Record>) -> PyResult<()> {
-        let done = self.view.at_length(py, |map, moment| {
-            records.iter().try_for_each(|(key, value)| map.put(moment, key.lend(), value.lend()))
-        });
+        let done = self.view.at_length(py, |map, moment| map.put_many(moment, records));
         records.clear();
         done
     }
@@ -354,8 +352,9 @@ impl Map {
         }
     }
 
-    /// Puts the records of a mapping, or pairs: one by one, each durable by itself. All or none: in a
-    /// transaction.
+    /// Puts the records of a mapping, or pairs, some hundred at a time: each wholly or not at all, all
+    /// of them durable when it returns, and new ones with far fewer waits for a disk than one by one.
+    /// All or none: in a transaction.
     fn update(&self, records: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut some = Vec::with_capacity(AT_ONCE);
         for record in self.records_of(records)? {

@@ -41,6 +41,27 @@ def test_a_map_is_a_dictionary_in_order(store):
     assert list(stock.values()) == list(range(300))
 
 
+def test_many_records_at_once(store):
+    numbers = store.map("numbers", key=int, value=str)
+    numbers[5] = "old"
+    pairs = [(n % 700, str(n)) for n in range(1000)]
+    numbers.update(pairs)  # later ones replace earlier ones
+    assert dict(numbers) == dict(pairs)
+    with store.watch() as watch:
+        numbers.update([(1, "a"), (1000, "b"), (1000, "c")])
+        changes = [watch.next(timeout=10).changes(numbers)[0] for _ in range(3)]
+        assert sorted(changes) == [(1, "a"), (1000, "b"), (1000, "c")]
+    with store.snapshot() as view:
+        numbers.update([(1, "x"), (2000, "y")])
+        assert (numbers[1], numbers[2000]) == ("x", "y")
+        assert (numbers.at(view)[1], numbers.at(view).get(2000)) == ("a", None)
+    with pytest.raises(pmindex.TooLong):
+        numbers.update([(3000, "before"), (3001, "x" * (5 << 20)), (3002, "behind")])
+    assert numbers[3000] == "before" and 3002 not in numbers
+    with pytest.raises(TypeError, match="pair"):
+        numbers.update([1, 2])
+
+
 def test_ranges_and_prefixes(store):
     numbers = store.map("numbers", key=int, value=int)
     numbers.update((n, n * n) for n in range(-500, 1500))

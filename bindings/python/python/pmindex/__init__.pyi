@@ -142,7 +142,8 @@ class Map(Generic[_K, _V]):
         """Adds a record if there is none of this key; whether it did."""
 
     def update(self, records: _Items[_K, _V] | Iterable[tuple[_K, _V]]) -> None:
-        """Puts the records of a mapping, or pairs: one by one, each durable by itself. All or none: in a
+        """Puts the records of a mapping, or pairs, some hundred at a time: each wholly or not at all, all of them
+        durable when it returns, and new ones with far fewer waits for a disk than one by one. All or none: in a
         transaction."""
 
     def load(self, records: _Items[_K, _V] | Iterable[tuple[_K, _V]]) -> int:
