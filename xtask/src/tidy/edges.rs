@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-testkit",
     ],
     &["pmindex-buffer"],
+    &["pmindex-btree"],
     &["pmindex"],
     &[
         "pmindex-cli",

@@ -1,90 +1,31 @@
 //! The buffer with its log and its disk in one space: all three crash together.
 //!
-//! The disk is a block of the same pool. What is written to it is a copy, of which a crash leaves any words,
-//! until a sync flushes and fences it: it tears in more ways than a real one.
+#[path = "pool_disk.rs"]
+mod pool_disk;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use pmindex_buffer::{Buffer, BufferError, BufferOptions, Metrics, Mutant, Sums, Tx};
 use pmindex_core::trace::Space;
-use pmindex_core::{
-    Flushed, Medium, OpenIndex, PmError, PmU64, Pool, PoolOptions, Traced, pm_struct,
-};
+use pmindex_core::{Medium, PmError, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
-use pmindex_wal::Disk;
 use proptest::prelude::*;
 
+use pool_disk::PoolDisk;
+
 const PAGE_WORDS: usize = 32;
-const PAGES: u64 = 6;
+/// Bytes of the disk.
+const DISK: u64 = 6 * 8 * PAGE_WORDS as u64;
 /// Pages that are used.
 const USED: u64 = 4;
 const FRAMES: u64 = 3;
 /// The user's words that are used, each in a line of its own.
 const CELLS: [usize; 3] = [0, 8, 16];
-
-pm_struct! {
-    /// The disk.
-    #[align(64)]
-    struct DiskRoot: size 1536 {
-        words: [PmU64; 192],
-    }
-}
-
-/// A disk in a pool.
-#[derive(Debug)]
-struct PoolDisk {
-    pool: Arc<Pool<Traced>>,
-    open: OpenIndex,
-    /// What was written since the last sync.
-    written: Mutex<Vec<(usize, usize)>>,
-}
-
-impl PoolDisk {
-    fn words(&self) -> io::Result<&[PmU64]> {
-        let root = self.pool.get(self.open.root::<DiskRoot>());
-        root.map(|root| &root.words[..]).map_err(io::Error::other)
-    }
-}
-
-impl Disk for PoolDisk {
-    fn block(&self) -> usize {
-        512
-    }
-
-    fn len(&self) -> u64 {
-        8 * PAGES * PAGE_WORDS as u64
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let first = at as usize / 8;
-        self.pool.pm().read_bytes(&self.words()?[first..first + into.len() / 8], into);
-        Ok(())
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let first = at as usize / 8;
-        self.pool.pm().write_words(&self.words()?[first..first + words.len()], &words);
-        self.pool.pm().lock(&self.written).push((first, words.len()));
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let (pm, mut flushed) = (self.pool.pm(), Flushed::nothing());
-        let written = std::mem::take(&mut *pm.lock(&self.written));
-        for (first, count) in written {
-            flushed = flushed.and(pm.flush_words(&self.words()?[first..first + count]));
-        }
-        pm.fence(flushed).map(|_| ()).map_err(io::Error::other)
-    }
-}
 
 /// What all buffers of this process found in frames, by the states of figure 4.7.
 #[derive(Debug, Default)]
@@ -261,8 +202,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
 
     fn opened(space: &Space) -> Result<Option<Buffer<Traced>>, Fault> {
         let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
-        let Some(open) = pool.open_index("disk")? else { return Ok(None) };
-        let disk = PoolDisk { pool: Arc::clone(&pool), open, written: Mutex::default() };
+        let Some(disk) = PoolDisk::open(&pool, DISK)? else { return Ok(None) };
         Ok(Buffer::open(&pool, "pages", Arc::new(disk), &Self::options())?)
     }
 
@@ -361,11 +301,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
 
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_used_pool(space, &pool_options())?;
-        let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
-            pool.pm().write_words(&root.words, &[0; 192]);
-            pool.pm().flush(root)
-        })?;
-        let disk = PoolDisk { pool: Arc::clone(&pool), open, written: Mutex::default() };
+        let disk = PoolDisk::create(&pool, DISK)?;
         let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &Self::options())?;
         Ok(Self::over(space, buffer))
     }
@@ -400,7 +336,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
 
     fn audit(&self) -> Result<(), Fault> {
         self.with(|buffer| {
-            let disk = buffer.pool().find_index("disk")?.map(|disk| disk.block());
+            let disk = pool_disk::block(buffer.pool())?;
             buffer.pool().audit(buffer.blocks()?.into_iter().chain(disk))?;
             Ok(())
         })

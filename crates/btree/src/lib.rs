@@ -1,0 +1,55 @@
+//! B+-trees in a persistent buffer pool: typed maps that are larger than memory and the pool.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pmindex_btree::PagedMap;
+//! use pmindex_buffer::{Buffer, BufferOptions};
+//! use pmindex_core::Pool;
+//! use pmindex_wal::{FileDisk, SyncMethod};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("pages");
+//! FileDisk::create(&std::fs::File::create(&path)?, 256 * 4096)?;
+//! let disk = Arc::new(FileDisk::open(&path, SyncMethod::Sync)?);
+//! let pool = Arc::new(Pool::emulated(4 << 20)?);
+//! let buffer = Arc::new(Buffer::create(&pool, "pages", disk, &BufferOptions::new(64))?);
+//!
+//! let stock: PagedMap<String, u64> = PagedMap::open(&buffer, "stock")?;
+//! stock.put("pears", &3)?;
+//! assert_eq!(stock.insert("apples", &7)?, None);
+//! assert_eq!(stock.get("apples")?, Some(7));
+//! // Changes that are made together, of several maps too.
+//! stock.transact(|tx| {
+//!     stock.remove_in(tx, "pears")?;
+//!     stock.put_in(tx, "apples", &10)
+//! })?;
+//! let all: Result<Vec<_>, _> = stock.range(..).collect();
+//! assert_eq!(all?, [("apples".to_owned(), 10)]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! A page is a node: slots in the order of their keys, and a heap of records. Each node but the last one of
+//! its level has its right neighbour's page and a *high fence*: all its keys are less. A reader goes from
+//! page to page without a lock, each of them read as one transaction left it; if a split has moved what it
+//! looks for, the fence sends it to the right. A write is a transaction of the buffer: a split, of a root
+//! too, is part of the same record as the change that needs it, with the pages that it allocates.
+//!
+//! # What it does not do
+//!
+//! Pages that become empty are not given back, and stay in their places. A record takes at most a quarter of a
+//! page. Ranges go upward.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod map;
+mod meta;
+mod node;
+mod tree;
+
+pub use error::PagedError;
+pub use map::{PagedMap, Range};

@@ -1,0 +1,342 @@
+//! Typed maps.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_buffer::{Buffer, BufferError, Tx};
+use pmindex_core::{Mapped, Medium, PmError};
+use pmindex_index::{Key, KeyRange, Missing, Occupied, Storable, Value, decoded, encoded};
+
+use crate::error::PagedError;
+use crate::meta;
+use crate::node::{Packed, Record};
+use crate::tree::Tree;
+
+/// A map in a buffer, ordered by its keys. Names and semantics follow
+/// [`Index`](pmindex_index::Index), as far as they go.
+///
+/// Single operations are transactions of their own: durable when they return, linearizable. Those that
+/// end in `_in` are parts of a transaction, which may have parts of several maps of one buffer.
+#[derive(Debug)]
+pub struct PagedMap<K: Key, V: Value, M: Medium = Mapped> {
+    buffer: Arc<Buffer<M>>,
+    tree: Tree,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+fn packed<T: Storable>(value: &T::Ref) -> Packed {
+    Packed::new(&encoded::<T>(value))
+}
+
+fn unpacked<T: Storable>(value: &Packed) -> Result<T, PagedError> {
+    let damaged = PagedError::Corrupt { page: 0, what: "a record is no encoding of its type" };
+    decoded::<T>(&value.bytes()).ok_or(damaged)
+}
+
+/// What a map records of its types.
+fn types_of<K: Key, V: Value>() -> u64 {
+    let name = format!("{} -> {}", K::type_name(), V::type_name());
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// How often a transaction is run again that others left no frame.
+const CROWDED: u32 = 100;
+
+/// Runs a transaction until no other one comes between; makes a checkpoint if the log is full.
+fn transact<M: Medium, R>(
+    buffer: &Buffer<M>,
+    mut body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
+) -> Result<R, PagedError> {
+    let (mut checkpoints, mut crowded) = (0, 0);
+    loop {
+        let mut tx = buffer.begin();
+        match body(&mut tx).and_then(|found| Ok(tx.commit().map(|_| found)?)) {
+            Err(PagedError::Buffer(BufferError::Conflict)) => buffer.pool().pm().spin(),
+            Err(PagedError::Buffer(BufferError::NoFrames)) if crowded < CROWDED => crowded += 1,
+            Err(PagedError::Buffer(BufferError::Pool(PmError::Full { .. }))) if checkpoints < 3 => {
+                checkpoints += 1;
+                buffer.checkpoint()?;
+            }
+            other => return other,
+        }
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
+    /// Opens the map of this name, or makes it.
+    ///
+    /// # Errors
+    /// [`PagedError::WrongType`], [`PagedError::BadName`], [`PagedError::Full`], and those of the buffer.
+    pub fn open(buffer: &Arc<Buffer<M>>, name: &str) -> Result<Self, PagedError> {
+        let root = transact(buffer, |tx| {
+            meta::find_or_make(tx, buffer.pages(), name, types_of::<K, V>())
+        })?;
+        Ok(Self { buffer: Arc::clone(buffer), tree: Tree { root }, types: PhantomData })
+    }
+
+    /// Runs a transaction, again if another one comes between, and commits it.
+    ///
+    /// # Errors
+    /// Those of `body`, and of [`Tx::commit`]. Nothing is changed then.
+    pub fn transact<R>(
+        &self,
+        body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
+    ) -> Result<R, PagedError> {
+        transact(&self.buffer, body)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::read`].
+    ///
+    /// # Cost
+    /// A read of a page for each level; no lock, no fence, if they have frames.
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, PagedError> {
+        let value = self.tree.get(&self.buffer, &packed::<K>(key))?;
+        value.as_ref().map(unpacked::<V>).transpose()
+    }
+
+    /// Whether `key` is present.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, PagedError> {
+        Ok(self.tree.get(&self.buffer, &packed::<K>(key))?.is_some())
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Errors
+    /// [`PagedError::TooLong`], [`PagedError::Full`], and those of the buffer. Nothing is changed then.
+    ///
+    /// # Cost
+    /// One fence, the lines of the record in the log; a split is part of it.
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, PagedError> {
+        self.transact(|tx| {
+            let old = self.get_in(tx, key)?;
+            self.put_in(tx, key, value)?;
+            Ok(old)
+        })
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, PagedError> {
+        self.transact(|tx| self.put_in(tx, key, value))
+    }
+
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, PagedError> {
+        self.transact(|tx| {
+            if self.tree.get_in(tx, &packed::<K>(key))?.is_some() {
+                return Ok(Err(Occupied));
+            }
+            self.put_in(tx, key, value).map(|_| Ok(()))
+        })
+    }
+
+    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, PagedError> {
+        self.transact(|tx| {
+            if self.tree.get_in(tx, &packed::<K>(key))?.is_none() {
+                return Ok(Err(Missing));
+            }
+            self.put_in(tx, key, value).map(|_| Ok(()))
+        })
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, PagedError> {
+        self.transact(|tx| self.remove_in(tx, key))
+    }
+
+    /// As [`get`](Self::get), in a transaction.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_in(&self, tx: &mut Tx<'_, M>, key: &K::Ref) -> Result<Option<V>, PagedError> {
+        let value = self.tree.get_in(tx, &packed::<K>(key))?;
+        value.as_ref().map(unpacked::<V>).transpose()
+    }
+
+    /// As [`put`](Self::put), in a transaction.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn put_in(
+        &self,
+        tx: &mut Tx<'_, M>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<bool, PagedError> {
+        let record = Record { key: packed::<K>(key), value: packed::<V>(value) };
+        let is_new = self.tree.get_in(tx, &record.key)?.is_none();
+        self.tree.put_in(tx, &self.buffer, &record)?;
+        Ok(is_new)
+    }
+
+    /// As [`remove`](Self::remove), in a transaction.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn remove_in(&self, tx: &mut Tx<'_, M>, key: &K::Ref) -> Result<Option<V>, PagedError> {
+        let value = self.tree.remove_in(tx, &packed::<K>(key))?;
+        value.as_ref().map(unpacked::<V>).transpose()
+    }
+
+    /// The records with keys in `range`, in order. Those of a page are of one moment; each was
+    /// present and durable at some moment during the scan.
+    #[expect(clippy::needless_pass_by_value, reason = "as a `BTreeMap` takes it")]
+    pub fn range(&self, range: impl KeyRange<K>) -> Range<'_, K, V, M> {
+        let (lower, upper) = range.bounds();
+        let after = |bound: Bound<&K::Ref>| match bound {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) => Bound::Included(packed::<K>(key)),
+            Bound::Excluded(key) => Bound::Excluded(packed::<K>(key)),
+        };
+        let (from, skip) = match after(lower) {
+            Bound::Unbounded => (Packed::default(), false),
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+        };
+        let skip = skip.then(|| from.clone());
+        Range { map: self, next: Some(from), skip, upper: after(upper), batch: VecDeque::new() }
+    }
+
+    /// The least record.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
+        self.range(..).next().transpose()
+    }
+
+    /// The greatest record. After the greatest ones were removed: time, all pages of records.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
+        match self.tree.last(&self.buffer)? {
+            Some(record) => Ok(Some((unpacked(&record.key)?, unpacked(&record.value)?))),
+            None => self.range(..).last().transpose(),
+        }
+    }
+
+    /// How many records there are.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    ///
+    /// # Cost
+    /// All pages of the map.
+    pub fn len(&self) -> Result<u64, PagedError> {
+        self.check()
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool, PagedError> {
+        Ok(self.first_key_value()?.is_none())
+    }
+
+    /// Verifies every page of the map, and returns how many records there are. While nobody writes.
+    ///
+    /// # Errors
+    /// [`PagedError::Corrupt`], and those of [`Buffer::read`].
+    pub fn check(&self) -> Result<u64, PagedError> {
+        self.tree.check(&self.buffer)
+    }
+
+    /// The buffer.
+    #[must_use]
+    pub fn buffer(&self) -> &Arc<Buffer<M>> {
+        &self.buffer
+    }
+}
+
+/// Records in the order of their keys. See [`PagedMap::range`].
+#[derive(Debug)]
+pub struct Range<'m, K: Key, V: Value, M: Medium> {
+    map: &'m PagedMap<K, V, M>,
+    /// The key from which on the next leaf is read.
+    next: Option<Packed>,
+    /// A key that is left out.
+    skip: Option<Packed>,
+    upper: Bound<Packed>,
+    batch: VecDeque<Record>,
+}
+
+impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
+    fn is_beyond(&self, key: &Packed) -> bool {
+        let than = |bound: &Packed| (&key.words, key.len).cmp(&(&bound.words, bound.len));
+        match &self.upper {
+            Bound::Unbounded => false,
+            Bound::Included(bound) => than(bound).is_gt(),
+            Bound::Excluded(bound) => than(bound).is_ge(),
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<(K, V)>, PagedError> {
+        loop {
+            if let Some(record) = self.batch.pop_front() {
+                if self.skip.as_ref() == Some(&record.key) {
+                    continue;
+                }
+                if self.is_beyond(&record.key) {
+                    self.end();
+                    return Ok(None);
+                }
+                return Ok(Some((unpacked(&record.key)?, unpacked(&record.value)?)));
+            }
+            let Some(from) = self.next.take() else { return Ok(None) };
+            let (records, next) = self.map.tree.batch(&self.map.buffer, &from)?;
+            self.batch = records.into();
+            self.next = next.filter(|next| !self.is_beyond(next) || self.is_at(next));
+        }
+    }
+
+    /// Whether a fence is the bound itself: the record with that key may be wanted.
+    fn is_at(&self, key: &Packed) -> bool {
+        matches!(&self.upper, Bound::Included(bound) if bound == key)
+    }
+
+    fn end(&mut self) {
+        self.batch.clear();
+        self.next = None;
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Iterator for Range<'_, K, V, M> {
+    type Item = Result<(K, V), PagedError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.advance().transpose();
+        if matches!(item, Some(Err(_))) {
+            self.end();
+        }
+        item
+    }
+}

@@ -1,0 +1,234 @@
+//! A tree of byte strings: searches, and writes as parts of a transaction.
+
+use pmindex_buffer::{Buffer, Draft, Tx};
+use pmindex_core::Medium;
+
+use crate::error::PagedError;
+use crate::meta;
+use crate::node::{Content, Node, Packed, Record, Step, most_words, put, remove};
+
+/// Pages that a search passes at most; a tree has far fewer levels.
+const MOST_STEPS: usize = 1 << 20;
+
+/// A tree, by the page of its root, which stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree {
+    pub(crate) root: u64,
+}
+
+/// Records of a leaf from some key on, and the key from which on the next leaf has its own.
+pub(crate) type Batch = (Vec<Record>, Option<Packed>);
+
+impl Tree {
+    /// The value of a key.
+    pub(crate) fn get<M: Medium>(
+        self,
+        buffer: &Buffer<M>,
+        key: &Packed,
+    ) -> Result<Option<Packed>, PagedError> {
+        let mut page = self.root;
+        for _ in 0..MOST_STEPS {
+            let (step, value) = buffer.read(page, |view| {
+                let node = Node(&view);
+                let step = node.search(key, 0);
+                let value = matches!(step, Step::Here(_, true)).then(|| match step {
+                    Step::Here(nth, _) => node.value(nth),
+                    Step::To(_) => Packed::default(),
+                });
+                (step, value)
+            })?;
+            match step {
+                Step::Here(..) => return Ok(value),
+                Step::To(next) => page = next,
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// The records of the leaf that has `from`, from there on.
+    pub(crate) fn batch<M: Medium>(
+        self,
+        buffer: &Buffer<M>,
+        from: &Packed,
+    ) -> Result<Batch, PagedError> {
+        let mut page = self.root;
+        for _ in 0..MOST_STEPS {
+            let found = buffer.read(page, |view| {
+                let node = Node(&view);
+                match node.search(from, 0) {
+                    Step::To(next) => Err(next),
+                    Step::Here(nth, _) => {
+                        let records = (nth..node.count()).map(|nth| node.record(nth)).collect();
+                        Ok((records, node.fence()))
+                    }
+                }
+            })?;
+            match found {
+                Ok(batch) => return Ok(batch),
+                Err(next) => page = next,
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// The last record of the last leaf.
+    pub(crate) fn last<M: Medium>(self, buffer: &Buffer<M>) -> Result<Option<Record>, PagedError> {
+        let mut page = self.root;
+        for _ in 0..MOST_STEPS {
+            let found = buffer.read(page, |view| {
+                let node = Node(&view);
+                node.last_step()
+                    .ok_or_else(|| node.count().checked_sub(1).map(|nth| node.record(nth)))
+            })?;
+            match found {
+                Ok(next) => page = next,
+                Err(record) => return Ok(record),
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// The page of a level that has a key, the way down to it, and its place there.
+    fn find<M: Medium>(
+        self,
+        tx: &mut Tx<'_, M>,
+        key: &Packed,
+        level: usize,
+    ) -> Result<(u64, usize, bool), PagedError> {
+        let mut page = self.root;
+        for _ in 0..MOST_STEPS {
+            match tx.read(page, |view| Node(&view).search(key, level))? {
+                Step::Here(nth, found) => return Ok((page, nth, found)),
+                Step::To(next) => page = next,
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// As [`get`](Self::get), in a transaction.
+    pub(crate) fn get_in<M: Medium>(
+        self,
+        tx: &mut Tx<'_, M>,
+        key: &Packed,
+    ) -> Result<Option<Packed>, PagedError> {
+        let (page, nth, found) = self.find(tx, key, 0)?;
+        Ok(if found { Some(tx.read(page, |view| Node(&view).value(nth))?) } else { None })
+    }
+
+    /// Adds a record, or replaces its value.
+    pub(crate) fn put_in<M: Medium>(
+        self,
+        tx: &mut Tx<'_, M>,
+        buffer: &Buffer<M>,
+        record: &Record,
+    ) -> Result<(), PagedError> {
+        let (words, most) =
+            (record.key.words.len() + record.value.words.len(), most_words(buffer.page_words()));
+        if words > most {
+            return Err(PagedError::TooLong { len: 8 * words, max: 8 * most });
+        }
+        let (mut record, mut level) = (record.clone(), 0);
+        loop {
+            let (page, ..) = self.find(tx, &record.key, level)?;
+            let draft = tx.write(page)?;
+            // The level may be another one by now: the transaction will be refused.
+            if Node(draft).level() != level {
+                return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
+            }
+            if put(draft, &record) {
+                return Ok(());
+            }
+            let (separator, right) = self.split(tx, buffer, page)?;
+            let to = if (&record.key.words, record.key.len) < (&separator.words, separator.len) {
+                page
+            } else {
+                right
+            };
+            // Of a root that was split the lesser keys are in another page: it is looked for anew.
+            let to = if page == self.root { self.find(tx, &record.key, level)?.0 } else { to };
+            if !put(tx.write(to)?, &record) {
+                return Err(PagedError::Corrupt { page: to, what: "half a page has no room" });
+            }
+            if page == self.root {
+                return Ok(());
+            }
+            record = Record { key: separator, value: page_number(right) };
+            level += 1;
+        }
+    }
+
+    /// Splits a page in two. A root gets two new pages, and leads to them.
+    fn split<M: Medium>(
+        self,
+        tx: &mut Tx<'_, M>,
+        buffer: &Buffer<M>,
+        page: u64,
+    ) -> Result<(Packed, u64), PagedError> {
+        let right = meta::allocate(tx, buffer.pages())?;
+        let mut lesser = Content::of(tx.write(page)?);
+        let (separator, greater) = lesser.split(right);
+        greater.write(tx.create(right)?);
+        if page == self.root {
+            let left = meta::allocate(tx, buffer.pages())?;
+            lesser.write(tx.create(left)?);
+            let records = vec![Record { key: separator.clone(), value: page_number(right) }];
+            let root =
+                Content { level: lesser.level + 1, right: 0, leftmost: left, fence: None, records };
+            root.write(tx.write(page)?);
+        } else {
+            lesser.write(tx.write(page)?);
+        }
+        Ok((separator, right))
+    }
+
+    /// Removes a record; returns its value.
+    pub(crate) fn remove_in<M: Medium>(
+        self,
+        tx: &mut Tx<'_, M>,
+        key: &Packed,
+    ) -> Result<Option<Packed>, PagedError> {
+        let (page, nth, found) = self.find(tx, key, 0)?;
+        if !found {
+            return Ok(None);
+        }
+        let draft: &mut Draft = tx.write(page)?;
+        let node = Node(draft);
+        if nth >= node.count() || node.level() != 0 || node.key(nth) != *key {
+            return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
+        }
+        let value = node.value(nth);
+        remove(draft, nth);
+        Ok(Some(value))
+    }
+
+    /// Verifies every page, and the way to it. Returns how many records there are.
+    pub(crate) fn check<M: Medium>(self, buffer: &Buffer<M>) -> Result<u64, PagedError> {
+        let mut records = 0;
+        let mut left = vec![(self.root, None::<usize>)];
+        let mut seen = 0;
+        while let Some((page, level)) = left.pop() {
+            seen += 1;
+            if seen > buffer.pages() {
+                return Err(PagedError::Corrupt { page, what: "a page has two parents" });
+            }
+            let (sound, own, count, children) = buffer.read(page, |view| {
+                let node = Node(&view);
+                (node.check(), node.level(), node.count() as u64, node.children())
+            })?;
+            sound.map_err(|what| PagedError::Corrupt { page, what })?;
+            if level.is_some_and(|level| level != own + 1) {
+                return Err(PagedError::Corrupt { page, what: "it is of another level" });
+            }
+            if own == 0 {
+                records += count;
+            } else {
+                left.extend(children.into_iter().map(|child| (child, Some(own))));
+            }
+        }
+        Ok(records)
+    }
+}
+
+fn page_number(page: u64) -> Packed {
+    Packed { words: vec![page], len: 8 }
+}

@@ -1,0 +1,91 @@
+//! A disk that is a block of a pool, so that a crash is of both.
+//!
+//! What is written to it is a copy, of which a crash leaves any words, until a sync flushes and fences it: it
+//! tears in more ways than a real one.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_core::{Flushed, Medium, OpenIndex, PmError, PmU64, Pool, Traced, pm_struct};
+use pmindex_wal::Disk;
+
+pm_struct! {
+    /// The disk.
+    #[align(64)]
+    struct DiskRoot: size 8192 {
+        words: [PmU64; 1024],
+    }
+}
+
+/// A disk in a pool.
+#[derive(Debug)]
+pub(super) struct PoolDisk {
+    bytes: u64,
+    pool: Arc<Pool<Traced>>,
+    open: OpenIndex,
+    /// What was written since the last sync.
+    written: Mutex<Vec<(usize, usize)>>,
+}
+
+impl PoolDisk {
+    /// A disk of zeros, of so many bytes.
+    pub(super) fn create(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Self, PmError> {
+        let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
+            pool.pm().write_words(&root.words, &[0; 1024]);
+            pool.pm().flush(root)
+        })?;
+        Ok(Self { bytes, pool: Arc::clone(pool), open, written: Mutex::default() })
+    }
+
+    /// The disk of a pool.
+    pub(super) fn open(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Option<Self>, PmError> {
+        let open = pool.open_index("disk")?;
+        let disk = |open| Self { bytes, pool: Arc::clone(pool), open, written: Mutex::default() };
+        Ok(open.map(disk))
+    }
+
+    fn words(&self) -> io::Result<&[PmU64]> {
+        let root = self.pool.get(self.open.root::<DiskRoot>());
+        root.map(|root| &root.words[..]).map_err(io::Error::other)
+    }
+}
+
+impl Disk for PoolDisk {
+    fn block(&self) -> usize {
+        512
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let first = at as usize / 8;
+        self.pool.pm().read_bytes(&self.words()?[first..first + into.len() / 8], into);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let first = at as usize / 8;
+        self.pool.pm().write_words(&self.words()?[first..first + words.len()], &words);
+        self.pool.pm().lock(&self.written).push((first, words.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (pm, mut flushed) = (self.pool.pm(), Flushed::nothing());
+        let written = std::mem::take(&mut *pm.lock(&self.written));
+        for (first, count) in written {
+            flushed = flushed.and(pm.flush_words(&self.words()?[first..first + count]));
+        }
+        pm.fence(flushed).map(|_| ()).map_err(io::Error::other)
+    }
+}
+
+/// The block of a pool's disk, for the audit.
+pub(super) fn block(pool: &Pool<Traced>) -> Result<Option<u64>, PmError> {
+    Ok(pool.find_index("disk")?.map(|disk| disk.block()))
+}
