@@ -8,6 +8,8 @@
 mod allocator;
 mod batched;
 mod block_cache;
+#[path = "../../crates/btree/tests/subject/tree.rs"]
+mod btree;
 #[path = "../../crates/buffer/tests/subject/pages.rs"]
 mod buffer;
 mod dropped;

@@ -6,6 +6,7 @@ use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
+use super::btree::Tree as PagedTree;
 use super::buffer::{self, Pages};
 use super::dropped::Dropped;
 use super::files::Files;
@@ -57,6 +58,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pages<{ buffer::NONE }, 0>>(),
         entry::<Pages<{ buffer::NONE }, 4>>(),
         entry::<Pages<{ buffer::NONE }, { buffer::HOT }>>(),
+        entry::<PagedTree>(),
         entry::<Files>(),
         entry::<Batch>(),
         entry::<Stored>(),

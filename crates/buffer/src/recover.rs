@@ -46,7 +46,8 @@ impl<M: Medium> Buffer<M> {
     ///
     /// # Errors
     /// [`PmError::BadOption`], [`PmError::NameTaken`], [`PmError::Full`] and those of
-    /// [`Pool::create_index`]; those of the disk.
+    /// [`Pool::create_index`]; those of the disk. If the pool is full, what was made of it stays, and
+    /// [`open`](Self::open) makes the rest when there is room.
     ///
     /// # Cost
     /// A write of the disk, 7 fences, and 2 for each chunk of frames.
@@ -56,6 +57,7 @@ impl<M: Medium> Buffer<M> {
         disk: Arc<dyn Disk>,
         options: &BufferOptions,
     ) -> Result<Self, BufferError> {
+        pool.check_writable()?;
         let (bytes, pm) = (options.page_bytes, pool.pm());
         let identity =
             options.identity.unwrap_or_else(|| RandomState::new().build_hasher().finish());
@@ -125,6 +127,7 @@ impl<M: Medium> Buffer<M> {
         disk: Arc<dyn Disk>,
         options: &BufferOptions,
     ) -> Result<Option<Self>, BufferError> {
+        pool.check_writable()?;
         let Some(open) = pool.open_index(name)? else { return Ok(None) };
         let at = open.root::<Root>();
         let corrupt = |what| Err(PmError::Corrupt { what, offset: at.offset() }.into());

@@ -65,6 +65,7 @@ impl<M: Medium> Buffer<M> {
         &self,
         group: Vec<Tx<'_, M>>,
     ) -> Result<Vec<Result<u64, BufferError>>, BufferError> {
+        self.pool.check_writable()?;
         let mut latched = Latched { buffer: self, pages: BTreeMap::new() };
         let mut changed: Vec<(u64, bool)> = Vec::new();
         for tx in &group {
