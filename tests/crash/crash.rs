@@ -23,6 +23,8 @@ mod nvtree;
 mod pm_log;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]
 mod pmwcas;
+#[path = "../../crates/buffer/tests/subject/pool_disk.rs"]
+mod pool_disk;
 mod pools;
 mod registry;
 mod shared_pool;

@@ -5,6 +5,8 @@
 mod costs;
 #[path = "subject/pages.rs"]
 mod pages;
+#[path = "subject/pool_disk.rs"]
+mod pool_disk;
 #[path = "parts/repair.rs"]
 mod repair;
 

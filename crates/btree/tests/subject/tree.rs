@@ -12,10 +12,7 @@ use pmindex_core::{PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use proptest::prelude::*;
 
-use pool_disk::PoolDisk;
-
-#[path = "../../../buffer/tests/subject/pool_disk.rs"]
-mod pool_disk;
+use super::pool_disk::{self, PoolDisk};
 
 const PAGE_BYTES: u64 = 256;
 const KEYS: u64 = 16;

@@ -1,8 +1,5 @@
 //! The buffer with its log and its disk in one space: all three crash together.
 //!
-#[path = "pool_disk.rs"]
-mod pool_disk;
-
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -16,7 +13,7 @@ use pmindex_core::{Medium, PmError, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use proptest::prelude::*;
 
-use pool_disk::PoolDisk;
+use super::pool_disk::{self, PoolDisk};
 
 const PAGE_WORDS: usize = 32;
 /// Bytes of the disk.

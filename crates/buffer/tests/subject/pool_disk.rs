@@ -20,7 +20,7 @@ pm_struct! {
 
 /// A disk in a pool.
 #[derive(Debug)]
-pub(super) struct PoolDisk {
+pub(crate) struct PoolDisk {
     bytes: u64,
     pool: Arc<Pool<Traced>>,
     open: OpenIndex,
@@ -30,7 +30,7 @@ pub(super) struct PoolDisk {
 
 impl PoolDisk {
     /// A disk of zeros, of so many bytes.
-    pub(super) fn create(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Self, PmError> {
+    pub(crate) fn create(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Self, PmError> {
         let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
             pool.pm().write_words(&root.words, &[0; 1024]);
             pool.pm().flush(root)
@@ -39,7 +39,7 @@ impl PoolDisk {
     }
 
     /// The disk of a pool.
-    pub(super) fn open(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Option<Self>, PmError> {
+    pub(crate) fn open(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Option<Self>, PmError> {
         let open = pool.open_index("disk")?;
         let disk = |open| Self { bytes, pool: Arc::clone(pool), open, written: Mutex::default() };
         Ok(open.map(disk))
@@ -86,6 +86,6 @@ impl Disk for PoolDisk {
 }
 
 /// The block of a pool's disk, for the audit.
-pub(super) fn block(pool: &Pool<Traced>) -> Result<Option<u64>, PmError> {
+pub(crate) fn block(pool: &Pool<Traced>) -> Result<Option<u64>, PmError> {
     Ok(pool.find_index("disk")?.map(|disk| disk.block()))
 }
