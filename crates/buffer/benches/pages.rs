@@ -7,6 +7,8 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pmindex_buffer::page::Layout;
@@ -169,8 +171,22 @@ fn transact(buffer: &Buffer, random: &mut Random, pages: u64) -> Outcome<()> {
     }
 }
 
-/// Transactions of each slice of time.
+/// Transactions of each slice of time, while another thread makes checkpoints.
 fn run(buffer: &Buffer, random: &mut Random, pages: u64, time: Duration) -> Outcome<Vec<u32>> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) && buffer.checkpoint().is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let slices = work(buffer, random, pages, time);
+        over.store(true, Relaxed);
+        slices
+    })
+}
+
+fn work(buffer: &Buffer, random: &mut Random, pages: u64, time: Duration) -> Outcome<Vec<u32>> {
     let slice = time / 60;
     let (started, mut slices) = (Instant::now(), vec![0; 60]);
     loop {
@@ -187,7 +203,7 @@ fn restarts(scale: &Scale, folder: &Path, disk: &Path) -> Outcome<()> {
     println!("## Figures 4.10 and 4.11: throughput through a crash\n");
     println!(
         "{} pages of 4 KiB on the disk, {} frames; a transaction reads three pages and changes one, skewed. \
-         The process dies in the middle, a third of a run after a checkpoint.\n",
+         Another thread makes checkpoints, one after the other. Then the process dies.\n",
         scale.pages,
         scale.pages / 2
     );

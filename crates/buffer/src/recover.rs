@@ -358,16 +358,16 @@ impl<M: Medium> Buffer<M> {
     ) -> Result<(), BufferError> {
         let pm = self.pool.pm();
         let cells = self.frames.words(&self.pool, frame);
-        let first = updates.iter().rposition(|update| update.fresh).unwrap_or(0);
-        for update in &updates[first..] {
+        if updates.iter().any(|update| update.fresh && update.lsn > lsn) {
+            // At once: with the LSN of an update a page has all of it.
+            pm.write_words(cells, &self.rebuild(page, updates)?);
+            return Ok(());
+        }
+        for update in updates {
             if update.lsn <= lsn {
                 continue;
             }
-            if update.fresh {
-                let mut image = vec![0; cells.len()];
-                self.layout.seal(&mut image, page, update.lsn);
-                pm.write_words(cells, &image);
-            } else if update.before != lsn {
+            if update.before != lsn {
                 return Err(BufferError::Damaged { page, what: "the log lacks an update of it" });
             }
             let runs = self.runs_of(update)?;

@@ -468,6 +468,13 @@ fn directed() -> Vec<Plan<Op>> {
             ]],
             tail: gets(),
         },
+        // Pages that begin anew, of which a crash leaves the frames as they were: opening makes them anew,
+        // and may be interrupted.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint],
+            threads: vec![vec![Op::Renew(1, 57), Op::Renew(2, 58), Op::Change(vec![(1, 1, 3)])]],
+            tail: gets(),
+        },
         // A checkpoint while another thread changes the same pages.
         Plan {
             setup: vec![all(1), Op::Checkpoint, all(2)],
