@@ -1,8 +1,8 @@
 //! `cargo xtask python`: lints the package for Python, builds it, installs it in a virtual environment and runs
 //! its tests.
 //!
-//! It is a workspace of its own (`bindings/python`), as are its lints and its lock file. The wheel is of the
-//! development profile and has one kind of index, which is what its tests need.
+//! It is a workspace of its own (`bindings/python`), with lints and a lock file of its own. The wheel is of the
+//! development profile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +13,9 @@ use crate::shell::{cargo, output, root};
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Builds the wheel that would be published, with all kinds of index, and tests that
+    /// Builds and tests all kinds of index, which takes some minutes
     #[arg(long)]
-    release: bool,
+    all_kinds: bool,
 }
 
 /// The oldest Python that the wheel serves.
@@ -28,11 +28,13 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let place = Place::prepare()?;
     place.format()?;
     place.lint()?;
-    place.build_and_test(if args.release { &["--release"] } else { &QUICK })
+    place.build_and_test(if args.all_kinds { &ALL_KINDS } else { &QUICK })
 }
 
 /// The options of a quick build.
-const QUICK: [&str; 3] = ["--profile", "dev", "--no-default-features"];
+const QUICK: [&str; 2] = ["--profile", "dev"];
+/// Of one with all kinds of index.
+const ALL_KINDS: [&str; 4] = ["--profile", "dev", "--features", "all-kinds"];
 
 /// As a step of continuous integration: skipped, in words, where the tools cannot be had. Lints compile all of it
 /// once more, so they are for the `long` run.
@@ -44,7 +46,7 @@ pub(crate) fn check(long: bool) -> Result<Duration, String> {
             if long {
                 place.lint()?;
             }
-            place.build_and_test(&QUICK)?;
+            place.build_and_test(if long { &ALL_KINDS } else { &QUICK })?;
         }
         Err(why) => eprintln!("\n== python: SKIPPED, {why}"),
     }
@@ -110,7 +112,7 @@ impl Place {
     }
 
     fn lint(&self) -> Result<(), String> {
-        let clippy = ["clippy", "--locked", "--all-targets", "--no-default-features"];
+        let clippy = ["clippy", "--locked", "--all-targets"];
         self.run(&PathBuf::from(cargo()), &[&clippy[..], &["--", "-D", "warnings"]].concat())
     }
 
@@ -119,7 +121,7 @@ impl Place {
         let _ = std::fs::remove_dir_all(&wheels); // of earlier versions
         let build = ["build", "--locked", "--out", &wheels];
         self.run(&self.program("maturin"), &[&build, options].concat())?;
-        let interop = ["build", "--locked", "--example", "interop", "--no-default-features"];
+        let interop = ["build", "--locked", "--example", "interop"];
         self.run(&PathBuf::from(cargo()), &interop)?;
         let python = self.program("python");
         let install =

@@ -167,7 +167,7 @@ def test_a_twin_follows(path):
 def test_backup_and_report(store, folder):
     users = store.map("users", key=int, value=str)
     users.update((n, str(n)) for n in range(500))
-    store.expiring_map("sessions", key=str, value=bytes).put("a", b"b", 60)
+    store.expiring_map("sessions", key=str, value=bytes).put("a", b"b", 3600)
     with store.transaction() as tx:
         users.at(tx)[0] = "none"
         users.at(tx)[1] = "one"
@@ -193,7 +193,7 @@ def test_a_backup_has_the_maps_that_nobody_opened(path, folder):
     with pmindex.Store(path, size=8 << 20) as store:
         store.map("users", key=int, value=str)[1] = "Ada"
         store.map("pairs", key=("u32", bool), value=float)[2, True] = 0.5
-        store.expiring_map("sessions", key=bytes, value=int).put(b"a", 1, 60)
+        store.expiring_map("sessions", key=bytes, value=int).put(b"a", 1, 3600)
     with pmindex.Store(path) as store:
         with pytest.raises(pmindex.WrongType, match='"pairs": say which types'):
             store.backup(folder + "/copy.pool")
@@ -262,7 +262,7 @@ def test_a_forked_child_is_refused(store):
     answers = fork.Queue()
     child = fork.Process(target=use_in_a_child, args=(store, users, answers))
     child.start()
-    assert "forked" in answers.get(timeout=60)
+    assert "forked" in answers.get(timeout=600)
     child.join()
     assert dict(users) == {1: "Ada"}
 
@@ -302,7 +302,7 @@ def test_threads_go_on_while_one_waits(store):
     numbers = store.map("numbers", key=int, value=int)
     with store.watch() as watch:
         got = []
-        waiting = threading.Thread(target=lambda: got.append(watch.next(timeout=60)))
+        waiting = threading.Thread(target=lambda: got.append(watch.next(timeout=600)))
         waiting.start()
         time.sleep(0.01)
         numbers[1] = 2
