@@ -2,14 +2,17 @@
 //!
 //! * [`BlockCache`]: keeps blocks of slow files in a pool, across crashes.
 //! * [`policy`]: which blocks are worth a copy in DRAM as well: 2Q, S3-FIFO, LRU.
+//! * [`Hot`]: values in DRAM by one of these policies, for threads at once.
 
 #![forbid(unsafe_code)]
 
 pub mod block;
 mod hash;
+mod hot;
 pub mod policy;
 
 pub use block::{
     Block, BlockCache, CacheOptions, Checked, Fetch, Inserted, Key, Metrics, Pinned, Prefix,
     Refusal, Ticket, Waiting,
 };
+pub use hot::{Hot, Placed, Vacant};

@@ -19,6 +19,8 @@ pub(super) const LIVE: usize = 1;
 const KEY: usize = 2;
 const SIZE: usize = KEY + KEY_WORDS;
 const SEQUENCE: usize = SIZE + 1;
+/// The bit beside kind and length.
+const PACKED: u32 = 40;
 
 /// Lines of an entry whose block has so many bytes.
 pub(super) const fn lines_for(len: u32) -> u32 {
@@ -30,6 +32,8 @@ pub(super) const fn lines_for(len: u32) -> u32 {
 pub(super) struct Header {
     pub(super) key: Key,
     pub(super) kind: u8,
+    /// Whether the bytes are compressed.
+    pub(super) packed: bool,
     pub(super) len: u32,
     pub(super) sequence: u64,
 }
@@ -39,7 +43,8 @@ impl Header {
     pub(super) fn encode(&self, seed: u64, line: u32, payload: u64) -> Words {
         let mut words = [0; LINE_WORDS];
         words[KEY..SIZE].copy_from_slice(&self.key.words());
-        words[SIZE] = u64::from(self.kind) << 32 | u64::from(self.len);
+        let flags = u64::from(self.packed) << PACKED;
+        words[SIZE] = flags | u64::from(self.kind) << 32 | u64::from(self.len);
         words[SEQUENCE] = self.sequence;
         words[SUM] = sum(seed, line, &words, payload);
         words[LIVE] = live(words[SUM]);
@@ -67,7 +72,8 @@ impl Stored {
     pub(super) fn header(&self) -> Header {
         let Self(words) = self;
         let (kind, len) = ((words[SIZE] >> 32) as u8, words[SIZE] as u32);
-        Header { key: self.key(), kind, len, sequence: words[SEQUENCE] }
+        let packed = words[SIZE] >> PACKED & 1 == 1;
+        Header { key: self.key(), kind, packed, len, sequence: words[SEQUENCE] }
     }
 
     /// Whether the entry was not killed.
@@ -129,6 +135,7 @@ mod tests {
         let header = Header {
             key: Key { instance: 3 << 64 | 9, file: 4, offset: 5 },
             kind: 6,
+            packed: true,
             len: 100,
             sequence: 7,
         };

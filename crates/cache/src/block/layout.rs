@@ -5,8 +5,8 @@
 //! table      | checksum | zeros to the end of the line |   then a place for each segment
 //! place      | block, or null | checksum | generation, or 0 | checksum |
 //! segment    entries, each from a line on ..   summary
-//! entry      | checksum | live | instance: 2 | file | offset | kind: 32, bytes: 32 | sequence |
-//!            bytes of the block, zero-padded to a line
+//! entry      | checksum | live | instance: 2 | file | offset | packed: 24, kind: 8, bytes: 32 |
+//!            sequence | bytes of the block, zero-padded to a line
 //! summary    zeros to a line, then for each entry, from the first on:
 //!            | instance: 2 | file | offset | line: 32, bytes: 32 |
 //!            in the last line: | checksum | entries | zeros |
@@ -16,6 +16,8 @@
 //! and a counter. Every checksum of an entry and of a summary begins with it and the identity of the cache,
 //! so that what earlier generations left in the same memory counts as nothing. A place has its
 //! generation from before its first entry until it is used anew.
+//!
+//! Of a block that is *packed* the bytes are its length (4 of them, the lowest first) and an LZ4 block.
 //!
 //! An entry is *live* if its word `live` follows from its checksum. It dies by a store of 0 there; a
 //! place dies with its generation.
@@ -27,7 +29,7 @@ use crate::hash::mix;
 /// The type of a cache in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"blkcache";
 /// Version of the layout on this page.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 
 pm_struct! {
     /// The root block.

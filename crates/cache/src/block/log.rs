@@ -98,6 +98,7 @@ impl Segment {
 pub(super) struct Append<'b> {
     pub(super) key: Key,
     pub(super) kind: u8,
+    pub(super) packed: bool,
     pub(super) bytes: &'b [u8],
     /// The sum of the bytes.
     pub(super) payload: u64,
@@ -182,7 +183,8 @@ impl<M: Medium> BlockCache<M> {
         log.filters[usize::from(place)] = Filter::default();
         log.open = Some(Segment::new(place, self.seed(generation)));
         for Hot { header, bytes, payload } in &hot {
-            let block = Append { key: header.key, kind: header.kind, bytes, payload: *payload };
+            let Header { key, kind, packed, .. } = *header;
+            let block = Append { key, kind, packed, bytes, payload: *payload };
             self.write(log, &block)?; // P2; there is room, for all of them have half a segment
             count(&self.counters.copied);
         }
@@ -288,11 +290,11 @@ impl<M: Medium> BlockCache<M> {
 
     /// Writes an entry to the segment that is being filled, where there is room.
     fn write(&self, log: &mut Log, block: &Append<'_>) -> Result<(), PmError> {
-        let Append { key, kind, bytes, payload } = *block;
+        let Append { key, kind, packed, bytes, payload } = *block;
         let (sequence, Some(open)) = (log.sequence, &mut log.open) else { return Ok(()) };
         log.sequence += 1;
         let record = Record { key, line: open.line, len: bytes.len() as u32 };
-        let header = Header { key, kind, len: record.len, sequence };
+        let header = Header { key, kind, packed, len: record.len, sequence };
         let (pm, segment) = (self.pool.pm(), self.segment(open.place)?);
         let cells = &segment[record.line as usize * LINE_WORDS..record.end() as usize * LINE_WORDS];
         let (head, rest) = cells.split_at(LINE_WORDS);

@@ -33,7 +33,9 @@ counters! {
     misses,
     /// Blocks that were stored.
     admitted,
-    /// Blocks that were not: see [`Refusal`](super::Refusal).
+    /// Of these, blocks that were compressed.
+    packed,
+    /// Blocks that were not stored: see [`Refusal`](super::Refusal).
     refused,
     /// Segments that were used anew.
     reclaimed,

@@ -24,6 +24,7 @@
 //! * [`entry`]: checksums. An entry is verified at its first hit after it was written or the cache opened.
 //! * [`flight`]: one load for all who miss a block at once, with or without threads.
 //! * [`quota`]: what an instance may have.
+//! * [`pack`]: compression, if the opener asks for it.
 //!
 //! Inserts take one lock; hits that of a shard of the index. No thread is started, and nothing waits but
 //! for these locks and, if the caller says so, for somebody's load.
@@ -59,6 +60,7 @@ mod key;
 mod layout;
 mod log;
 mod metrics;
+mod pack;
 mod places;
 mod quota;
 mod read;
@@ -70,6 +72,7 @@ mod tests;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
@@ -93,6 +96,7 @@ pub struct CacheOptions {
     segment_bytes: u64,
     shards: usize,
     identity: Option<u64>,
+    compress: bool,
 }
 
 impl Default for CacheOptions {
@@ -105,7 +109,7 @@ impl CacheOptions {
     /// At most so many bytes of the pool, in segments of 2 MiB; at least two segments.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
-        Self { capacity, segment_bytes: 2 << 20, shards: 16, identity: None }
+        Self { capacity, segment_bytes: 2 << 20, shards: 16, identity: None, compress: false }
     }
 
     /// Bytes of a segment: 1 KiB to 4 MiB, whole lines. Half a segment is the largest block.
@@ -119,6 +123,18 @@ impl CacheOptions {
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
+        self
+    }
+
+    /// Whether blocks that are inserted from now on are compressed (LZ4) where that makes them smaller by an
+    /// eighth or more. Blocks of both kinds lie in one cache; the choice is the opener's.
+    ///
+    /// # Cost
+    /// An insert compresses its block, a hit of a compressed block takes a buffer and restores the block.
+    #[cfg(feature = "lz4")]
+    #[must_use]
+    pub fn compress(mut self, compress: bool) -> Self {
+        self.compress = compress;
         self
     }
 
@@ -181,6 +197,8 @@ pub struct BlockCache<M: Medium = Mapped> {
     /// Taken before the locks of the index and of the loads.
     log: Mutex<log::Log>,
     flights: flight::Flights,
+    /// Whether blocks are compressed.
+    compress: bool,
     counters: metrics::Counters,
     /// Last, so that the rest is gone when somebody else may open the cache.
     _open: OpenIndex,
@@ -212,7 +230,10 @@ impl<M: Medium> BlockCache<M> {
         disowned: impl FnOnce() -> bool,
     ) -> Result<Inserted, PmError> {
         self.pool.check_writable()?;
-        let block = log::Append { key: *key, kind, bytes, payload: payload_sum(bytes) };
+        let smaller = if self.compress { pack::pack(bytes) } else { None };
+        let packed = smaller.is_some();
+        let bytes = smaller.as_deref().unwrap_or(bytes);
+        let block = log::Append { key: *key, kind, packed, bytes, payload: payload_sum(bytes) };
         let mut log = self.pool.pm().lock(&self.log);
         let inserted = if disowned() {
             Inserted::Refused(Refusal::Invalidated)
@@ -220,7 +241,10 @@ impl<M: Medium> BlockCache<M> {
             self.put(&mut log, &block)?
         };
         count(match inserted {
-            Inserted::Stored => &self.counters.admitted,
+            Inserted::Stored => {
+                self.counters.packed.fetch_add(packed.into(), Relaxed);
+                &self.counters.admitted
+            }
             Inserted::Present => return Ok(inserted),
             Inserted::Refused(_) => &self.counters.refused,
         });
@@ -228,11 +252,11 @@ impl<M: Medium> BlockCache<M> {
     }
 
     fn put(&self, log: &mut log::Log, block: &log::Append<'_>) -> Result<Inserted, PmError> {
-        let log::Append { key, kind, bytes, payload } = *block;
+        let log::Append { key, kind, packed, bytes, payload } = *block;
         if let Some(found) = self.find(&key, key.hash()) {
             let (at, header) = (found.at(), found.stored.header());
             let seed = self.seed(self.generation_of(at.place()));
-            if (header.kind, header.len as usize) == (kind, bytes.len())
+            if (header.kind, header.packed, header.len as usize) == (kind, packed, bytes.len())
                 && found.stored.holds(seed, at.line(), payload)
             {
                 return Ok(Inserted::Present);

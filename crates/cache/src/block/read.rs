@@ -13,6 +13,7 @@ use super::entry::{LINE_WORDS, Stored, payload_sum};
 use super::index::{Location, Slot};
 use super::key::Key;
 use super::metrics::count;
+use super::pack;
 use super::summary::Record;
 use super::{Block, BlockCache};
 
@@ -41,6 +42,8 @@ enum Copied {
     Block(u8),
     /// None: the entry is damaged.
     Damaged,
+    /// None: it is compressed, and this build does not have that.
+    Unreadable,
 }
 
 impl<M: Medium> BlockCache<M> {
@@ -58,7 +61,7 @@ impl<M: Medium> BlockCache<M> {
     /// Copies the block of this name into `bytes`, in place of what is there, and returns its kind.
     ///
     /// # Cost
-    /// That of [`get`](Self::get), and no allocation if there is capacity.
+    /// That of [`get`](Self::get), and no allocation if there is capacity and the block is not compressed.
     pub fn get_into(&self, key: &Key, bytes: &mut Vec<u8>) -> Option<u8> {
         let kind = self.read(key, bytes);
         count(if kind.is_some() { &self.counters.hits } else { &self.counters.misses });
@@ -72,7 +75,7 @@ impl<M: Medium> BlockCache<M> {
             let found = self.find(key, hash)?;
             match self.copy_out(&found, hash, bytes) {
                 Some(Copied::Block(kind)) => return Some(kind),
-                Some(Copied::Damaged) => return None,
+                Some(Copied::Damaged | Copied::Unreadable) => return None,
                 None => self.pool.pm().spin(), // the segment was used anew meanwhile
             }
         }
@@ -103,6 +106,12 @@ impl<M: Medium> BlockCache<M> {
                 && self.generation_of(at.place()) == found.generation
             {
                 shard.set_verified(slot);
+            }
+        }
+        if header.packed {
+            match pack::unpack(bytes) {
+                Some(block) => *bytes = block,
+                None => return Some(Copied::Unreadable),
             }
         }
         Some(Copied::Block(header.kind))
@@ -186,7 +195,15 @@ impl<M: Medium> Pinned<'_, M> {
     /// Bytes of the block.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.found.stored.header().len as usize
+        let header = self.found.stored.header();
+        if header.packed { pack::len(&self.stored(pack::HEAD)) } else { header.len as usize }
+    }
+
+    /// So many bytes of the entry at most.
+    fn stored(&self, most: usize) -> Vec<u8> {
+        let cells = self.cache.cells(self.found.at(), usize::MAX);
+        let len = (self.found.stored.header().len as usize).min(most);
+        self.cache.pool.pm().read_vec(cells.get(LINE_WORDS..).unwrap_or_default(), len)
     }
 
     /// Returns whether the block has no bytes.
@@ -198,8 +215,11 @@ impl<M: Medium> Pinned<'_, M> {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let cells = self.cache.cells(self.found.at(), usize::MAX);
-        self.cache.pool.pm().read_vec(cells.get(LINE_WORDS..).unwrap_or_default(), self.len())
+        let bytes = self.stored(usize::MAX);
+        if !self.found.stored.header().packed {
+            return bytes;
+        }
+        pack::unpack(&bytes).unwrap_or_default() // as it was when it was pinned
     }
 }
 

@@ -159,6 +159,7 @@ impl<M: Medium> BlockCache<M> {
             index: Index::new(options.shards),
             log: Mutex::new(log),
             flights: super::flight::Flights::default(),
+            compress: options.compress,
             counters: super::metrics::Counters::default(),
             _open: open,
         };

@@ -3,12 +3,12 @@
 use std::hash::Hash;
 
 use super::table::Table;
-use super::{Access, Policy};
+use super::{Access, Keeper, Policy};
 
 /// Keeps what was used last.
 #[derive(Debug)]
-pub struct Lru<K> {
-    table: Table<K, 1>,
+pub struct Lru<K, V = ()> {
+    table: Table<K, V, 1>,
     capacity: usize,
 }
 
@@ -16,12 +16,28 @@ impl<K: Copy + Eq + Hash> Lru<K> {
     /// Keeps so many blocks, at least one.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        Self { table: Table::new(capacity), capacity }
+        Self::with_capacity(capacity)
     }
 }
 
-impl<K: Copy + Eq + Hash> Policy<K> for Lru<K> {
+impl<K: Copy + Eq + Hash, V> Keeper<K, V> for Lru<K, V> {
+    fn with_capacity(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        Self { table: Table::new(capacity), capacity }
+    }
+
+    fn hit(&mut self, id: K) -> Option<&V> {
+        let node = self.table.find(id)?;
+        self.table.renew(node, 0);
+        self.table.value(node).as_ref()
+    }
+
+    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+        self.table.find(id).map(|node| self.table.value(node))
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Policy<K> for Lru<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
         if let Some(node) = self.table.find(id) {
             self.table.renew(node, 0);

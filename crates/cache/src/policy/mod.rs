@@ -84,3 +84,17 @@ pub trait Policy<K: Copy + Eq + Hash> {
     /// How many blocks may be kept; at least 1.
     fn capacity(&self) -> usize;
 }
+
+/// A policy that has a place for the caller's value beside each id that is kept. The value is dropped with
+/// the id.
+pub trait Keeper<K: Copy + Eq + Hash, V>: Policy<K> + Sized {
+    /// Keeps so many values, at least one.
+    fn with_capacity(capacity: usize) -> Self;
+
+    /// The value of an id that is kept, as an [`access`](Policy::access) of it; of another id nothing is
+    /// noted.
+    fn hit(&mut self, id: K) -> Option<&V>;
+
+    /// The place for the value of an id that is kept; no access.
+    fn value(&mut self, id: K) -> Option<&mut Option<V>>;
+}

@@ -7,8 +7,8 @@
 
 use std::hash::Hash;
 
-use super::table::Table;
-use super::{Access, Policy};
+use super::table::{Node, Table};
+use super::{Access, Keeper, Policy};
 
 /// Blocks that came not long ago.
 const SMALL: usize = 0;
@@ -24,8 +24,8 @@ const FEW_USES: u8 = 1;
 
 /// Keeps what is used again soon after it came, in queues first in, first out.
 #[derive(Debug)]
-pub struct S3Fifo<K> {
-    table: Table<K, 3>,
+pub struct S3Fifo<K, V = ()> {
+    table: Table<K, V, 3>,
     capacity: usize,
     small: usize,
     ghosts: usize,
@@ -35,11 +35,15 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
     /// Keeps so many blocks, at least one.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        let small = (capacity / 10).max(1);
-        let ghosts = (capacity - small).max(1);
-        // One ghost more, for as long as an access takes.
-        Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
+        Self::with_capacity(capacity)
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
+    /// Notes a use of a block that is kept.
+    fn note(&mut self, node: Node) {
+        let uses = self.table.uses(node);
+        *uses = (*uses + 1).min(MAX_USES);
     }
 
     /// Evicts a block; `None` if all are pinned.
@@ -72,15 +76,34 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Policy<K> for S3Fifo<K> {
+impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
+    fn with_capacity(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        let small = (capacity / 10).max(1);
+        let ghosts = (capacity - small).max(1);
+        // One ghost more, for as long as an access takes.
+        Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
+    }
+
+    fn hit(&mut self, id: K) -> Option<&V> {
+        let node = self.table.find_before(id, GHOST)?;
+        self.note(node);
+        self.table.value(node).as_ref()
+    }
+
+    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+        self.table.find_before(id, GHOST).map(|node| self.table.value(node))
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Policy<K> for S3Fifo<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
         let found = self.table.find(id);
         let ghost = found.filter(|&node| self.table.list_of(node) == GHOST);
         if let Some(node) = found
             && ghost.is_none()
         {
-            let uses = self.table.uses(node);
-            *uses = (*uses + 1).min(MAX_USES);
+            self.note(node);
             return Access::Hit;
         }
         let mut evicted = None;

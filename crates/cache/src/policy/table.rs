@@ -12,14 +12,16 @@ const NONE: u32 = u32::MAX;
 pub(super) type Node = u32;
 
 #[derive(Debug)]
-struct Slot<K> {
+struct Slot<K, V> {
     id: Option<K>,
+    /// The caller's, of an id in a list whose blocks are kept.
+    value: Option<V>,
     /// The next node of the same bucket; of a free node, the next free one.
     chain: Node,
     newer: Node,
     older: Node,
     /// Which list it belongs to. A pinned node belongs to one and is not linked there.
-    list: usize,
+    list: u8,
     pins: u32,
     /// For the policy to use.
     uses: u8,
@@ -35,26 +37,24 @@ struct List {
 
 /// Ids, each in one of `LISTS` lists.
 #[derive(Debug)]
-pub(super) struct Table<K, const LISTS: usize> {
-    slots: Box<[Slot<K>]>,
+pub(super) struct Table<K, V, const LISTS: usize> {
+    slots: Box<[Slot<K, V>]>,
     buckets: Box<[Node]>,
     free: Node,
     lists: [List; LISTS],
 }
 
-impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
+impl<K, V> Slot<K, V> {
+    const fn free(chain: Node) -> Self {
+        Self { id: None, value: None, chain, newer: NONE, older: NONE, list: 0, pins: 0, uses: 0 }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
     /// A table for so many ids, fewer than 2^32 - 1.
     pub(super) fn new(ids: usize) -> Self {
         let last = ids.saturating_sub(1) as Node;
-        let slot = |at: Node| Slot {
-            id: None,
-            chain: if at == last { NONE } else { at + 1 },
-            newer: NONE,
-            older: NONE,
-            list: 0,
-            pins: 0,
-            uses: 0,
-        };
+        let slot = |at: Node| Slot::free(if at == last { NONE } else { at + 1 });
         Self {
             slots: (0..=last).map(slot).collect(),
             buckets: vec![NONE; ids.next_power_of_two()].into(),
@@ -69,11 +69,11 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
         hasher.finish() as usize & (self.buckets.len() - 1)
     }
 
-    fn slot(&self, node: Node) -> &Slot<K> {
+    fn slot(&self, node: Node) -> &Slot<K, V> {
         &self.slots[node as usize]
     }
 
-    fn slot_mut(&mut self, node: Node) -> &mut Slot<K> {
+    fn slot_mut(&mut self, node: Node) -> &mut Slot<K, V> {
         &mut self.slots[node as usize]
     }
 
@@ -92,7 +92,7 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
 
     /// The node of an id, if it is in one of the lists before this one.
     pub(super) fn find_before(&self, id: K, list: usize) -> Option<Node> {
-        self.find(id).filter(|&node| self.slot(node).list < list)
+        self.find(id).filter(|&node| usize::from(self.slot(node).list) < list)
     }
 
     /// How many ids a list has.
@@ -102,7 +102,12 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
 
     /// The list of a node.
     pub(super) fn list_of(&self, node: Node) -> usize {
-        self.slot(node).list
+        self.slot(node).list.into()
+    }
+
+    /// What the caller keeps beside an id.
+    pub(super) fn value(&mut self, node: Node) -> &mut Option<V> {
+        &mut self.slot_mut(node).value
     }
 
     /// A number that the policy keeps of a node; 0 in the beginning.
@@ -123,7 +128,7 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
         let chain = std::mem::replace(&mut self.buckets[bucket], node);
         let slot = self.slot_mut(node);
         let next = slot.chain;
-        *slot = Slot { id: Some(id), chain, newer: NONE, older: NONE, list, pins: 0, uses: 0 };
+        *slot = Slot { id: Some(id), list: list as u8, ..Slot::free(chain) };
         self.free = next;
         self.lists[list].len += 1;
         self.link(node);
@@ -132,8 +137,8 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
     /// Removes a node, and returns its id.
     pub(super) fn take(&mut self, node: Node) -> Option<K> {
         self.unlink(node);
-        let (list, id) = (self.slot(node).list, self.slot(node).id);
-        self.lists[list].len -= 1;
+        let id = self.slot(node).id;
+        self.lists[self.list_of(node)].len -= 1;
         let bucket = self.bucket(id?);
         let next = self.slot(node).chain;
         if self.buckets[bucket] == node {
@@ -146,16 +151,15 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
             self.slot_mut(at).chain = next;
         }
         let free = std::mem::replace(&mut self.free, node);
-        *self.slot_mut(node) =
-            Slot { id: None, chain: free, newer: NONE, older: NONE, list: 0, pins: 0, uses: 0 };
+        *self.slot_mut(node) = Slot::free(free);
         id
     }
 
     /// Makes a node the newest of a list.
     pub(super) fn renew(&mut self, node: Node, list: usize) {
         self.unlink(node);
-        let before = std::mem::replace(&mut self.slot_mut(node).list, list);
-        self.lists[before].len -= 1;
+        let before = std::mem::replace(&mut self.slot_mut(node).list, list as u8);
+        self.lists[usize::from(before)].len -= 1;
         self.lists[list].len += 1;
         self.link(node);
     }
@@ -183,7 +187,7 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
         if self.slot(node).pins > 0 {
             return;
         }
-        let list = self.slot(node).list;
+        let list = self.list_of(node);
         let older = std::mem::replace(&mut self.lists[list].newest, node);
         self.slot_mut(node).older = older;
         self.slot_mut(node).newer = NONE;
@@ -196,7 +200,8 @@ impl<K: Copy + Eq + Hash, const LISTS: usize> Table<K, LISTS> {
 
     /// Takes a node out of its list, unless it is pinned.
     fn unlink(&mut self, node: Node) {
-        let &Slot { newer, older, list, pins, .. } = self.slot(node);
+        let &Slot { newer, older, pins, .. } = self.slot(node);
+        let list = self.list_of(node);
         if pins > 0 {
             return;
         }

@@ -12,7 +12,7 @@
 use std::hash::Hash;
 
 use super::table::Table;
-use super::{Access, Policy};
+use super::{Access, Keeper, Policy};
 
 /// The blocks that are kept.
 const AM: usize = 0;
@@ -21,8 +21,8 @@ const A1: usize = 1;
 
 /// Keeps what was asked for twice in a while.
 #[derive(Debug)]
-pub struct TwoQ<K> {
-    table: Table<K, 2>,
+pub struct TwoQ<K, V = ()> {
+    table: Table<K, V, 2>,
     capacity: usize,
     ids: usize,
 }
@@ -32,12 +32,18 @@ impl<K: Copy + Eq + Hash> TwoQ<K> {
     /// (section 3.5.2).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self::with_ids(capacity, capacity / 20)
+        Self::with_capacity(capacity)
     }
 
     /// Keeps so many blocks, and remembers so many ids; at least one of each.
     #[must_use]
     pub fn with_ids(capacity: usize, ids: usize) -> Self {
+        Self::sized(capacity, ids)
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> TwoQ<K, V> {
+    fn sized(capacity: usize, ids: usize) -> Self {
         let (capacity, ids) = (capacity.max(1), ids.max(1));
         Self { table: Table::new(capacity + ids), capacity, ids }
     }
@@ -58,7 +64,23 @@ impl<K: Copy + Eq + Hash> TwoQ<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Policy<K> for TwoQ<K> {
+impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TwoQ<K, V> {
+    fn with_capacity(capacity: usize) -> Self {
+        Self::sized(capacity, capacity / 20)
+    }
+
+    fn hit(&mut self, id: K) -> Option<&V> {
+        let node = self.table.find_before(id, A1)?;
+        self.table.renew(node, AM);
+        self.table.value(node).as_ref()
+    }
+
+    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+        self.table.find_before(id, A1).map(|node| self.table.value(node))
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Policy<K> for TwoQ<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
         let found = self.table.find(id);
         if let Some(node) = found

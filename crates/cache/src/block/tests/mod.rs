@@ -285,3 +285,40 @@ fn a_pool_without_room_for_more_segments_uses_those_there_are() {
     let odd = CacheOptions::new(1 << 20).segment_bytes(4100);
     assert!(matches!(BlockCache::create(&none, "cache", &odd), Err(PmError::BadOption { .. })));
 }
+
+#[test]
+fn compressed_blocks_are_found_as_they_were_and_more_of_them_fit() {
+    let text = |n: u64| format!("record {n} of many; ").repeat(80).into_bytes();
+    let pool = pool();
+    let options = options(8).compress(true);
+    let cache = BlockCache::create(&pool, "cache", &options).unwrap();
+    let random = bytes(&key(900), 0, 1000);
+    assert_eq!(cache.insert(&key(900), 1, &random).unwrap(), Inserted::Stored);
+    for n in 0..60 {
+        assert_eq!(cache.insert(&key(n), 9, &text(n)).unwrap(), Inserted::Stored);
+        assert_eq!(cache.insert(&key(n), 9, &text(n)).unwrap(), Inserted::Present);
+    }
+    let raw: usize = (0..60).map(|n| text(n).len()).sum();
+    assert!(raw > 2 * 8 * SEGMENT as usize, "more than there is room for");
+    let metrics = cache.metrics();
+    assert_eq!((metrics.admitted, metrics.packed, metrics.evicted), (61, 60, 0));
+    // A block may be larger than half a segment if what is stored of it is not.
+    assert_eq!(cache.insert(&key(500), 0, &[5; 10_000]).unwrap(), Inserted::Stored);
+    let pinned = cache.pin(&key(7)).unwrap();
+    assert_eq!((pinned.len(), pinned.bytes()), (text(7).len(), text(7)));
+    drop(pinned);
+    let all = |cache: &BlockCache| {
+        let is_whole = |n| cache.get(&key(n)) == Some(Block { kind: 9, bytes: text(n) });
+        assert_eq!((0..60).find(|&n| !is_whole(n)), None);
+        assert_eq!(cache.get(&key(500)).unwrap().bytes, [5; 10_000]);
+        assert_eq!(cache.get(&key(900)).unwrap().bytes, random);
+    };
+    all(&cache);
+    // Who does not compress finds them all the same, and replaces what it writes anew.
+    let plain = open(&reopened(&killed(&pool)));
+    all(&plain);
+    assert_eq!(plain.insert(&key(7), 9, &text(7)).unwrap(), Inserted::Stored);
+    all(&plain);
+    assert_eq!((plain.metrics().packed, plain.metrics().corrupt), (0, 0));
+    plain.check().unwrap();
+}

@@ -1,0 +1,216 @@
+//! What is hot, in DRAM, above a level that holds everything.
+
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::hash::Mixer;
+use crate::policy::{Access, Keeper, Policy, S3Fifo};
+
+/// Values in DRAM, as many as a policy keeps, for threads at once.
+///
+/// Each shard has a policy and a lock of its own; capacity and remembered ids are counted in values, per
+/// shard. A value is cloned out: take an `Arc` of a block.
+///
+/// Its policy decides about misses as well. One with [`TwoQ`](crate::policy::TwoQ) is for a level below that
+/// can be read in place, a [`BlockCache`](crate::BlockCache) or a file of a pool: of a block that is asked
+/// for once no copy is made. With [`S3Fifo`], the default, every miss is admitted.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use pmindex_cache::Hot;
+///
+/// let hot: Hot<u64, Arc<[u8]>> = Hot::new(1000, 16);
+/// let load = || Ok::<_, std::io::Error>(Arc::from(*b"from below"));
+/// assert_eq!(*hot.get_or_load(7, load)?, *b"from below"); // once, however many ask
+/// assert_eq!(hot.get(7).as_deref(), Some(&b"from below"[..]));
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Hot<K, V, P = S3Fifo<K, V>> {
+    shards: Box<[Shard<K, P>]>,
+    values: PhantomData<V>,
+}
+
+/// On lines of its own: threads write the locks.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard<K, P> {
+    state: Mutex<State<K, P>>,
+    /// A value came, or will not come.
+    filled: Condvar,
+}
+
+#[derive(Debug)]
+struct State<K, P> {
+    policy: P,
+    /// Ids whose values are being filled in, pinned meanwhile, each with a number of its own.
+    filling: Vec<(K, u64)>,
+    /// The next number.
+    next: u64,
+}
+
+impl<K: Copy + Eq + Hash, P: Policy<K>> State<K, P> {
+    /// Admits an id that is not kept, if the policy does.
+    fn admit(&mut self, id: K) -> Option<u64> {
+        if !matches!(self.policy.access(id), Access::Admitted { .. }) || !self.policy.pin(id) {
+            return None;
+        }
+        self.next += 1;
+        self.filling.push((id, self.next));
+        Some(self.next)
+    }
+
+    /// Ends the filling in of an id; `false` if it was removed meanwhile.
+    fn end(&mut self, id: K, number: u64) -> bool {
+        let at = self.filling.iter().position(|&filling| filling == (id, number));
+        at.map(|at| self.filling.swap_remove(at)).is_some()
+    }
+}
+
+/// What asking for a value comes to.
+#[derive(Debug)]
+pub enum Placed<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V> = S3Fifo<K, V>> {
+    /// It is here.
+    Hit(V),
+    /// It is kept from now on: the caller [fills](Vacant::fill) it.
+    Admitted(Vacant<'h, K, V, P>),
+    /// It is not kept, or not yet: the caller reads the level below.
+    Below,
+}
+
+/// The place of a value that is kept from now on. Dropped, it is no longer.
+#[derive(Debug)]
+#[must_use = "the value is kept when it is filled in"]
+pub struct Vacant<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> {
+    hot: &'h Hot<K, V, P>,
+    id: K,
+    number: u64,
+}
+
+impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
+    /// At most so many values, in so many shards (rounded up to a power of two).
+    #[must_use]
+    pub fn new(capacity: usize, shards: usize) -> Self {
+        let shards = shards.clamp(1, 1 << 16).next_power_of_two();
+        let shard = |at: usize| {
+            let capacity = capacity / shards + usize::from(at < capacity % shards);
+            let state = State { policy: P::with_capacity(capacity), filling: vec![], next: 0 };
+            Shard { state: Mutex::new(state), filled: Condvar::new() }
+        };
+        Self { shards: (0..shards).map(shard).collect(), values: PhantomData }
+    }
+
+    fn shard(&self, id: K) -> &Shard<K, P> {
+        let mut hasher = Mixer::default();
+        id.hash(&mut hasher);
+        &self.shards[(hasher.finish() >> 48) as usize & (self.shards.len() - 1)]
+    }
+
+    /// The value, if it is here; a miss is not noted.
+    ///
+    /// # Cost
+    /// The lock of a shard; the lines of an id and its value.
+    #[must_use]
+    pub fn get(&self, id: K) -> Option<V> {
+        self.shard(id).state.lock().policy.hit(id).cloned()
+    }
+
+    /// Asks for a value: it is here, or is to be filled in, or is not kept. Never waits: while somebody
+    /// else is filling it in it is [`Placed::Below`].
+    ///
+    /// # Cost
+    /// That of [`get`](Self::get); a miss that of the policy's.
+    pub fn place(&self, id: K) -> Placed<'_, K, V, P> {
+        let mut state = self.shard(id).state.lock();
+        if let Some(value) = state.policy.hit(id) {
+            return Placed::Hit(value.clone());
+        }
+        if state.policy.contains(id) {
+            return Placed::Below;
+        }
+        let number = state.admit(id);
+        number.map_or(Placed::Below, |number| Placed::Admitted(Vacant { hot: self, id, number }))
+    }
+
+    /// The value, which `load` gives if it is not here: once, however many ask, if the policy admits it;
+    /// each for itself if it is not kept.
+    ///
+    /// # Errors
+    /// Those of `load`; others who wait then try for themselves.
+    pub fn get_or_load<E>(&self, id: K, load: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+        let shard = self.shard(id);
+        let mut state = shard.state.lock();
+        loop {
+            if let Some(value) = state.policy.hit(id) {
+                return Ok(value.clone());
+            }
+            if !state.policy.contains(id) {
+                break;
+            }
+            shard.filled.wait(&mut state);
+        }
+        let number = state.admit(id);
+        drop(state);
+        let vacant = number.map(|number| Vacant { hot: self, id, number });
+        let value = load()?;
+        if let Some(vacant) = vacant {
+            vacant.fill(value.clone());
+        }
+        Ok(value)
+    }
+
+    /// Forgets a value. One that is being filled in is forgotten as well. Returns whether it was here.
+    pub fn remove(&self, id: K) -> bool {
+        let shard = self.shard(id);
+        let mut state = shard.state.lock();
+        state.filling.retain(|&(filling, _)| filling != id);
+        let removed = state.policy.remove(id);
+        drop(state);
+        shard.filled.notify_all();
+        removed
+    }
+
+    /// How many values there are, those included that are being filled in.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.state.lock().policy.len()).sum()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Vacant<'_, K, V, P> {
+    /// Fills the value in, unless the id was removed meanwhile.
+    pub fn fill(self, value: V) {
+        let mut state = self.hot.shard(self.id).state.lock();
+        if state.end(self.id, self.number) {
+            if let Some(place) = state.policy.value(self.id) {
+                *place = Some(value);
+            }
+            state.policy.unpin(self.id);
+        }
+        // What waits is woken when this is dropped.
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Drop for Vacant<'_, K, V, P> {
+    fn drop(&mut self) {
+        let shard = self.hot.shard(self.id);
+        let mut state = shard.state.lock();
+        if state.end(self.id, self.number) {
+            state.policy.remove(self.id);
+        }
+        drop(state);
+        shard.filled.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;
