@@ -45,6 +45,8 @@ mod leveldb;
 mod node;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;
 
 pub use env::{Env, EnvOptions, FileLock};
