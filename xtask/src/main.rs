@@ -8,6 +8,7 @@ mod crash;
 mod cross;
 mod dax_vm;
 mod disk_vm;
+mod engines;
 mod evidence;
 mod format;
 mod fuzz;
@@ -46,6 +47,8 @@ enum Command {
     DaxVm(dax_vm::Args),
     /// Power failures and errors of a disk, under a real kernel's file systems, in a virtual machine
     DiskVm(disk_vm::Args),
+    /// The block cache under `SlateDB`, foyer and moka: tests, examples, `SlateDB`'s own cache tests
+    Engines(engines::Args),
     /// Measures every index and peer here, and writes tables and a page of charts
     Evidence(evidence::Args),
     /// Writes docs/format.md from the sources that define the on-media format
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),
         Command::DiskVm(args) => disk_vm::run(&args),
+        Command::Engines(args) => engines::run(&args),
         Command::Evidence(args) => evidence::run(&args),
         Command::Paper(args) => evidence::paper(&args),
         Command::Format => format::run(),

@@ -5,13 +5,14 @@
 //! page of tables for each paper. The measurements themselves stay in the build's folder, so that
 //! `paper` can write its pages anew.
 
+mod cache;
 mod figures;
 mod markdown;
 mod plan;
 mod transactions;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::shell::{root, run_cargo};
@@ -61,7 +62,7 @@ pub(crate) struct PaperArgs {
 /// Measures, draws, writes.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
-    names.push(transactions::NAME);
+    names.extend([transactions::NAME, cache::NAME]);
     if let Some(name) = args.only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(format!("there is no measurement {name}: {}", names.join(", ")));
     }
@@ -69,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let out = root().join(&args.out);
     if wanted(transactions::NAME) {
         transactions::run(args.quick, &out)?;
+    }
+    if wanted(cache::NAME) {
+        cache::run(args.quick, &out)?;
     }
     let plan: Vec<&Measurement> = PLAN.iter().filter(|m| wanted(m.name)).collect();
     if plan.is_empty() {
@@ -128,11 +132,29 @@ fn program(given: Option<&Path>) -> Result<PathBuf, String> {
 
 /// Builds a program of crates/peers.
 fn build(name: &str) -> Result<PathBuf, String> {
-    let manifest = root().join("crates/peers/Cargo.toml").display().to_string();
-    let folder = target().join("peers");
+    build_in("peers", name, &[])
+}
+
+/// Builds a program of one of the crates that are no members of the workspace.
+fn build_in(package: &str, name: &str, options: &[&str]) -> Result<PathBuf, String> {
+    let manifest = root().join("crates").join(package).join("Cargo.toml").display().to_string();
+    let folder = target().join(package);
     let line = ["build", "--release", "--bin", name, "--manifest-path", &manifest];
+    let line = [&line, options].concat();
     run_cargo(&line, &[("CARGO_TARGET_DIR", &folder.display().to_string())])?;
     Ok(folder.join("release").join(name))
+}
+
+/// Writes the page that a program prints.
+fn write_page(name: &str, mut command: Command, out: &Path) -> Result<(), String> {
+    let page = command.current_dir(root()).stderr(Stdio::inherit()).output();
+    let page = page.map_err(|e| format!("measuring {name}: {e}"))?;
+    if !page.status.success() {
+        return Err(format!("measuring {name} failed ({})", page.status));
+    }
+    let file = out.join(format!("{name}.md"));
+    std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    std::fs::write(&file, page.stdout).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {

@@ -1,0 +1,73 @@
+//! foyer in front.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use foyer::{Cache, CacheBuilder};
+use pmindex_cache::{Block, BlockCache, Key, Prefix};
+use pmindex_core::PmError;
+
+use crate::get_or_load;
+
+/// A cache of foyer over the one in a pool, which takes the place of foyer's disk.
+#[derive(Clone, Debug)]
+pub struct FoyerFront {
+    front: Cache<Key, Arc<Block>>,
+    back: Arc<BlockCache>,
+}
+
+impl FoyerFront {
+    /// So many bytes of blocks in DRAM, over a cache in a pool.
+    #[must_use]
+    pub fn new(bytes: usize, back: Arc<BlockCache>) -> Self {
+        let weigh = |_: &Key, block: &Arc<Block>| size_of::<Block>() + block.bytes.len();
+        Self { front: CacheBuilder::new(bytes).with_weighter(weigh).build(), back }
+    }
+
+    /// The block of this name: from DRAM, from the pool, or from `load`, once for all who ask. To be called
+    /// within a runtime of tokio, where foyer loads.
+    ///
+    /// # Errors
+    /// Those of `load`, as foyer gives them to all who waited.
+    pub async fn get_or_load<E, L>(
+        &self,
+        key: Key,
+        load: impl FnOnce() -> L + Send + 'static,
+    ) -> Result<Arc<Block>, foyer::Error>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+        L: Future<Output = Result<Block, E>> + Send + 'static,
+    {
+        let back = Arc::clone(&self.back);
+        let below =
+            move || async move { get_or_load(&back, &key, load).await.map(|(block, _)| block) };
+        self.front.get_or_fetch(&key, below).await.map(|entry| Arc::clone(entry.value()))
+    }
+
+    /// Ends a block here and in the pool.
+    ///
+    /// # Errors
+    /// Those of [`BlockCache::remove`].
+    pub fn remove(&self, key: &Key) -> Result<(), PmError> {
+        self.back.remove(key)?;
+        self.front.remove(key);
+        Ok(())
+    }
+
+    /// Ends all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the number
+    /// may be given to another file. Of blocks that are being loaded meanwhile the caller makes sure.
+    ///
+    /// # Errors
+    /// Those of [`BlockCache::invalidate`].
+    pub fn invalidate(&self, prefix: Prefix) -> Result<u64, PmError> {
+        let ended = self.back.invalidate(prefix)?;
+        self.front.clear();
+        Ok(ended)
+    }
+
+    /// The cache in the pool.
+    #[must_use]
+    pub fn back(&self) -> &Arc<BlockCache> {
+        &self.back
+    }
+}

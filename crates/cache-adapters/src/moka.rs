@@ -1,0 +1,72 @@
+//! moka in front.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use moka::future::Cache;
+use pmindex_cache::{Block, BlockCache, Key, Prefix};
+use pmindex_core::PmError;
+
+use crate::get_or_load;
+
+/// A cache of moka over the one in a pool.
+#[derive(Clone, Debug)]
+pub struct MokaFront {
+    front: Cache<Key, Arc<Block>>,
+    back: Arc<BlockCache>,
+}
+
+impl MokaFront {
+    /// So many bytes of blocks in DRAM, over a cache in a pool.
+    #[must_use]
+    pub fn new(bytes: u64, back: Arc<BlockCache>) -> Self {
+        let weigh = |_: &Key, block: &Arc<Block>| {
+            u32::try_from(size_of::<Block>() + block.bytes.len()).unwrap_or(u32::MAX)
+        };
+        Self { front: Cache::builder().max_capacity(bytes).weigher(weigh).build(), back }
+    }
+
+    /// The block of this name: from DRAM, from the pool, or from `load`, once for all who ask.
+    ///
+    /// # Errors
+    /// Those of `load`, which all who waited for it have.
+    pub async fn get_or_load<E, L>(
+        &self,
+        key: Key,
+        load: impl FnOnce() -> L,
+    ) -> Result<Arc<Block>, Arc<E>>
+    where
+        E: Send + Sync + 'static,
+        L: Future<Output = Result<Block, E>>,
+    {
+        let below = async { get_or_load(&self.back, &key, load).await.map(|(block, _)| block) };
+        self.front.try_get_with(key, below).await
+    }
+
+    /// Ends a block here and in the pool.
+    ///
+    /// # Errors
+    /// Those of [`BlockCache::remove`].
+    pub async fn remove(&self, key: &Key) -> Result<(), PmError> {
+        self.back.remove(key)?;
+        self.front.invalidate(key).await;
+        Ok(())
+    }
+
+    /// Ends all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the number
+    /// may be given to another file. Of blocks that are being loaded meanwhile the caller makes sure.
+    ///
+    /// # Errors
+    /// Those of [`BlockCache::invalidate`].
+    pub fn invalidate(&self, prefix: Prefix) -> Result<u64, PmError> {
+        let ended = self.back.invalidate(prefix)?;
+        self.front.invalidate_all();
+        Ok(ended)
+    }
+
+    /// The cache in the pool.
+    #[must_use]
+    pub fn back(&self) -> &Arc<BlockCache> {
+        &self.back
+    }
+}

@@ -1,0 +1,186 @@
+//! SlateDB: a `DbCache` over a `DbCache`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use async_trait::async_trait;
+use pmindex_cache::{Block, BlockCache, Key};
+use serde::Deserialize;
+use slatedb::Error;
+use slatedb::db_cache::{CacheFetch, CacheLoader, CacheLookup, CachedEntry, CachedKey, DbCache};
+use ulid::Ulid;
+
+use crate::{Source, get_or_load};
+
+/// A cache of SlateDB that is warm after a crash: any of its caches in DRAM, over one in a pool.
+///
+/// Everything that comes into the cache in front is written to the pool as well (write-through), so nothing
+/// has to be saved at the end, and there is none that loses it. A restarted process gives the database the same
+/// `db_cache_id`; databases that share a cache, ids of their own. SlateDB names each table by 128 bits of
+/// which 80 are random, so a database that was restored or copied never finds blocks of its other life.
+///
+/// In front stands [`FoyerCache`](slatedb::db_cache::foyer::FoyerCache) or
+/// [`MokaCache`](slatedb::db_cache::moka::MokaCache); a `SplitCache` goes around this, not within.
+#[derive(Clone, Debug)]
+pub struct SlateCache<C> {
+    front: C,
+    back: Arc<BlockCache>,
+}
+
+/// A key as SlateDB 0.18 writes it; of other versions nothing is kept.
+#[derive(Deserialize)]
+enum Written<'k> {
+    V1,
+    V2,
+    V3(u64, &'k str, u64),
+}
+
+/// Bytes of a key that is written: three numbers and 26 letters.
+const KEY_BYTES: usize = 64;
+
+/// The name of an entry in the pool: all its 256 bits.
+fn name(key: &CachedKey) -> Option<Key> {
+    let mut bytes = [0; KEY_BYTES];
+    let written = postcard::to_slice(key, &mut bytes).ok()?;
+    match postcard::from_bytes(written).ok()? {
+        Written::V3(database, table, offset) => {
+            let table = Ulid::from_string(table).ok()?;
+            Some(Key { instance: table.0, file: database, offset })
+        }
+        Written::V1 | Written::V2 => None,
+    }
+}
+
+fn encode(entry: &CachedEntry) -> Option<Block> {
+    postcard::to_stdvec(entry).ok().map(|bytes| Block { kind: 0, bytes })
+}
+
+fn decode(block: &Block) -> Option<CachedEntry> {
+    postcard::from_bytes(&block.bytes).ok()
+}
+
+impl<C: DbCache> SlateCache<C> {
+    /// A cache of SlateDB over one in a pool.
+    pub fn new(front: C, back: Arc<BlockCache>) -> Self {
+        Self { front, back }
+    }
+
+    /// The cache in the pool.
+    pub fn back(&self) -> &Arc<BlockCache> {
+        &self.back
+    }
+
+    /// Of the pool, into the cache in front.
+    async fn promote(&self, key: &CachedKey) -> Option<CachedEntry> {
+        let entry = decode(&self.back.get(&name(key)?)?)?;
+        self.front.insert(key.clone(), entry.clone()).await;
+        Some(entry)
+    }
+
+    /// A loader that looks into the pool first; and whether it found the entry there.
+    fn below(&self, key: &CachedKey, loader: CacheLoader) -> (CacheLoader, Arc<AtomicBool>) {
+        let (back, key) = (Arc::clone(&self.back), name(key));
+        let was_there = Arc::new(AtomicBool::new(false));
+        let note = Arc::clone(&was_there);
+        let below = async move || {
+            let Some(key) = key else { return loader().await };
+            let (mut loader, mut loaded) = (Some(loader), None);
+            loop {
+                let load = async || {
+                    let loader = loader.take().ok_or_else(|| Error::internal("loaded".into()))?;
+                    let entry = loader().await?;
+                    let block = encode(&entry);
+                    loaded = Some(entry);
+                    block.ok_or_else(|| Error::internal("no encoding".into()))
+                };
+                let found = get_or_load(&back, &key, load).await;
+                if let Some(entry) = loaded {
+                    return Ok(entry);
+                }
+                let (block, source) = found?;
+                if let Some(entry) = decode(&block) {
+                    note.store(source == Source::Pool, Release);
+                    return Ok(entry);
+                }
+                // Of another version of SlateDB.
+                let _ = back.remove(&key);
+            }
+        };
+        (Box::new(move || Box::pin(below())), was_there)
+    }
+}
+
+/// Reports what the pool supplied as a hit.
+fn told(fetched: CacheFetch, was_there: &AtomicBool) -> CacheFetch {
+    let was_there = was_there.load(Acquire);
+    let lookup = if was_there { CacheLookup::Hit } else { fetched.lookup };
+    CacheFetch { lookup, ..fetched }
+}
+
+/// The methods that are the same for each kind of entry.
+macro_rules! kinds {
+    ($($get:ident, $fetch:ident;)*) => {
+        #[async_trait]
+        impl<C: DbCache> DbCache for SlateCache<C> {
+            $(
+                async fn $get(&self, key: &CachedKey) -> Result<Option<CachedEntry>, Error> {
+                    match self.front.$get(key).await? {
+                        Some(entry) => Ok(Some(entry)),
+                        None => Ok(self.promote(key).await),
+                    }
+                }
+
+                async fn $fetch(
+                    &self,
+                    key: CachedKey,
+                    loader: CacheLoader,
+                ) -> Result<CacheFetch, Error> {
+                    let (below, was_there) = self.below(&key, loader);
+                    self.front.$fetch(key, below).await.map(|fetched| told(fetched, &was_there))
+                }
+            )*
+
+            async fn insert(&self, key: CachedKey, value: CachedEntry) {
+                if let (Some(name), Some(block)) = (name(&key), encode(&value)) {
+                    // Whether it could be stored is in the metrics of the cache.
+                    let _ = self.back.insert(&name, block.kind, &block.bytes);
+                }
+                self.front.insert(key, value).await;
+            }
+
+            async fn remove(&self, key: &CachedKey) {
+                if let Some(name) = name(key) {
+                    let _ = self.back.remove(&name);
+                }
+                self.front.remove(key).await;
+            }
+
+            fn entry_count(&self) -> u64 {
+                self.back.len()
+            }
+
+            async fn close(&self) -> Result<(), Error> {
+                let _ = self.back.seal();
+                self.front.close().await
+            }
+
+            async fn flush_scope(&self, db_cache_id: u64) -> Result<(), Error> {
+                let _ = self.back.seal();
+                self.front.flush_scope(db_cache_id).await
+            }
+
+            async fn flush_to_disk(&self) -> Result<(), Error> {
+                let _ = self.back.seal();
+                self.front.flush_to_disk().await
+            }
+        }
+    };
+}
+
+kinds! {
+    get_block, fetch_block;
+    get_index, fetch_index;
+    get_filter, fetch_filter;
+    get_stats, fetch_stats;
+}

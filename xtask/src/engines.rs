@@ -1,0 +1,135 @@
+//! `cargo xtask engines`: the block cache under engines that people use.
+//!
+//! Builds `crates/cache-adapters`, runs its tests and examples, and then the cache tests of SlateDB itself, in a
+//! copy of its sources where what its tests cache in lies in a pool.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{cargo, root, run_cargo};
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the tests of SlateDB, which take some minutes to build
+    #[arg(long)]
+    short: bool,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let manifest = root().join("crates/cache-adapters/Cargo.toml").display().to_string();
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let folder = root().join(named.unwrap_or_else(|| "target".into())).join("engines");
+    let folder_text = folder.display().to_string();
+    let env = [("CARGO_TARGET_DIR", folder_text.as_str())];
+    run_cargo(&["test", "--manifest-path", &manifest], &env)?;
+    for example in ["moka", "foyer", "slatedb"] {
+        run_cargo(&["run", "--manifest-path", &manifest, "--example", example], &env)?;
+    }
+    if args.short {
+        return Ok(());
+    }
+    let copy = folder.join("slatedb");
+    copy_of_slatedb(&manifest, &copy)?;
+    let manifest = copy.join("Cargo.toml").display().to_string();
+    let line = ["test", "--lib", "--features", "moka,test-util", "--manifest-path", &manifest];
+    // Of these modules every test; elsewhere those with a cache are few.
+    run_cargo(&[&line[..], &["--", "db_cache", "tablestore"]].concat(), &env).map(drop)
+}
+
+/// Copies the sources that are locked, our cache in the place of those of the tests.
+fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
+    let from = sources(manifest)?;
+    let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
+    if to.exists() {
+        std::fs::remove_dir_all(to).map_err(|e| failed(to, e))?;
+    }
+    copy(&from, to)?;
+    let change = |file: &str, changes: &[(&str, &str)]| {
+        let path = to.join(file);
+        let mut text = std::fs::read_to_string(&path).map_err(|e| failed(&path, e))?;
+        for (old, new) in changes {
+            if !text.contains(old) {
+                return Err(format!("{}: no {old:?}: another version?", path.display()));
+            }
+            text = text.replace(old, new);
+        }
+        std::fs::write(&path, text).map_err(|e| failed(&path, e))
+    };
+    let adapters = root().join("crates/cache-adapters");
+    let ours = adapters.join("src/slatedb.rs");
+    let adapter = std::fs::read_to_string(&ours).map_err(|e| failed(&ours, e))?;
+    let adapter = adapter
+        .replace(
+            "use crate::{Source, get_or_load};",
+            "use pmindex_cache_adapters::{Source, get_or_load};",
+        )
+        .replace("use slatedb::", "use crate::");
+    std::fs::write(to.join("src/db_cache/in_a_pool.rs"), adapter + FOR_TESTS)
+        .map_err(|e| failed(to, e))?;
+    let crates = root().join("crates").display().to_string();
+    let dependencies = format!(
+        "[workspace]\n\n[dependencies.pmindex-cache]\npath = \"{crates}/cache\"\n\n[dependencies.pmindex-core]\n\
+         path = \"{crates}/pm-core\"\n\n[dependencies.pmindex-cache-adapters]\npath = \
+         \"{crates}/cache-adapters\"\ndefault-features = false\n\n[dependencies.postcard]\nversion = \"1\"\n\
+         features = [\"use-std\"]\n\n[dependencies.serde]\n"
+    );
+    change("Cargo.toml", &[("[dependencies.serde]\n", &dependencies)])?;
+    let cases = [
+        ("FoyerCache::new()", "crate::db_cache::in_a_pool::over(FoyerCache::new())"),
+        ("MokaCache::new()", "crate::db_cache::in_a_pool::over(MokaCache::new())"),
+        (
+            "Some(Arc::new(TestCache::new()))",
+            "Some(Arc::new(crate::db_cache::in_a_pool::over(TestCache::new())))",
+        ),
+        (
+            "let shared_cache: Arc<dyn DbCache> = Arc::new(TestCache::new())",
+            "let shared_cache: Arc<dyn DbCache> = Arc::new(crate::db_cache::in_a_pool::over(TestCache::new()))",
+        ),
+    ];
+    change(
+        "src/db_cache/mod.rs",
+        &[&cases[..], &[("mod serde;", "mod serde;\npub(crate) mod in_a_pool;")]].concat(),
+    )?;
+    change("src/tablestore.rs", &cases[..2])
+}
+
+/// What the copy has beside the adapter.
+const FOR_TESTS: &str = "
+/// A cache of a test over one in a pool of its own.
+pub(crate) fn over<C: DbCache>(front: C) -> SlateCache<C> {
+    let pool = Arc::new(pmindex_core::Pool::emulated(24 << 20).unwrap());
+    let options = pmindex_cache::CacheOptions::new(8 << 20).segment_bytes(64 << 10);
+    SlateCache::new(front, Arc::new(BlockCache::create(&pool, \"blocks\", &options).unwrap()))
+}
+";
+
+/// Where cargo has the sources of the version that is locked.
+fn sources(manifest: &str) -> Result<PathBuf, String> {
+    let args = ["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest];
+    let out =
+        Command::new(cargo()).args(args).output().map_err(|e| format!("cargo metadata: {e}"))?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let slatedb = packages.iter().find(|package| package["name"] == "slatedb");
+    let path = slatedb.and_then(|package| package["manifest_path"].as_str());
+    let path = PathBuf::from(path.ok_or("slatedb is not among the dependencies")?);
+    path.parent().map(Path::to_path_buf).ok_or_else(|| "a manifest in no folder".into())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
+    std::fs::create_dir_all(to).map_err(failed)?;
+    for entry in std::fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let target = to.join(entry.file_name());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target).map_err(failed)?;
+        }
+    }
+    Ok(())
+}

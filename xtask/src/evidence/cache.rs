@@ -1,0 +1,21 @@
+//! Placement, the block cache and other caches: a page that the program `pmindex-cache-evidence` prints.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{build_in, target, write_page};
+
+/// Its name among the measurements.
+pub(super) const NAME: &str = "cache";
+
+/// Measures, and writes the page.
+pub(super) fn run(quick: bool, out: &Path) -> Result<(), String> {
+    eprintln!("\n== {NAME}");
+    let options = ["--no-default-features", "--features", "evidence"];
+    let mut command = Command::new(build_in("cache-adapters", "pmindex-cache-evidence", &options)?);
+    command.arg("--disk").arg(target());
+    if quick {
+        command.args(["--smaller", "50"]);
+    }
+    write_page(NAME, command, out)
+}
