@@ -27,6 +27,7 @@ mod pmwcas;
 mod pool_disk;
 mod pools;
 mod registry;
+mod rstore;
 mod shared_pool;
 mod sptree;
 mod sptree_buffered;

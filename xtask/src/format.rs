@@ -35,6 +35,7 @@ const PARTS: &[(&str, &str)] = &[
     ("The block cache", "crates/cache/src/block/layout.rs"),
     ("Files", "crates/pm-env/src/layout.rs"),
     ("A buffer pool", "crates/buffer/src/layout.rs"),
+    ("A partition of RStore", "crates/rstore/src/layout.rs"),
 ];
 
 const HEAD: &str = "# The on-media format

@@ -3,6 +3,7 @@
 use pmindex_core::PmError;
 
 use crate::Error;
+use crate::wrong::Wrong;
 
 /// Milliseconds since the beginning of 1970 UTC: the time at which a record expires.
 pub type Millis = u64;
@@ -38,22 +39,23 @@ impl BlockSize {
             Self::Mib2 => 2 << 20,
         }
     }
-
-    /// The size of so many bytes.
-    pub(crate) fn of(bytes: u64) -> Option<Self> {
-        [Self::Kib2, Self::Kib16, Self::Kib64, Self::Mib2]
-            .into_iter()
-            .find(|size| size.bytes() == bytes)
-    }
 }
 
 /// What a partition is created and opened with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    pub(crate) block: BlockSize,
+    pub(crate) block_bytes: u64,
     pub(crate) capacity: Option<u64>,
     pub(crate) records: Option<u64>,
     pub(crate) salvage: bool,
+    pub(crate) wrong: Option<Wrong>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let block_bytes = BlockSize::default().bytes();
+        Self { block_bytes, capacity: None, records: None, salvage: false, wrong: None }
+    }
 }
 
 impl Options {
@@ -66,7 +68,15 @@ impl Options {
     /// The size of data blocks. Recorded at creation, ignored by [`open`](crate::Partition::open).
     #[must_use]
     pub fn block_size(mut self, size: BlockSize) -> Self {
-        self.block = size;
+        self.block_bytes = size.bytes();
+        self
+    }
+
+    /// As [`block_size`](Self::block_size), any number: for tests of few records.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u64) -> Self {
+        self.block_bytes = bytes;
         self
     }
 
@@ -84,6 +94,13 @@ impl Options {
     #[must_use]
     pub fn records(mut self, records: u64) -> Self {
         self.records = Some(records);
+        self
+    }
+
+    /// Has a step go wrong.
+    #[cfg(test)]
+    pub(crate) fn go_wrong(mut self, wrong: Wrong) -> Self {
+        self.wrong = Some(wrong);
         self
     }
 

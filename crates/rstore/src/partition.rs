@@ -1,317 +1,263 @@
-//! The partition.
+//! The partition: what belongs to it, and what it is asked most often.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, Pool};
+use pmindex_log::Log;
 
-use crate::options::check_lengths;
-use crate::{Batch, Budget, Check, Error, MAX_KEY, Millis, Options, Progress, Recovery, Stats};
+use crate::backup::Running;
+use crate::blocks::{Blocks, State};
+use crate::collect::Victim;
+use crate::graves::Graves;
+use crate::index::Index;
+use crate::large::Large;
+use crate::layout::Root;
+use crate::table::Table;
+use crate::wrong::Faults;
+use crate::{Error, Millis, Stats};
 
-/// What [`Partition::scan`] calls with key and value.
-pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
-/// What [`Partition::back_up`] calls with key, value and expiry.
-pub type VisitAll<'v> = dyn FnMut(&[u8], &[u8], Option<Millis>) + 'v;
-
-/// A partition of keys and values in a pool, owned by one thread.
+/// A partition of keys and values in a pool, owned by one thread. See the [crate's](crate) documentation.
+///
+/// It may be moved to another thread between two calls.
 #[derive(Debug)]
 pub struct Partition<M: Medium = Mapped> {
-    pool: Arc<Pool<M>>,
-    records: BTreeMap<Vec<u8>, (Vec<u8>, Option<Millis>)>,
-    stats: Stats,
+    pub(crate) root: PPtr<Root>,
+    pub(crate) blocks: Blocks<M>,
+    pub(crate) table: Table<M>,
+    pub(crate) log: Log<M>,
+    pub(crate) index: Index,
+    pub(crate) graves: Graves,
+    pub(crate) large: HashMap<u32, Large>,
+    /// Bytes of their blocks.
+    pub(crate) large_bytes: u64,
+    /// Bytes that data blocks and large values may take.
+    pub(crate) capacity: u64,
+    /// Places without a block.
+    pub(crate) unused: Vec<u32>,
+    /// Free blocks.
+    pub(crate) free: Vec<u32>,
+    /// Blocks that opening found with room behind their records.
+    pub(crate) tails: Vec<u32>,
+    /// How many data blocks there are.
+    pub(crate) data_blocks: u64,
+    /// Words of full blocks that no record takes.
+    pub(crate) wasted: u64,
+    /// The pool refused another block: no more are asked for until one was given back.
+    pub(crate) exhausted: bool,
+    /// Where writes append, and collection.
+    pub(crate) active: Option<u32>,
+    pub(crate) copies: Option<u32>,
+    /// Bodies that are not in the log yet, and where each record of the log ends in them.
+    pub(crate) staged: Vec<u64>,
+    pub(crate) ends: Vec<usize>,
+    /// The last LSN.
+    pub(crate) lsn: u64,
+    /// Records up to this LSN were removed by a clearing.
+    pub(crate) cleared: u64,
+    /// How many records the index has addresses for.
+    pub(crate) most_records: u64,
+    /// The last generation.
+    pub(crate) generation: u64,
+    pub(crate) pipeline: Pipeline,
+    /// The last LSN of each segment of the log, by its sequence.
+    pub(crate) segments: VecDeque<(u64, u64)>,
+    pub(crate) victim: Option<Victim>,
+    /// Bytes that writes owe to collection.
+    pub(crate) debt: u64,
+    /// Blocks with records that expire, by the earliest.
+    pub(crate) expiries: BTreeSet<(Millis, u32)>,
+    pub(crate) running: Vec<Running>,
+    pub(crate) counters: Stats,
+    pub(crate) scratch: Scratch,
+    /// Of the hashes of keys.
+    pub(crate) seed: u64,
+    /// Who has flushed what was written since the last fence.
+    pub(crate) thread: ThreadId,
+    /// Blocks may be had beyond the capacity: what is read from the log had room before.
+    pub(crate) recovering: bool,
+    pub(crate) broken: bool,
+    pub(crate) faults: Faults,
+    /// Last, so that the rest is gone when somebody else may open it.
+    pub(crate) _open: OpenIndex,
 }
 
-/// A backup under way: see [`Partition::backup`].
-#[derive(Debug)]
-pub struct Backup {
-    records: std::vec::IntoIter<(Vec<u8>, Vec<u8>, Option<Millis>)>,
+/// Words for a copy of a record, for whoever takes them: a visitor may read while another read is under
+/// way.
+#[derive(Default)]
+pub(crate) struct Scratch(Cell<Vec<u64>>);
+
+impl Scratch {
+    pub(crate) fn take(&self) -> Vec<u64> {
+        self.0.take()
+    }
+
+    pub(crate) fn set(&self, words: Vec<u64>) {
+        self.0.set(words);
+    }
+}
+
+impl std::fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scratch")
+    }
+}
+
+/// What waits for fences: see [`commit`](crate::commit).
+#[derive(Debug, Default)]
+pub(crate) struct Pipeline {
+    /// Blocks whose lengths are to be stored after the next fence.
+    pub(crate) grown: Vec<u32>,
+    /// Lengths that were stored: place, words, and the LSN up to which they cover.
+    pub(crate) lengths: Vec<(u32, u32, u64)>,
+    /// Victims without live records.
+    pub(crate) emptied: Vec<Victim>,
+    /// Those of them whose copies are durable behind the next fence.
+    pub(crate) settled: Vec<Victim>,
+    /// Those that are void behind the next fence.
+    pub(crate) void: Vec<Victim>,
+    /// Large values that are not needed when what is staged is durable.
+    pub(crate) replaced: Vec<u32>,
+    /// Those that only a backup needs.
+    pub(crate) kept: Vec<u32>,
+}
+
+impl Pipeline {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.grown.is_empty()
+            && self.lengths.is_empty()
+            && self.emptied.is_empty()
+            && self.settled.is_empty()
+            && self.void.is_empty()
+            && self.replaced.is_empty()
+    }
 }
 
 impl<M: Medium> Partition<M> {
-    /// Makes a partition of this name.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]: the name is taken, the pool is full, an option is not possible.
-    pub fn create(pool: &Arc<Pool<M>>, _name: &str, _options: &Options) -> Result<Self, Error> {
-        Ok(Self { pool: Arc::clone(pool), records: BTreeMap::new(), stats: Stats::default() })
-    }
-
-    /// Opens the partition of this name, and says what that took.
-    ///
-    /// # Errors
-    /// [`Error::Missing`]; [`Error::Pool`] if it is damaged or open already.
-    pub fn open(
-        pool: &Arc<Pool<M>>,
-        name: &str,
-        options: &Options,
-    ) -> Result<(Self, Recovery), Error> {
-        Ok((Self::create(pool, name, options)?, Recovery::default()))
-    }
-
-    /// Opens the partition of this name, or makes it.
-    ///
-    /// # Errors
-    /// Those of [`open`](Self::open) and [`create`](Self::create).
-    pub fn open_or_create(
-        pool: &Arc<Pool<M>>,
-        name: &str,
-        options: &Options,
-    ) -> Result<(Self, Recovery), Error> {
-        match Self::open(pool, name, options) {
-            Err(Error::Missing { .. }) => {
-                Ok((Self::create(pool, name, options)?, Recovery::default()))
-            }
-            other => other,
-        }
-    }
-
     /// The pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
-        &self.pool
+        &self.blocks.pool
     }
 
     /// How many records there are, expired ones that were not swept yet included.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.records.len() as u64
+        self.index.len
     }
 
     /// Whether there is no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.index.len == 0
     }
 
-    /// Appends the value of a key to `out`; `false` if there is none, or it has expired.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`]; `out` may have grown then.
-    pub fn get_into(&self, key: &[u8], now: Millis, out: &mut Vec<u8>) -> Result<bool, Error> {
-        let found = self.records.get(key).filter(|(_, expiry)| expiry.is_none_or(|at| at > now));
-        if let Some((value, _)) = found {
-            out.extend_from_slice(value);
+    /// The number of the last write: it grows with each, and is never used again, crashes included.
+    #[must_use]
+    pub fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// Bytes of the longest key.
+    #[must_use]
+    pub fn max_key(&self) -> usize {
+        crate::MAX_KEY.min(8 * self.blocks.payload() as usize / 4)
+    }
+
+    /// Bytes of the longest value that is kept in its record.
+    pub(crate) fn max_inline(&self) -> usize {
+        (2 << 10).min(self.blocks.words as usize)
+    }
+
+    /// Bytes of a data block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        8 * u64::from(self.blocks.words)
+    }
+
+    /// Bytes that live records and large values take.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        8 * self.blocks.live + self.large_bytes
+    }
+
+    /// Blocks that can be had without collection: free ones and those that the pool has room for.
+    pub(crate) fn available(&self) -> u64 {
+        (self.free.len() + self.tails.len()) as u64 + self.allocatable()
+    }
+
+    /// Blocks that the capacity has room for.
+    pub(crate) fn allocatable(&self) -> u64 {
+        let taken = self.data_blocks * self.block_bytes() + self.large_bytes;
+        let room = self.capacity.saturating_sub(taken) / self.block_bytes();
+        if self.exhausted { 0 } else { room }
+    }
+
+    pub(crate) fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// A place without a block.
+    pub(crate) fn take_place(&mut self) -> Result<u32, Error> {
+        if self.unused.is_empty() {
+            let first = self.table.places();
+            self.table.grow()?;
+            let end = self.table.places();
+            self.unused.extend((first..end).rev());
+            self.blocks.list.resize_with(end as usize, crate::blocks::Block::absent);
         }
-        Ok(found.is_some())
+        self.unused.pop().ok_or(Error::Broken)
     }
 
-    /// When a key expires: `None` if there is no such key, or it has expired; `Some(None)` if never.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`].
-    pub fn expiry(&self, key: &[u8], now: Millis) -> Result<Option<Option<Millis>>, Error> {
-        let found = self.records.get(key).map(|(_, expiry)| *expiry);
-        Ok(found.filter(|expiry| expiry.is_none_or(|at| at > now)))
-    }
-
-    /// The length of a value; `None` if there is no such key, or it has expired.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`].
-    pub fn value_len(&self, key: &[u8], now: Millis) -> Result<Option<usize>, Error> {
-        let found = self.records.get(key).filter(|(_, expiry)| expiry.is_none_or(|at| at > now));
-        Ok(found.map(|(value, _)| value.len()))
-    }
-
-    /// Sets a key, and when it expires, if it does. Staged: durable at [`commit`](Self::commit).
-    ///
-    /// # Errors
-    /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Broken`].
-    pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Millis>) -> Result<(), Error> {
-        check_lengths(key.len(), MAX_KEY, value.len())?;
-        self.records.insert(key.into(), (value.into(), expiry));
-        Ok(())
-    }
-
-    /// Changes when a key expires, and nothing else; `false` if there is no such key. Staged.
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put).
-    pub fn set_expiry(&mut self, key: &[u8], expiry: Option<Millis>) -> Result<bool, Error> {
-        let found = self.records.get_mut(key).map(|record| record.1 = expiry);
-        Ok(found.is_some())
-    }
-
-    /// Removes a key; whether it was there (expired or not). Staged.
-    ///
-    /// # Errors
-    /// [`Error::Broken`], [`Error::Pool`].
-    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
-        Ok(self.records.remove(key).is_some())
-    }
-
-    /// Makes the writes of a batch: all or none of them, after a crash too. Staged.
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put), [`Error::BatchTooLarge`].
-    pub fn write(&mut self, batch: &Batch) -> Result<(), Error> {
-        for write in &batch.writes {
-            match &write.value {
-                Some(value) => self.put(&write.key, value, write.expiry)?,
-                None => drop(self.remove(&write.key)?),
-            }
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        if self.broken {
+            return Err(Error::Broken);
         }
-        Ok(())
+        Ok(self.pool().check_writable()?)
     }
 
-    /// Makes all that was staged durable, with one fence, whatever the number of writes. Replies leave
-    /// after it.
-    ///
-    /// # Errors
-    /// [`Error::Pool`]; what was staged may or may not be durable then, and the partition is
-    /// [broken](Error::Broken).
-    pub fn commit(&mut self) -> Result<(), Error> {
-        self.stats.commits += 1;
-        Ok(())
+    /// The hash of a key in words.
+    pub(crate) fn hash(&self, key: &[u64], len: usize) -> u64 {
+        let mut sum = pmindex_log::Checksum::new(self.seed, len as u32);
+        sum.add(key);
+        sum.finish()
     }
 
-    /// Calls `visit` with the records between two bounds, in the order of their keys or (`reverse`) from
-    /// the end, until it breaks. Expired ones are left out.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`].
-    pub fn scan(
-        &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        now: Millis,
-        reverse: bool,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        let range = self.records.iter().filter(|(key, (_, expiry))| {
-            (from, to).contains_bytes(key) && expiry.is_none_or(|at| at > now)
-        });
-        let mut found: Vec<_> = range.collect();
-        if reverse {
-            found.reverse();
-        }
-        for (key, (value, _)) in found {
-            if visit(key, value).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the keys between two bounds, up to `limit` of them: one record of the log, and so all of
-    /// them or none after a crash. Returns how many; fewer than `limit`: there are no more. Staged.
-    ///
-    /// # Errors
-    /// Those of [`remove`](Self::remove).
-    pub fn remove_range(
-        &mut self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        limit: usize,
-    ) -> Result<usize, Error> {
-        let inside = self.records.keys().filter(|key| (from, to).contains_bytes(key));
-        let keys: Vec<_> = inside.take(limit).cloned().collect();
-        for key in &keys {
-            self.records.remove(key);
-        }
-        Ok(keys.len())
-    }
-
-    /// Removes all records: at once, durable when it returns, with what was staged before.
-    ///
-    /// # Errors
-    /// Those of [`commit`](Self::commit).
-    pub fn clear(&mut self) -> Result<(), Error> {
-        self.records.clear();
-        self.commit()
-    }
-
-    /// A slice of collection, beside that which writes pay for: for idle turns.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], [`Error::Pool`].
-    pub fn collect(&mut self, _budget: Budget) -> Result<Progress, Error> {
-        Ok(Progress { done: true, ..Progress::default() })
-    }
-
-    /// A slice of the sweep that removes expired records; returns how many it removed. Staged.
-    ///
-    /// # Errors
-    /// Those of [`remove`](Self::remove).
-    pub fn expire(&mut self, now: Millis, _budget: Budget) -> Result<usize, Error> {
-        let before = self.records.len();
-        self.records.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > now));
-        Ok(before - self.records.len())
-    }
-
-    /// Begins a backup of this moment, what is staged included (it commits). Blocks are kept until the
-    /// backup has read them, or is dropped with [`end_backup`](Self::end_backup).
-    ///
-    /// # Errors
-    /// Those of [`commit`](Self::commit).
-    pub fn backup(&mut self) -> Result<Backup, Error> {
-        self.commit()?;
-        let all = self.records.iter().map(|(key, (value, at))| (key.clone(), value.clone(), *at));
-        Ok(Backup { records: all.collect::<Vec<_>>().into_iter() })
-    }
-
-    /// A slice of a backup: calls `visit` with key, value and expiry of some records, in no order; `false`
-    /// if there are no more. Expired records are among them.
-    ///
-    /// # Errors
-    /// [`Error::BackupEnded`], [`Error::Damaged`].
-    pub fn back_up(
-        &mut self,
-        backup: &mut Backup,
-        visit: &mut VisitAll<'_>,
-    ) -> Result<bool, Error> {
-        for (key, value, expiry) in backup.records.by_ref().take(100) {
-            visit(&key, &value, expiry);
-        }
-        Ok(backup.records.len() > 0)
-    }
-
-    /// Ends a backup, whole or not.
-    pub fn end_backup(&mut self, backup: Backup) {
-        drop(backup);
-    }
-
-    /// Figures. Cheap.
+    /// Figures. Cheap, but for the DRAM of the bits, which takes a look at each block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats { records: self.len(), ..self.stats.clone() }
+        let index_bytes = self.index.bytes();
+        let vectors = 8 * self.staged.capacity() as u64;
+        Stats {
+            records: self.index.len,
+            live_bytes: self.live_bytes(),
+            capacity: self.capacity,
+            blocks: self.data_blocks,
+            free_blocks: self.free.len() as u64,
+            large_values: self.large.len() as u64,
+            large_bytes: self.large_bytes,
+            tombstones: self.graves.tombstones(),
+            log_bytes: self.log.bytes(),
+            dram_bytes: index_bytes + self.blocks.bytes() + self.graves.bytes() + vectors,
+            index_bytes,
+            ..self.counters.clone()
+        }
     }
 
-    /// Verifies every checksum, and that the index, the bits and the counts in DRAM agree with the blocks.
+    /// The offsets of all blocks of this partition, for the allocator's audit.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; [`Error::Pool`] for what does not agree.
-    pub fn check(&self) -> Result<Check, Error> {
-        Ok(Check { records: self.len(), ..Check::default() })
-    }
-
-    /// Commits, and makes the blocks durable, so that the next opening replays nothing.
-    ///
-    /// # Errors
-    /// Those of [`commit`](Self::commit).
-    pub fn close(mut self) -> Result<(), Error> {
-        self.commit()
-    }
-}
-
-/// Bounds of byte strings.
-trait Contains {
-    fn contains_bytes(&self, key: &[u8]) -> bool;
-}
-
-impl Contains for (Bound<&[u8]>, Bound<&[u8]>) {
-    fn contains_bytes(&self, key: &[u8]) -> bool {
-        let after = match self.0 {
-            Bound::Included(from) => key >= from,
-            Bound::Excluded(from) => key > from,
-            Bound::Unbounded => true,
-        };
-        let before = match self.1 {
-            Bound::Included(to) => key <= to,
-            Bound::Excluded(to) => key < to,
-            Bound::Unbounded => true,
-        };
-        after && before
+    /// [`Error::Pool`] if the log is damaged.
+    #[doc(hidden)]
+    pub fn all_blocks(&self) -> Result<Vec<u64>, Error> {
+        let mut all = vec![self.root.offset()];
+        all.extend(self.table.blocks());
+        all.extend(self.log.blocks()?);
+        all.extend(self.large.values().flat_map(|large| large.pieces.iter().copied()));
+        let is_data = |state| !matches!(state, State::Absent | State::Large);
+        let data = self.blocks.list.iter().filter(|block| is_data(block.state));
+        all.extend(data.map(|block| block.offset));
+        Ok(all)
     }
 }

@@ -1,0 +1,157 @@
+//! Appending records to blocks: writes to one block, collection to another.
+
+use pmindex_core::{Medium, PmError};
+
+use crate::Error;
+use crate::blocks::{Block, Location, State};
+use crate::layout::{
+    GENERATION, HEADER, HEADER_SUM, LENGTH, begin_sum, header_checksum, length_word,
+};
+use crate::partition::Partition;
+use crate::wrong::Wrong;
+
+/// What the checksum of a data block's header begins with.
+pub(crate) const OF: [u8; 4] = *b"data";
+/// Words of a line.
+const LINE: u32 = 8;
+
+/// Who appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Writes,
+    Copies,
+}
+
+impl<M: Medium> Partition<M> {
+    fn current(&mut self, stream: Stream) -> &mut Option<u32> {
+        match stream {
+            Stream::Writes => &mut self.active,
+            Stream::Copies => &mut self.copies,
+        }
+    }
+
+    /// Whether the block that a stream is in has room for so many words.
+    pub(crate) fn has_room(&self, stream: Stream, words: u32) -> bool {
+        let current = if stream == Stream::Writes { self.active } else { self.copies };
+        current.is_some_and(|place| self.blocks.at(place).used + words <= self.blocks.words)
+    }
+
+    /// A place for a record of so many words.
+    pub(crate) fn room_in(&mut self, stream: Stream, words: u32) -> Result<Location, Error> {
+        if !self.has_room(stream, words) {
+            let next = self.next_block(words)?;
+            if let Some(full) = self.current(stream).replace(next) {
+                self.fill(full);
+            }
+        }
+        let place = self.current(stream).ok_or(Error::Broken)?;
+        Ok(Location::new(place, self.blocks.at(place).used))
+    }
+
+    /// Nothing is appended to a block any more.
+    pub(crate) fn fill(&mut self, place: u32) {
+        let all = self.blocks.words;
+        let block = self.blocks.at_mut(place);
+        block.state = State::Full;
+        self.wasted += u64::from(all - block.used) + HEADER as u64;
+        self.grow_length(place);
+        self.blocks.relist(place);
+    }
+
+    /// The length of a block is to follow what was appended.
+    pub(crate) fn grow_length(&mut self, place: u32) {
+        let block = self.blocks.at(place);
+        if block.durable < block.used && !self.pipeline.grown.contains(&place) {
+            self.pipeline.grown.push(place);
+        }
+    }
+
+    /// A block with room for so many words: one with a tail, a free one, a new one.
+    fn next_block(&mut self, words: u32) -> Result<u32, Error> {
+        let all = self.blocks.words;
+        while let Some(tail) = self.tails.pop() {
+            if self.blocks.at(tail).used + words <= all {
+                return Ok(tail);
+            }
+            self.fill(tail);
+        }
+        if let Some(place) = self.free.pop() {
+            self.begin(place)?;
+            return Ok(place);
+        }
+        if self.allocatable() == 0 && !self.recovering {
+            let (live, capacity) = (self.live_bytes(), self.capacity);
+            return Err(Error::Full { live, capacity });
+        }
+        self.make_block()
+    }
+
+    /// Begins a free block anew. Its length is durably 0.
+    fn begin(&mut self, place: u32) -> Result<(), Error> {
+        let same = self.faults.has(Wrong::SameGeneration);
+        let generation =
+            if same { self.blocks.at(place).generation } else { self.next_generation() };
+        let offset = self.blocks.at(place).offset;
+        let sum = header_checksum(self.blocks.identity, offset, generation, OF);
+        let (pm, cells) = (self.pool().pm(), self.blocks.cells(place)?);
+        // Flushed with the first records: nothing counts before there is a length.
+        pm.store(&cells[GENERATION], generation);
+        pm.store(&cells[HEADER_SUM], sum);
+        self.blocks.at_mut(place).begin(generation);
+        Ok(())
+    }
+
+    /// Allocates a block.
+    fn make_block(&mut self) -> Result<u32, Error> {
+        let (place, generation) = (self.take_place()?, self.next_generation());
+        let (identity, bytes) = (self.blocks.identity, self.block_bytes());
+        let pool = std::sync::Arc::clone(self.pool());
+        let made = self.table.make(place, &[bytes], |blocks| {
+            let offset = blocks.first().map_or(0, |block| block.ptr().offset());
+            let mut words = [0; HEADER];
+            words[GENERATION] = generation;
+            words[HEADER_SUM] = header_checksum(identity, offset, generation, OF);
+            words[LENGTH] = length_word(identity, offset, generation, 0);
+            Ok(pool.pm().stream_words(pool.words(offset, HEADER)?, &words)) // P1
+        });
+        let offset = match made {
+            Ok(offset) => offset,
+            Err(error) => {
+                self.unused.push(place);
+                self.exhausted |= error.is_full();
+                return Err(error.into());
+            }
+        };
+        let words = self.blocks.words;
+        let mut block = Block::free(offset, generation, words);
+        block.state = State::Open;
+        (block.used, block.flushed) = (HEADER as u32, HEADER as u32);
+        *self.blocks.at_mut(place) = block;
+        self.data_blocks += 1;
+        Ok(place)
+    }
+
+    /// Writes a record to where [`room_in`](Self::room_in) said, and flushes the lines that are whole.
+    pub(crate) fn append(&mut self, at: Location, body: &[u64]) -> Result<(), PmError> {
+        let place = at.place();
+        let (used, flushed, generation) = {
+            let block = self.blocks.at(place);
+            (block.used, block.flushed, block.generation)
+        };
+        let mut sum = begin_sum(self.blocks.identity, generation, used as usize);
+        sum.add(body);
+        let (pm, cells) = (self.pool().pm(), self.blocks.cells(place)?);
+        let (begin, end) = (used as usize, used as usize + 1 + body.len());
+        pm.store(&cells[begin], sum.finish());
+        pm.write_words(&cells[begin + 1..end], body);
+        // Durable before: the length that covers it.
+        let whole = end as u32 / LINE * LINE;
+        if whole > flushed {
+            let _ = pm.flush_words(&cells[flushed as usize..whole as usize]);
+        }
+        let block = self.blocks.at_mut(place);
+        block.used = end as u32;
+        block.flushed = whole.max(flushed);
+        Ok(())
+    }
+}

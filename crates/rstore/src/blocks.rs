@@ -1,0 +1,376 @@
+//! Data blocks: what DRAM knows of each, and how records are read.
+//!
+//! A block is *free*, *open* (records are appended), *full*, a *victim* that is being collected,
+//! *emptied* (nothing in it is live), or *void* on the medium. It is a candidate for collection when it
+//! is full, its length is durable, and no other block waits for the copies in it.
+
+use std::sync::Arc;
+
+use pmindex_art::{KeyBuf, Leaves};
+use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
+
+use crate::Error;
+use crate::layout::{HEADER, begin_sum};
+use crate::record::{Head, Parts};
+
+/// Words that one bit stands for: no two records begin in the same ones.
+const WORDS_PER_BIT: u32 = 4;
+/// Lists of candidates, by how much of them is live.
+const BUCKETS: u32 = 64;
+const WORD_BITS: u32 = 20;
+
+/// Where a record is: place and word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Location(u64);
+
+impl Location {
+    pub(crate) const fn new(place: u32, word: u32) -> Self {
+        Self((place as u64) << WORD_BITS | word as u64)
+    }
+
+    pub(crate) const fn from_leaf(leaf: u64) -> Self {
+        Self(leaf)
+    }
+
+    pub(crate) const fn leaf(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn place(self) -> u32 {
+        (self.0 >> WORD_BITS) as u32
+    }
+
+    pub(crate) const fn word(self) -> u32 {
+        (self.0 & ((1 << WORD_BITS) - 1)) as u32
+    }
+}
+
+/// What becomes of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There is no block.
+    Absent,
+    /// A large value.
+    Large,
+    Free,
+    Open,
+    Full,
+    Victim,
+    Emptied,
+    /// Its length is 0 on the medium after the next fence.
+    Void,
+    /// It is not touched any more.
+    Damaged,
+}
+
+/// A place.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) offset: u64,
+    pub(crate) generation: u64,
+    pub(crate) state: State,
+    /// Words with records, the header included.
+    pub(crate) used: u32,
+    /// Words before this were flushed since they were written: whole lines.
+    pub(crate) flushed: u32,
+    /// The length that is durable.
+    pub(crate) durable: u32,
+    /// Words of live records.
+    pub(crate) live: u32,
+    /// Blocks whose records were copied here, and that are not void yet.
+    pub(crate) sources: u32,
+    /// The list of candidates that it is in, and where.
+    listed: Option<(u32, u32)>,
+    /// Which records are live.
+    bits: Box<[u64]>,
+    /// No live record expires before this.
+    pub(crate) soonest: u64,
+    /// The first LSN that a write has here behind the durable length; `u64::MAX`: none.
+    pub(crate) uncovered: u64,
+}
+
+impl Block {
+    pub(crate) fn absent() -> Self {
+        Self {
+            offset: 0,
+            generation: 0,
+            state: State::Absent,
+            used: 0,
+            flushed: 0,
+            durable: 0,
+            live: 0,
+            sources: 0,
+            listed: None,
+            bits: Box::default(),
+            soonest: u64::MAX,
+            uncovered: u64::MAX,
+        }
+    }
+
+    /// A free block.
+    pub(crate) fn free(offset: u64, generation: u64, words: u32) -> Self {
+        let bits = vec![0; words.div_ceil(WORDS_PER_BIT * 64) as usize].into_boxed_slice();
+        Self { offset, generation, state: State::Free, bits, ..Self::absent() }
+    }
+
+    /// A large value.
+    pub(crate) fn large(offset: u64, generation: u64) -> Self {
+        Self { offset, generation, state: State::Large, ..Self::absent() }
+    }
+
+    /// Begins anew.
+    pub(crate) fn begin(&mut self, generation: u64) {
+        let mut bits = std::mem::take(&mut self.bits);
+        bits.fill(0);
+        let used = HEADER as u32;
+        let (offset, state) = (self.offset, State::Open);
+        *self = Self { offset, generation, state, used, bits, ..Self::absent() };
+    }
+
+    fn bit(word: u32) -> (usize, u64) {
+        let bit = word / WORDS_PER_BIT;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    pub(crate) fn is_live(&self, word: u32) -> bool {
+        let (at, bit) = Self::bit(word);
+        self.bits.get(at).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn set_live(&mut self, word: u32, live: bool) {
+        let (at, bit) = Self::bit(word);
+        if live { self.bits[at] |= bit } else { self.bits[at] &= !bit }
+    }
+
+    pub(crate) fn bits(&self) -> &[u64] {
+        &self.bits
+    }
+}
+
+/// Notes the record at a word in a copy of [`Block::bits`].
+pub(crate) fn mark(bits: &mut [u64], word: u32) {
+    let (at, bit) = Block::bit(word);
+    if let Some(bits) = bits.get_mut(at) {
+        *bits |= bit;
+    }
+}
+
+/// Whether the record at a word is among those of a copy of [`Block::bits`].
+pub(crate) fn is_among(bits: &[u64], word: u32) -> bool {
+    let (at, bit) = Block::bit(word);
+    bits.get(at).is_some_and(|bits| bits & bit != 0)
+}
+
+/// All places of a partition.
+#[derive(Debug)]
+pub(crate) struct Blocks<M: Medium> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) identity: u64,
+    /// Words of a data block.
+    pub(crate) words: u32,
+    pub(crate) list: Vec<Block>,
+    buckets: Vec<Vec<u32>>,
+    /// Words of live records in all blocks.
+    pub(crate) live: u64,
+}
+
+impl<M: Medium> Blocks<M> {
+    pub(crate) fn new(pool: &Arc<Pool<M>>, identity: u64, words: u32) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+            identity,
+            words,
+            list: Vec::new(),
+            buckets: vec![Vec::new(); BUCKETS as usize + 1],
+            live: 0,
+        }
+    }
+
+    /// Words of a block that records can take.
+    pub(crate) fn payload(&self) -> u32 {
+        self.words - HEADER as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, place: u32) -> &Block {
+        &self.list[place as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: u32) -> &mut Block {
+        &mut self.list[place as usize]
+    }
+
+    /// The words of a data block.
+    #[inline(always)]
+    pub(crate) fn cells(&self, place: u32) -> Result<&[PmU64], PmError> {
+        self.pool.words(self.at(place).offset, self.words as usize)
+    }
+
+    pub(crate) fn damaged(&self, at: Location) -> Error {
+        let offset = self.list.get(at.place() as usize).map_or(0, |block| block.offset);
+        Error::Damaged { offset: offset + 8 * u64::from(at.word()) }
+    }
+
+    /// The words of a record, the checksum first, and its head. Nothing is verified but that it lies
+    /// within its block.
+    #[inline(always)]
+    pub(crate) fn record(&self, at: Location) -> Result<(Head, &[PmU64]), Error> {
+        let Some(block) = self.list.get(at.place() as usize) else { return Err(self.damaged(at)) };
+        let (from, used) = (at.word() as usize, block.used as usize);
+        let cells = self.pool.words(block.offset, used)?;
+        let Some(cells @ [_, lsn, lengths, ..]) = cells.get(from..) else {
+            return Err(self.damaged(at));
+        };
+        let pm = self.pool.pm();
+        let head = Head::decode(pm.load(lsn), pm.load(lengths));
+        match cells.get(..=head.words()) {
+            Some(cells) => Ok((head, cells)),
+            None => Err(self.damaged(at)),
+        }
+    }
+
+    /// Copies a record into `words`, and verifies it.
+    #[inline]
+    pub(crate) fn read<'w>(
+        &self,
+        at: Location,
+        words: &'w mut Vec<u64>,
+    ) -> Result<Parts<'w>, Error> {
+        let (head, cells) = self.record(at)?;
+        if words.len() < cells.len() {
+            words.resize(cells.len(), 0);
+        }
+        let words = &mut words[..cells.len()];
+        self.pool.pm().read_words(cells, words);
+        let generation = self.at(at.place()).generation;
+        let mut sum = begin_sum(self.identity, generation, at.word() as usize);
+        sum.add(&words[1..]);
+        // The lengths may have changed in between only if something is broken.
+        match Parts::split(&words[1..]) {
+            Some(parts) if sum.finish() == words[0] && parts.head == head => Ok(parts),
+            _ => Err(self.damaged(at)),
+        }
+    }
+
+    /// A record lives. It was not noted before.
+    pub(crate) fn enliven(&mut self, at: Location, words: u32) {
+        let block = self.at_mut(at.place());
+        block.set_live(at.word(), true);
+        block.live += words;
+        self.live += u64::from(words);
+        self.relist(at.place());
+    }
+
+    /// A record is dead.
+    pub(crate) fn kill(&mut self, at: Location, words: u32) {
+        let block = self.at_mut(at.place());
+        if !block.is_live(at.word()) {
+            return;
+        }
+        block.set_live(at.word(), false);
+        // The lengths were read again: what is damaged must not make a count less than nothing.
+        block.live = block.live.saturating_sub(words);
+        self.live = self.live.saturating_sub(words.into());
+        self.relist(at.place());
+    }
+
+    /// A block that was copied from is gone.
+    pub(crate) fn release(&mut self, into: u32) {
+        let block = self.at_mut(into);
+        block.sources = block.sources.saturating_sub(1);
+        self.relist(into);
+    }
+
+    /// Whether a block may be collected.
+    fn is_candidate(&self, place: u32) -> bool {
+        let block = self.at(place);
+        block.state == State::Full && block.durable == block.used && block.sources == 0
+    }
+
+    /// Nothing of a block is live, or waited for.
+    pub(crate) fn abandon(&mut self, place: u32) {
+        let block = self.at_mut(place);
+        let live = std::mem::take(&mut block.live);
+        block.bits.fill(0);
+        (block.sources, block.soonest, block.uncovered) = (0, u64::MAX, u64::MAX);
+        block.state = State::Emptied;
+        self.live -= u64::from(live);
+        self.relist(place);
+    }
+
+    /// Puts a block into the list of candidates where it belongs, or takes it out.
+    pub(crate) fn relist(&mut self, place: u32) {
+        let bucket = (self.at(place).live * BUCKETS / self.words).min(BUCKETS);
+        let wanted = self.is_candidate(place).then_some(bucket);
+        let listed = self.at(place).listed;
+        if listed.map(|(bucket, _)| bucket) == wanted {
+            return;
+        }
+        if let Some((bucket, at)) = listed {
+            let list = &mut self.buckets[bucket as usize];
+            list.swap_remove(at as usize);
+            if let Some(&moved) = list.get(at as usize) {
+                self.at_mut(moved).listed = Some((bucket, at));
+            }
+        }
+        self.at_mut(place).listed = wanted.map(|bucket| {
+            let list = &mut self.buckets[bucket as usize];
+            list.push(place);
+            (bucket, list.len() as u32 - 1)
+        });
+    }
+
+    /// The candidate with the least that is live, by 64ths of a block.
+    pub(crate) fn emptiest(&self) -> Option<u32> {
+        let list = self.buckets.iter().find(|list| !list.is_empty())?;
+        // Those in front have been there for longest.
+        list.first().copied()
+    }
+
+    /// Fetches the beginning of a record.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, at: Location) {
+        if let Some(block) = self.list.get(at.place() as usize) {
+            let word = PPtr::<PmU64>::new(block.offset + 8 * u64::from(at.word()));
+            self.pool.prefetch(word);
+        }
+    }
+
+    /// DRAM in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bits: usize = self.list.iter().map(|block| 8 * block.bits.len()).sum();
+        let lists: usize = self.buckets.iter().map(|list| 4 * list.capacity()).sum();
+        (bits + lists + self.list.capacity() * size_of::<Block>()) as u64
+    }
+}
+
+/// The index asks for the keys of records.
+impl<M: Medium> Leaves for Blocks<M> {
+    fn load_key(&self, leaf: u64, key: &mut KeyBuf) -> Result<(), PmError> {
+        let (head, cells) = self.key(Location::from_leaf(leaf))?;
+        self.pool.pm().read_bytes(cells, key.zeroed(head.key_len));
+        Ok(())
+    }
+
+    #[inline]
+    fn key_is(&self, leaf: u64, key: &[u8]) -> Result<bool, PmError> {
+        let (head, cells) = self.key(Location::from_leaf(leaf))?;
+        Ok(self.pool.pm().eq_bytes(cells, head.key_len, key))
+    }
+}
+
+impl<M: Medium> Blocks<M> {
+    /// The head of a record, and the words of its key.
+    #[inline(always)]
+    fn key(&self, at: Location) -> Result<(Head, &[PmU64]), PmError> {
+        match self.record(at) {
+            Ok((head, cells)) => Ok((head, &cells[1 + head.key_at()..=head.value_at()])),
+            Err(Error::Pool(error)) => Err(error),
+            Err(_) => {
+                let offset = self.list.get(at.place() as usize).map_or(0, |block| block.offset);
+                Err(PmError::Corrupt { what: "a record", offset })
+            }
+        }
+    }
+}

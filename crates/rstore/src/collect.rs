@@ -1,0 +1,318 @@
+//! Collection: the live records of a block are copied, and the block is free.
+//!
+//! Paid per write, and never a stall: when fewer than a tenth of the blocks is left, a write of *n* bytes
+//! walks over *n* / (1 - *u*) bytes of a victim of which a share *u* is live, 16 KiB of copies at most at
+//! a time, so that one byte becomes free for each that is written. Below half of that a write pays
+//! double. Writes are refused before more than 95 % is live, so *u* stays below that on average. Two
+//! blocks are left to collection, which can always go on.
+//!
+//! The victim is a block with the least that is live. Copies go to a block of their own, with the LSN that
+//! they had, so of equal LSNs any counts. A victim is void two commits after it was emptied: see
+//! [`commit`](crate::commit) for what is durable before what.
+
+use pmindex_core::Medium;
+
+use crate::append::Stream;
+use crate::blocks::{Location, State, is_among};
+use crate::layout::HEADER;
+use crate::partition::Partition;
+use crate::record::{Parts, TOMBSTONE};
+use crate::write::RESERVE;
+use crate::wrong::Wrong;
+use crate::{Budget, Error, Progress};
+
+/// Bytes that a write pays at most for collection at once.
+const MOST_PAID: u64 = 16 << 10;
+/// Blocks of which this share is live, in 64ths, are left alone.
+const TOO_FULL: u32 = 64;
+/// The same while blocks are plenty.
+const IDLE: u32 = 32;
+
+/// A block that is being collected, or was.
+#[derive(Debug)]
+pub(crate) struct Victim {
+    pub(crate) place: u32,
+    /// The next record's word.
+    cursor: u32,
+    /// Records that live elsewhere: they are not dead versions.
+    moved: Vec<u64>,
+    /// Blocks that copies are in.
+    into: Vec<u32>,
+}
+
+impl Victim {
+    /// A block with nothing that is needed.
+    pub(crate) fn whole(place: u32) -> Self {
+        Self { place, cursor: 0, moved: Vec::new(), into: Vec::new() }
+    }
+
+    pub(crate) fn has_moved(&self, word: u32) -> bool {
+        is_among(&self.moved, word)
+    }
+}
+
+impl<M: Medium> Partition<M> {
+    /// Blocks that are left when writes begin to pay.
+    pub(crate) fn threshold(&self) -> u64 {
+        let blocks = self.capacity / self.block_bytes();
+        (blocks / 10).clamp(RESERVE + 2, blocks / 2)
+    }
+
+    /// Collects as much as a write of so many bytes owes.
+    pub(crate) fn pay(&mut self, bytes: u64) -> Result<(), Error> {
+        let (available, threshold) = (self.available(), self.threshold());
+        if available >= threshold {
+            self.debt = 0;
+            return Ok(());
+        }
+        let chosen = self.victim.as_ref().map(|victim| victim.place);
+        let Some(victim) = chosen.or_else(|| self.blocks.emptiest()) else { return Ok(()) };
+        let all = u64::from(self.blocks.payload());
+        // One that is being collected has copies of what it had elsewhere: what it has left counts.
+        let dead = all.saturating_sub(u64::from(self.blocks.at(victim).live)).max(all / 64 + 1);
+        let twice = if available < threshold / 2 { 2 } else { 1 };
+        self.debt += twice * bytes * all / dead;
+        let paid = self.debt.min(MOST_PAID * all / (all - dead.min(all)).max(all / 64 + 1));
+        self.collect_bytes((paid, MOST_PAID), TOO_FULL)?;
+        self.debt = self.debt.saturating_sub(paid);
+        Ok(())
+    }
+
+    /// A slice of collection, beside that which writes pay for: for idle turns. Blocks are free a few
+    /// commits later.
+    ///
+    /// # Errors
+    /// [`Error::Pool`].
+    ///
+    /// # Cost
+    /// No fence; the budget, and one record more at most.
+    pub fn collect(&mut self, budget: Budget) -> Result<Progress, Error> {
+        self.usable()?;
+        let worth = self.blocks.emptiest().is_some_and(|place| self.is_worth(place, IDLE));
+        if self.victim.is_none() && !worth {
+            return Ok(Progress { done: true, ..Progress::default() });
+        }
+        let before = (self.counters.copied_bytes, self.counters.collected_blocks);
+        self.collect_bytes((budget.bytes, budget.bytes), IDLE)?;
+        Ok(Progress {
+            copied: self.counters.copied_bytes - before.0,
+            emptied: self.counters.collected_blocks - before.1,
+            done: false,
+        })
+    }
+
+    /// Whether a block has dead records, and fewer than so many 64ths of it are live.
+    fn is_worth(&self, place: u32, most: u32) -> bool {
+        let block = self.blocks.at(place);
+        block.live * 64 / self.blocks.words < most && block.live + (HEADER as u32) < block.used
+    }
+
+    /// Walks over so many bytes of victims, and copies as many, of blocks of which fewer than `most` 64ths
+    /// are live. Whether anything was done.
+    pub(crate) fn collect_bytes(
+        &mut self,
+        (mut walk, mut copy): (u64, u64),
+        most: u32,
+    ) -> Result<bool, Error> {
+        let mut done = false;
+        while walk > 0 && copy > 0 {
+            let Some(mut victim) = self.victim.take().or_else(|| self.choose(most)) else { break };
+            let (words, copied, is_over) = self.collect_record(&mut victim)?;
+            done = true;
+            walk = walk.saturating_sub(8 * u64::from(words));
+            copy = copy.saturating_sub(8 * u64::from(copied));
+            if is_over {
+                self.empty(victim);
+            } else {
+                self.victim = Some(victim);
+            }
+        }
+        Ok(done)
+    }
+
+    /// The next victim.
+    fn choose(&mut self, most: u32) -> Option<Victim> {
+        let place = self.blocks.emptiest()?;
+        if !self.is_worth(place, most) {
+            return None;
+        }
+        self.blocks.at_mut(place).state = State::Victim;
+        self.blocks.relist(place);
+        let moved = vec![0; self.blocks.at(place).bits().len()];
+        Some(Victim { place, cursor: HEADER as u32, moved, into: Vec::new() })
+    }
+
+    /// Goes over one record of a victim: its words, those that were copied, and whether it was the last
+    /// one.
+    fn collect_record(&mut self, victim: &mut Victim) -> Result<(u32, u32, bool), Error> {
+        let block = self.blocks.at(victim.place);
+        if victim.cursor >= block.used || block.live == 0 {
+            return Ok((1, 0, true));
+        }
+        let at = Location::new(victim.place, victim.cursor);
+        let is_live = block.is_live(victim.cursor);
+        let found = self.blocks.record(at).map(|(_, cells)| cells.len() as u32);
+        let Ok(words) = found else { return Ok(self.leave_alone(victim)) };
+        if is_live {
+            let mut scratch = self.scratch.take();
+            let copied = match self.blocks.read(at, &mut scratch) {
+                Ok(parts) => self.copy(victim, at, parts),
+                Err(error) => Err(error),
+            };
+            self.scratch.set(scratch);
+            match copied {
+                Err(Error::Damaged { .. }) => return Ok(self.leave_alone(victim)),
+                copied => copied?,
+            }
+        }
+        victim.cursor += words;
+        let is_over = victim.cursor >= self.blocks.at(victim.place).used;
+        Ok((words, if is_live { words } else { 0 }, is_over))
+    }
+
+    /// Copies a live record.
+    fn copy(&mut self, victim: &mut Victim, at: Location, parts: Parts<'_>) -> Result<(), Error> {
+        let words = parts.words.len() as u32 + 1;
+        let to = self.room_in(Stream::Copies, words)?;
+        let key_words = &parts.words[parts.head.key_at()..parts.head.value_at()];
+        if parts.head.has(TOMBSTONE) {
+            let hash = self.hash(key_words, parts.head.key_len);
+            self.append(to, parts.words)?;
+            self.graves.moved(hash, at, to);
+        } else {
+            let mut key = Vec::with_capacity(parts.head.key_len + 8);
+            parts.push_key(&mut key);
+            // Before the index says so, nobody reads it.
+            self.append(to, parts.words)?;
+            let before = self.index.set(&self.blocks, &key, to)?;
+            if before != Some(at) {
+                // Only if something is damaged.
+                if let Some(before) = before {
+                    self.index.set(&self.blocks, &key, before)?;
+                }
+                return Err(self.blocks.damaged(at));
+            }
+        }
+        self.blocks.kill(at, words);
+        self.blocks.enliven(to, words);
+        crate::blocks::mark(&mut victim.moved, at.word());
+        if victim.into.last() != Some(&to.place()) {
+            victim.into.push(to.place());
+            self.blocks.at_mut(to.place()).sources += 1;
+        }
+        if let Some(expiry) = parts.expiry() {
+            self.note_expiry(to.place(), expiry);
+        }
+        self.counters.copied_bytes += 8 * u64::from(words);
+        Ok(())
+    }
+
+    /// A victim has nothing that is live.
+    fn empty(&mut self, victim: Victim) {
+        let place = victim.place;
+        if self.blocks.at(place).state == State::Damaged {
+            return;
+        }
+        self.blocks.at_mut(place).state = State::Emptied;
+        for &into in &victim.into {
+            self.grow_length(into);
+        }
+        self.counters.collected_blocks += 1;
+        if self.faults.has(Wrong::VoidedUncommitted) && victim.into.is_empty() {
+            let _ = self.void(victim);
+            return;
+        }
+        self.pipeline.emptied.push(victim);
+    }
+
+    /// A block with a damaged record stays as it is.
+    #[cold]
+    fn leave_alone(&mut self, victim: &mut Victim) -> (u32, u32, bool) {
+        self.blocks.at_mut(victim.place).state = State::Damaged;
+        for &into in &victim.into {
+            self.blocks.release(into);
+        }
+        (1, 0, true)
+    }
+
+    /// A void block is durably so: what died in it is gone, and it is free.
+    pub(crate) fn erased(&mut self, victim: &Victim) -> Result<(), Error> {
+        let place = victim.place;
+        for &into in &victim.into {
+            self.blocks.release(into);
+        }
+        let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
+        let mut key = Vec::new();
+        while word < used {
+            // What is damaged leaves versions counted that are gone, which does no harm.
+            let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
+            let words = cells.len() as u32;
+            let counts = !head.has(TOMBSTONE) && head.lsn > self.cleared;
+            if counts && !is_among(&victim.moved, word) {
+                let cells = &cells[1 + head.key_at()..=head.value_at()];
+                key.resize(cells.len(), 0);
+                self.blocks.pool.pm().read_words(cells, &mut key);
+                let hash = self.hash(&key, head.key_len);
+                if let Some(tombstone) = self.graves.erased(hash) {
+                    let words = self.blocks.record(tombstone)?.1.len() as u32;
+                    self.blocks.kill(tombstone, words);
+                }
+            }
+            word += words;
+        }
+        self.wasted -= u64::from(self.blocks.words - used) + HEADER as u64;
+        self.forget_expiry(place);
+        self.blocks.at_mut(place).state = State::Free;
+        self.free.push(place);
+        Ok(())
+    }
+
+    /// Makes room for records of so many words, the longest of so many, and for a large value: by
+    /// collection, if need be.
+    pub(crate) fn make_room(&mut self, words: u32, longest: u32, large: u64) -> Result<(), Error> {
+        let mut stuck = 0;
+        loop {
+            // What of a block records of that length surely take.
+            let each =
+                (self.blocks.payload() - longest.min(self.blocks.payload() - 1)).max(longest);
+            let fits = self.has_room(Stream::Writes, words);
+            let blocks = if fits { 0 } else { 1 + u64::from(words / each) };
+            let enough = blocks == 0 || self.available() >= blocks + RESERVE;
+            if enough && self.has_bytes(large) {
+                return Ok(());
+            }
+            if enough && self.give_free_back_above(RESERVE)? {
+                continue;
+            }
+            self.counters.stalls += u64::from(stuck == 0);
+            let collected = self.collect_bytes((8 * u64::from(self.blocks.words), u64::MAX), TOO_FULL)?;
+            let waiting = !self.pipeline.is_empty();
+            self.commit()?;
+            stuck = if collected { stuck + 1 } else { stuck + 64 };
+            if (!waiting && !collected) || stuck > 256 {
+                if self.end_backups() {
+                    stuck = 0;
+                    continue;
+                }
+                return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
+            }
+        }
+    }
+
+    /// Whether the capacity has room for so many bytes besides the reserve.
+    fn has_bytes(&self, bytes: u64) -> bool {
+        let taken = self.data_blocks * self.block_bytes() + self.large_bytes;
+        bytes == 0 || taken + bytes + RESERVE * self.block_bytes() <= self.capacity
+    }
+
+    /// Gives free blocks back to the pool, but for some; whether there were any.
+    fn give_free_back_above(&mut self, most: u64) -> Result<bool, Error> {
+        if self.free.len() as u64 <= most {
+            return Ok(false);
+        }
+        let kept = self.free.split_off(self.free.len() - most as usize);
+        let given = self.give_free_back();
+        self.free = kept;
+        Ok(given? > 0)
+    }
+}

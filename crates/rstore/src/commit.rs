@@ -1,0 +1,294 @@
+//! Commits: one fence for all that was staged, and for all that waits for fences.
+//!
+//! ```text
+//! a commit
+//! step  store                                                    durable before
+//! P1    the staged bodies, one record of the log (or one for     the fence, which is the commit (DUR)
+//!       each part of them that a record has room for); the
+//!       lines of records in blocks that are not flushed yet
+//! P2    lengths of blocks that are full or that were copied to   P3 of the commit after the next one;
+//!       (LIN of what they cover, for opening)                    giving back segments of the log
+//! P3    length 0 of victims that were emptied two commits ago    P4
+//!                                                                of the next one
+//! P4    records in blocks that were void at the last commit      their own length
+//! ```
+//!
+//! So collection and the lengths have no fence of their own: each waits for the next commit's. What a
+//! length covers is in the log durably; what is void has copies under a durable length, and the writes
+//! by which its other records died are durable.
+
+use std::thread;
+
+use pmindex_core::{Flushed, Medium, PmError};
+use pmindex_log::{LANES, Position};
+
+use crate::Error;
+use crate::blocks::State;
+use crate::layout::{LENGTH, length_word};
+use crate::partition::Partition;
+use crate::wrong::Wrong;
+
+/// What a record of the log is, in its tag: writes.
+pub(crate) const WRITES: u64 = 1;
+
+impl<M: Medium> Partition<M> {
+    /// Makes all that was staged durable, with one fence, whatever the number of writes. Replies leave
+    /// after it.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]; what was staged may or may not be durable then, and the partition is
+    /// [broken](Error::Broken).
+    ///
+    /// # Cost
+    /// 1 fence, none if there is nothing to do; the lines of a record of the log, and those that the writes
+    /// began and did not fill. Some more when a segment of the log begins or ends, and 2 for each large
+    /// value that was replaced.
+    ///
+    /// # Durability
+    /// DUR is its fence.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        if self.broken {
+            return Err(Error::Broken);
+        }
+        if self.staged.is_empty() && self.pipeline.is_empty() {
+            return Ok(());
+        }
+        self.pool().check_writable()?;
+        self.broken = true; // unless it comes to its end
+        self.turn()?;
+        self.broken = false;
+        self.counters.commits += 1;
+        Ok(())
+    }
+
+    /// One fence, and what it allows.
+    pub(crate) fn turn(&mut self) -> Result<(), Error> {
+        if self.faults.has(Wrong::LargeFreedEarly) {
+            self.free_replaced()?;
+        }
+        if thread::current().id() != self.thread {
+            self.flush_again()?;
+        }
+        let grown = std::mem::take(&mut self.pipeline.grown);
+        let mut flushed = Flushed::nothing();
+        for &place in &grown {
+            flushed = flushed.and(self.flush_tail(place)?); // P1
+        }
+        self.fence(flushed)?; // DUR
+        let settled = std::mem::take(&mut self.pipeline.settled);
+        for (place, words, lsn) in std::mem::take(&mut self.pipeline.lengths) {
+            self.is_covered(place, words, lsn);
+        }
+        for void in std::mem::take(&mut self.pipeline.void) {
+            self.erased(&void)?;
+        }
+        for place in grown {
+            self.store_length(place)?; // P2
+        }
+        for victim in settled {
+            if self.is_pinned(victim.place) {
+                self.pipeline.settled.push(victim);
+            } else {
+                self.void(victim)?; // P3
+            }
+        }
+        let emptied = std::mem::take(&mut self.pipeline.emptied);
+        if self.faults.has(Wrong::VoidedEarly) {
+            emptied.into_iter().try_for_each(|victim| self.void(victim))?;
+        } else {
+            self.pipeline.settled.extend(emptied);
+        }
+        self.cut_log()?;
+        self.free_replaced()
+    }
+
+    /// Puts what is staged into the log, and fences.
+    fn fence(&mut self, flushed: Flushed) -> Result<(), Error> {
+        if self.staged.is_empty() {
+            self.pool().pm().fence(flushed)?;
+            return Ok(());
+        }
+        let _ = flushed; // the lane's fence is for it, too
+        match self.push() {
+            Err(error) if error.is_full() => {
+                // Segments of the log come before free blocks.
+                self.give_free_back()?;
+                self.push()?;
+            }
+            other => other?,
+        }
+        self.staged.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    fn push(&mut self) -> Result<(), PmError> {
+        let most = self.log.max_payload();
+        let in_parts = self.faults.has(Wrong::BatchInParts);
+        let mut lane = self.log.lane_at(0);
+        let (mut begin, mut ends) = (0, self.ends.iter().peekable());
+        while let Some(&end) = ends.next() {
+            // As many as a record has room for.
+            let more = ends.peek().is_some_and(|&&next| next - begin <= most);
+            if more && !in_parts {
+                continue;
+            }
+            let appended = lane.push(WRITES, [&self.staged[begin..end]])?; // P1
+            let sequence = appended.position.sequence();
+            match self.segments.back_mut() {
+                Some((last, lsn)) if *last == sequence => *lsn = self.lsn,
+                _ => self.segments.push_back((sequence, self.lsn)),
+            }
+            begin = end;
+        }
+        lane.commit()?; // DUR
+        Ok(())
+    }
+
+    /// Flushes the last line of a block.
+    fn flush_tail(&mut self, place: u32) -> Result<Flushed, PmError> {
+        let (from, to) = (self.blocks.at(place).flushed, self.blocks.at(place).used);
+        let cells = &self.blocks.cells(place)?[from as usize..to as usize];
+        Ok(if cells.is_empty() { Flushed::nothing() } else { self.pool().pm().flush_words(cells) })
+    }
+
+    /// Stores the length of a block whose records are durable.
+    fn store_length(&mut self, place: u32) -> Result<(), PmError> {
+        let block = self.blocks.at(place);
+        let used = block.used;
+        let word = length_word(self.blocks.identity, block.offset, block.generation, used);
+        let (pm, cells) = (self.pool().pm(), self.blocks.cells(place)?);
+        pm.store(&cells[LENGTH], word); // P2
+        let _ = pm.flush(&cells[LENGTH]);
+        self.pipeline.lengths.push((place, used, self.lsn));
+        Ok(())
+    }
+
+    /// The length of a block is durable.
+    fn is_covered(&mut self, place: u32, words: u32, lsn: u64) {
+        let block = self.blocks.at_mut(place);
+        block.durable = words;
+        if block.uncovered != u64::MAX {
+            block.uncovered = if block.used == words { u64::MAX } else { lsn + 1 };
+        }
+        self.blocks.relist(place);
+    }
+
+    /// Makes a block void: it is free after the next fence.
+    pub(crate) fn void(&mut self, victim: crate::collect::Victim) -> Result<(), PmError> {
+        let place = victim.place;
+        let block = self.blocks.at(place);
+        let word = length_word(self.blocks.identity, block.offset, block.generation, 0);
+        let (pm, cells) = (self.pool().pm(), self.blocks.cells(place)?);
+        if !self.faults.has(Wrong::SameGeneration) {
+            pm.store(&cells[LENGTH], word); // P3, durable before: P4
+            let _ = pm.flush(&cells[LENGTH]);
+        }
+        self.blocks.at_mut(place).state = State::Void;
+        self.pipeline.void.push(victim);
+        Ok(())
+    }
+
+    /// Flushes once more what another thread flushed: a fence is for what its own thread has flushed.
+    #[cold]
+    fn flush_again(&mut self) -> Result<(), PmError> {
+        self.thread = thread::current().id();
+        let pm = self.blocks.pool.pm();
+        for (place, block) in (0..).zip(&self.blocks.list) {
+            let is_data = !matches!(block.state, State::Absent | State::Large | State::Damaged);
+            if is_data {
+                let cells = self.blocks.cells(place)?;
+                let _ = pm.flush(&cells[LENGTH]);
+                let from = block.durable / 8 * 8;
+                if from < block.flushed {
+                    let _ = pm.flush_words(&cells[from as usize..block.flushed as usize]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first LSN that only the log has.
+    pub(crate) fn horizon(&self) -> u64 {
+        let waiting = self.pipeline.lengths.iter().map(|&(place, ..)| place);
+        let open = waiting.chain(self.pipeline.grown.iter().copied()).chain(self.active);
+        let first = open.map(|place| self.blocks.at(place).uncovered).min();
+        first.unwrap_or(u64::MAX).min(self.lsn + 1)
+    }
+
+    /// Gives back what of the log the blocks have durably.
+    fn cut_log(&mut self) -> Result<(), PmError> {
+        let early = self.faults.has(Wrong::CutEarly);
+        let horizon = if early { self.lsn + 1 } else { self.horizon() };
+        let mut needed = None;
+        while self.segments.len() > 1
+            && let Some(&(_, last)) = self.segments.front()
+            && last < horizon
+        {
+            self.segments.pop_front();
+            needed = self.segments.front().map(|&(sequence, _)| sequence);
+        }
+        if let Some(sequence) = needed {
+            self.log.release(&[Position::new(sequence, 0); LANES])?;
+        }
+        Ok(())
+    }
+
+    /// Frees large values that were replaced durably.
+    fn free_replaced(&mut self) -> Result<(), Error> {
+        if self.is_backing_up() {
+            self.pipeline.kept.append(&mut self.pipeline.replaced);
+            return Ok(());
+        }
+        self.pipeline.replaced.append(&mut self.pipeline.kept);
+        while let Some(place) = self.pipeline.replaced.pop() {
+            self.free_large(place)?;
+        }
+        Ok(())
+    }
+
+    /// Gives free blocks back to the pool.
+    pub(crate) fn give_free_back(&mut self) -> Result<u64, Error> {
+        let mut given = 0;
+        while let Some(place) = self.free.pop() {
+            let offset = self.blocks.at(place).offset;
+            self.table.give_back(place, &[offset])?;
+            *self.blocks.at_mut(place) = crate::blocks::Block::absent();
+            self.unused.push(place);
+            self.data_blocks -= 1;
+            self.exhausted = false;
+            given += 1;
+        }
+        Ok(given)
+    }
+
+    /// Commits until nothing waits for a fence, lengths of open blocks included: the next opening
+    /// replays nothing.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        for place in [self.active, self.copies].into_iter().flatten() {
+            self.grow_length(place);
+        }
+        // Victims that a backup holds stay.
+        for _ in 0..6 {
+            self.commit()?;
+        }
+        let (pm, root) = (self.blocks.pool.pm(), self.blocks.pool.get(self.root)?);
+        if pm.load(&root.covered) != self.lsn && self.horizon() > self.lsn {
+            pm.store(&root.covered, self.lsn);
+            let flushed = pm.flush(&root.covered);
+            pm.fence(flushed)?;
+        }
+        Ok(())
+    }
+
+    /// Commits, and makes the blocks durable, so that the next opening replays nothing.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    ///
+    /// # Cost
+    /// A few commits.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.settle()
+    }
+}

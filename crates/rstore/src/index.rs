@@ -1,0 +1,88 @@
+//! The index: keys to locations, in DRAM, rebuilt at opening.
+//!
+//! An adaptive radix tree that keeps of each key only what tells it from its neighbours: the thesis's
+//! partial keys (section 5.6.2), with prefix truncation by its nodes.
+
+use std::ops::Bound;
+
+use pmindex_art::{Direction, Nodes, Place, Root, Tree};
+use pmindex_core::{Arena, Medium, PmError};
+
+use crate::blocks::{Blocks, Location};
+
+/// An ordered index of the records of a partition.
+#[derive(Debug)]
+pub(crate) struct Index {
+    nodes: Nodes,
+    roots: Arena<Root>,
+    root: u32,
+    pub(crate) len: u64,
+}
+
+impl Index {
+    /// An empty index with addresses for so many records.
+    pub(crate) fn new(records: u64) -> Result<Self, PmError> {
+        let roots = Arena::new(1)?;
+        let root = roots.alloc()?;
+        Ok(Self { nodes: Nodes::new(records)?, roots, root, len: 0 })
+    }
+
+    #[inline(always)]
+    fn tree<'t, M: Medium>(&'t self, blocks: &'t Blocks<M>) -> Tree<'t, Blocks<M>> {
+        Tree::new(&self.nodes, self.roots.get(self.root), blocks)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get<M: Medium>(
+        &self,
+        blocks: &Blocks<M>,
+        key: &[u8],
+    ) -> Result<Option<Location>, PmError> {
+        Ok(self.tree(blocks).get(blocks.pool.pm(), key)?.map(Location::from_leaf))
+    }
+
+    /// Notes where the record of a key is, and returns where it was. If that fails nothing has changed.
+    pub(crate) fn set<M: Medium>(
+        &mut self,
+        blocks: &Blocks<M>,
+        key: &[u8],
+        at: Location,
+    ) -> Result<Option<Location>, PmError> {
+        let before = self.tree(blocks).upsert(blocks.pool.pm(), key, at.leaf())?;
+        self.len += u64::from(before.is_none());
+        Ok(before.map(Location::from_leaf))
+    }
+
+    /// Forgets the record of a key, which is here.
+    pub(crate) fn remove<M: Medium>(
+        &mut self,
+        blocks: &Blocks<M>,
+        key: &[u8],
+        at: Location,
+    ) -> Result<bool, PmError> {
+        let removed = self.tree(blocks).remove_leaf(blocks.pool.pm(), key, at.leaf())?;
+        self.len -= u64::from(removed);
+        Ok(removed)
+    }
+
+    /// Appends up to `limit` locations from a bound on; whether there may be more.
+    pub(crate) fn walk<M: Medium>(
+        &self,
+        blocks: &Blocks<M>,
+        (bound, reverse): (Bound<&[u8]>, bool),
+        limit: usize,
+        found: &mut Vec<Location>,
+    ) -> Result<bool, PmError> {
+        let direction = if reverse { Direction::Descending } else { Direction::Ascending };
+        let mut places: Vec<Place<'_>> = Vec::with_capacity(limit);
+        let tree = self.tree(blocks);
+        let more = tree.walk(blocks.pool.pm(), bound, direction, limit, &mut places)?;
+        found.extend(places.iter().map(|place| Location::from_leaf(place.leaf)));
+        Ok(more)
+    }
+
+    /// DRAM in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.nodes.bytes() as u64
+    }
+}

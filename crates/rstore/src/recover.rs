@@ -1,0 +1,484 @@
+//! Creating and opening.
+//!
+//! Opening reads the blocks as far as their lengths go, in any order: of the records of a key the one
+//! with the greatest LSN counts, tombstones included; of equal ones, which are copies, any. Then the log:
+//! what the blocks lack is appended to them as if it were written now, with its LSN, and stays in the log
+//! until it is covered again. What was in blocks behind their lengths is not read: the log has it, or it was
+//! never committed, or it is a copy of what another block has. Then tombstones without older versions are
+//! dropped, and large values without records are freed. All of it can be interrupted and done again.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use pmindex_core::{Medium, OpenIndex, PmError, PmPtr, PmU64, Pool};
+use pmindex_log::Log;
+
+use crate::append::{OF, Stream};
+use crate::blocks::{Block, Blocks, Location, State};
+use crate::commit::WRITES;
+use crate::graves::Graves;
+use crate::index::Index;
+use crate::layout::{
+    FORMAT, GENERATION, HEADER, HEADER_SUM, KIND, LENGTH, Root, header_checksum, length_word,
+    root_checksum,
+};
+use crate::options::bad;
+use crate::partition::{Partition, Pipeline};
+use crate::record::{LARGE, Parts, TOMBSTONE};
+use crate::table::{Table, division};
+use crate::wrong::{Faults, Wrong};
+use crate::{Error, Options, Recovery, Stats};
+
+/// Bytes that a data block can have.
+const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 256..=(2 << 20);
+/// The fewest blocks of a partition.
+const LEAST_BLOCKS: u64 = 8;
+/// LSNs of one opening of a pool, as a power of two, and openings that have LSNs of their own.
+const LSN_BITS: u32 = 44;
+const LSN_OPENINGS: u64 = (1 << 20) - 1;
+
+/// What opening has found so far.
+#[derive(Default)]
+struct Found {
+    recovery: Recovery,
+    /// Tombstones that were the newest of their keys when they were read.
+    tombstones: Vec<Location>,
+    /// Records with large values, likewise.
+    large: Vec<Location>,
+    last_lsn: u64,
+    key: Vec<u8>,
+}
+
+impl<M: Medium> Partition<M> {
+    /// Makes a partition of this name.
+    ///
+    /// # Errors
+    /// [`Error::Pool`]: the name is taken, the pool is full, an option is not possible.
+    ///
+    /// # Cost
+    /// 6 fences. Blocks are allocated when they are needed.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str, options: &Options) -> Result<Self, Error> {
+        let bytes = options.block_bytes;
+        if !BLOCK_BYTES.contains(&bytes) || !bytes.is_multiple_of(64) {
+            return Err(bad("size of a block", bytes));
+        }
+        let largest = pool.largest_block();
+        if bytes > largest {
+            return Err(PmError::TooLarge { wanted: bytes, max: largest }.into());
+        }
+        let capacity = options.capacity.unwrap_or(pool.max_size() / 16 * 15);
+        if capacity / bytes < LEAST_BLOCKS {
+            return Err(bad("capacity of a partition", capacity));
+        }
+        // A large value has a place, too.
+        let (page_places, pages) = division(capacity / bytes.min(2048), largest);
+        let identity = RandomState::new().build_hasher().finish();
+        let words = [identity, bytes, capacity, page_places, pages];
+        let pm = pool.pm();
+        let open = pool.create_index::<Root>(name, KIND, FORMAT, |root| {
+            let cells =
+                [&root.identity, &root.block_bytes, &root.capacity, &root.page_places, &root.pages];
+            cells.iter().zip(words).for_each(|(cell, word)| pm.store(*cell, word));
+            pm.store(&root.checksum, root_checksum(&words));
+            pm.store(root.directory.as_word(), 0);
+            pm.store(root.log.as_word(), 0);
+            pm.store(&root.cleared, 0);
+            pm.store(&root.covered, 0);
+            root.reserved.iter().for_each(|word| pm.store(word, 0));
+            pm.flush(root)
+        })?;
+        Ok(Self::start(pool, open, options)?.0)
+    }
+
+    /// Opens the partition of this name, and says what that took.
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; [`Error::Pool`] if it is damaged or open already.
+    ///
+    /// # Cost
+    /// Reads all data blocks (not the large values), and the log. No fence, unless there is something to
+    /// free or to replay.
+    pub fn open(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &Options,
+    ) -> Result<(Self, Recovery), Error> {
+        match pool.open_index(name)? {
+            Some(open) => Self::start(pool, open, options),
+            None => Err(Error::Missing { name: name.into() }),
+        }
+    }
+
+    /// Opens the partition of this name, or makes it.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &Options,
+    ) -> Result<(Self, Recovery), Error> {
+        match Self::open(pool, name, options) {
+            Err(Error::Missing { .. }) => {
+                Ok((Self::create(pool, name, options)?, Recovery::default()))
+            }
+            other => other,
+        }
+    }
+
+    /// Frees all that the partition of this name has in the pool; `false` if there is none. It is not open.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
+    pub fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, Error> {
+        let options = Options::new();
+        pool.drop_index(name, |name| match Self::open(pool, name, &options) {
+            Ok((partition, _)) => {
+                let root = partition.root.offset();
+                let mut all = partition.all_blocks()?;
+                all.retain(|&block| block != root);
+                Ok(all)
+            }
+            Err(Error::Missing { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// A partition of this root block.
+    fn start(
+        pool: &Arc<Pool<M>>,
+        open: OpenIndex,
+        options: &Options,
+    ) -> Result<(Self, Recovery), Error> {
+        let begun = Instant::now();
+        pool.check_writable()?;
+        let (pm, at) = (pool.pm(), open.root::<Root>());
+        let corrupt = |what| Error::Pool(PmError::Corrupt { what, offset: at.offset() });
+        if (open.kind, open.layout) != (KIND, FORMAT) {
+            return Err(corrupt("an index that is no partition of this version"));
+        }
+        let root = pool.get(at)?;
+        let cells =
+            [&root.identity, &root.block_bytes, &root.capacity, &root.page_places, &root.pages];
+        let words = cells.map(|word| pm.load(word));
+        let [identity, bytes, capacity, page_places, pages] = words;
+        let sound = pm.load(&root.checksum) == root_checksum(&words)
+            && BLOCK_BYTES.contains(&bytes)
+            && page_places.saturating_mul(pages) <= 1 << 32;
+        if !sound {
+            return Err(corrupt("the root of a partition"));
+        }
+        if pm.load(root.directory.as_word()) == 0 {
+            Table::make_directory(pool, root)?;
+        }
+        let log_cell: &PmPtr<_> = &root.log;
+        let log = match pm.load(log_cell.as_word()) {
+            0 => Log::create(pool, log_cell)?,
+            _ => Log::open(pool, log_cell)?,
+        };
+        let records = options.records.unwrap_or(capacity / 64).max(1 << 10);
+        let mut partition = Self {
+            root: at,
+            blocks: Blocks::new(pool, identity, (bytes / 8) as u32),
+            table: Table::open(pool, root)?,
+            log,
+            index: Index::new(records)?,
+            graves: Graves::default(),
+            large: HashMap::new(),
+            large_bytes: 0,
+            capacity,
+            unused: Vec::new(),
+            free: Vec::new(),
+            tails: Vec::new(),
+            data_blocks: 0,
+            wasted: 0,
+            exhausted: false,
+            active: None,
+            copies: None,
+            staged: Vec::new(),
+            ends: Vec::new(),
+            lsn: pm.load(&root.cleared),
+            cleared: pm.load(&root.cleared),
+            most_records: records,
+            generation: pool.generation() << 32,
+            pipeline: Pipeline::default(),
+            segments: VecDeque::new(),
+            victim: None,
+            debt: 0,
+            expiries: BTreeSet::new(),
+            running: Vec::new(),
+            counters: Stats::default(),
+            scratch: crate::partition::Scratch::default(),
+            seed: RandomState::new().build_hasher().finish(),
+            thread: thread::current().id(),
+            recovering: true,
+            broken: false,
+            faults: Faults::of(options.wrong),
+            _open: open,
+        };
+        let mut recovery = partition.recover(options)?;
+        recovery.time = begun.elapsed();
+        Ok((partition, recovery))
+    }
+
+    /// Reads what there is.
+    fn recover(&mut self, options: &Options) -> Result<Recovery, Error> {
+        let mut found = Found { last_lsn: self.cleared, ..Found::default() };
+        let places = self.table.places();
+        self.blocks.list.resize_with(places as usize, Block::absent);
+        for place in (0..places).rev() {
+            let offset = self.pool().pm().load(self.table.word(place)?);
+            if offset == 0 {
+                self.unused.push(place); // the first ones last, to be taken first
+                continue;
+            }
+            let damaged = found.recovery.damaged;
+            self.find_block(place, offset, &mut found)?;
+            if found.recovery.damaged > damaged {
+                if !options.salvage {
+                    return Err(PmError::Corrupt { what: "a block of a partition", offset }.into());
+                }
+                self.blocks.at_mut(place).state = State::Damaged;
+            }
+        }
+        self.replay(&mut found)?;
+        self.settle_tombstones(&mut found)?;
+        self.free_orphans(&mut found)?;
+        self.recovering = false;
+        let opening = self.pool().generation().min(LSN_OPENINGS) << LSN_BITS;
+        self.lsn = found.last_lsn.max(opening);
+        found.recovery.records = self.index.len;
+        Ok(found.recovery)
+    }
+
+    /// Reads the block of a place.
+    fn find_block(&mut self, place: u32, offset: u64, found: &mut Found) -> Result<(), Error> {
+        let identity = self.blocks.identity;
+        if let Some((generation, large)) = self.find_large(offset) {
+            self.generation = self.generation.max(generation);
+            self.large_bytes += large.bytes;
+            self.large.insert(place, large);
+            *self.blocks.at_mut(place) = Block::large(offset, generation);
+            return Ok(());
+        }
+        let words = self.blocks.words;
+        let cells: &[PmU64] = self.blocks.pool.words(offset, words as usize)?;
+        let load = |at: usize| self.blocks.pool.pm().load(&cells[at]);
+        let (generation, length) = (load(GENERATION), load(LENGTH));
+        let used = length as u32;
+        let sound = load(HEADER_SUM) == header_checksum(identity, offset, generation, OF);
+        let is_length = length == length_word(identity, offset, generation, used);
+        self.data_blocks += 1;
+        *self.blocks.at_mut(place) = Block::free(offset, generation, words);
+        if used == 0 && is_length {
+            self.free.push(place);
+            return Ok(());
+        }
+        found.recovery.blocks += 1;
+        if !sound || !is_length || !(HEADER as u32..=words).contains(&used) {
+            found.recovery.damaged += 1;
+            return Ok(());
+        }
+        self.generation = self.generation.max(generation);
+        let block = self.blocks.at_mut(place);
+        (block.used, block.durable, block.flushed) = (used, used, used / 8 * 8);
+        block.state = State::Open;
+        self.find_records(place, found)?;
+        if used <= words - words / 8 {
+            self.tails.push(place);
+        } else {
+            self.fill(place);
+        }
+        Ok(())
+    }
+
+    /// Reads the records of a block.
+    fn find_records(&mut self, place: u32, found: &mut Found) -> Result<(), Error> {
+        let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
+        let mut words = Vec::new();
+        while word < used {
+            let at = Location::new(place, word);
+            let Ok((_, cells)) = self.blocks.record(at) else {
+                found.recovery.damaged += 1;
+                return Ok(()); // where the next one begins is not known
+            };
+            word += cells.len() as u32;
+            match self.blocks.read(at, &mut words) {
+                Ok(parts) => self.find_record(at, parts, found)?,
+                Err(Error::Damaged { .. }) => found.recovery.damaged += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of a record.
+    fn find_record(
+        &mut self,
+        at: Location,
+        parts: Parts<'_>,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        found.last_lsn = found.last_lsn.max(parts.head.lsn);
+        if parts.head.lsn <= self.cleared {
+            return Ok(());
+        }
+        let mut key = std::mem::take(&mut found.key);
+        key.clear();
+        parts.push_key(&mut key);
+        let before = self.index.set(&self.blocks, &key, at)?;
+        if let Some(before) = before
+            && self.blocks.record(before)?.0.lsn >= parts.head.lsn
+            && !self.faults.has(Wrong::NewestByPlace)
+        {
+            self.index.set(&self.blocks, &key, before)?;
+            if !parts.head.has(TOMBSTONE) {
+                self.graves.died(self.hash_of(&parts));
+            }
+        } else {
+            self.newest(at, parts, before, found)?;
+        }
+        found.key = key;
+        Ok(())
+    }
+
+    /// A record is the newest of its key so far.
+    fn newest(
+        &mut self,
+        at: Location,
+        parts: Parts<'_>,
+        before: Option<Location>,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        self.blocks.enliven(at, parts.words.len() as u32 + 1);
+        if let Some(before) = before {
+            let (head, cells) = self.blocks.record(before)?;
+            let words = cells.len() as u32;
+            self.blocks.kill(before, words);
+            if !head.has(TOMBSTONE) {
+                self.graves.died(self.hash_of(&parts));
+            }
+        }
+        if parts.head.has(TOMBSTONE) {
+            found.tombstones.push(at);
+        } else if parts.head.has(LARGE) {
+            found.large.push(at);
+        }
+        if let Some(expiry) = parts.expiry() {
+            self.note_expiry(at.place(), expiry);
+        }
+        Ok(())
+    }
+
+    fn hash_of(&self, parts: &Parts<'_>) -> u64 {
+        let key = &parts.words[parts.head.key_at()..parts.head.value_at()];
+        self.hash(key, parts.head.key_len)
+    }
+
+    /// Appends to blocks what of the log they lack.
+    fn replay(&mut self, found: &mut Found) -> Result<(), Error> {
+        let mut bodies: Vec<u64> = Vec::new();
+        for entry in self.log.entries() {
+            let entry = entry?;
+            let begin = bodies.len();
+            let cells = entry.entry.payload;
+            found.recovery.log_bytes += 8 * cells.len() as u64;
+            bodies.resize(begin + cells.len(), 0);
+            self.blocks.pool.pm().read_words(cells, &mut bodies[begin..]);
+            if entry.entry.tag != WRITES {
+                return Err(
+                    PmError::Corrupt { what: "an entry of a partition's log", offset: 0 }.into()
+                );
+            }
+            let (mut at, mut last) = (begin, 0);
+            // Zeros fill the last line.
+            while let Some(parts) = Parts::split(&bodies[at..]).filter(|parts| parts.head.lsn != 0)
+            {
+                (at, last) = (at + parts.words.len(), parts.head.lsn);
+            }
+            bodies.truncate(at);
+            let sequence = entry.position.sequence();
+            match self.segments.back_mut() {
+                Some((known, lsn)) if *known == sequence => *lsn = last.max(*lsn),
+                _ => self.segments.push_back((sequence, last)),
+            }
+        }
+        // Of what a closed partition has in its log the blocks may have dropped the tombstones.
+        let covered = self.pool().pm().load(&self.pool().get(self.root)?.covered);
+        let mut at = 0;
+        while let Some(parts) = Parts::split(&bodies[at..]) {
+            at += parts.words.len();
+            found.last_lsn = found.last_lsn.max(parts.head.lsn);
+            if parts.head.lsn > covered.max(self.cleared) {
+                self.replay_one(parts, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_one(&mut self, parts: Parts<'_>, found: &mut Found) -> Result<(), Error> {
+        let lsn = parts.head.lsn;
+        let mut key = Vec::new();
+        parts.push_key(&mut key);
+        let before = self.index.get(&self.blocks, &key)?;
+        let is_known = match before {
+            Some(before) => self.blocks.record(before)?.0.lsn >= lsn,
+            None => false,
+        };
+        if is_known {
+            return Ok(());
+        }
+        let at = self.room_in(Stream::Writes, parts.words.len() as u32 + 1)?;
+        self.index.set(&self.blocks, &key, at)?;
+        self.append(at, parts.words)?;
+        let block = self.blocks.at_mut(at.place());
+        block.uncovered = block.uncovered.min(lsn);
+        found.recovery.replayed += 1;
+        self.newest(at, parts, before, found)
+    }
+
+    /// Tombstones leave the index. Those with older versions stay where they are.
+    fn settle_tombstones(&mut self, found: &mut Found) -> Result<(), Error> {
+        let mut words = Vec::new();
+        for at in std::mem::take(&mut found.tombstones) {
+            let parts = self.blocks.read(at, &mut words)?;
+            let mut key = Vec::new();
+            parts.push_key(&mut key);
+            let hash = self.hash_of(&parts);
+            let length = parts.words.len() as u32 + 1;
+            if self.index.get(&self.blocks, &key)? != Some(at) {
+                continue;
+            }
+            self.index.remove(&self.blocks, &key, at)?;
+            if self.graves.dead(hash) == 0 {
+                self.blocks.kill(at, length);
+            } else {
+                self.graves.bury(hash, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees large values that no record has.
+    fn free_orphans(&mut self, found: &mut Found) -> Result<(), Error> {
+        let (mut named, mut words) = (HashSet::new(), Vec::new());
+        for at in std::mem::take(&mut found.large) {
+            if !self.blocks.at(at.place()).is_live(at.word()) {
+                continue;
+            }
+            let Some(large) = self.blocks.read(at, &mut words)?.large() else { continue };
+            let there = self.blocks.list.get(large.place as usize);
+            if there.is_none_or(|block| block.generation != large.generation) {
+                found.recovery.damaged += 1;
+            }
+            named.insert(large.place);
+        }
+        let orphans: Vec<u32> =
+            self.large.keys().copied().filter(|place| !named.contains(place)).collect();
+        found.recovery.orphans = orphans.len() as u64;
+        orphans.into_iter().try_for_each(|place| self.free_large(place))
+    }
+}

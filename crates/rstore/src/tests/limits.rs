@@ -1,0 +1,163 @@
+//! Full partitions, damaged blocks, values of many megabytes, other threads.
+
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+
+use crate::wrong::Wrong;
+use crate::{Batch, BlockSize, Error, MAX_VALUE, Options, Partition};
+
+fn pool(bytes: usize) -> Arc<Pool> {
+    Arc::new(Pool::emulated(bytes).expect("memory"))
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user:{number:019}").into_bytes()
+}
+
+/// Fills a partition until it refuses, then replaces records for long, in an order without pattern.
+fn churn_when_full(options: &Options, writes: u64) -> (Partition, u64) {
+    let pool = pool(64 << 20);
+    let mut partition = Partition::create(&pool, "p", options).expect("room");
+    let mut records = 0;
+    loop {
+        match partition.put(&key(records), &[7; 100], None) {
+            Ok(()) => records += 1,
+            Err(error) => {
+                assert!(matches!(error, Error::Full { .. }), "{error}");
+                break;
+            }
+        }
+        partition.commit().expect("room");
+    }
+    let mut number = 1;
+    for turn in 0..writes {
+        number = (number * 25_214_903_917 + 11) % (1 << 40);
+        let value = [turn as u8; 100];
+        match partition.put(&key(number % records), &value, None) {
+            Ok(()) => partition.commit().expect("room"),
+            Err(_) => return (partition, turn),
+        }
+    }
+    (partition, writes)
+}
+
+#[test]
+fn a_full_partition_goes_on_and_never_waits_for_a_block() {
+    let options = Options::new().block_size(BlockSize::Kib16).capacity(8 << 20);
+    let (mut partition, writes) = churn_when_full(&options, 100_000);
+    let stats = partition.stats();
+    assert_eq!(writes, 100_000, "{stats:?}");
+    assert_eq!(stats.stalls, 0, "{stats:?}");
+    assert!(stats.live_bytes > stats.capacity / 100 * 90, "{stats:?}");
+    assert!(stats.blocks * (16 << 10) + stats.large_bytes <= stats.capacity, "{stats:?}");
+    partition.check().expect("sound");
+    // Removing makes room, and tombstones go when what they hide has gone.
+    for number in 0..stats.records {
+        assert!(partition.remove(&key(number)).expect("room"));
+        partition.commit().expect("room");
+    }
+    assert!(partition.is_empty());
+    for round in 0..stats.records {
+        partition.put(b"one", &[round as u8; 100], None).expect("room");
+        partition.commit().expect("room");
+        while !partition.collect(crate::Budget::default()).expect("sound").done {}
+    }
+    let stats = partition.stats();
+    assert!(stats.tombstones < stats.records + 100, "{stats:?}");
+    partition.check().expect("sound");
+}
+
+#[test]
+fn writes_that_do_not_pay_wait() {
+    let options = Options::new().block_size(BlockSize::Kib16).capacity(8 << 20);
+    let (partition, _) = churn_when_full(&options.go_wrong(Wrong::Unpaid), 20_000);
+    assert!(partition.stats().stalls > 0, "{:?}", partition.stats());
+}
+
+#[test]
+fn large_values_come_and_go() {
+    let pool = pool(96 << 20);
+    let options = Options::new().capacity(64 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    let value: Vec<u8> = (0..10_000_000_u32).map(|at| (at % 253) as u8).collect();
+    for round in 0..20 {
+        partition.put(&key(round % 3), &value[round as usize..], None).expect("room");
+        partition.commit().expect("room");
+    }
+    let (full, mut out) = (partition.stats(), Vec::new());
+    assert!(partition.get_into(&key(1), 0, &mut out).expect("sound"));
+    assert_eq!(out, value[19..]);
+    assert_eq!((full.large_values, full.records), (3, 3));
+    assert!((0..9).any(|number| partition.put(&key(number), &value, None).is_err_and(|e| e.is_full())));
+    let too_long = partition.put(b"k", &vec![0; MAX_VALUE + 1], None);
+    assert!(matches!(too_long, Err(Error::ValueTooLong { .. })));
+    let too_long = partition.put(&vec![0; partition.max_key() + 1], b"", None);
+    assert!(matches!(too_long, Err(Error::KeyTooLong { .. })));
+    partition.put(&vec![1; partition.max_key()], b"the longest key", None).expect("room");
+    let mut batch = Batch::new();
+    (0..50_000).for_each(|number| drop(batch.put(&key(number), &[0; 100], None)));
+    assert!(matches!(partition.write(&batch), Err(Error::BatchTooLarge { .. })));
+    partition.clear().expect("room");
+    partition.put(b"k", b"v", None).expect("room");
+    partition.commit().expect("room");
+    assert_eq!(partition.stats().large_values, 0);
+    pool.audit(partition.all_blocks().expect("sound").into_iter()).expect("no leaks");
+}
+
+#[test]
+fn a_damaged_record_is_said_and_the_others_are_there() {
+    let pool = pool(8 << 20);
+    let options = Options::new().capacity(4 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    (0..3000).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    partition.commit().expect("room");
+    let at = partition.index.get(&partition.blocks, &key(9)).expect("sound").expect("there");
+    let cells = partition.blocks.record(at).expect("sound").1;
+    pool.pm().store(&cells[7], 1); // in the value
+    let found = partition.get_into(&key(9), 0, &mut Vec::new());
+    assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+    assert!(partition.get_into(&key(10), 0, &mut Vec::new()).expect("sound"));
+    assert!(matches!(partition.check(), Err(Error::Damaged { .. })));
+    partition.close().expect("room");
+    let refused = Partition::open(&pool, "p", &options).map(drop);
+    assert!(matches!(refused, Err(Error::Pool(_))), "{refused:?}");
+    let (mut partition, recovery) =
+        Partition::open(&pool, "p", &options.salvage(true)).expect("salvaged");
+    assert_eq!((recovery.damaged, recovery.records), (1, 2999));
+    partition.put(&key(9), b"again", None).expect("room");
+    partition.commit().expect("room");
+    assert!(matches!(
+        Partition::<pmindex_core::Mapped>::open(&pool, "q", &Options::new()).map(drop),
+        Err(Error::Missing { .. })
+    ));
+}
+
+#[test]
+fn a_partition_may_change_its_thread() {
+    let pool = pool(4 << 20);
+    let options = Options::new().block_bytes(512).capacity(1 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    for round in 0..20 {
+        for number in 0..40 {
+            partition.put(&key(number), &[round; 20], None).expect("room");
+        }
+        let commit = move || {
+            partition.commit().expect("room");
+            partition
+        };
+        partition = std::thread::spawn(commit).join().expect("no panic");
+    }
+    partition.check().expect("sound");
+}
+
+#[test]
+fn a_partition_is_destroyed_whole() {
+    let pool = pool(8 << 20);
+    let options = Options::new().capacity(4 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    (0..500).for_each(|number| partition.put(&key(number), &[7; 3000], None).expect("room"));
+    partition.close().expect("room");
+    assert!(Partition::destroy(&pool, "p").expect("sound"));
+    pool.audit(std::iter::empty()).expect("nothing is left");
+}

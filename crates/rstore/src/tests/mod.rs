@@ -1,0 +1,7 @@
+//! A partition against a map, and in the crash simulator: with the right steps and with wrong ones.
+
+mod crash;
+mod fixture;
+mod golden;
+mod limits;
+mod model;

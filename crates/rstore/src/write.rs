@@ -1,0 +1,349 @@
+//! Writes: staged until the commit.
+//!
+//! ```text
+//! a write
+//! step  store                                                   durable before
+//! P1    a large value: its blocks                               P2
+//! P2    the bodies: staged in DRAM, for the log                 the return of commit (DUR)
+//! P3    the records, in the block that is open (LIN, for the    the length of the block
+//!       thread that owns the partition: the index)
+//! ```
+
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use pmindex_core::Medium;
+
+use crate::append::Stream;
+use crate::blocks::{Location, State};
+use crate::options::check_lengths;
+use crate::partition::Partition;
+use crate::record::{Body, Content, Head, LARGE, Parts};
+use crate::wrong::Wrong;
+use crate::{Batch, Error, Millis};
+
+/// Blocks that writes leave to collection.
+pub(crate) const RESERVE: u64 = 2;
+/// What may be live, in percent of the capacity.
+const LIVE_PERCENT: u64 = 95;
+/// Blocks that are never live all.
+const SLACK: u64 = 5;
+
+/// A write of one key.
+#[derive(Clone, Copy, Debug)]
+struct One<'w> {
+    key: &'w [u8],
+    /// `None`: the key is removed.
+    value: Option<&'w [u8]>,
+    expiry: Option<Millis>,
+}
+
+impl<M: Medium> Partition<M> {
+    /// Sets a key, and when it expires, if it does. Staged: durable at [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Broken`].
+    ///
+    /// # Cost
+    /// No fence. The lines of the record, when they are full; a share of collection, 16 KiB at most. A
+    /// value of more than 2 KiB is written to blocks of its own, which takes 2 fences.
+    pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Millis>) -> Result<(), Error> {
+        self.write_all(&[One { key, value: Some(value), expiry }])
+    }
+
+    /// Removes a key; whether it was there (expired or not). Staged.
+    ///
+    /// # Errors
+    /// [`Error::Broken`], [`Error::Pool`].
+    ///
+    /// # Cost
+    /// As [`put`](Self::put); none if there is no such key.
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
+        self.usable()?;
+        if self.index.get(&self.blocks, key)?.is_none() {
+            return Ok(false);
+        }
+        self.write_all(&[One { key, value: None, expiry: None }])?;
+        Ok(true)
+    }
+
+    /// Makes the writes of a batch: all or none of them, after a crash too. Staged.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put), [`Error::BatchTooLarge`].
+    ///
+    /// # Cost
+    /// That of its writes.
+    pub fn write(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.usable()?;
+        let mut last = HashMap::with_capacity(batch.len());
+        for (at, write) in batch.writes.iter().enumerate() {
+            last.insert(write.key.as_slice(), at);
+        }
+        let mut writes = Vec::with_capacity(last.len());
+        for (at, write) in batch.writes.iter().enumerate() {
+            let key = write.key.as_slice();
+            // What is not there needs no removal.
+            if last[key] == at
+                && (write.value.is_some() || self.index.get(&self.blocks, key)?.is_some())
+            {
+                writes.push(One { key, value: write.value.as_deref(), expiry: write.expiry });
+            }
+        }
+        self.write_all(&writes)
+    }
+
+    /// Changes when a key expires, and nothing else; `false` if there is no such key. Staged. A large
+    /// value stays where it is.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    ///
+    /// # Cost
+    /// As [`put`](Self::put), with the value that is there.
+    pub fn set_expiry(&mut self, key: &[u8], expiry: Option<Millis>) -> Result<bool, Error> {
+        self.usable()?;
+        let Some(at) = self.index.get(&self.blocks, key)? else { return Ok(false) };
+        let mut words = self.scratch.take();
+        let read = self.blocks.read(at, &mut words).map(|parts| {
+            let mut value = Vec::new();
+            if let Some(large) = parts.large() {
+                return (Some((large, parts.head.value_len)), value);
+            }
+            crate::record::pull_bytes(parts.value(), parts.head.value_len, &mut value);
+            (None, value)
+        });
+        self.scratch.set(words);
+        let (large, value) = read?;
+        let content = match large {
+            Some((at, len)) => Content::Large(at, len),
+            None => Content::Bytes(&value),
+        };
+        let body = Body { lsn: self.lsn + 1, key, value: content, expiry };
+        self.prepare(&[body])?;
+        self.stage(&[body])?;
+        Ok(true)
+    }
+
+    /// Removes the keys between two bounds, up to `limit` of them: one record of the log, and so all of
+    /// them or none after a crash. Returns how many; fewer than `limit`: there are no more. Staged.
+    ///
+    /// # Errors
+    /// Those of [`remove`](Self::remove); [`Error::BatchTooLarge`] if the limit is too great.
+    ///
+    /// # Cost
+    /// That of its removals.
+    pub fn remove_range(
+        &mut self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: usize,
+    ) -> Result<usize, Error> {
+        self.usable()?;
+        let keys = self.keys_in(from, to, limit)?;
+        let writes: Vec<_> =
+            keys.iter().map(|key| One { key, value: None, expiry: None }).collect();
+        self.write_all(&writes)?;
+        Ok(keys.len())
+    }
+
+    /// Writes these keys, each once, with one record of the log.
+    fn write_all(&mut self, writes: &[One<'_>]) -> Result<(), Error> {
+        self.usable()?;
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut bodies = Vec::with_capacity(writes.len());
+        let lsn = self.lsn + 1;
+        for &One { key, value, expiry } in writes {
+            check_lengths(key.len(), self.max_key(), value.map_or(0, <[u8]>::len))?;
+            let value = match value {
+                None => Content::Tombstone,
+                // The place comes later.
+                Some(value) => Content::Bytes(value),
+            };
+            bodies.push(Body { lsn, key, value, expiry });
+        }
+        self.prepare(&bodies)?;
+        let mut made = Vec::new();
+        let max_inline = self.max_inline();
+        for body in &mut bodies {
+            let Content::Bytes(value) = body.value else { continue };
+            if value.len() <= max_inline {
+                continue;
+            }
+            match self.write_large(value) {
+                Ok(at) => {
+                    made.push(at.place); // P1, durable before: P2
+                    body.value = Content::Large(at, value.len());
+                }
+                Err(error) => {
+                    made.into_iter().try_for_each(|place| self.free_large(place))?;
+                    return Err(error);
+                }
+            }
+        }
+        self.stage(&bodies).inspect_err(|_| self.pipeline.replaced.append(&mut made))
+    }
+
+    /// Makes room for writes, or refuses them: nothing is staged yet.
+    fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
+        let max_inline = self.max_inline();
+        let (mut words, mut large, mut log, mut longest) = (0, 0, 0, 0);
+        let mut grows = 0;
+        for body in bodies {
+            let mut head = body.head();
+            if let Content::Bytes(value) = body.value
+                && value.len() > max_inline
+            {
+                head.flags |= LARGE;
+                large += self.large_bytes_of(value.len());
+            }
+            let record = head.words() + 1;
+            (words, log, longest) = (words + record, log + record - 1, longest.max(record));
+            if !matches!(body.value, Content::Tombstone) {
+                grows += 8 * record as u64;
+            }
+        }
+        let max = self.log.max_payload();
+        if log > max {
+            return Err(Error::BatchTooLarge { len: 8 * log, max: 8 * max });
+        }
+        grows += large;
+        if grows > 0 && self.live_bytes() + 8 * self.wasted + grows > self.live_limit() {
+            self.check_growth(bodies, grows)?;
+        }
+        if !self.faults.has(Wrong::Unpaid) {
+            self.pay(8 * words as u64 + large)?;
+        }
+        self.make_room(words as u32, longest as u32, large)
+    }
+
+    /// Bytes that may be live, headers and ends of blocks included.
+    pub(crate) fn live_limit(&self) -> u64 {
+        let most = self.capacity / 100 * LIVE_PERCENT;
+        most.min(self.capacity.saturating_sub(SLACK * self.block_bytes()))
+    }
+
+    /// Refuses writes that make more live than there may be, unless what they replace is not less.
+    #[cold]
+    fn check_growth(&mut self, bodies: &[Body<'_>], grows: u64) -> Result<(), Error> {
+        let mut frees = 0;
+        for body in bodies.iter().filter(|body| !matches!(body.value, Content::Tombstone)) {
+            if let Some(at) = self.index.get(&self.blocks, body.key)? {
+                let (head, cells) = self.blocks.record(at)?;
+                let large = if head.has(LARGE) { self.large_bytes_of(head.value_len) } else { 0 };
+                frees += 8 * cells.len() as u64 + large;
+            }
+        }
+        if grows > frees {
+            return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
+        }
+        Ok(())
+    }
+
+    /// Stages bodies that there is room for.
+    fn stage(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
+        self.lsn += 1;
+        let begin = self.staged.len();
+        for body in bodies {
+            body.encode(&mut self.staged); // P2
+        }
+        let staged = std::mem::take(&mut self.staged);
+        let (mut at, mut applied) = (begin, Ok(()));
+        let mut keys = bodies.iter();
+        while let (Some(parts), Some(body)) = (Parts::split(&staged[at..]), keys.next()) {
+            applied = self.apply(parts, body.key);
+            if applied.is_err() {
+                break;
+            }
+            at += parts.words.len();
+        }
+        self.staged = staged;
+        if applied.is_err() {
+            // The rest of a batch is in DRAM already: only what is before it may go on.
+            self.broken |= at > begin;
+            self.staged.truncate(begin);
+            return applied;
+        }
+        if self.faults.has(Wrong::BatchInParts) {
+            let mut end = begin;
+            while let Some(parts) = Parts::split(&self.staged[end..]) {
+                end += parts.words.len();
+                self.ends.push(end);
+            }
+        } else if at > begin {
+            self.ends.push(at);
+        }
+        self.counters.writes += bodies.len() as u64;
+        Ok(())
+    }
+
+    /// Makes a body a record, and the index follow. Nothing has changed if that fails.
+    pub(crate) fn apply(&mut self, parts: Parts<'_>, key: &[u8]) -> Result<(), Error> {
+        let words = parts.words.len() as u32 + 1;
+        let at = self.room_in(Stream::Writes, words)?; // P3
+        let key_words = &parts.words[parts.head.key_at()..parts.head.value_at()];
+        let hash = self.hash(key_words, key.len());
+        let removes = parts.head.has(crate::record::TOMBSTONE);
+        let before = if removes {
+            let before = self.index.get(&self.blocks, key)?;
+            match before {
+                Some(before) => drop(self.index.remove(&self.blocks, key, before)?),
+                None => return Ok(()), // nothing to remove
+            }
+            before
+        } else {
+            self.index.set(&self.blocks, key, at)? // LIN
+        };
+        self.append(at, parts.words)?;
+        self.counters.written_bytes += 8 * u64::from(words);
+        let block = self.blocks.at_mut(at.place());
+        block.uncovered = block.uncovered.min(parts.head.lsn);
+        self.blocks.enliven(at, words);
+        if let Some(expiry) = parts.expiry() {
+            self.note_expiry(at.place(), expiry);
+        }
+        match before {
+            Some(before) => self.supersede(before, hash, parts.large().map(|large| large.place))?,
+            None => self.raise(hash, key)?,
+        }
+        if removes && (self.faults.has(Wrong::NoTombstones) || self.graves.dead(hash) == 0) {
+            self.blocks.kill(at, words);
+        } else if removes {
+            self.graves.bury(hash, at);
+        }
+        Ok(())
+    }
+
+    /// The record of a key is replaced.
+    fn supersede(&mut self, before: Location, hash: u64, keeps: Option<u32>) -> Result<(), Error> {
+        let (head, cells) = self.blocks.record(before)?;
+        let words = cells.len() as u32;
+        let large = head.has(LARGE).then(|| {
+            let pm = self.blocks.pool.pm();
+            pm.load(&cells[1 + head.value_at()]) as u32
+        });
+        self.blocks.kill(before, words);
+        self.graves.died(hash);
+        if let Some(place) = large.filter(|&place| keeps != Some(place))
+            && self.blocks.list.get(place as usize).is_some_and(|b| b.state == State::Large)
+        {
+            self.pipeline.replaced.push(place);
+        }
+        Ok(())
+    }
+
+    /// A key that had no record has one: its tombstone is dead.
+    fn raise(&mut self, hash: u64, key: &[u8]) -> Result<(), Error> {
+        let Some(tombstone) = self.graves.tombstone(hash) else { return Ok(()) };
+        let (head, cells): (Head, _) = self.blocks.record(tombstone)?;
+        let words = cells.len() as u32;
+        let key_cells = &cells[1 + head.key_at()..=head.value_at()];
+        if self.blocks.pool.pm().eq_bytes(key_cells, head.key_len, key) {
+            self.blocks.kill(tombstone, words);
+            self.graves.raise(hash);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,444 @@
+//! A partition of `RStore`: writes, batches, collection, large values, expiry, clearing, the log cut behind it.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::{Bound, ControlFlow};
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_core::trace::Space;
+use pmindex_core::{PoolOptions, Traced};
+use pmindex_rstore::{Batch, Budget, Error, Options, Partition};
+use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use proptest::prelude::*;
+
+pub(crate) const KEYS: u8 = 6;
+/// Bytes of a block: some writes fill one.
+const BLOCK: u64 = 384;
+/// Blocks that a partition may take.
+const BLOCKS: u64 = 14;
+/// When all records of odd lengths have expired.
+const LATE: u64 = 100;
+
+pub(crate) type Small = Partition<Traced>;
+
+/// What a partition is opened with.
+pub(crate) trait Variant: Send + Sync + 'static {
+    /// Changes its steps.
+    fn vary(options: Options) -> Options {
+        options
+    }
+}
+
+/// As it is.
+pub(crate) struct Right;
+
+impl Variant for Right {}
+
+/// A partition.
+pub(crate) struct Partitioned<V = Right> {
+    partition: Mutex<Option<Small>>,
+    space: Space,
+    variant: PhantomData<V>,
+}
+
+/// A write: a key, and the seed and the length of a value; none: it is removed.
+pub(crate) type Write = (u8, Option<(u8, u16)>);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Writes with a commit each.
+    Put(u8, u8, u16),
+    Remove(u8),
+    /// Several writes, each of its own, and one commit.
+    Turn(Vec<Write>),
+    /// One write of several keys.
+    Write(Vec<Write>),
+    Get(u8),
+    /// Collects, and commits.
+    Collect(u16),
+    /// Removes what has expired.
+    Expire,
+    Clear,
+    /// Ends the partition, with its blocks durable or as it is, and opens it.
+    Reopen {
+        closed: bool,
+    },
+    /// As [`Put`](Self::Put), with a new value for each of so many turns.
+    Churn(u8, u8),
+}
+
+type Records = BTreeMap<u8, (u8, u16)>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ret {
+    Done,
+    Full,
+    Did(bool),
+    Found(Option<(u8, u16)>),
+}
+
+pub(crate) fn pool_options() -> PoolOptions {
+    PoolOptions::new().size(64 << 10).zone_bytes(16 << 10).slots(2).slot_bytes(512)
+}
+
+pub(crate) fn options() -> Options {
+    Options::new().block_bytes(BLOCK).capacity(BLOCKS * BLOCK).records(1 << 10)
+}
+
+fn key(of: u8) -> Vec<u8> {
+    // One that is the beginning of another, and one that does not end with its word.
+    [&b"a"[..], b"ab", b"ab-long-as-it-is", b"b", b"", b"cccccccc"][usize::from(of % KEYS)].to_vec()
+}
+
+fn value(seed: u8, len: u16) -> Vec<u8> {
+    (0..len).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
+}
+
+/// Values of odd lengths expire.
+fn expiry(len: u16) -> Option<u64> {
+    (len % 2 == 1).then_some(LATE)
+}
+
+impl<V: Variant> Partitioned<V> {
+    fn over(space: &Space, partition: Small) -> Self {
+        let partition = Mutex::new(Some(partition));
+        Self { partition, space: space.clone(), variant: PhantomData }
+    }
+
+    fn opened(space: &Space) -> Result<Option<Small>, Fault> {
+        let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
+        // The pool is nobody's but this partition's.
+        match Partition::open(&pool, "p", &V::vary(options())) {
+            Err(Error::Missing { .. }) => Ok(None),
+            Err(error) => Err(Fault::new(error.to_string())),
+            Ok((partition, recovery)) => {
+                if recovery.damaged > 0 {
+                    return Err(Fault::new(format!("{recovery:?}")));
+                }
+                Ok(Some(partition))
+            }
+        }
+    }
+
+    fn reopen(&self, closed: bool) -> Result<(), Fault> {
+        let mut partition = self.partition.lock();
+        let Some(before) = partition.take() else { return Err(Fault::new("closed")) };
+        let pool = Arc::clone(before.pool());
+        if closed {
+            before.close().map_err(fault)?;
+        } else {
+            drop(before);
+        }
+        if let Some(pool) = Arc::into_inner(pool) {
+            if closed { pool.close()? } else { pool.kill() }
+        }
+        *partition = Self::opened(&self.space)?;
+        Ok(())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn fault(error: Error) -> Fault {
+    Fault::new(error.to_string())
+}
+
+fn get(partition: &Small, of: u8) -> Result<Option<(u8, u16)>, Fault> {
+    let mut bytes = Vec::new();
+    if !partition.get_into(&key(of), 0, &mut bytes).map_err(fault)? {
+        return Ok(None);
+    }
+    let found = (bytes.first().copied().unwrap_or(0), bytes.len() as u16);
+    if bytes != value(found.0, found.1) {
+        return Err(Fault::new(format!("key {of} has {bytes:?}")));
+    }
+    if partition.expiry(&key(of), 0).map_err(fault)? != Some(expiry(found.1)) {
+        return Err(Fault::new(format!("key {of} expires at another time")));
+    }
+    Ok(Some(found))
+}
+
+/// Stages a write.
+fn stage(partition: &mut Small, (of, what): Write) -> Result<(), Error> {
+    match what {
+        Some((seed, len)) => partition.put(&key(of), &value(seed, len), expiry(len)),
+        None => partition.remove(&key(of)).map(drop),
+    }
+}
+
+/// `false` if it was refused, as it may be where there is little room.
+fn may_refuse(result: Result<(), Error>) -> Result<bool, Fault> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_full() => Ok(false),
+        Err(error) => Err(fault(error)),
+    }
+}
+
+fn run(partition: &mut Small, op: &Op) -> Result<Ret, Fault> {
+    let mut did = true;
+    match op {
+        Op::Put(of, seed, len) => {
+            did = may_refuse(stage(partition, (*of, Some((*seed, *len)))))?;
+        }
+        Op::Remove(of) => {
+            let removed = partition.remove(&key(*of)).map_err(fault)?;
+            partition.commit().map_err(fault)?;
+            return Ok(Ret::Did(removed));
+        }
+        Op::Turn(writes) => {
+            for &write in writes {
+                if !may_refuse(stage(partition, write))? {
+                    return Err(Fault::new("a turn was refused"));
+                }
+            }
+        }
+        Op::Write(writes) => {
+            let mut batch = Batch::new();
+            for &(of, what) in writes {
+                match what {
+                    Some((seed, len)) => batch.put(&key(of), &value(seed, len), expiry(len)),
+                    None => batch.remove(&key(of)),
+                };
+            }
+            did = may_refuse(partition.write(&batch))?;
+        }
+        Op::Get(of) => return Ok(Ret::Found(get(partition, *of)?)),
+        Op::Collect(bytes) => {
+            for _ in 0..3 {
+                partition.collect(Budget::bytes(u64::from(*bytes))).map_err(fault)?;
+                partition.commit().map_err(fault)?;
+            }
+        }
+        Op::Expire => drop(partition.expire(LATE, Budget::bytes(1 << 20)).map_err(fault)?),
+        Op::Clear => partition.clear().map_err(fault)?,
+        Op::Churn(of, turns) => {
+            for turn in 0..*turns {
+                stage(partition, (*of, Some((turn, 20)))).map_err(fault)?;
+                partition.collect(Budget::default()).map_err(fault)?;
+                partition.commit().map_err(fault)?;
+            }
+        }
+        Op::Reopen { .. } => {}
+    }
+    partition.commit().map_err(fault)?;
+    Ok(if did { Ret::Done } else { Ret::Full })
+}
+
+impl<V: Variant> CrashSubject for Partitioned<V> {
+    type Op = Op;
+    type Ret = Ret;
+    type Model = Records;
+    const NAME: &'static str = "rstore";
+
+    fn geometry() -> Geometry {
+        let len = pool_options().created_size().map_or(0, |bytes| bytes as usize);
+        Geometry { len, capacity: len }
+    }
+
+    fn create(space: &Space) -> Result<Self, Fault> {
+        let pool = create_used_pool(space, &pool_options())?;
+        Ok(Self::over(space, Partition::create(&pool, "p", &V::vary(options())).map_err(fault)?))
+    }
+
+    fn open(space: &Space) -> Result<Option<Self>, Fault> {
+        Ok(Self::opened(space)?.map(|partition| Self::over(space, partition)))
+    }
+
+    fn apply(&self, op: &Op) -> Result<Ret, Fault> {
+        if let Op::Reopen { closed } = op {
+            self.reopen(*closed)?;
+            return Ok(Ret::Done);
+        }
+        match &mut *self.partition.lock() {
+            Some(partition) => run(partition, op),
+            None => Err(Fault::new("closed")),
+        }
+    }
+
+    fn observe(&self) -> Result<Records, Fault> {
+        let partition = self.partition.lock();
+        let Some(partition) = &*partition else { return Err(Fault::new("closed")) };
+        partition.check().map_err(fault)?;
+        let mut found = Records::new();
+        for of in 0..KEYS {
+            if let Some(value) = get(partition, of)? {
+                found.insert(of, value);
+            }
+        }
+        let (mut keys, mut expected) = (Vec::new(), Vec::new());
+        let visit = &mut |key: &[u8], _: &[u8]| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        };
+        partition.scan(Bound::Unbounded, Bound::Unbounded, 0, false, visit).map_err(fault)?;
+        expected.extend(found.keys().map(|&of| key(of)));
+        expected.sort_unstable();
+        if keys != expected {
+            return Err(Fault::new(format!("a scan found {keys:?}")));
+        }
+        Ok(found)
+    }
+
+    fn audit(&self) -> Result<(), Fault> {
+        let partition = self.partition.lock();
+        let Some(partition) = &*partition else { return Err(Fault::new("closed")) };
+        partition.pool().audit(partition.all_blocks().map_err(fault)?.into_iter())?;
+        Ok(())
+    }
+
+    fn model(model: &mut Records, op: &Op) -> Ret {
+        let mut write = |&(of, what): &Write| {
+            let _ = match what {
+                // An empty value has no first byte.
+                Some((seed, len)) => model.insert(of, (if len == 0 { 0 } else { seed }, len)),
+                None => model.remove(&of),
+            };
+        };
+        match op {
+            Op::Put(of, seed, len) => write(&(*of, Some((*seed, *len)))),
+            Op::Remove(of) => return Ret::Did(model.remove(of).is_some()),
+            Op::Turn(writes) | Op::Write(writes) => writes.iter().for_each(write),
+            Op::Get(of) => return Ret::Found(model.get(of).copied()),
+            Op::Expire => model.retain(|_, (_, len)| expiry(*len).is_none()),
+            Op::Clear => model.clear(),
+            Op::Churn(of, turns) if *turns > 0 => write(&(*of, Some((turns - 1, 20)))),
+            Op::Churn(..) | Op::Collect(_) | Op::Reopen { .. } => {}
+        }
+        Ret::Done
+    }
+
+    fn outcomes(model: &Records, op: &Op) -> Vec<(Records, Ret)> {
+        let mut after = model.clone();
+        let ret = Self::model(&mut after, op);
+        let mut all = vec![(after, ret)];
+        match op {
+            Op::Put(..) | Op::Write(_) => all.push((model.clone(), Ret::Full)),
+            // Each turn is a commit.
+            Op::Churn(of, turns) => {
+                for turn in 0..turns.saturating_sub(1) {
+                    let mut part = model.clone();
+                    part.insert(*of, (turn, 20));
+                    all.push((part, Ret::Full));
+                }
+                all.push((model.clone(), Ret::Full));
+            }
+            _ => {}
+        }
+        all
+    }
+
+    fn ops() -> BoxedStrategy<Op> {
+        let len = prop_oneof![6 => 0..60u16, 1 => 385..900u16];
+        let put = (0..KEYS, 1..250u8, len.clone()).prop_map(|(k, s, l)| Op::Put(k, s, l));
+        let short = proptest::option::weighted(0.7, (1..250u8, 0..40u16));
+        let writes = proptest::collection::vec((0..KEYS, short), 1..4);
+        prop_oneof![
+            12 => put,
+            4 => (0..KEYS).prop_map(Op::Remove),
+            3 => writes.clone().prop_map(Op::Turn),
+            3 => writes.prop_map(Op::Write),
+            2 => (0..KEYS).prop_map(Op::Get),
+            2 => (100..900u16).prop_map(Op::Collect),
+            1 => Just(Op::Expire),
+            1 => Just(Op::Clear),
+            1 => any::<bool>().prop_map(|closed| Op::Reopen { closed }),
+            1 => (0..KEYS, 1..12u8).prop_map(|(k, t)| Op::Churn(k, t)),
+        ]
+        .boxed()
+    }
+
+    fn directed() -> Vec<Plan<Op>> {
+        directed()
+    }
+
+    fn owns(site: &Location<'static>) -> bool {
+        site.file().contains("rstore/src/")
+    }
+}
+
+/// Runs that random ones hardly are.
+fn directed() -> Vec<Plan<Op>> {
+    let plan =
+        |setup: Vec<Op>, run: Vec<Op>, tail: Vec<Op>| Plan { setup, threads: vec![run], tail };
+    let fill = |seed: u8| (0..5).map(move |of| Op::Put(of, seed + of, 40));
+    let gets = || (0..KEYS).map(Op::Get);
+    // A block of five records, of which four stay.
+    let old = || {
+        let one = [Op::Put(0, 7, 4)].into_iter();
+        one.chain((1..5).map(|of| Op::Put(of, of, 32))).chain([Op::Churn(5, 8)]).collect()
+    };
+    vec![
+        // Collected while records move: copies, then the victim used anew.
+        plan(
+            fill(1).chain([Op::Churn(5, 20)]).collect(),
+            vec![
+                Op::Collect(200),
+                Op::Churn(5, 8),
+                Op::Collect(900),
+                Op::Put(0, 99, 30),
+                Op::Churn(5, 8),
+            ],
+            gets().chain([Op::Churn(5, 20), Op::Reopen { closed: false }]).chain(gets()).collect(),
+        ),
+        // A version lies in an old block with others that are live, its tombstone in one that is collected.
+        plan(
+            old(),
+            vec![Op::Remove(0), Op::Churn(5, 10), Op::Churn(5, 10)],
+            vec![
+                Op::Get(0),
+                Op::Reopen { closed: false },
+                Op::Get(0),
+                Op::Churn(5, 20),
+                Op::Get(0),
+            ],
+        ),
+        // As before, a newer version in its place.
+        plan(
+            old(),
+            vec![Op::Put(0, 9, 5), Op::Churn(5, 10), Op::Churn(5, 10)],
+            vec![
+                Op::Get(0),
+                Op::Reopen { closed: false },
+                Op::Get(0),
+                Op::Churn(5, 20),
+                Op::Get(0),
+            ],
+        ),
+        // Large values: replaced, removed, in a batch, and of several pieces.
+        plan(
+            vec![Op::Put(0, 1, 600), Op::Put(1, 2, 500)],
+            vec![
+                Op::Put(0, 3, 700),
+                Op::Write(vec![(1, Some((4, 450))), (2, Some((5, 460)))]),
+                Op::Remove(0),
+                Op::Put(1, 6, 10),
+                Op::Churn(5, 6),
+            ],
+            gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
+        ),
+        // The log is cut while a block is filled, a batch over two blocks.
+        plan(
+            vec![Op::Churn(5, 3)],
+            vec![
+                Op::Turn((0..5).map(|of| (of, Some((of + 10, 44)))).collect()),
+                Op::Write((0..5).map(|of| (of, Some((of + 20, 46)))).collect()),
+                Op::Churn(5, 14),
+            ],
+            vec![Op::Get(0), Op::Reopen { closed: false }, Op::Get(4), Op::Churn(5, 9)],
+        ),
+        // Cleared, and what was there before stays away when its blocks are used anew.
+        plan(
+            fill(1).chain([Op::Put(1, 9, 500)]).collect(),
+            vec![Op::Clear, Op::Put(0, 50, 20), Op::Churn(5, 12), Op::Clear, Op::Put(2, 3, 20)],
+            gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
+        ),
+        // Closed, opened, gone on in the tails of its blocks.
+        plan(
+            fill(1).chain([Op::Expire]).collect(),
+            vec![Op::Reopen { closed: true }, Op::Put(0, 2, 41), Op::Churn(5, 6), Op::Expire],
+            gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
+        ),
+    ]
+}
