@@ -3,7 +3,7 @@
 //! `cargo bench -p pmindex-rstore [-- RECORDS [VALUE_BYTES]]`. Persistent memory is emulated: flushes and
 //! fences are real, the medium is DRAM. One thread.
 
-#![expect(clippy::unwrap_used, reason = "a program that measures")]
+#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a program that measures")]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmindex_core::Pool;
-use pmindex_index::Index;
 use pmindex_rstore::{Options, Partition};
 use pmindex_trees::FpTree;
 
@@ -134,18 +133,18 @@ fn fptree(records: u64, value: &[u8], count: u64) {
     let value = value.to_vec();
     rate("FPTree: put, new keys", records, || {
         for number in 0..records {
-            tree.put(&key(number).to_vec(), &value).unwrap();
+            tree.put(key(number).as_ref(), &value).unwrap();
         }
     });
     let mut numbers = Numbers(7);
     rate("FPTree: put, replaced", count / 4, || {
         for _ in 0..count / 4 {
-            tree.put(&key(numbers.next(records)).to_vec(), &value).unwrap();
+            tree.put(key(numbers.next(records)).as_ref(), &value).unwrap();
         }
     });
     rate("FPTree: get", count, || {
         for _ in 0..count {
-            assert!(tree.get(&key(numbers.next(records)).to_vec()).unwrap().is_some());
+            assert!(tree.get(key(numbers.next(records)).as_ref()).unwrap().is_some());
         }
     });
     rate("FPTree: scans of 100, records", count, || {

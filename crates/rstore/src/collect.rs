@@ -285,7 +285,8 @@ impl<M: Medium> Partition<M> {
                 continue;
             }
             self.counters.stalls += u64::from(stuck == 0);
-            let collected = self.collect_bytes((8 * u64::from(self.blocks.words), u64::MAX), TOO_FULL)?;
+            let collected =
+                self.collect_bytes((8 * u64::from(self.blocks.words), u64::MAX), TOO_FULL)?;
             let waiting = !self.pipeline.is_empty();
             self.commit()?;
             stuck = if collected { stuck + 1 } else { stuck + 64 };

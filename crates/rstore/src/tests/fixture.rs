@@ -44,10 +44,12 @@ fn decode(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Key, value (none: removed), expiry.
+type Write = (Vec<u8>, Option<Vec<u8>>, Option<u64>);
 type Map = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
 /// Puts, removals, expiries, a batch, large values, blocks that were collected.
-fn writes() -> Vec<(Vec<u8>, Option<Vec<u8>>, Option<u64>)> {
+fn writes() -> Vec<Write> {
     let key = |n: u64| format!("{}{n}", "key ".repeat(n as usize % 5)).into_bytes();
     let value = |n: u64| vec![n as u8; (n * n % 130) as usize];
     let mut all = Vec::new();
@@ -56,9 +58,10 @@ fn writes() -> Vec<(Vec<u8>, Option<Vec<u8>>, Option<u64>)> {
         let expiry = (of % 4 == 1).then_some(1_000_000 + of);
         all.push((key(of), (n % 7 > 0).then(|| value(n)), expiry));
     }
-    all.extend([(key(3), 3000), (key(4), 9000), (key(3), 5000)].map(|(k, len)| {
-        (k, Some((0..len).map(|at| at as u8).collect()), None)
-    }));
+    all.extend(
+        [(key(3), 3000), (key(4), 9000), (key(3), 5000)]
+            .map(|(k, len)| (k, Some((0..len).map(|at: u32| at as u8).collect()), None)),
+    );
     all
 }
 
@@ -92,7 +95,8 @@ fn opens(closed: bool) {
     let path = directory.path().join("pool");
     if !image_path(closed).exists() {
         make(closed, &path);
-        fs::write(image_path(closed), encode(&fs::read(&path).expect("readable"))).expect("written");
+        fs::write(image_path(closed), encode(&fs::read(&path).expect("readable")))
+            .expect("written");
         panic!("the image is new: check it in, and run this again");
     }
     let image = fs::read_to_string(image_path(closed)).expect("an image");

@@ -22,15 +22,20 @@ fn golden_rstore() {
     let pm = pool.pm();
     let mut rows: Vec<Row> = Vec::new();
     for writes in [1, 16, 64] {
-        rows.push(golden::measure(pm, &format!("puts of 100 bytes, {writes} a commit"), COMMITS, || {
-            for commit in 0..COMMITS {
-                for write in 0..writes {
-                    let key = key(commit * writes + write);
-                    partition.put(&key, &[7; 100], None).expect("room");
+        rows.push(golden::measure(
+            pm,
+            &format!("puts of 100 bytes, {writes} a commit"),
+            COMMITS,
+            || {
+                for commit in 0..COMMITS {
+                    for write in 0..writes {
+                        let key = key(commit * writes + write);
+                        partition.put(&key, &[7; 100], None).expect("room");
+                    }
+                    partition.commit().expect("room");
                 }
-                partition.commit().expect("room");
-            }
-        }));
+            },
+        ));
     }
     let mut value = Vec::new();
     rows.push(golden::measure(pm, "get", COMMITS, || {

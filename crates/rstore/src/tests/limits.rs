@@ -30,9 +30,9 @@ fn churn_when_full(options: &Options, writes: u64) -> (Partition, u64) {
         }
         partition.commit().expect("room");
     }
-    let mut number = 1;
+    let mut number = 1_u64;
     for turn in 0..writes {
-        number = (number * 25_214_903_917 + 11) % (1 << 40);
+        number = (number * 1_103_515_245 + 12_345) % (1 << 31);
         let value = [turn as u8; 100];
         match partition.put(&key(number % records), &value, None) {
             Ok(()) => partition.commit().expect("room"),
@@ -89,14 +89,18 @@ fn large_values_come_and_go() {
     assert!(partition.get_into(&key(1), 0, &mut out).expect("sound"));
     assert_eq!(out, value[19..]);
     assert_eq!((full.large_values, full.records), (3, 3));
-    assert!((0..9).any(|number| partition.put(&key(number), &value, None).is_err_and(|e| e.is_full())));
+    assert!(
+        (0..9).any(|number| partition.put(&key(number), &value, None).is_err_and(|e| e.is_full()))
+    );
     let too_long = partition.put(b"k", &vec![0; MAX_VALUE + 1], None);
     assert!(matches!(too_long, Err(Error::ValueTooLong { .. })));
     let too_long = partition.put(&vec![0; partition.max_key() + 1], b"", None);
     assert!(matches!(too_long, Err(Error::KeyTooLong { .. })));
     partition.put(&vec![1; partition.max_key()], b"the longest key", None).expect("room");
     let mut batch = Batch::new();
-    (0..50_000).for_each(|number| drop(batch.put(&key(number), &[0; 100], None)));
+    for number in 0..50_000 {
+        batch.put(&key(number), &[0; 100], None);
+    }
     assert!(matches!(partition.write(&batch), Err(Error::BatchTooLarge { .. })));
     partition.clear().expect("room");
     partition.put(b"k", b"v", None).expect("room");
