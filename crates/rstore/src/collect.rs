@@ -32,6 +32,8 @@ const IDLE: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Victim {
     pub(crate) place: u32,
+    /// Words that were not live when it was chosen.
+    dead: u32,
     /// The next record's word.
     cursor: u32,
     /// Records that live elsewhere: they are not dead versions.
@@ -43,7 +45,7 @@ pub(crate) struct Victim {
 impl Victim {
     /// A block with nothing that is needed.
     pub(crate) fn whole(place: u32) -> Self {
-        Self { place, cursor: 0, moved: Vec::new(), into: Vec::new() }
+        Self { place, dead: 0, cursor: 0, moved: Vec::new(), into: Vec::new() }
     }
 
     pub(crate) fn has_moved(&self, word: u32) -> bool {
@@ -65,11 +67,13 @@ impl<M: Medium> Partition<M> {
             self.debt = 0;
             return Ok(());
         }
-        let chosen = self.victim.as_ref().map(|victim| victim.place);
-        let Some(victim) = chosen.or_else(|| self.blocks.emptiest()) else { return Ok(()) };
         let all = u64::from(self.blocks.payload());
-        // One that is being collected has copies of what it had elsewhere: what it has left counts.
-        let dead = all.saturating_sub(u64::from(self.blocks.at(victim).live)).max(all / 64 + 1);
+        let dead = match (&self.victim, self.blocks.emptiest()) {
+            (Some(victim), _) => victim.dead,
+            (None, Some(place)) => self.blocks.payload().saturating_sub(self.blocks.at(place).live),
+            (None, None) => return Ok(()),
+        };
+        let dead = u64::from(dead).max(all / 64 + 1);
         let twice = if available < threshold / 2 { 2 } else { 1 };
         self.debt += twice * bytes * all / dead;
         let paid = self.debt.min(MOST_PAID * all / (all - dead.min(all)).max(all / 64 + 1));
@@ -139,7 +143,8 @@ impl<M: Medium> Partition<M> {
         self.blocks.at_mut(place).state = State::Victim;
         self.blocks.relist(place);
         let moved = vec![0; self.blocks.at(place).bits().len()];
-        Some(Victim { place, cursor: HEADER as u32, moved, into: Vec::new() })
+        let dead = self.blocks.payload().saturating_sub(self.blocks.at(place).live);
+        Some(Victim { place, dead, cursor: HEADER as u32, moved, into: Vec::new() })
     }
 
     /// Goes over one record of a victim: its words, those that were copied, and whether it was the last
