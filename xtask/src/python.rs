@@ -1,8 +1,9 @@
 //! `cargo xtask python`: lints the package for Python, builds it, installs it in a virtual environment and runs
 //! its tests.
 //!
-//! It is a workspace of its own (`bindings/python`), with lints and a lock file of its own. The wheel is of the
-//! development profile.
+//! It is a workspace of its own (`bindings/python`), with lints and a lock file of its own, which
+//! follows what the crates of the other one need (so nothing here is `--locked`). The wheel is of the development
+//! profile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -112,16 +113,16 @@ impl Place {
     }
 
     fn lint(&self) -> Result<(), String> {
-        let clippy = ["clippy", "--locked", "--all-targets"];
+        let clippy = ["clippy", "--all-targets"];
         self.run(&PathBuf::from(cargo()), &[&clippy[..], &["--", "-D", "warnings"]].concat())
     }
 
     fn build_and_test(&self, options: &[&str]) -> Result<(), String> {
         let wheels = text(&self.target.join("python-wheels"));
         let _ = std::fs::remove_dir_all(&wheels); // of earlier versions
-        let build = ["build", "--locked", "--out", &wheels];
+        let build = ["build", "--out", &wheels];
         self.run(&self.program("maturin"), &[&build, options].concat())?;
-        let interop = ["build", "--locked", "--example", "interop"];
+        let interop = ["build", "--example", "interop"];
         self.run(&PathBuf::from(cargo()), &interop)?;
         let python = self.program("python");
         let install =
