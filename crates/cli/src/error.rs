@@ -1,4 +1,4 @@
-//! What a command can fail with, and what the person can do about it.
+//! Errors of the commands, each with a hint about what to do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,13 @@ use std::process::ExitStatus;
 
 use pmindex::IndexError;
 use pmindex::core::{OpenError, PmError};
+use pmindex_named::NamedError;
 use pmindex_pibench::{BenchError, Fault, Phase};
 
-/// What a command can fail with.
+/// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// No index of this name.
+    /// No index has this name.
     #[error("there is no index called {name:?}")]
     UnknownIndex {
         /// What was asked for.
@@ -23,7 +24,7 @@ pub(crate) enum CliError {
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PmError),
-    /// A file of keys is no use.
+    /// A file of keys cannot be used.
     #[error("{}: {what}", path.display())]
     Keys {
         /// Which file.
@@ -31,65 +32,63 @@ pub(crate) enum CliError {
         /// Why.
         what: String,
     },
-    /// There is no such folder.
+    /// A folder does not exist.
     #[error("{} is not a folder", dir.display())]
     NoFolder {
         /// What was given.
         dir: PathBuf,
     },
     /// The child process could not be started or killed.
-    #[error("the writing process: {0}")]
+    #[error("cannot start or end the writing process: {0}")]
     Child(io::Error),
-    /// The child process failed instead of being killed.
+    /// The child process ended before it was told to.
     #[error("the writing process ended by itself ({status})")]
     ChildEnded {
         /// How.
         status: ExitStatus,
     },
-    /// The child process did not open the pool, or did not say so.
-    #[error("{index}: the process that opens it again ended without doing so ({status})")]
+    /// The child process did not reopen the pool.
+    #[error("{index}: the process that should reopen the pool ended without doing so ({status})")]
     NotOpened {
         /// Which index.
         index: String,
         /// How.
         status: ExitStatus,
     },
-    /// Acknowledgements could not be written or read.
-    #[error("the pipe of acknowledgements: {0}")]
+    /// What two processes share could not be written or read.
+    #[error("cannot exchange data with the other process: {0}")]
     Pipe(io::Error),
     /// Acknowledged writes were lost, or others appeared.
-    #[error("the pool does not hold exactly what was acknowledged")]
+    #[error("the pool does not hold exactly the writes that were acknowledged")]
     Lost,
-    /// There is no such key.
-    #[error("no key {key:?}")]
+    /// A key is missing.
+    #[error("the index has no key {key:?}")]
     NoKey {
         /// What was asked for.
         key: String,
     },
-    /// The pool has no such index.
+    /// The pool has no index of this name, or none at all.
     #[error("the pool has no index{}", name.as_ref().map_or_else(String::new, |n| format!(" named {n:?}")))]
     NoIndex {
         /// What was asked for.
         name: Option<String>,
-        /// Which there are.
+        /// The indexes of the pool.
         there: Vec<String>,
     },
     /// The pool has several indexes and none was named.
     #[error("the pool has {} indexes", there.len())]
     WhichIndex {
-        /// Which there are.
+        /// The indexes of the pool.
         there: Vec<String>,
     },
-    /// The index has keys or values that text cannot stand for.
-    #[error("index {name:?} is a {kind} with keys or values of types this program does not know")]
-    UnknownTypes {
-        /// Its name.
-        name: String,
-        /// Its type.
-        kind: String,
-    },
-    /// Writing past them would be undone when they are finished.
-    #[error("the pool has {transactions} transactions of a store that a crash has interrupted")]
+    /// An index that is known by name failed.
+    #[error(transparent)]
+    Named(#[from] NamedError),
+    /// A store has transactions that a crash interrupted; finishing them would undo other writes.
+    #[error(
+        "a crash interrupted {} of the store in this pool",
+        crate::table::counted(*transactions, "transaction", "transactions")
+    )]
     UnfinishedTransactions {
         /// How many.
         transactions: u64,
@@ -100,17 +99,7 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         error: String,
     },
-    /// A key or value of the wrong form.
-    #[error("{text:?} is no {what} of this index: its {what}s are {wanted}")]
-    NotA {
-        /// `key` or `value`.
-        what: &'static str,
-        /// What was given.
-        text: String,
-        /// What is needed.
-        wanted: &'static str,
-    },
-    /// The process that writes to a pool could not be stopped for a backup.
+    /// The process that writes to a pool cannot be stopped for a backup.
     #[error("{}: {what}", path.display())]
     WriterBusy {
         /// The pool.
@@ -119,20 +108,20 @@ pub(crate) enum CliError {
         what: String,
     },
     /// Some indexes are damaged.
-    #[error("{indexes} damaged")]
+    #[error("{} damaged", indexes_are(*indexes))]
     Damaged {
         /// How many.
         indexes: usize,
     },
     /// What was left of damaged indexes is in a new pool.
-    #[error("{indexes} damaged; what could be saved is in {}", path.display())]
+    #[error("{} damaged; what could be saved is in {}", indexes_are(*indexes), path.display())]
     Repaired {
         /// How many.
         indexes: usize,
         /// The new pool.
         path: PathBuf,
     },
-    /// A dump is not as it should be.
+    /// A dump is wrong.
     #[error("{}, line {line}: {what}", path.display())]
     Dump {
         /// The file.
@@ -153,7 +142,7 @@ pub(crate) enum CliError {
     /// The backup failed.
     #[error(transparent)]
     Backup(#[from] pmindex::BackupError),
-    /// The file to write exists.
+    /// The file to create exists.
     #[error("{}: already exists", path.display())]
     Exists {
         /// The file.
@@ -162,7 +151,7 @@ pub(crate) enum CliError {
     /// Standard output failed.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
-    /// A pool that should have been ended is still in use.
+    /// A pool that should be closed is still in use.
     #[error("{}: still in use after its index was dropped", path.display())]
     StillOpen {
         /// The file.
@@ -170,7 +159,7 @@ pub(crate) enum CliError {
     },
     /// An operation does not cost what it should.
     #[error(
-        "{index}: {phase} flushes {} lines with {} fences, it should be {} with {}",
+        "{index}: {phase} flushes {} lines with {} fences; it should flush {} with {}",
         found.0, found.1, golden.0, golden.1
     )]
     Cost {
@@ -183,8 +172,8 @@ pub(crate) enum CliError {
         /// What it should be.
         golden: (u64, u64),
     },
-    /// Recovery found another number of records than there were.
-    #[error("{index}: {records} records after recovery, there were {expected}")]
+    /// Recovery found another number of records than were written.
+    #[error("{index}: recovery found {records} records instead of {expected}")]
     Recovered {
         /// Which index.
         index: &'static str,
@@ -199,97 +188,103 @@ pub(crate) enum CliError {
     /// A store failed outside a measurement.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// An option does not go with another one, or with an index.
+    /// The options of a command contradict each other, or an index does not support them.
     #[error("{what}")]
     Option {
-        /// What does not go.
+        /// Why.
         what: String,
     },
     /// An index failed outside a measurement.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The result could not be written.
-    #[error("writing the result: {0}")]
+    /// JSON could not be read or written.
+    #[error("JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl CliError {
-    /// What to do next.
+    /// Returns what to do next, if there is something to do.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
             Self::Open(OpenError::TooWeak { .. }) => Some(
-                "put the pool on a medium that gives it, or ask for less with --durability".into(),
+                "put the pool on a medium with this durability, or ask for less with --durability".into(),
             ),
             Self::Open(
                 OpenError::JournalMissing { .. }
                 | OpenError::JournalForeign { .. }
                 | OpenError::JournalDamaged { .. },
             ) => Some(
-                "put file and journal of one moment back; if the journal is lost for good, \
-                 `pmindex check POOL --without-journal --repair NEW` saves what the file alone has"
+                "put back the file and the journal of the same moment; if the journal is lost for good, \
+                 `pmindex check POOL --without-journal --repair NEW` saves what the file holds"
                     .into(),
             ),
             Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
-                Some("`pmindex put POOL KEY VALUE` makes a new pool in a new file".into())
+                Some("`pmindex put POOL KEY VALUE` creates a pool in a new file".into())
             }
             Self::Open(OpenError::NoDirectory { directory, .. }) => {
                 Some(format!("mkdir -p {}", directory.display()))
             }
             Self::Pool(PmError::Full { .. })
-            | Self::Index(IndexError::Pool(PmError::Full { .. })) => {
-                Some("give the pool's file system more room, or choose another with --dir".into())
+            | Self::Index(IndexError::Pool(PmError::Full { .. }))
+            | Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => {
+                Some("free space on the file system of the pool, or choose another one with --dir".into())
             }
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
-                Some(format!("name one of these with --index: {}", there.join(", ")))
+                Some(format!("name one of its indexes with --index: {}", there.join(", ")))
             }
-            Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` makes a first index".into()),
-            Self::UnknownTypes { .. } => {
-                Some("only the program that made it knows its types; `info` still lists it".into())
+            Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` creates an index".into()),
+            Self::Named(NamedError::UnknownTypes { .. }) => {
+                Some("only the program that created the index knows its types; `pmindex info` lists it".into())
             }
             Self::UnfinishedTransactions { .. } => {
-                Some("open the store once with the program that made it: that finishes them".into())
+                Some("open the store once with the program that created it: opening finishes them".into())
             }
             Self::Exists { .. } => {
-                Some("name another file, or add --replace where the command has it".into())
+                Some("name another file, or add --replace if the command has it".into())
             }
             Self::Open(OpenError::Locked { path }) => Some(locked(path)),
             Self::WriterBusy { .. } => Some(
-                "a service can back up its own pool without a stop: `pmindex::Backup` in its process"
+                "a service can back up its own pool without being stopped: call `pmindex::Backup` in it"
                     .into(),
             ),
             Self::Damaged { .. } => Some(
-                "go back to a backup of the pool, or save what is left with \
+                "restore a backup of the pool, or save what is left with \
                  `pmindex check POOL --repair NEW`"
                     .into(),
             ),
             Self::Repaired { .. } => {
-                Some("a backup may have what is missing; keep the damaged pool until then".into())
+                Some("look for the missing records in a backup; keep the damaged pool until you have them".into())
             }
-            Self::Dump { .. } => Some("no pool was made; `pmindex dump` writes such files".into()),
+            Self::Dump { .. } => Some("no pool was created; `pmindex dump` writes files of this form".into()),
             Self::ChildEnded { .. } | Self::NotOpened { .. } => {
-                Some("its own message stands above".into())
+                Some("its own error message is above".into())
             }
             Self::Lost => Some(
-                "this is a bug: please report it with the output above, `pmindex --version`, and \
-                 the seed (--json shows it)"
+                "this is a bug: please report it with the output above, with `pmindex --version`, and \
+                 with the seed (--json prints it)"
                     .into(),
             ),
-            Self::NoFolder { .. } => Some("create it first, or name another with --dir".into()),
+            Self::NoFolder { .. } => Some("create it first, or name another folder with --dir".into()),
             _ => None,
         }
     }
 }
 
-/// What can be done with a pool that somebody writes to, and who that is.
+/// Returns what is possible beside a process that writes to the pool, and names that process.
 fn locked(path: &Path) -> String {
-    let who =
-        crate::pool::writer_of(path).map_or_else(String::new, |who| format!("{who} has it; "));
+    let who = crate::pool::writer_of(path)
+        .map_or_else(String::new, |who| format!("{who} writes to it; "));
     format!(
-        "{who}records in use are known to that process alone: ask it, or wait until it ends. Beside it \
-         work `pmindex info`, `pmindex backup --pause`, which stops it for a moment, and \
-         `pmindex::Backup` within it, which does not"
+        "{who}only the writing process knows the current records: ask it, or wait until it ends. \
+         Meanwhile you can use `pmindex info`, `pmindex backup --pause` (stops the process for a \
+         moment), and `pmindex::Backup` inside the process (no stop)"
     )
+}
+
+/// `1 index is`, `2 indexes are`.
+fn indexes_are(count: usize) -> String {
+    crate::table::counted(count as u64, "index is", "indexes are")
 }

@@ -1,9 +1,9 @@
-//! What goes away when a person interrupts the program (Ctrl-C), or the system asks it to end: the
-//! pools that a command made for itself, which would stay in memory without a name that anybody knows.
+//! Removes the pools that a command made for itself when a person interrupts the program (Ctrl-C), or
+//! the system asks it to end. Pools on tmpfs would otherwise occupy memory until the next boot.
 //!
 //! A thread waits for the signals. It removes what is registered, says so, and ends the process by the
-//! signal, so that a shell sees how it ended. A signal that whoever started the program has it ignore
-//! (`nohup`, a script's background job) stays ignored.
+//! signal, so that a shell sees how it ended. A signal that the program was started to ignore (`nohup`, a
+//! script's background job) stays ignored.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::table::bytes;
 
-/// What becomes of something when the program is interrupted.
+/// What happens to a file or folder when the program is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// A file that is removed.
     Remove,
-    /// A file that stays, as the person asked; they are told where.
+    /// A file that stays, as the person asked; its path is printed.
     Keep,
-    /// A folder that is removed with what is in it.
+    /// A folder that is removed with its contents.
     RemoveFolder,
     /// A folder on which a file system is mounted: both go.
     Unmount,
@@ -101,7 +101,7 @@ fn clear_away(left: &[(PathBuf, Fate)]) {
             Fate::RemoveFolder => {
                 let _ = std::fs::remove_dir_all(path);
             }
-            // It was not there yet, or somebody else was faster.
+            // It did not exist yet, or was removed elsewhere.
             Fate::Keep | Fate::Remove => {}
         }
     }

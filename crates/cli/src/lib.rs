@@ -1,8 +1,8 @@
 //! The program `pmindex`: persistent indexes from the command line.
 //!
 //! A library, so that its tests share what it has compiled; the program is `main.rs`. One file per
-//! command; what they share is `registry` (indexes by name), `table` and `progress`
-//! (what a person sees), `memory` (what the operating system says).
+//! command; what they share is `registry` (indexes by name), `trial` (a writing process is killed and its
+//! pool compared), `table` and `progress` (what a person sees), `memory` (what the operating system says).
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -40,23 +40,23 @@ struct Cli {
 
 const EXAMPLES: &str = "Examples:
   pmindex quickstart                    load, kill, recover, verify: see it work
-  pmindex put my.pool apple red         make a pool with one record in it
+  pmindex put my.pool apple red         create a pool with one record
   pmindex scan my.pool
-  pmindex info my.pool                  what it survives, and what is in it
+  pmindex info my.pool                  show what it survives and what it contains
   pmindex check my.pool --repair new.pool
   pmindex dump my.pool | pmindex restore - other.pool --type wbtree
 
-Exit codes: 0 it worked; 1 it did not, or there is no such key, or something is damaged (standard error
-says what to do next); 2 the command line is wrong. Progress is drawn on terminals; elsewhere what takes
-long says on standard error how far it is. NO_COLOR is honoured.";
+Exit codes: 0 success; 1 failure, missing key, or damage (standard error says what to do next); 2 wrong
+command line. Progress goes to standard error: a bar on a terminal, a line every few seconds elsewhere.
+Set NO_COLOR to switch colours off.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Load real keys, kill a writing process, recover, and prove that nothing was lost
+    /// Load real keys, kill a writing process, recover, and verify that nothing was lost
     Quickstart(quickstart::Args),
     #[command(name = trial::WRITER, hide = true)]
     TrialWriter(trial::writer::Args),
-    /// Kill a writing process again and again, and show that nothing is ever lost
+    /// Kill a writing process many times, and verify after each kill that nothing was lost
     Torture(torture::Args),
     #[command(name = trial::VERIFIER, hide = true)]
     TrialVerifier(trial::verifier::Args),
@@ -66,11 +66,11 @@ enum Command {
     BenchOpener(bench::opener::Args),
     #[command(name = pool::CONTINUER, hide = true)]
     Continuer(pool::ContinuerArgs),
-    /// Measure indexes against each other and against std's `BTreeMap`
+    /// Measure indexes beside each other and beside std's volatile `BTreeMap`
     Bench(Box<bench::Args>),
-    /// Draw measurements of `bench --json` on one page of charts
+    /// Draw the output of `bench --json` as one page of charts
     Report(bench::ReportArgs),
-    /// Say what a pool is, what it survives, and what is in it
+    /// Show what a pool is, what it survives, and what it contains
     Info(pool::InfoArgs),
     /// Verify every index of a pool
     Check(pool::CheckArgs),
@@ -84,23 +84,23 @@ enum Command {
     Scan(pool::ScanArgs),
     /// Copy a pool, and verify the copy
     Backup(pool::BackupArgs),
-    /// Give what a pool does not use back to the system
+    /// Return the unused space of a pool to the file system
     Compact(pool::CompactArgs),
-    /// Write a pool as text, one JSON value a line
+    /// Write a pool as text, one JSON value per line
     Dump(pool::DumpArgs),
-    /// Make a new pool of what `dump` wrote
+    /// Create a new pool from the output of `dump`
     Restore(pool::RestoreArgs),
-    /// Print the completions of a shell
+    /// Print completions for a shell
     Completions(completions::Args),
 }
 
-/// Runs the command that the process was given, and says how it ended.
+/// Runs the command that the process was given, and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
     run_with(&[])
 }
 
-/// As [`run`], in a program whose `bench` has these other stores besides the indexes.
+/// Does the same in a program whose `bench` measures these other stores too.
 #[must_use]
 pub fn run_with(peers: &'static [Peer]) -> ExitCode {
     bench::peer::set(peers);
@@ -132,7 +132,7 @@ pub fn run_with(peers: &'static [Peer]) -> ExitCode {
     }
 }
 
-/// Says what went wrong and what to do next.
+/// Prints what went wrong and what to do next.
 fn report(error: &CliError) -> ExitCode {
     eprintln!("error: {error}");
     if let Some(hint) = error.hint() {

@@ -1,4 +1,4 @@
-//! Which durability a person asks for, and what the one they got means in plain words.
+//! The durability that a person asks for, and what the one they get means in plain words.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{ValueEnum, error::ErrorKind};
-use pmindex::core::{Durability, FlushInstruction, Medium, Pool, PoolOptions};
+use pmindex::core::{Durability, FlushInstruction, Pool, PoolOptions};
 
 use crate::style;
 
@@ -18,7 +18,7 @@ pub(crate) struct MediumArgs {
     #[arg(long, value_parser = AskedParser, default_value = "auto", value_name = "MODE")]
     pub(crate) durability: Asked,
 
-    /// Which instruction writes cache lines back [default: the best this CPU has]
+    /// Which instruction writes cache lines back [default: the best of this CPU]
     #[arg(long, value_enum, value_name = "INSTRUCTION")]
     pub(crate) flush: Option<Flush>,
 }
@@ -26,21 +26,21 @@ pub(crate) struct MediumArgs {
 /// A durability to ask for.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// The strongest the medium really gives
+    /// The strongest mode that the medium really supports
     Auto,
-    /// Survive a kill of the process, nothing more: fast on any file
+    /// Survive a kill of the process, but no power failure: fast on any file
     Process,
-    /// Survive power failure on an ordinary file: msync at each fence, slow
+    /// Survive power failure on an ordinary file: one msync per fence, slow
     Msync,
-    /// Survive power failure on an ordinary file: a write to a journal beside it at each fence, which
-    /// threads share
+    /// Survive power failure on an ordinary file: one write per fence to a journal beside the file; threads
+    /// share writes
     Journal,
-    /// Survive a kill of the process, and power failure but for the last 100 ms, or as many as
-    /// `periodic:20ms` says (`2s`): a pool in memory (tmpfs) with a twin in /var/tmp. For benchmarks
+    /// Survive a kill of the process; a power failure loses the last 100 ms (`periodic:20ms`, `periodic:2s`:
+    /// other intervals). The pool is in memory (tmpfs), its twin in /var/tmp. For benchmarks
     Periodic,
-    /// Persistent memory whose CPU caches are persistent too
+    /// Persistent memory with persistent CPU caches (eADR): fences only
     Fence,
-    /// Persistent memory; elsewhere the same flushes and fences, emulated
+    /// Persistent memory: flushes and fences; on other media the same instructions, emulated
     Flush,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Reads an [`Asked`], and knows the names there are.
+/// Parses an [`Asked`], and lists its names.
 #[derive(Clone)]
 struct AskedParser;
 
@@ -89,7 +89,7 @@ impl TypedValueParser for AskedParser {
             Some(_) => Ok(Asked { mode: Wanted::Periodic, every }),
             None => Err(command.clone().error(
                 ErrorKind::ValueValidation,
-                format!("'{time}' is no time for '--durability periodic:TIME': write 100ms or 2s"),
+                format!("'{time}' is no time for '--durability periodic:TIME': write for example 100ms or 2s"),
             )),
         }
     }
@@ -102,16 +102,16 @@ impl TypedValueParser for AskedParser {
 /// A flush instruction to force.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
-    /// Writes a line back and keeps it
+    /// Write a line back and keep it in the cache
     Clwb,
-    /// Writes a line back and evicts it
+    /// Write a line back and evict it
     Clflushopt,
-    /// The same, ordered: slow
+    /// Write a line back and evict it, in order: slow
     Clflush,
 }
 
 impl MediumArgs {
-    /// `options` with what was asked for.
+    /// Adds to `options` what was asked for.
     pub(crate) fn apply(self, options: PoolOptions) -> PoolOptions {
         let options = match self.durability.mode {
             Wanted::Auto => options,
@@ -130,7 +130,7 @@ impl MediumArgs {
         }
     }
 
-    /// The same, for a pool at `path`, which has a twin if that is what was asked for.
+    /// Does the same for a pool at `path`, with a twin if that was asked for.
     pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
         let options = self.apply(options);
         if self.durability.mode != Wanted::Periodic {
@@ -140,7 +140,7 @@ impl MediumArgs {
         self.durability.every.map_or(options.clone(), |every| options.twin_every(every))
     }
 
-    /// The same options as arguments of a child process.
+    /// Returns the same options as arguments of a child process.
     pub(crate) fn to_arguments(self) -> Vec<String> {
         let mut arguments = vec!["--durability".to_owned(), self.durability.to_string()];
         if let Some(flush) = self.flush.and_then(|flush| flush.to_possible_value()) {
@@ -150,7 +150,7 @@ impl MediumArgs {
     }
 }
 
-/// Where the twin of a pool goes: a folder for temporary files that is on a disk everywhere.
+/// Returns the file of a pool's twin, in a folder for temporary files that is on a disk everywhere.
 pub(crate) fn twin_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".twin");
@@ -174,11 +174,11 @@ pub(crate) struct Promise {
 
 impl Promise {
     /// What this pool promises.
-    pub(crate) fn of<M: Medium>(pool: &Pool<M>) -> Self {
+    pub(crate) fn of(pool: &Pool) -> Self {
         Self::new(pool.durability(), pool.is_emulated(), pool.describe())
     }
 
-    /// What a medium promises to who writes with the usual options.
+    /// What a medium promises to a program that writes with the usual options.
     pub(crate) fn of_medium(mode: Durability, words: String) -> Self {
         Self::new(mode, false, words)
     }

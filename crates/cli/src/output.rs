@@ -1,4 +1,4 @@
-//! Standard output: written at once, and a reader that has seen enough is no failure.
+//! Standard output: flushed at once; a reader that closes the pipe early is no failure.
 
 use std::io::{self, Write};
 

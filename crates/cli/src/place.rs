@@ -1,4 +1,4 @@
-//! Where a pool lies that a command makes for itself, and that it goes away afterwards.
+//! The file of a pool that a command makes for itself, and its removal afterwards.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new file name in `dir`; by default in tmpfs if it has `room` bytes, or else in the
+    /// Chooses a new file name in `dir`; by default in tmpfs if it has `room` bytes, or else in the
     /// temporary folder.
     pub(crate) fn new(
         dir: Option<&Path>,

@@ -1,5 +1,4 @@
-//! Progress of long work, on standard error. Bars are drawn on terminals only; elsewhere what takes long
-//! says how far it is, a line now and then.
+//! Progress of long work, on standard error: a bar on a terminal, elsewhere a line every few seconds.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -17,14 +16,14 @@ pub(crate) fn bar(len: u64) -> ProgressBar {
     bar
 }
 
-/// Something that takes a while, nobody knows how long.
+/// Work of unknown length.
 pub(crate) fn spinner(message: &'static str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }
 
-/// How long work is silent that is told in lines: short work says nothing.
+/// The time before the first line: short work prints none.
 const FIRST: Duration = Duration::from_secs(3);
 /// The time between two lines.
 const NEXT: Duration = Duration::from_secs(10);
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_work_says_how_far_it_is_where_nobody_sees_a_bar() {
+    fn long_work_prints_its_progress_where_no_bar_is_seen() {
         let told = Told::new("loading", 2048);
         let started = Instant::now();
         (0..1024).for_each(|_| told.step());

@@ -1,8 +1,8 @@
-//! Indexes by name: who adds an index adds one line to [`ENTRIES`].
+//! Indexes by name: a new index is one more line of [`ENTRIES`].
 
 use std::sync::LazyLock;
 
-use pmindex::core::{Counting, Mapped};
+use pmindex::core::Mapped;
 use pmindex::{
     BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
 };
@@ -14,31 +14,23 @@ use crate::error::CliError;
 
 /// Every index that can be measured, the yardstick last.
 const ENTRIES: &[Entry] = &[
-    in_pool::<FpTree<u64, u64>, FpTree<u64, u64, Counting>>(),
-    in_pool::<FastFair<u64, u64>, FastFair<u64, u64, Counting>>(),
-    in_pool::<Hart<u64, u64>, Hart<u64, u64, Counting>>(),
-    in_pool::<BzTree<u64, u64>, BzTree<u64, u64, Counting>>(),
+    in_pool::<FpTree<u64, u64>>(),
+    in_pool::<FastFair<u64, u64>>(),
+    in_pool::<Hart<u64, u64>>(),
+    in_pool::<BzTree<u64, u64>>(),
     in_memory::<BzTree<u64, u64>>(VOLATILE_BZTREE),
-    in_pool::<NvTree<u64, u64>, NvTree<u64, u64, Counting>>(),
-    in_pool::<SharedWbTree<u64, u64>, SharedWbTree<u64, u64, Counting>>(),
-    in_pool::<SpTree<u64, u64>, SpTree<u64, u64, Counting>>(),
-    in_pool::<BufferedSpTree<u64, u64>, BufferedSpTree<u64, u64, Counting>>(),
+    in_pool::<NvTree<u64, u64>>(),
+    in_pool::<SharedWbTree<u64, u64>>(),
+    in_pool::<SpTree<u64, u64>>(),
+    in_pool::<BufferedSpTree<u64, u64>>(),
     YARDSTICK,
 ];
 
 /// Indexes with nodes of other sizes than their own, and how many records a leaf holds. Each is
 /// compiled for every line here: two lines are enough to see what the size does.
 const SIZED: &[(&str, usize, Entry)] = &[
-    (
-        "fptree",
-        13,
-        sized::<FpTree<u64, u64, Mapped, 13>, FpTree<u64, u64, Counting, 13>>("fptree-13"),
-    ),
-    (
-        "fptree",
-        28,
-        sized::<FpTree<u64, u64, Mapped, 28>, FpTree<u64, u64, Counting, 28>>("fptree-28"),
-    ),
+    ("fptree", 13, sized::<FpTree<u64, u64, Mapped, 13>>("fptree-13")),
+    ("fptree", 28, sized::<FpTree<u64, u64, Mapped, 28>>("fptree-28")),
 ];
 
 /// BzTree in its volatile mode.
@@ -72,7 +64,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
         .ok_or_else(|| CliError::UnknownIndex { name: name.into() })
 }
 
-/// The entry of this name with so many records in a leaf.
+/// Returns the entry of this name with `records` records in a leaf.
 ///
 /// # Errors
 /// [`CliError::Option`] if this program has no such size of it.
@@ -87,36 +79,25 @@ pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, C
         let mut with: Vec<&str> = SIZED.iter().map(|(index, ..)| *index).collect();
         with.dedup();
         format!(
-            "--node-size: {name} has nodes of its own size only; {} has others",
+            "--node-size: {name} has nodes of one size; these have several: {}",
             with.join(", ")
         )
     } else {
         let built = built.join(" and ");
-        format!("--node-size {records}: besides its own, {name} has leaves of {built} records here")
+        format!("--node-size {records}: this program has {name} with leaves of {built} records")
     };
     Err(CliError::Option { what })
 }
 
-/// The entry of an index that lives in a pool: on the real medium and on one that counts.
-const fn in_pool<I, C>() -> Entry
-where
-    I: PmIndex<u64, u64, Mapped> + 'static,
-    C: PmIndex<u64, u64, Counting> + 'static,
-{
-    Entry {
-        name: I::NAME,
-        integers: pool_makers::<u64, u64, Typed<I>, Typed<C>>(),
-        bytes: Some(pool_makers::<Vec<u8>, Vec<u8>, AnyKind, AnyKind>()),
-    }
+/// The entry of an index that lives in a pool.
+const fn in_pool<I: PmIndex<u64, u64, Mapped> + 'static>() -> Entry {
+    let bytes = Some(pool_makers::<Vec<u8>, Vec<u8>, AnyKind>());
+    Entry { name: I::NAME, integers: pool_makers::<u64, u64, Typed<I>>(), bytes }
 }
 
 /// The entry of an index with nodes of another size, for integers.
-const fn sized<I, C>(name: &'static str) -> Entry
-where
-    I: PmIndex<u64, u64, Mapped> + 'static,
-    C: PmIndex<u64, u64, Counting> + 'static,
-{
-    Entry { name, integers: pool_makers::<u64, u64, Typed<I>, Typed<C>>(), bytes: None }
+const fn sized<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -> Entry {
+    Entry { name, integers: pool_makers::<u64, u64, Typed<I>>(), bytes: None }
 }
 
 /// The entry of an index in volatile memory: nothing is flushed, nothing survives.

@@ -1,4 +1,4 @@
-//! Colours, where standard output is a terminal and nobody asked for none.
+//! Colours, if standard output is a terminal and `NO_COLOR` is not set.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;

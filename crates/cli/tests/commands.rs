@@ -494,7 +494,13 @@ fn live_writer(pool: &Path, keys: &Path, durability: &str) -> Child {
     let mut arguments =
         line("trial-writer", pool, &["--threads", "2", "--script", "7", "--create"]);
     arguments.extend(["fptree", "--durability", durability, "--integers", "2000"].map(OsStr::new));
-    arguments.extend([OsStr::new("--keys"), keys.as_os_str()]);
+    let acks = keys.with_extension("acks");
+    arguments.extend([
+        OsStr::new("--keys"),
+        keys.as_os_str(),
+        OsStr::new("--acks"),
+        acks.as_os_str(),
+    ]);
     let child = start(&arguments);
     wait_until("the pool", || pool.exists());
     let indexes = || pmindex(line("info", pool, &["--json"]));

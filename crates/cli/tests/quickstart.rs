@@ -84,6 +84,21 @@ fn one_kill_in_the_middle_of_writing_is_told_in_a_table() {
 }
 
 #[test]
+fn a_pool_whose_fences_wait_for_the_disk_is_loaded_without_and_killed_with_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    let report = report(&quickstart(
+        dir.path(),
+        &["--integers", "2000", "--keys", &keys, "--durability", "msync", "--json"],
+    ));
+    assert_eq!((&report["holds"], &report["durability"]["mode"]), (&true.into(), &"msync".into()));
+    assert_eq!((&report["words"], &report["integers"]), (&3000.into(), &2000.into()));
+    let inserts = report["operations"].as_array().expect("operations").iter();
+    let inserts = inserts.filter(|row| row["op"] == "insert" && row["ops"].as_u64() > Some(0));
+    assert_eq!(inserts.count(), 2, "a slow medium has inserts too: {report}");
+}
+
+#[test]
 fn a_pool_that_cannot_be_made_is_an_error_with_its_path() {
     let dir = tempfile::tempdir().expect("a folder");
     let keys = few_keys(dir.path());

@@ -17,7 +17,8 @@ use crate::key::Key;
 /// It is kept as the number is: an index of `Total<f64>` can be opened as one of `f64` values.
 ///
 /// ```
-/// use pmindex_index::Total;
+/// # mod pmindex { pub use pmindex_index::*; }
+/// use pmindex::Total;
 ///
 /// let mut marks = [Total(2.5), Total(f64::NAN), Total(-1.0)];
 /// marks.sort();

@@ -10,7 +10,8 @@ use crate::range::KeyRange;
 /// that of its strings and vectors included, for the next scan.
 ///
 /// ```
-/// use pmindex_index::{Index, IndexError, Records};
+/// # mod pmindex { pub use pmindex_index::*; }
+/// use pmindex::{Index, IndexError, Records};
 ///
 /// /// Adds up all values, a page of records at a time: what the first pages allocate serves the others.
 /// fn sum(index: &dyn Index<String, u64>) -> Result<u64, IndexError> {

@@ -28,6 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-buffer"],
     &["pmindex-btree"],
     &["pmindex"],
+    &["pmindex-named"],
     &[
         "pmindex-cli",
         "pmindex-capi",

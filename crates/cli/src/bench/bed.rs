@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex::core::{Counting, Mapped, Medium, Pool, PoolOptions};
+use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmIndex, Value};
 use pmindex_pibench::{Counts, Indexed, KeySpace, Measurable, Subject, Yardstick};
 
@@ -19,7 +19,7 @@ const INDEX: &str = "bench";
 
 /// Where and how an index is to stand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct Setup<'a> {
     /// The index's name.
     pub(crate) name: &'static str,
     /// The pool's file.
@@ -81,10 +81,10 @@ pub(crate) struct Counted<K, V> {
     pub(crate) drain: Box<dyn Fn()>,
 }
 
-type Make<K, V> = fn(Ground<'_>) -> Result<Box<dyn Bench<K, V>>, CliError>;
+type Make<K, V> = fn(Setup<'_>) -> Result<Box<dyn Bench<K, V>>, CliError>;
 type MakeCounting<K, V> = fn(&'static str) -> Result<Counted<K, V>, CliError>;
-type Open = fn(Ground<'_>, bool) -> Result<Opened, CliError>;
-type WriteForEver = fn(Ground<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
+type Open = fn(Setup<'_>, bool) -> Result<Opened, CliError>;
+type WriteForEver = fn(Setup<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
 
 /// The ways to make an index with keys and values of certain types.
 pub(crate) struct Makers<K, V> {
@@ -93,12 +93,12 @@ pub(crate) struct Makers<K, V> {
     /// An empty one in memory, on a medium that counts.
     pub(crate) counting: Option<MakeCounting<K, V>>,
     /// What a process of its own does with the one in a pool file, if there is such a file.
-    pub(crate) apart: Option<Apart>,
+    pub(crate) subprocess: Option<Subprocess>,
 }
 
 /// What a process of its own does with an index in a pool file.
 #[derive(Clone, Copy)]
-pub(crate) struct Apart {
+pub(crate) struct Subprocess {
     /// Opens it and writes until the process ends; calls back when it has begun.
     pub(crate) write_for_ever: WriteForEver,
     /// Opens it; on demand verifies its structure, and closes index and pool.
@@ -106,37 +106,37 @@ pub(crate) struct Apart {
 }
 
 /// A type of which a benchmark writes keys and values of its own.
-pub(crate) trait Datum: Key + Value {
+pub(crate) trait Generated: Key + Value {
     /// One that no workload has.
     fn foreign(random: u64) -> Self;
 }
 
-impl Datum for u64 {
+impl Generated for u64 {
     fn foreign(random: u64) -> Self {
         random
     }
 }
 
-impl Datum for Vec<u8> {
+impl Generated for Vec<u8> {
     fn foreign(random: u64) -> Self {
         [&[0xff][..], &random.to_be_bytes()].concat()
     }
 }
 
 /// How an index comes to be in a pool.
-pub(crate) trait Maker<K, V, M: Medium>: 'static {
+pub(crate) trait Maker<K, V>: 'static {
     /// Its type.
     type Index: Index<K, V> + 'static
     where
         K: Key,
         V: Value;
     /// Creates the one of this name.
-    fn create(kind: &str, pool: &Arc<Pool<M>>) -> Result<Self::Index, CliError>
+    fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Index, CliError>
     where
         K: Key,
         V: Value;
     /// Opens it.
-    fn open(pool: &Arc<Pool<M>>) -> Result<Self::Index, IndexError>
+    fn open(pool: &Arc<Pool>) -> Result<Self::Index, IndexError>
     where
         K: Key,
         V: Value;
@@ -150,14 +150,14 @@ pub(crate) trait Maker<K, V, M: Medium>: 'static {
 /// An index whose type is known, so that every call of it can be inlined.
 pub(crate) struct Typed<I>(PhantomData<I>);
 
-impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static> Maker<K, V, M> for Typed<I> {
+impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed<I> {
     type Index = I;
 
-    fn create(_: &str, pool: &Arc<Pool<M>>) -> Result<I, CliError> {
+    fn create(_: &str, pool: &Arc<Pool>) -> Result<I, CliError> {
         Ok(I::create(pool, INDEX)?)
     }
 
-    fn open(pool: &Arc<Pool<M>>) -> Result<I, IndexError> {
+    fn open(pool: &Arc<Pool>) -> Result<I, IndexError> {
         I::open(pool, INDEX)
     }
 
@@ -169,16 +169,16 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M> + 'static> Maker<K, V, M> 
 /// An index chosen by name: a call through a table, little against a byte string.
 pub(crate) struct AnyKind;
 
-impl<K: Key, V: Value, M: Medium> Maker<K, V, M> for AnyKind {
+impl<K: Key, V: Value> Maker<K, V> for AnyKind {
     type Index = AnyIndex<K, V>;
 
-    fn create(kind: &str, pool: &Arc<Pool<M>>) -> Result<AnyIndex<K, V>, CliError> {
+    fn create(kind: &str, pool: &Arc<Pool>) -> Result<AnyIndex<K, V>, CliError> {
         let kind: Kind =
             kind.parse().map_err(|_| CliError::UnknownIndex { name: kind.to_owned() })?;
         Ok(AnyIndex::create(pool, INDEX, kind)?)
     }
 
-    fn open(pool: &Arc<Pool<M>>) -> Result<AnyIndex<K, V>, IndexError> {
+    fn open(pool: &Arc<Pool>) -> Result<AnyIndex<K, V>, IndexError> {
         AnyIndex::open(pool, INDEX)
     }
 
@@ -187,66 +187,52 @@ impl<K: Key, V: Value, M: Medium> Maker<K, V, M> for AnyKind {
     }
 }
 
-/// The makers of an index that lives in a pool: `T` makes it on the real medium, `C` on one that
-/// counts.
-pub(crate) const fn pool_makers<K, V, T, C>() -> Makers<K, V>
-where
-    K: Datum,
-    V: Datum,
-    T: Maker<K, V, Mapped>,
-    C: Maker<K, V, Counting>,
-{
+/// The makers of an index that lives in a pool.
+pub(crate) const fn pool_makers<K: Generated, V: Generated, T: Maker<K, V>>() -> Makers<K, V> {
     Makers {
-        make: |ground| {
-            if ground.write_latency.is_zero() {
-                Ok(Box::new(InPool::<K, V, Mapped, T>::create(ground, plain)?))
-            } else {
-                Ok(Box::new(InPool::<K, V, Counting, C>::create(ground, slowed)?))
-            }
-        },
-        counting: Some(counting::<K, V, C>),
-        apart: Some(Apart {
+        make: |setup| Ok(Box::new(InPool::<K, V, T>::create(setup)?)),
+        counting: Some(counting::<K, V, T>),
+        subprocess: Some(Subprocess {
             write_for_ever: write_for_ever::<K, V, T>,
-            open: |ground, verify| {
-                if ground.write_latency.is_zero() {
-                    open::<K, V, Mapped, T>(ground, verify, plain)
-                } else {
-                    open::<K, V, Counting, C>(ground, verify, slowed)
-                }
-            },
+            open: open::<K, V, T>,
         }),
     }
 }
 
 /// The makers of an index in volatile memory.
-pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V, Mapped>>() -> Makers<K, V> {
+pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Makers<K, V> {
     Makers {
-        make: |ground| {
+        make: |setup| {
             // Addresses, not memory: an index that copies its nodes holds old ones for a while.
-            let options = PoolOptions::new().max_size(ground.room.saturating_mul(4));
+            let options = PoolOptions::new().max_size(setup.room.saturating_mul(4));
             let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?);
-            let index = Measurable::new(ground.name, Indexed(T::create(ground.name, &pool)?));
+            let index = Measurable::new(setup.name, Indexed(T::create(setup.name, &pool)?));
             Ok(Box::new(InMemory(index)))
         },
         counting: None,
-        apart: None,
+        subprocess: None,
     }
 }
 
 /// The makers of the yardstick.
-pub(crate) const fn yardstick_makers<K: Datum + Ord, V: Datum>() -> Makers<K, V> {
-    Makers { make: |_| Ok(Box::new(InMemory(Yardstick::subject()))), counting: None, apart: None }
+pub(crate) const fn yardstick_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
+    Makers {
+        make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
+        counting: None,
+        subprocess: None,
+    }
 }
 
-fn counting<K: Key, V: Value, C: Maker<K, V, Counting>>(
+fn counting<K: Key, V: Value, T: Maker<K, V>>(
     name: &'static str,
 ) -> Result<Counted<K, V>, CliError> {
     let options = PoolOptions::new().emulate_pm(true).max_size(COUNTED_ROOM);
-    let pool = Arc::new(Pool::create_in_memory(&options, Counting::new)?);
-    let index = C::create(name, &pool)?;
+    let counted = |mapped: Mapped| mapped.counted(Duration::ZERO);
+    let pool = Arc::new(Pool::create_in_memory(&options, counted)?);
+    let index = T::create(name, &pool)?;
     let drained = Arc::clone(&pool);
     let meter = move || {
-        let counts = pool.pm().counts();
+        let counts = pool.pm().counter().map(Counting::counts).unwrap_or_default();
         Counts {
             flushed_lines: counts.lines,
             fences: counts.fences,
@@ -256,19 +242,23 @@ fn counting<K: Key, V: Value, C: Maker<K, V, Counting>>(
     Ok(Counted {
         subject: Box::new(Measurable::new(name, Indexed(index))),
         meter: Box::new(meter),
-        drain: Box::new(move || drained.pm().drain()),
+        drain: Box::new(move || {
+            if let Some(counter) = drained.pm().counter() {
+                counter.drain();
+            }
+        }),
     })
 }
 
 /// Addresses, not memory, for the small copy of an index that is counted.
 const COUNTED_ROOM: u64 = 8 << 30;
 
-fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
-    ground: Ground<'_>,
+fn write_for_ever<K: Generated, V: Generated, T: Maker<K, V>>(
+    setup: Setup<'_>,
     begun: &dyn Fn() -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let options = ground.medium.apply_at(PoolOptions::new(), ground.path);
-    let pool = Arc::new(Pool::open(ground.path, &options)?);
+    let options = setup.medium.apply_at(PoolOptions::new(), setup.path);
+    let pool = Arc::new(Pool::open(setup.path, &options)?);
     let index = T::open(&pool)?;
     let mut keys = KeySpace::new(0);
     for round in 0u64.. {
@@ -283,15 +273,14 @@ fn write_for_ever<K: Datum, V: Datum, T: Maker<K, V, Mapped>>(
     Ok(())
 }
 
-fn open<K: Datum, V: Datum, M: Medium, T: Maker<K, V, M>>(
-    ground: Ground<'_>,
+fn open<K: Generated, V: Generated, T: Maker<K, V>>(
+    setup: Setup<'_>,
     verify: bool,
-    wrap: Wrap<M>,
 ) -> Result<Opened, CliError> {
-    let Ground { path, medium, write_latency, .. } = ground;
+    let Setup { path, medium, write_latency, .. } = setup;
     let options = medium.apply_at(PoolOptions::new(), path);
     let started = Instant::now();
-    let pool = Arc::new(Pool::open_with(path, &options, |mapped| wrap(mapped, write_latency))?);
+    let pool = Arc::new(Pool::open_with(path, &options, |mapped| slowed(mapped, write_latency))?);
     let index = T::open(&pool)?;
     let took = started.elapsed();
     if !verify {
@@ -303,20 +292,14 @@ fn open<K: Datum, V: Datum, M: Medium, T: Maker<K, V, M>>(
     Ok(Opened { took, records })
 }
 
-fn plain(mapped: Mapped, _: Duration) -> Mapped {
-    mapped
+/// The medium of a pool each of whose flushed lines takes longer.
+fn slowed(mapped: Mapped, latency: Duration) -> Mapped {
+    if latency.is_zero() { mapped } else { mapped.counted(latency) }
 }
-
-fn slowed(mapped: Mapped, latency: Duration) -> Counting {
-    Counting::new(mapped).with_delay(latency)
-}
-
-/// Makes the medium of a mapping.
-type Wrap<M> = fn(Mapped, Duration) -> M;
 
 /// An index in a pool of its own.
-struct InPool<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> {
-    pool: Arc<Pool<M>>,
+struct InPool<K: Key, V: Value, T: Maker<K, V>> {
+    pool: Arc<Pool>,
     index: Measurable<Indexed<T::Index>>,
     name: &'static str,
     path: PathBuf,
@@ -325,11 +308,11 @@ struct InPool<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> {
     maker: PhantomData<fn() -> T>,
 }
 
-impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
-    fn create(ground: Ground<'_>, wrap: Wrap<M>) -> Result<Self, CliError> {
-        let Ground { name, path, medium, write_latency, .. } = ground;
+impl<K: Key, V: Value, T: Maker<K, V>> InPool<K, V, T> {
+    fn create(setup: Setup<'_>) -> Result<Self, CliError> {
+        let Setup { name, path, medium, write_latency, .. } = setup;
         let options = medium.apply_at(PoolOptions::new(), path);
-        let pool = Pool::create_with(path, &options, |mapped| wrap(mapped, write_latency))?;
+        let pool = Pool::create_with(path, &options, |mapped| slowed(mapped, write_latency))?;
         let pool = Arc::new(pool);
         let index = Measurable::new(name, Indexed(T::create(name, &pool)?));
         let path = pool.path().to_path_buf();
@@ -337,15 +320,13 @@ impl<K: Key, V: Value, M: Medium, T: Maker<K, V, M>> InPool<K, V, M, T> {
     }
 }
 
-impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
-    for InPool<K, V, M, T>
-{
+impl<K: Generated, V: Generated, T: Maker<K, V>> Bench<K, V> for InPool<K, V, T> {
     fn subject(&self) -> &dyn Subject<K, V> {
         &self.index
     }
 
     fn durability(&self) -> (String, String) {
-        let promise = Promise::of(&*self.pool);
+        let promise = Promise::of(&self.pool);
         (promise.mode, promise.words)
     }
 
@@ -370,7 +351,7 @@ impl<K: Datum, V: Datum, M: Medium + 'static, T: Maker<K, V, M>> Bench<K, V>
 }
 
 /// The pool, which no index uses any more.
-fn sole<M: Medium>(pool: Arc<Pool<M>>, path: &Path) -> Result<Pool<M>, CliError> {
+fn sole(pool: Arc<Pool>, path: &Path) -> Result<Pool, CliError> {
     Arc::into_inner(pool).ok_or_else(|| CliError::StillOpen { path: path.to_path_buf() })
 }
 

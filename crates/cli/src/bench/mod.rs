@@ -25,12 +25,12 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Indexes, by name, separated by commas
+    /// Indexes to measure, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "fptree,btreemap")]
     pub(super) index: Vec<String>,
 
-    /// Records in a leaf, for indexes that this program has with several sizes (fptree: 13, 28) and
-    /// records of integers; may be several [default: each index's own]
+    /// Records in a leaf, one number or several: fptree has 13 and 28, for integers [default: each index's
+    /// own]
     #[arg(long, value_delimiter = ',', value_name = "N")]
     pub(super) node_size: Vec<usize>,
 
@@ -38,36 +38,36 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) records: u64,
 
-    /// Operations a phase [default: a quarter of the records]
+    /// Operations of each phase [default: a quarter of the records]
     #[arg(long)]
     pub(super) ops: Option<u64>,
 
-    /// Run each phase at least so long, whatever operations that takes
+    /// Run each phase for at least this many seconds
     #[arg(long, value_name = "S")]
     pub(super) seconds: Option<f64>,
 
-    /// Threads that share the operations, one number or several (btreemap always runs on one)
+    /// Threads that share the operations, one number or several (btreemap always has one)
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub(super) threads: Vec<usize>,
 
-    /// Keep each thread on a core of its own
+    /// Pin each thread to a core of its own
     #[arg(long)]
     pub(super) pin: bool,
 
-    /// Who does the background work of sptree-buffered: one more thread, what is left in the end
-    /// counted, or those that write
+    /// Which threads do the background work of sptree-buffered: one thread more, whose remaining work is
+    /// counted too, or the writers
     #[arg(long, value_enum, default_value = "thread", value_name = "WHO")]
     pub(super) background: Background,
 
-    /// Phases, separated by commas [default: all of them, but for upsert; none with --mix]
+    /// Phases, separated by commas [default: all but upsert; none with --mix]
     #[arg(long, value_delimiter = ',', value_parser = options::phase)]
     pub(super) phases: Vec<pmindex_pibench::Phase>,
 
-    /// A mix such as get:50,update:50, or mixes of the papers by name; may be repeated
+    /// A mix such as get:50,update:50, or names of mixes from the papers; may be repeated
     #[arg(long, value_name = "MIX")]
     pub(super) mix: Vec<String>,
 
-    /// How records are chosen: uniform, zipfian, self-similar, monotonic; one or several
+    /// How keys are chosen: uniform, zipfian, self-similar, monotonic; one or several
     #[arg(long, value_delimiter = ',', default_value = "uniform")]
     pub(super) distribution: Vec<String>,
 
@@ -75,46 +75,47 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) skew: Option<f64>,
 
-    /// Bytes of a key: 8 are an integer, anything else a byte string, 5-16 are lengths that vary
+    /// Bytes of a key: 8 means an integer, other numbers byte strings; 5-16 means varying lengths
     #[arg(long, default_value = "8", value_name = "BYTES")]
     pub(super) key_size: String,
 
-    /// Bytes of a value, likewise
+    /// Bytes of a value, in the same form
     #[arg(long, default_value = "8", value_name = "BYTES")]
     pub(super) value_size: String,
 
-    /// What all keys begin with; makes them byte strings
+    /// A prefix of all keys, which makes them byte strings
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub(super) key_prefix: String,
 
-    /// Take the lines of a file as keys
+    /// Use the lines of a file as keys
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
 
-    /// Records that a scan reads
+    /// Records that each scan reads
     #[arg(long, default_value_t = SCAN_LENGTH, value_name = "N")]
     pub(super) scan_length: usize,
 
-    /// Keys in a call of `get_many` or `insert_many`
+    /// Keys in each call of `get_many` and `insert_many`
     #[arg(long, default_value_t = BATCH, value_name = "N")]
     pub(super) batch: usize,
 
-    /// Which part of the calls of a second round of each phase is timed one by one; 0: no such round
+    /// The part of calls (0 to 1) whose latency is measured, in a second round of each phase; 0: no such
+    /// round
     #[arg(long, default_value_t = 1.0, value_name = "PART")]
     pub(super) latency_sample: f64,
 
-    /// Nanoseconds that each flushed line shall take longer, to emulate slower media
+    /// Nanoseconds to add to each flushed line, to emulate a slower medium
     #[arg(long, default_value_t = 0, value_name = "NS")]
     pub(super) write_latency: u64,
 
-    /// Where to put the pools [default: tmpfs if there is room, else the temporary folder]
+    /// Where to put the pools [default: tmpfs if it has room, else the temporary folder]
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) medium: MediumArgs,
 
-    /// Another seed gives other keys
+    /// The seed of keys and choices
     #[arg(long, default_value_t = 42)]
     pub(super) seed: u64,
 
@@ -126,13 +127,13 @@ pub(crate) struct Args {
     #[arg(long)]
     csv: bool,
 
-    /// Also write one page with charts, `index.html`, and the JSON behind it into a folder
+    /// Also write a page of charts (`index.html`) and its data (`report.json`) into this folder
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
 
-/// Who does background work. The variants have no words of their own in the help, which would be long
-/// for all options then.
+/// Which threads do background work. The variants have no help of their own: clap would print the help of
+/// all options in its long form.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Background {
     Thread,
@@ -142,23 +143,25 @@ pub(super) enum Background {
 /// What to draw.
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
-    /// What `pmindex bench --json` printed, one measurement or several
+    /// Files with the output of `pmindex bench --json`
     #[arg(required = true)]
     measurements: Vec<PathBuf>,
 
-    /// The folder to write `index.html` and `report.json` into
+    /// The folder for `index.html` and `report.json`
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Draws measurements that were made before on one page.
+/// Draws earlier measurements on one page.
 pub(crate) fn report(args: &ReportArgs) -> Result<(), CliError> {
     let mut all = Report::default();
     for path in &args.measurements {
         let measured: Report = serde_json::from_slice(&read(path)?)?;
         if measured.schema != SCHEMA {
             let (path, form) = (path.display(), measured.schema);
-            let what = format!("{path}: of form {form}, this program reads form {SCHEMA}");
+            let what = format!(
+                "{path}: its schema is version {form}; this program reads version {SCHEMA}"
+            );
             return Err(CliError::Option { what });
         }
         if all.runs.is_empty() {
@@ -215,7 +218,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// The whole of a file, which is not larger than any sensible list of keys.
+/// Reads a file, up to a limit that no sensible list of keys exceeds.
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
     const LIMIT: u64 = 4 << 30;
     let failed = |error| CliError::File { path: path.to_path_buf(), error };

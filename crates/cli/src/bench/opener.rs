@@ -1,7 +1,6 @@
 //! The process in which a benchmark opens an index again. What opens a pool after a kill is a process
-//! that has done nothing yet; the one that has measured would tell other times. Its heap is full of
-//! small blocks that it freed, and the first large one that anybody allocates waits until malloc has
-//! sorted them.
+//! that has done nothing yet; the process that has measured would show other times: its heap is full of
+//! small freed blocks, and the first large allocation waits until malloc has sorted them.
 
 use std::io::Write;
 use std::time::Duration;
@@ -30,8 +29,8 @@ pub(crate) struct Args {
 
 /// Opens, and prints the nanoseconds that it took and the records found.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let (apart, ground) = args.target.find(Duration::from_nanos(args.write_latency))?;
-    let Opened { took, records } = (apart.open)(ground, args.verify)?;
+    let (subprocess, setup) = args.target.find(Duration::from_nanos(args.write_latency))?;
+    let Opened { took, records } = (subprocess.open)(setup, args.verify)?;
     writeln!(std::io::stdout(), "{} {records}", took.as_nanos()).map_err(CliError::Pipe)
 }
 

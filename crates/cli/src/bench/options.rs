@@ -1,4 +1,4 @@
-//! What the options of `pmindex bench` come to.
+//! The options of `pmindex bench`, checked.
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,22 +72,22 @@ impl<'a> Plan<'a> {
         };
         let distributions: Result<Vec<_>, String> = args.distribution.iter().map(named).collect();
         if args.threads.iter().any(|threads| !(1..=1024).contains(threads)) {
-            return Err(option("--threads is a number from 1 to 1024".into()));
+            return Err(option("--threads must be from 1 to 1024".into()));
         }
         if args.seconds.is_some_and(|seconds| !(0.0..=86_400.0).contains(&seconds)) {
-            return Err(option("--seconds is a number up to a day's".into()));
+            return Err(option("--seconds must be from 0 to 86400 (a day)".into()));
         }
         if !(0.0..=1.0).contains(&args.latency_sample) {
-            return Err(option("--latency-sample is a part of 1".into()));
+            return Err(option("--latency-sample must be from 0 to 1".into()));
         }
         if args.batch == 0 || args.scan_length == 0 {
-            return Err(option("--batch and --scan-length are 1 or more".into()));
+            return Err(option("--batch and --scan-length must be at least 1".into()));
         }
         let least = args.batch.saturating_mul(CHUNKS) as u64;
         if args.records < least {
             let batch = args.batch;
             let what = format!(
-                "--records is {least} or more: {CHUNKS} parts are measured, of --batch {batch} or more"
+                "--records must be at least {least}: {CHUNKS} chunks are measured, each of --batch {batch} or more"
             );
             return Err(option(what));
         }
@@ -125,13 +125,13 @@ impl<'a> Plan<'a> {
         Sizes { scan_length, batch, distribution, ..sizes }
     }
 
-    /// How to measure with so many threads.
+    /// Returns how to measure with this number of threads.
     pub(super) fn settings(&self, threads: usize) -> Settings {
         let Self { pin, seconds, sample, background, .. } = *self;
         Settings { threads, pin, seconds, sample, background }
     }
 
-    /// Bytes that are enough for an index with the most records there can be.
+    /// Returns a number of bytes that is enough for an index with the most records.
     pub(super) fn room(&self) -> u64 {
         let (key, value) = self.data.fields();
         let record = (key.max_bytes + key.prefix.len() + value.max_bytes) as u64;
@@ -141,9 +141,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What to say of more records than this machine has memory for, if they are more. What is counted is
-/// the least they take: the numbers of all, the keys and values of the part that is loaded next, and the
-/// records themselves.
+/// Returns the error if this machine has too little memory for the records. What is counted is the least
+/// they take: the numbers of all, the keys and values of the chunk that is loaded next, and the records
+/// themselves.
 fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
     let (key, value) = data.fields();
     if key.file.is_some() {
@@ -155,7 +155,7 @@ fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
     let there = memory::available()?;
     (wanted > there).then(|| {
         let (wanted, there) = (bytes(wanted), bytes(there));
-        format!("--records {records} take {wanted} at least, {there} of memory are available")
+        format!("--records {records} needs at least {wanted} of memory, and {there} are available")
     })
 }
 
@@ -217,7 +217,7 @@ impl Data {
         let longest = pmindex::MAX_KEY_BYTES.saturating_sub(prefix.len() + 1);
         if key.max > longest || value.max > pmindex::MAX_VALUE_BYTES {
             let (key, value) = (pmindex::MAX_KEY_BYTES, pmindex::MAX_VALUE_BYTES);
-            let what = format!("keys have up to {key} bytes, values up to {value}");
+            let what = format!("keys have at most {key} bytes, values at most {value}");
             return Err(CliError::Option { what });
         }
         let bytes = Bytes { key, value, prefix, file };

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use pmindex_pibench::{Peer, Subject};
 
-use crate::bench::bed::{Bench, Ground, Makers, Reopened};
+use crate::bench::bed::{Bench, Makers, Reopened, Setup};
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
 
@@ -24,7 +24,7 @@ pub(crate) fn all() -> &'static [Peer] {
 
 /// The makers of any peer.
 pub(crate) const fn makers() -> Makers<u64, u64> {
-    Makers { make: |ground| Ok(Box::new(Store::create(ground)?)), counting: None, apart: None }
+    Makers { make: |setup| Ok(Box::new(Store::create(setup)?)), counting: None, subprocess: None }
 }
 
 /// A peer at work, and its folder.
@@ -37,10 +37,10 @@ struct Store {
 }
 
 impl Store {
-    fn create(ground: Ground<'_>) -> Result<Self, CliError> {
-        let unknown = || CliError::UnknownIndex { name: ground.name.into() };
-        let peer = all().iter().find(|peer| peer.name == ground.name).ok_or_else(unknown)?;
-        let dir = ground.path.with_extension("peer");
+    fn create(setup: Setup<'_>) -> Result<Self, CliError> {
+        let unknown = || CliError::UnknownIndex { name: setup.name.into() };
+        let peer = all().iter().find(|peer| peer.name == setup.name).ok_or_else(unknown)?;
+        let dir = setup.path.with_extension("peer");
         let failed = |error| CliError::File { path: dir.clone(), error };
         if peer.files {
             std::fs::create_dir(&dir).map_err(failed)?;

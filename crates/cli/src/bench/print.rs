@@ -35,7 +35,7 @@ fn group(runs: &[Run]) -> String {
         text = format!("{text}\n{title}\n\n{}", table.render());
     }
     if runs.iter().any(|run| run.background) {
-        text += "\nx1+1: one more thread does the background work, until none is left.\n";
+        text += "\nx1+1: one thread more does the background work, until none is left.\n";
     }
     let title = "Lines flushed and fences per operation, and what a record takes";
     format!("{text}\n{}\n\n{}", style::bold(title), sizes(runs).render())
@@ -95,7 +95,7 @@ fn has_ratio(run: &Run, yardstick: Option<&Run>) -> bool {
     yardstick.is_some_and(|base| base.index != run.index)
 }
 
-/// A row for each phase whose calls were timed; `None` if there is none.
+/// Returns a row for each phase whose calls were timed; `None` without such a phase.
 fn latencies(runs: &[Run]) -> Option<Table> {
     let timed = |row: &&PhaseRow| row.latency_ns.is_some();
     runs.iter().flat_map(|run| &run.phases).find(timed)?;
@@ -142,7 +142,7 @@ fn sizes(runs: &[Run]) -> Table {
         cells.extend(ops.iter().map(|op| cost(op).unwrap_or("-".into())));
         cells.push(bytes(run.pm_bytes_per_record));
         cells.push(bytes(run.dram_bytes_per_record));
-        let millis = |ms: Option<f64>| ms.map_or("gone".into(), |ms| format!("{} ms", digits(ms)));
+        let millis = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{} ms", digits(ms)));
         cells.extend([millis(run.recovery_ms), millis(run.clean_open_ms)]);
         table.row(cells);
     }

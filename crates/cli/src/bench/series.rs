@@ -6,7 +6,7 @@ use pmindex_pibench::{
     measure,
 };
 
-use crate::bench::bed::{Bench, Datum, Ground, Makers, Reopened};
+use crate::bench::bed::{Bench, Generated, Makers, Reopened, Setup};
 use crate::bench::costs;
 use crate::bench::options::{Data, Plan, integers};
 use crate::error::CliError;
@@ -43,7 +43,7 @@ struct Types<'r, K: 'static, V: 'static> {
     records: &'r dyn Fn() -> Result<Box<dyn Records<K, V>>, CliError>,
 }
 
-fn of<K: Datum, V: Datum>(
+fn of<K: Generated, V: Generated>(
     plan: &Plan<'_>,
     distribution: Distribution,
     threads: usize,
@@ -59,8 +59,8 @@ fn of<K: Datum, V: Datum>(
         let place =
             Place::new(plan.dir, &name, room.saturating_mul(plan.entries.len() as u64), false)?;
         let (name, path, medium) = (entry.name, place.path(), plan.medium);
-        let ground = Ground { name, path, medium, write_latency: plan.write_latency, room };
-        benches.push((makers(types, entry)?.make)(ground)?);
+        let setup = Setup { name, path, medium, write_latency: plan.write_latency, room };
+        benches.push((makers(types, entry)?.make)(setup)?);
         places.push(place);
     }
     let settings = plan.settings(threads);
@@ -92,11 +92,11 @@ fn makers<K, V>(
     entry: &'static Entry,
 ) -> Result<&'static Makers<K, V>, CliError> {
     (types.makers)(entry).ok_or_else(|| CliError::Option {
-        what: format!("{} is measured with 8-byte keys and values only", entry.name),
+        what: format!("{} can be measured with 8-byte keys and values only", entry.name),
     })
 }
 
-fn describe<K: Datum, V: Datum>(
+fn describe<K: Generated, V: Generated>(
     plan: &Plan<'_>,
     settings: &Settings,
     bench: &dyn Bench<K, V>,
@@ -136,7 +136,7 @@ struct Size {
 }
 
 /// Runs the steps: loads, looks at sizes, then runs the rest.
-fn throughput<K: Datum, V: Datum>(
+fn throughput<K: Generated, V: Generated>(
     plan: &Plan<'_>,
     settings: &Settings,
     benches: &[Box<dyn Bench<K, V>>],

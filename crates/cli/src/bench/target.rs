@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::bed::{Apart, Ground};
+use crate::bench::bed::{Setup, Subprocess};
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::registry;
 
-/// A pool that nobody has open.
+/// A pool that no process has open.
 pub(crate) struct Target<'a> {
     /// The index in it.
     pub(crate) index: &'a str,
@@ -55,16 +55,20 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// What there is to do with the index, and where it stands; each line takes so much longer.
-    pub(super) fn find(&self, write_latency: Duration) -> Result<(Apart, Ground<'_>), CliError> {
+    /// Returns what a process of its own can do with the index, and where it stands.
+    pub(super) fn find(
+        &self,
+        write_latency: Duration,
+    ) -> Result<(Subprocess, Setup<'_>), CliError> {
         let entry = registry::find(&self.index)?;
-        let apart = if self.bytes {
-            entry.bytes.as_ref().and_then(|makers| makers.apart)
+        let subprocess = if self.bytes {
+            entry.bytes.as_ref().and_then(|makers| makers.subprocess)
         } else {
-            entry.integers.apart
+            entry.integers.subprocess
         };
-        let apart = apart.ok_or_else(|| CliError::UnknownIndex { name: self.index.clone() })?;
+        let subprocess =
+            subprocess.ok_or_else(|| CliError::UnknownIndex { name: self.index.clone() })?;
         let (path, medium) = (self.pool.as_path(), self.medium);
-        Ok((apart, Ground { name: entry.name, path, medium, write_latency, room: 0 }))
+        Ok((subprocess, Setup { name: entry.name, path, medium, write_latency, room: 0 }))
     }
 }

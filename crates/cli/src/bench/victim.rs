@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::bench::target::{Target, TargetArgs};
 use crate::error::CliError;
+use crate::trial::crash::{End, Victim};
 
 /// The hidden command.
 pub(crate) const NAME: &str = "bench-victim";
@@ -21,12 +22,11 @@ pub(crate) struct Args {
 
 /// Writes until it is killed.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    // It has nobody to end it when the one that measures is gone. Elsewhere than on Linux there is no
-    // such thing, and it is seldom needed.
+    // If the process that measures dies, this one must end too. Only Linux has a call for that.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    let (apart, ground) = args.target.find(Duration::ZERO)?;
-    (apart.write_for_ever)(ground, &|| {
+    let (subprocess, setup) = args.target.find(Duration::ZERO)?;
+    (subprocess.write_for_ever)(setup, &|| {
         let mut out = std::io::stdout();
         out.write_all(b"!").and_then(|()| out.flush()).map_err(CliError::Pipe)
     })
@@ -35,20 +35,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 /// Starts the process on a pool, and kills it while it writes. It leaves the records as they were,
 /// or one more.
 pub(crate) fn write_and_kill(target: &Target<'_>) -> Result<(), CliError> {
-    let mut child = target.command(NAME)?.spawn().map_err(CliError::Child)?;
-    let mut first = [0];
-    let began = match child.stdout.as_mut() {
-        Some(pipe) => pipe.read_exact(&mut first),
-        None => Err(std::io::Error::other("the child has no pipe")),
-    };
-    if began.is_ok() {
-        std::thread::sleep(WRITING);
-    }
-    let killed = child.kill();
-    let status = child.wait().map_err(CliError::Child)?;
-    killed.map_err(CliError::Child)?;
-    if began.is_err() || status.code().is_some() {
+    let mut victim = Victim::start(target.command(NAME)?)?;
+    let pipe = victim.process().stdout.as_mut();
+    if pipe.is_none_or(|pipe| pipe.read_exact(&mut [0]).is_err()) {
+        let status = victim.process().wait().map_err(CliError::Child)?;
         return Err(CliError::ChildEnded { status });
     }
-    Ok(())
+    std::thread::sleep(WRITING);
+    victim.end(End::Kill)
 }

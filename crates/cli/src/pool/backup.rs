@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use pmindex::Backup;
 use pmindex::core::{OpenError, Pool, without_journal};
+use pmindex_named::NamedError;
 use serde_json::json;
 
 use crate::error::CliError;
@@ -17,7 +18,7 @@ use crate::output;
 use crate::table::{bytes, counted, millis};
 
 use super::writer::Stopped;
-use super::{handle, open, store_log};
+use super::{open, store_log};
 
 /// Bytes read and compared at once.
 const CHUNK: usize = 1 << 20;
@@ -26,16 +27,14 @@ const CHUNK: usize = 1 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex backup my.pool my.backup\n  \
     pmindex backup live.pool my.backup --pause\n\n\
-    The copy is made under another name, verified index by index as `check` does, and is a pool like\n\
-    any other: restore it by copying it back. Other readers may have the pool open.\n\n\
-    A pool that a program is writing to is copied whole only while that program holds still. The\n\
-    program can see to that itself: `pmindex::Backup` copies while it goes on and keeps its writers\n\
-    between two operations for a moment in the end. From outside, --pause does it: most is copied\n\
-    while the program goes on; then it is stopped (SIGSTOP), what changed meanwhile is copied, and it\n\
-    goes on (SIGCONT), whatever becomes of the backup. For that time, about as long as reading twice\n\
-    the pool from memory, it answers nobody. The copy is the pool as a kill at that moment would\n\
-    leave it. It takes a user who may signal the program; a shell shows a program in its foreground as\n\
-    stopped, and has it in the background afterwards.")]
+    The copy gets its name when it is complete, and every index of it is verified as `check` does. It is\n\
+    a pool like any other: to restore it, copy it back. Other readers may have the pool open.\n\n\
+    If a program is writing to the pool, use --pause. Most of the pool is copied while the program\n\
+    runs; then the program is stopped (SIGSTOP), the rest is copied, and the program continues\n\
+    (SIGCONT), even if the backup fails or is killed. The pause is about as long as reading the pool\n\
+    from memory twice. The copy is the pool as a kill at that moment would leave it. You need the right\n\
+    to signal the program. A shell reports a foreground program as stopped, and has it in the background\n\
+    afterwards. A program can back up its own pool without a pause: `pmindex::Backup`.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
@@ -43,11 +42,11 @@ pub(crate) struct Args {
     /// The copy
     file: PathBuf,
 
-    /// Replace the file if it exists: the old one stays until the new one is complete
+    /// Replace an existing file, once the new copy is complete
     #[arg(long)]
     replace: bool,
 
-    /// Stop a program that is writing to the pool while the last changes are copied
+    /// Stop the program that writes to the pool while the last changes are copied
     #[arg(long)]
     pause: bool,
 
@@ -56,10 +55,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What copying came to.
+/// The result of copying.
 struct Copied {
     bytes: u64,
-    /// How long a writer was stopped.
+    /// How long the writer was stopped.
     pause: Option<Duration>,
 }
 
@@ -70,12 +69,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let (mut records, mut damaged, mut unknown) = (0, 0, 0);
     let entries = store_log::indexes(&copy)?;
     for entry in &entries {
-        match handle::open_any(&copy, entry) {
+        match pmindex_named::open_any(&copy, entry) {
             Ok(handle) => match handle.check() {
                 Ok(found) => records += found,
                 Err(_) => damaged += 1,
             },
-            Err(CliError::UnknownTypes { .. }) => unknown += 1,
+            Err(NamedError::UnknownTypes { .. }) => unknown += 1,
             Err(_) => damaged += 1,
         }
     }
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         }
         if unknown > 0 {
             let unknown = counted(unknown, "index", "indexes");
-            let _ = writeln!(text, "{unknown} of types this program does not know: not verified");
+            let _ = writeln!(text, "{unknown} not verified: this program does not know the types");
         }
         output::print(&text)?;
     }
@@ -121,12 +120,12 @@ fn copy(args: &Args) -> Result<Copied, CliError> {
         return Err(CliError::Exists { path: args.file.clone() });
     }
     let _registered = Registered::new(&partial(&args.file), Fate::Remove);
-    // Nobody writes: the pool is locked against writers.
+    // The pool is locked against writers.
     let report = Backup::begin(&pool, &args.file)?.finish(())?;
     Ok(Copied { bytes: report.bytes, pause: None })
 }
 
-/// What a copy is called until it is complete.
+/// Returns the name of a copy that is not complete.
 fn partial(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".partial");

@@ -1,5 +1,5 @@
-//! `pmindex check`: opens every index of a pool and verifies its whole structure; with `--repair`
-//! saves what can be saved.
+//! `pmindex check`: opens every index of a pool and verifies its structure; with `--repair` copies what can
+//! be read into a new pool.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::error::CliError;
 use crate::table::counted;
 use crate::{output, style};
 
-use super::{handle, open, repair, store_log};
+use super::{open, repair, store_log};
 
 /// Which pool.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex check my.pool\n  \
     pmindex check damaged.pool --repair saved.pool\n\n\
-    The pool is never changed; the exit code is 0 only if every index is whole. One damaged copy of the\n\
-    superblock is told, and is no damage to an index.\n\n\
-    --repair copies every record that can be reached, from both ends of each index and by lookups\n\
-    between them or, where an index does not open (fptree, nvtree, hart, sptree), from its nodes one by one, and\n\
-    says what could not be read. What a damaged node held is lost. A value that changed without damage\n\
-    to the structure is not noticed: values have no checksums. An index whose types are unknown, or a\n\
-    pool whose header is lost, is not saved. A backup is better.")]
+    The pool is never changed. The exit code is 0 only if every index is whole. A damaged copy of the\n\
+    superblock is reported, but does not count as damage: the other copy is used.\n\n\
+    --repair copies every record that can be read into a new pool, and reports what cannot be read. It\n\
+    reads an index from both ends and by lookups in between; if the index does not open (fptree,\n\
+    nvtree, hart, sptree), it reads the nodes one by one. The records of a damaged node are lost. Values\n\
+    have no checksums: a value that changed on the medium is not noticed. Not saved are an index of\n\
+    unknown types and a pool whose superblock is lost. A backup is better.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
 
-    /// Copy what can be saved into a new pool, and say what was lost
+    /// Copy what can be read into a new pool, and report what is lost
     #[arg(long, value_name = "NEW")]
     repair: Option<PathBuf>,
 
-    /// Look at what the file alone has, of a pool whose journal is lost for good; nothing is changed
+    /// Check the file alone, of a pool whose journal is lost for good; nothing is changed
     #[arg(long)]
     without_journal: bool,
 
@@ -41,10 +41,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Of the superblock there are two copies.
+/// The message about one of the two copies of the superblock.
 const LOST_COPY: &str = "superblock: one of its two copies is damaged, the other one is whole; the next \
-    opening that may write mends it. A crash leaves this at times. If nothing crashed, the medium lost \
-    a bit: look after it\n";
+    process that opens the pool for writing repairs it. A crash can cause this. If nothing crashed, the \
+    medium has lost data: replace it\n";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
@@ -59,7 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     }
     let mut results: Vec<(String, Result<u64, CliError>)> = Vec::new();
     for entry in store_log::indexes(&pool)? {
-        let outcome = handle::open_any(&pool, &entry).and_then(|handle| Ok(handle.check()?));
+        let outcome = pmindex_named::open_any(&pool, &entry)
+            .map_err(CliError::from)
+            .and_then(|handle| Ok(handle.check()?));
         results.push((entry.name, outcome));
     }
     let log = store_log::check(&pool);
@@ -86,13 +88,13 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         });
         output::print_json(&report)?;
     } else if results.is_empty() {
-        output::print("the pool is whole; it has no index yet\n")?;
+        output::print("the pool is whole and has no index yet\n")?;
     } else {
         output::print(&results.iter().map(line).collect::<String>())?;
         if unfinished > 0 {
             let unfinished = counted(unfinished, "transaction", "transactions");
             output::print(&format!(
-                "{unfinished} of a store to be finished when its program opens it\n"
+                "{unfinished} of a store: its program will finish them when it opens the store\n"
             ))?;
         }
     }

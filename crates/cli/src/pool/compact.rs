@@ -1,4 +1,4 @@
-//! `pmindex compact`: gives what a pool does not use back to the system.
+//! `pmindex compact`: returns the unused space of a pool to the file system.
 
 use std::path::PathBuf;
 
@@ -14,11 +14,10 @@ use crate::table::bytes;
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\
-    The file keeps its length and becomes sparse: free runs of 2 MiB take no room in the file system\n\
-    until they are used again, and then get it back (a full disk is an error, not a crash). It finishes\n\
-    indexes that were being dropped, too. Records are not moved: for the smallest file, `pmindex dump` the\n\
-    pool and `pmindex restore` it under another name. A device, and a file system without holes, gives\n\
-    nothing back."
+    The file keeps its length and becomes sparse: free runs of 2 MiB occupy no space until they are used\n\
+    again. If the disk is full then, the write fails with an error. Indexes that were being dropped\n\
+    are removed completely. Records are not moved: for the smallest file, use `pmindex dump` and\n\
+    `pmindex restore`. Devices, and file systems without sparse files, return nothing."
 )]
 pub(crate) struct Args {
     /// The pool's file

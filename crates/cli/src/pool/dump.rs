@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use pmindex::Kind;
 use pmindex::core::NewFile;
+use pmindex_named::{Handle, Scan, Type, Types};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -29,8 +30,6 @@ use crate::table::counted;
 use crate::{output, progress};
 
 use super::fresh::{Filling, FreshPool};
-use super::handle::{self, Handle, Scan, Types};
-use super::types::Type;
 use super::{open, store_log};
 
 /// The version of the format above.
@@ -47,23 +46,23 @@ const STEP: u64 = 4096;
 #[command(after_help = "Examples:\n  pmindex dump my.pool > my.jsonl\n  \
     pmindex dump my.pool --index fruit --output fruit.jsonl\n  \
     pmindex dump my.pool | zstd > my.jsonl.zst\n\n\
-    The text is one JSON value a line: a line for each record, [key, value], and lines that say where\n\
-    an index begins and ends. Byte strings that are not UTF-8 are {\"hex\": \"00ff\"}. `pmindex restore`\n\
-    makes a pool of it. `pmindex backup` copies a pool faster; a dump can be read, changed, and\n\
-    restored as another kind of index.")]
+    The text has one JSON value per line: [key, value] for each record, and lines that mark where an\n\
+    index begins and ends. Byte strings that are not UTF-8 are written as {\"hex\": \"00ff\"}. `pmindex\n\
+    restore` creates a pool from it. `pmindex backup` copies a pool faster; a dump can be read, edited,\n\
+    and restored as another kind of index.")]
 pub(crate) struct DumpArgs {
     /// The pool's file
     pool: PathBuf,
 
-    /// Only this index [default: all]
+    /// Dump only this index [default: all]
     #[arg(long, value_name = "NAME")]
     index: Option<String>,
 
-    /// Where to write it [default: standard output]
+    /// The file to write [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Replace the file if it exists: the old one stays until the new one is complete
+    /// Replace an existing file, once the new one is complete
     #[arg(long, requires = "output")]
     replace: bool,
 }
@@ -73,16 +72,16 @@ pub(crate) struct DumpArgs {
 #[command(after_help = "Examples:\n  pmindex restore my.jsonl new.pool\n  \
     zstd -dc my.jsonl.zst | pmindex restore - new.pool\n  \
     pmindex restore my.jsonl new.pool --type wbtree\n\n\
-    The pool is new. It has its name only when everything is in it, verified and durable: if the text\n\
-    ends early or is wrong somewhere, the error names the line, and there is no pool.")]
+    The pool gets its name only when it is complete, verified and durable. If the text is cut off or\n\
+    wrong, the error names the line, and no pool is created.")]
 pub(crate) struct RestoreArgs {
-    /// What `pmindex dump` wrote; `-` for standard input
+    /// The output of `pmindex dump`; `-` for standard input
     file: PathBuf,
 
     /// The new pool's file
     pool: PathBuf,
 
-    /// The kind of every index [default: what it was]
+    /// The kind of every index [default: as dumped]
     #[arg(long = "type", value_name = "KIND", value_parser = kinds())]
     kind: Option<Kind>,
 
@@ -103,16 +102,16 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
             return Err(CliError::NoIndex { name: args.index.clone(), there });
         }
     }
-    // All of them before the first line: half a dump helps nobody.
+    // Open all of them before the first line: an error must not leave half a dump.
     for entry in entries {
-        let index = handle::open_any(&pool, &entry)?;
+        let index = pmindex_named::open_any(&pool, &entry)?;
         indexes.push((entry.name, index));
     }
     match &args.output {
         None => {
             let written = write_all(&indexes, &mut BufWriter::new(io::stdout().lock()));
             match written {
-                // Who reads it has seen enough.
+                // The reader has closed the pipe.
                 Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 written => written,
             }
@@ -236,7 +235,7 @@ impl Lines<'_> {
     }
 }
 
-/// Fills a pool; how many indexes and records.
+/// Fills a pool; returns the numbers of indexes and records.
 fn read_all(
     lines: &mut Lines<'_>,
     pool: &FreshPool,
@@ -245,7 +244,11 @@ fn read_all(
 ) -> Result<(u64, u64), CliError> {
     match lines.next()?[DUMP].as_u64() {
         Some(VERSION) => {}
-        Some(version) => return Err(lines.wrong(format!("a dump of version {version}"))),
+        Some(version) => {
+            return Err(
+                lines.wrong(format!("a dump of version {version}, which this program cannot read"))
+            );
+        }
         None => return Err(lines.wrong("this is not what `pmindex dump` writes")),
     }
     let (mut indexes, mut records) = (0, 0);
@@ -279,7 +282,7 @@ fn read_all(
     }
 }
 
-/// Fills an index; how many records.
+/// Fills an index; returns the number of records.
 fn read_index(
     lines: &mut Lines<'_>,
     mut filling: Filling,
@@ -308,7 +311,9 @@ fn read_index(
             continue;
         }
         if line["end"] != name {
-            return Err(lines.wrong(format!("neither a record nor the end of index {name:?}")));
+            return Err(
+                lines.wrong(format!("this is neither a record nor the end of index {name:?}"))
+            );
         }
         let there = filling.finish()?;
         if line["records"] != count {

@@ -1,16 +1,14 @@
-//! A pool that is filled from somewhere and has its name only when it is complete.
+//! A pool that is being filled, and gets its name only when it is complete.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use pmindex::core;
 use pmindex::{IndexError, Kind};
+use pmindex_named::{Handle, Raw, Types};
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
-
-use super::handle::{self, Handle, Types};
-use super::types::Raw;
 
 /// Records that are added together.
 const BATCH: usize = 1024;
@@ -30,7 +28,7 @@ impl FreshPool {
         if target.exists() {
             return Err(CliError::Exists { path: target.into() });
         }
-        // A file of that name is somebody's, or what an interrupted attempt left: an error says so.
+        // A file of the temporary name is an error: another process may be filling it.
         let pool = core::FreshPool::create(target)?;
         let registered = Registered::new(pool.partial(), Fate::Remove); // ours from here on
         Ok(Self { pool, target: target.into(), _registered: registered })
@@ -38,7 +36,7 @@ impl FreshPool {
 
     /// Creates an index to be filled.
     pub(crate) fn index(&self, name: &str, kind: Kind, types: Types) -> Result<Filling, CliError> {
-        let index = handle::create_typed(self.pool.pool(), name, kind, types)?;
+        let index = pmindex_named::create_typed(self.pool.pool(), name, kind, types)?;
         Ok(Filling { index, batch: Vec::new(), bytes: 0 })
     }
 

@@ -1,10 +1,11 @@
-//! `pmindex info`: what a pool is, what it promises, what is in it.
+//! `pmindex info`: shows what a pool is, what it survives, and what it contains.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use pmindex::core::{OpenError, Peek, Pool};
 use pmindex::{RecoveryReport, Stats};
+use pmindex_named::{NamedError, Types};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -12,16 +13,14 @@ use crate::medium::Promise;
 use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
 use crate::{output, style};
 
-use super::handle::{self, Types};
 use super::{open, store_log, writer};
 
 /// Which pool.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex info my.pool\n  pmindex info my.pool --json\n\n\
-    What a pool survives is what its medium gives to a program that writes with the usual options; a\n\
-    program may ask for less, and a pool does not record that. Of a pool that a program is writing to,\n\
-    this says what its superblock and directory say at this moment; how many records there are only that\n\
-    program knows.")]
+    \"survives\" is what the medium gives to a program that writes with default options. A program may\n\
+    ask for less, which a pool does not record. While a program writes to the pool, info shows what the\n\
+    superblock and the directory say at this moment; only that program knows the number of records.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
@@ -46,11 +45,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     };
     let mut indexes = Vec::new();
     for entry in store_log::indexes(&pool)? {
-        let kind = handle::kind_of(&entry);
-        let known = match handle::open_any(&pool, &entry) {
+        let kind = pmindex_named::kind_of(&entry);
+        let known = match pmindex_named::open_any(&pool, &entry) {
             Ok(handle) => Some((handle.types(), handle.stats()?, handle.recovery())),
-            Err(CliError::UnknownTypes { .. }) => None,
-            Err(error) => return Err(error),
+            Err(NamedError::UnknownTypes { .. }) => None,
+            Err(error) => return Err(error.into()),
         };
         indexes.push(Listed { name: entry.name, kind, known });
     }
@@ -76,11 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let end = if pool.was_clean() {
         "closed cleanly"
     } else {
-        "not closed cleanly: the next opening recovers"
+        "not closed cleanly: opening it for writing will recover it"
     };
     let _ = writeln!(text, "  {used}; {end}");
     if pool.superblock_was_damaged() {
-        text += "  one of the two copies of its superblock is damaged: see `pmindex check`\n";
+        text += "  one of the two copies of its superblock is damaged: run `pmindex check`\n";
     }
     text += &survival(&promise);
     text += &table(&pool, indexes);
@@ -106,7 +105,7 @@ fn in_json(listed: &Listed) -> Value {
 fn survival(promise: &Promise) -> String {
     let lines = promise.lines();
     format!(
-        "{}\n\n{lines}  with the usual options; a program may ask for less\n",
+        "{}\n\n{lines}  with default options; a program may ask for less\n",
         wrapped(&promise.words)
     )
 }
@@ -136,7 +135,7 @@ fn table(pool: &Pool, indexes: Vec<Listed>) -> String {
     format!("\n{}", table.render())
 }
 
-/// A pool that somebody writes to: what can be told without them.
+/// Shows a pool that another process writes to, without that process.
 fn in_use(args: &Args) -> Result<(), CliError> {
     let peek = Pool::peek(&args.pool)?;
     let who = writer::of(&args.pool);
@@ -144,7 +143,7 @@ fn in_use(args: &Args) -> Result<(), CliError> {
     if args.json {
         let indexes = peek.indexes.iter();
         let indexes: Vec<Value> = indexes
-            .map(|entry| json!({ "name": entry.name, "type": handle::kind_of(entry) }))
+            .map(|entry| json!({ "name": entry.name, "type": pmindex_named::kind_of(entry) }))
             .collect();
         return output::print_json(&json!({
             "pool": args.pool,
@@ -171,7 +170,7 @@ fn beside_a_writer(
 ) -> String {
     let mut text = format!("{}\n", style::bold(&args.pool.display().to_string()));
     let who = who.map_or_else(|| "another process".into(), ToString::to_string);
-    let _ = writeln!(text, "  in use: {who} writes to it; what stands here is of this moment");
+    let _ = writeln!(text, "  in use: {who} writes to it; this is its state at this moment");
     let times = counted(peek.generation, "time", "times");
     let _ = writeln!(text, "  {}; opened for writing {times}", bytes(peek.len));
     text += &survival(promise);
@@ -184,8 +183,8 @@ fn beside_a_writer(
     }
     let mut table = Table::new(["index", "type"]);
     for entry in &peek.indexes {
-        table.row([entry.name.clone(), handle::kind_of(entry)]);
+        table.row([entry.name.clone(), pmindex_named::kind_of(entry)]);
     }
     let _ = writeln!(text, "\n{}", table.render());
-    text + "  How many records there are only the process knows that writes.\n"
+    text + "  Only the writing process knows the number of records.\n"
 }

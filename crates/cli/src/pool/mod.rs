@@ -1,17 +1,16 @@
-//! `pmindex info, check, get, put, del, scan, backup, compact, dump, restore`: looking into a pool and changing it by hand.
+//! `pmindex info, check, get, put, del, scan, backup, compact, dump, restore`: commands that read a pool or
+//! change it by hand.
 
 mod backup;
 mod check;
 mod compact;
 mod dump;
 mod fresh;
-mod handle;
 mod info;
 mod open;
 mod records;
 mod repair;
 mod store_log;
-mod types;
 mod writer;
 
 pub(crate) use backup::{Args as BackupArgs, run as backup};

@@ -1,15 +1,15 @@
-//! Opening a pool that a person named, and the index they mean in it.
+//! Opens a pool that a person named, and the index they mean in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pmindex::Kind;
 use pmindex::core::{IndexEntry, OpenError, Pool, PoolOptions};
+use pmindex_named::Handle;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 
-use super::handle::{self, Handle};
 use super::store_log;
 
 /// Which pool, and which index in it.
@@ -23,24 +23,24 @@ pub(crate) struct Which {
     pub(crate) index: Option<String>,
 }
 
-/// What an index is called that `put` creates.
+/// The name of an index that `put` creates.
 const DEFAULT_INDEX: &str = "main";
 
-/// Opens a pool to look at: other readers may do the same, nothing is written.
+/// Opens a pool to read: other readers may do the same, nothing is written.
 pub(crate) fn read_only(path: &Path) -> Result<Arc<Pool>, CliError> {
     read_only_with(path, PoolOptions::new())
 }
 
-/// The same, with these options.
+/// Does the same with these options.
 pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Pool>, CliError> {
     Ok(Arc::new(Pool::open(path, &options.read_only(true))?))
 }
 
-/// Opens an index to look at.
+/// Opens an index to read.
 pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> {
     let pool = read_only(&which.pool)?;
     let entry = find(&pool, which.index.as_deref())?;
-    handle::open_any(&pool, &entry)
+    Ok(pmindex_named::open_any(&pool, &entry)?)
 }
 
 /// Opens an index to change it; with `create`, makes the pool and an index of that kind if they
@@ -64,14 +64,14 @@ pub(crate) fn index_to_write(
     let name = which.index.as_deref();
     let handle = match (find(&pool, name), create) {
         (Err(CliError::NoIndex { .. }), Some(kind)) => {
-            handle::create(&pool, name.unwrap_or(DEFAULT_INDEX), kind)?
+            pmindex_named::create(&pool, name.unwrap_or(DEFAULT_INDEX), kind)?
         }
-        (found, _) => handle::open_any(&pool, &found?)?,
+        (found, _) => pmindex_named::open_any(&pool, &found?)?,
     };
     Ok((pool, handle))
 }
 
-/// Ends properly.
+/// Closes index and pool.
 pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliError> {
     handle.close()?;
     if let Some(pool) = Arc::into_inner(pool) {
@@ -80,7 +80,7 @@ pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliE
     Ok(())
 }
 
-/// The index of this name, or the only one.
+/// Returns the index of this name, or the only one.
 fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
     let names = || -> Result<Vec<String>, CliError> {
         Ok(store_log::indexes(pool)?.into_iter().map(|entry| entry.name).collect())

@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use pmindex::Kind;
+use pmindex_named::Scan;
 use serde_json::json;
 
 use crate::error::CliError;
@@ -10,13 +11,12 @@ use crate::kinds::kinds;
 use crate::medium::MediumArgs;
 use crate::output;
 
-use super::handle::Scan;
 use super::open::{self, Which};
 
 /// What to look up.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex get my.pool apple\n\n\
-    The exit code is 1 if there is no such key.")]
+    The exit code is 1 if the key is missing.")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     which: Which,
@@ -32,9 +32,9 @@ pub(crate) struct GetArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex put my.pool apple red\n  \
     pmindex put my.pool apple green --index fruit --durability process\n\n\
-    A pool or index that does not exist is created, for byte strings. A new pool takes 4 MiB on its\n\
-    medium, all of them at once, so that a full disk is an error here and not later; it grows by itself.\n\
-    What begins with a dash and is no number stands after two: pmindex put my.pool -- -k -v")]
+    A missing pool or index is created, for byte strings. A new pool occupies 4 MiB from the start, so\n\
+    that a full disk is an error now and not later; it grows by itself. A key or value that begins with\n\
+    a dash and is not a number goes after two dashes: pmindex put my.pool -- -k -v")]
 pub(crate) struct PutArgs {
     #[command(flatten)]
     which: Which,
@@ -44,7 +44,7 @@ pub(crate) struct PutArgs {
     /// The value
     #[arg(allow_negative_numbers = true)]
     value: String,
-    /// The kind of index to create, if there is none
+    /// The kind of index to create, if it does not exist
     #[arg(long = "type", value_name = "KIND", default_value_t = Kind::FpTree,
           value_parser = kinds())]
     kind: Kind,
@@ -58,7 +58,7 @@ pub(crate) struct PutArgs {
 /// What to remove.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex del my.pool apple\n\n\
-    The exit code is 1 if there is no such key.")]
+    The exit code is 1 if the key is missing.")]
 pub(crate) struct DelArgs {
     #[command(flatten)]
     which: Which,
@@ -80,19 +80,19 @@ pub(crate) struct DelArgs {
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     which: Which,
-    /// The first key [default: the least]
+    /// The first key to list [default: the least]
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<String>,
-    /// The key after the last [default: none]
+    /// The first key not to list [default: list to the end]
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<String>,
-    /// Records at most [default: all]
+    /// The most records to list [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// From the last to the first
+    /// List from the last to the first
     #[arg(long)]
     reverse: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -164,7 +164,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CliError> {
         failed.is_none()
     })?;
     match failed.map_or_else(|| out.flush(), Err) {
-        // Who reads the list has seen enough of it.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }

@@ -1,4 +1,4 @@
-//! `pmindex check --repair`: what can be saved of a damaged pool, in a new one.
+//! `pmindex check --repair`: copies what can be read of a damaged pool into a new one.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use pmindex::core::{IndexEntry, PmError, Pool};
 use pmindex::{Gap, IndexError, Kind};
+use pmindex_named::{Raw, Type};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -14,13 +15,12 @@ use crate::progress;
 use crate::table::counted;
 
 use super::fresh::FreshPool;
-use super::types::{Raw, Type};
-use super::{handle, store_log};
+use super::store_log;
 
 /// Gaps that are listed of one index.
 const LISTED: usize = 20;
 
-/// What became of an index.
+/// What was saved of an index.
 pub(crate) struct Saved {
     name: String,
     outcome: Result<Rescue, CliError>,
@@ -70,7 +70,7 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
 
 /// The blocks of an index, if it is whole.
 fn blocks_of_whole(pool: &Arc<Pool>, entry: &IndexEntry) -> Option<HashSet<u64>> {
-    let index = handle::open_any(pool, entry).ok()?;
+    let index = pmindex_named::open_any(pool, entry).ok()?;
     index.check().ok()?;
     Some(index.blocks().ok()?.into_iter().collect())
 }
@@ -88,7 +88,8 @@ fn save(
     fresh: &FreshPool,
 ) -> Result<Rescue, Fault> {
     let source = |error: IndexError| Fault::Source(error.into());
-    let (types, opened) = handle::identify(pool, entry).map_err(Fault::Source)?;
+    let (types, opened) =
+        pmindex_named::identify(pool, entry).map_err(|e| Fault::Source(e.into()))?;
     let kind = Kind::of(entry).ok_or_else(|| {
         source(IndexError::NoSuchIndex { name: entry.name.clone() }) // it has just been identified
     })?;
@@ -117,7 +118,7 @@ fn save(
     if rescue.damage.is_some() {
         let foreign = others.map(|others| move |offset| others.contains(&offset));
         let foreign = foreign.as_ref().map(|foreign| foreign as &dyn Fn(u64) -> bool);
-        match handle::salvage_nodes(pool, &entry.name, types, foreign, &mut each) {
+        match pmindex_named::salvage_nodes(pool, &entry.name, types, foreign, &mut each) {
             Ok(nodes) => rescue.nodes = nodes.unwrap_or_default(),
             Err(error) => rescue.damage = Some(error), // not even the root can be read
         }
@@ -152,7 +153,7 @@ impl Saved {
             let missing = counted(missing, "record is", "records are");
             let _ = writeln!(text, "  the index says it has {claimed}: {missing} missing");
         } else {
-            text += "  how many are missing cannot be told: the index does not know its number\n";
+            text += "  the number of missing records is unknown: the index does not record how many it has\n";
         }
         let gaps = &rescue.gaps;
         for Gap { after, before, error } in gaps.iter().take(LISTED) {

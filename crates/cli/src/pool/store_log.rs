@@ -1,4 +1,4 @@
-//! The log of a store in a pool: no index of the user's, and kept away from.
+//! The log of a store in a pool: it is no index of the user, and commands leave it alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ fn store(pool: &Arc<Pool>) -> Result<Option<Store>, StoreError> {
     Store::in_pool(pool, &StoreOptions::new()).map(Some)
 }
 
-/// Verifies the log of a store, if there is one: how many transactions are to be finished.
+/// Verifies the log of a store, if the pool has one, and returns how many transactions are unfinished.
 pub(crate) fn check(pool: &Arc<Pool>) -> Result<Option<u64>, StoreError> {
     let Some(store) = store(pool)? else { return Ok(None) };
     store.check()?;
     Ok(Some(store.unfinished_commits()))
 }
 
-/// The blocks of the log of a store; `None` if it is damaged.
+/// Returns the blocks of the log of a store; `None` if it is damaged.
 pub(crate) fn blocks(pool: &Arc<Pool>) -> Option<HashSet<u64>> {
     let blocks = store(pool).ok()?.map_or(Ok(Vec::new()), |store| store.blocks()).ok()?;
     Some(blocks.into_iter().collect())

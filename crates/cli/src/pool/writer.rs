@@ -1,8 +1,8 @@
-//! Which process has a pool open for writing, and how it is made to hold still.
+//! Finds the process that has a pool open for writing, and stops it for a while.
 //!
-//! A process that is stopped (SIGSTOP) stores nothing, and what it has stored so far is in the file's
-//! pages, where everybody reads it: the file then is the pool that a kill at this moment would leave,
-//! which every index recovers from.
+//! A stopped process (SIGSTOP) stores nothing, and what it has stored so far is in the file's pages, where
+//! every process reads it: the file is the pool that a kill at this moment would leave, and every index
+//! recovers from that.
 
 use std::fmt;
 use std::fs;
@@ -19,15 +19,15 @@ use crate::error::CliError;
 
 /// The hidden command that lets a stopped process go on when the one that stopped it is gone.
 pub(crate) const CONTINUER: &str = "continue-later";
-/// How long a process may take to hold still.
+/// How long a process may take to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A process that writes to a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
-    /// Its number.
+    /// Its process id.
     pub(crate) process: u32,
-    /// What its program is called.
+    /// The name of its program.
     pub(crate) name: String,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for Writer {
     }
 }
 
-/// Who holds the lock of writers on the pool, if the kernel tells: another namespace's processes, and
-/// other users' ones, it does not show.
+/// Returns the process that holds the writer's lock on the pool, if the kernel shows it: not those of
+/// another namespace, nor of another user.
 pub(crate) fn of(pool: &Path) -> Option<Writer> {
     let file = fs::metadata(pool).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -60,7 +60,7 @@ pub(crate) fn of(pool: &Path) -> Option<Writer> {
     Some(Writer { process, name: name.trim().to_owned() })
 }
 
-/// A process that holds still until this is dropped.
+/// A process that is stopped until this is dropped.
 pub(crate) struct Stopped {
     process: OwnedFd,
     /// Lets it go on if this program is killed meanwhile.
@@ -68,10 +68,10 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Stops the writer of a pool, and waits until each of its threads stands.
+    /// Stops the writer of a pool, and waits until each of its threads has stopped.
     pub(crate) fn stop(pool: &Path) -> Result<Self, CliError> {
         let fault = |what: String| CliError::WriterBusy { path: pool.to_path_buf(), what };
-        let unseen = || fault("the process that writes to it cannot be seen from here".into());
+        let unseen = || fault("this user cannot see the process that writes to it".into());
         let writer = of(pool).ok_or_else(unseen)?;
         let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
         let refused = |e| fault(format!("{writer} cannot be stopped: {e}"));
@@ -104,7 +104,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // If it is gone there is nothing to go on.
+        // It may have ended.
         let _ = pidfd_send_signal(&self.process, Signal::CONT);
         drop(self.continuer.stdin.take());
         let _ = self.continuer.wait();
@@ -133,7 +133,7 @@ pub(crate) struct ContinuerArgs {
 pub(crate) fn continue_later(args: &ContinuerArgs) -> Result<(), CliError> {
     let ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     if let Some(process) = Pid::from_raw(args.process) {
-        // If it is gone there is nothing to go on.
+        // It may have ended.
         let _ = kill_process(process, Signal::CONT);
     }
     ended.map(drop).map_err(CliError::Pipe)

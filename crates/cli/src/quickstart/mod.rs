@@ -1,4 +1,4 @@
-//! `pmindex quickstart`: real keys in a real file, a real kill, and a proof that nothing was lost.
+//! `pmindex quickstart`: real keys in a real file, a real kill, and a check that nothing was lost.
 //!
 //! 1. Load a word list and a million integers into two indexes of one pool; time every operation.
 //! 2. A child process writes on from several threads, and acknowledges every write through a pipe.
@@ -15,7 +15,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex::core::{Counting, Pool, PoolOptions};
+use pmindex::core::{Counting, Durability, Pool, PoolOptions};
 use pmindex::{Index, IndexError, Key, Kind, Value};
 use pmindex_pibench::KeySpace;
 
@@ -25,16 +25,17 @@ use crate::medium::MediumArgs;
 use crate::place::Place;
 use crate::{output, progress};
 
-use crate::trial::crash::{self, Moment, Plan};
+use crate::trial::acks::MAX_THREADS;
+use crate::trial::crash::{Moment, Plan};
 use crate::trial::model::{Expected, Model};
-use crate::trial::round::{Round, Trial};
+use crate::trial::round::{Round, Tally, Trial};
 use crate::trial::source::{Source, Universes};
 use crate::trial::store::Store;
 use crate::trial::universe::{self, Universe};
 
 use exercise::{Both, Enough};
 
-/// Room a quickstart wants by default, in bytes.
+/// Room for the pool by default, in bytes.
 const ROOM: u64 = 1 << 30;
 
 /// What to try.
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// Where to put the pool [default: tmpfs if there is room, else the temporary folder]
+    /// Where to put the pool [default: tmpfs if it has room, else the temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -56,7 +57,7 @@ pub(crate) struct Args {
           value_parser = kinds())]
     kind: Kind,
 
-    /// How often to write, kill and recover
+    /// Rounds of writing, killing, recovering and verifying
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
@@ -64,14 +65,14 @@ pub(crate) struct Args {
     /// Threads that write while the process is killed
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new()
-              .range(1..=crash::MAX_THREADS as u64))]
+              .range(1..=MAX_THREADS as u64))]
     threads: usize,
 
-    /// Repeat a run's choices of keys and moments [default: random]
+    /// The seed of keys and moments, to repeat a run [default: random]
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
 
-    /// Leave the pool there
+    /// Keep the pool
     #[arg(long)]
     keep: bool,
 
@@ -86,7 +87,7 @@ const EXAMPLES: &str = "Examples:
   pmindex quickstart --durability flush
   pmindex quickstart --rounds 200 --integers 50000";
 
-/// All that a run found out.
+/// The results of a run.
 struct Summary {
     seed: u64,
     pool: PathBuf,
@@ -97,12 +98,7 @@ struct Summary {
     speeds: Both,
     costs: Both,
     rounds: Vec<Round>,
-}
-
-impl Summary {
-    fn holds(&self) -> bool {
-        !self.rounds.is_empty() && self.rounds.iter().all(Round::holds)
-    }
+    tally: Tally,
 }
 
 /// Runs the command.
@@ -115,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     } else {
         output::print(&show::text(&summary, args.keep))?;
     }
-    if summary.holds() { Ok(()) } else { Err(CliError::Lost) }
+    if summary.tally.holds() { Ok(()) } else { Err(CliError::Lost) }
 }
 
 fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
@@ -124,8 +120,9 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let started = Instant::now();
     let records = universes.words.len() + universes.integers.len().div_ceil(2);
     let loading = progress::Told::new("loading words and integers", records as u64);
-    let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
+    let store = create_to_load(path, args)?;
     let loaded = load(&store, &universes, &mut model, &|| loading.step())?;
+    let store = loaded_store(store, path, args)?;
     loading.end();
     let load_time = started.elapsed();
 
@@ -141,17 +138,14 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let (source, medium) = (&args.source, args.medium);
     let mut trial = Trial { path, source, universes: &universes, medium, model };
     let mut random = KeySpace::new(seed);
-    let mut rounds = Vec::new();
+    let (mut rounds, mut tally) = (Vec::new(), Tally::default());
     let bar = progress::bar(args.rounds);
-    for number in 0..args.rounds {
-        bar.set_message(format!("round {}", number + 1));
+    while tally.kills < args.rounds && tally.verdict.holds() {
+        bar.set_message(format!("round {}", tally.kills + 1));
         let round = crash_round(args, &mut trial, &mut random, &bar)?;
-        let holds = round.holds();
+        tally.add(&round);
         rounds.push(round);
         bar.inc(1);
-        if !holds {
-            break;
-        }
     }
     bar.finish_and_clear();
     Ok(Summary {
@@ -164,6 +158,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
         speeds,
         costs,
         rounds,
+        tally,
     })
 }
 
@@ -190,9 +185,30 @@ fn crash_round(
     Ok(round)
 }
 
+/// Creates a pool to be loaded. Where each fence waits for the disk, loading does without: the pool is
+/// written back once, when it is loaded.
+fn create_to_load(path: &Path, args: &Args) -> Result<Store, CliError> {
+    let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
+    if store.pool().durability() != Durability::Msync {
+        return Ok(store);
+    }
+    store.close()?;
+    Store::open_with(path, &PoolOptions::new().write_back(false))
+}
+
+/// Makes a loaded pool durable, and opens it as was asked for.
+fn loaded_store(store: Store, path: &Path, args: &Args) -> Result<Store, CliError> {
+    if store.pool().durability() != Durability::Process {
+        return Ok(store);
+    }
+    store.pool().sync()?;
+    store.close()?;
+    Store::open_with(path, &args.medium.apply(PoolOptions::new()))
+}
+
 /// Fills both indexes: all words, every other integer.
-fn load<M: pmindex::core::Medium>(
-    store: &Store<M>,
+fn load(
+    store: &Store,
     universes: &Universes,
     model: &mut Model,
     step: &dyn Fn(),
@@ -230,11 +246,12 @@ fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
     };
     let mut model = Model::empty(&sample);
     let options = PoolOptions::new().emulate_pm(true);
-    let store = Store::create_in(Pool::create_in_memory(&options, Counting::new)?, kind)?;
+    let store =
+        Store::create_in(Pool::create_in_memory(&options, |pm| pm.counted(Duration::ZERO))?, kind)?;
     load(&store, &sample, &mut model, &|| ())?;
     let enough = Enough { ops: 4096, time: Duration::MAX };
     let meter = || {
-        let counts = store.pool().pm().counts();
+        let counts = store.pool().pm().counter().map(Counting::counts).unwrap_or_default();
         (counts.lines, counts.fences)
     };
     Ok(exercise::both(&store, &sample, &mut model, enough, &meter)?)

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::style;
 use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapped};
-use crate::trial::model::Verdict;
+use crate::trial::round::{Round, Tally};
 
+use super::Summary;
 use super::exercise::{Both, Op, Spent};
-use super::{Round, Summary};
 
-/// The whole story.
+/// Returns the report as text.
 pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     let mut text = String::new();
     let [words, integers] = summary.loaded;
@@ -28,11 +28,12 @@ pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     let _ = writeln!(text, "\n{}", operations(&summary.speeds, &summary.costs));
     match summary.rounds.as_slice() {
         [round] => one(&mut text, round),
-        rounds => many(&mut text, rounds),
+        _ => many(&mut text, &summary.tally),
     }
+    verified(&mut text, summary);
     promise(&mut text, summary);
     if kept {
-        text += "\nThe pool stays: look into it with `pmindex info` and `pmindex scan`.\n";
+        text += "\nThe pool is kept: look at it with `pmindex info` and `pmindex scan`.\n";
     }
     text
 }
@@ -76,41 +77,33 @@ fn one(text: &mut String, round: &Round) {
         counted(total(|report| report.repaired), "operation", "operations"),
     );
     line(text, "Recovered", &recovered);
-    verified(text, round);
 }
 
-fn many(text: &mut String, rounds: &[Round]) {
-    let writes = rounds.iter().map(|round| round.acknowledged.total()).sum();
-    let idle = rounds.iter().filter(|round| round.acknowledged.total() == 0).count() as u64;
-    let mut times: Vec<_> = rounds.iter().map(|round| round.opened.time).collect();
-    times.sort_unstable();
+fn many(text: &mut String, tally: &Tally) {
     let killed = format!(
         "{} times, {} acknowledged; {} before the first write",
-        thousands(rounds.len() as u64),
-        counted(writes, "write", "writes"),
-        counted(idle, "kill came", "kills came"),
+        thousands(tally.kills),
+        counted(tally.writes, "write", "writes"),
+        counted(tally.while_opening, "kill came", "kills came"),
     );
     line(text, "Killed", &killed);
-    if let [.., slowest] = times.as_slice() {
-        let median = times[times.len() / 2];
+    if let Some((median, slowest)) = tally.openings() {
         let recovered =
-            format!("each time: median {}, slowest {}", millis(median), millis(*slowest));
+            format!("each time: median {}, slowest {}", millis(median), millis(slowest));
         line(text, "Recovered", &recovered);
-    }
-    if let Some(last) = rounds.last() {
-        verified(text, last);
     }
 }
 
-fn verified(text: &mut String, round: &Round) {
-    let total = |part: fn(&Verdict) -> u64| round.verdicts.iter().map(part).sum::<u64>();
-    if round.holds() {
+/// What the last round found: the first one that does not hold is the last.
+fn verified(text: &mut String, summary: &Summary) {
+    let Some(Round { verdict, .. }) = summary.rounds.last() else { return };
+    if verdict.holds() {
         let good = style::good("every acknowledged write is there, and nothing else");
-        line(text, "Verified", &format!("{} records: {good}", thousands(total(|v| v.records))));
+        line(text, "Verified", &format!("{} records: {good}", thousands(verdict.records)));
         let in_flight = format!(
             "{} in flight at the kill: {} done, the others not, none in part",
-            counted(total(|v| v.in_flight), "change was", "changes were"),
-            total(|v| v.in_flight_done)
+            counted(verdict.in_flight, "change was", "changes were"),
+            verdict.in_flight_done
         );
         line(text, "", &in_flight);
         return;
@@ -118,12 +111,12 @@ fn verified(text: &mut String, round: &Round) {
     let failed = format!(
         "{}: {} lost, {} that should not be there, {} with a wrong value",
         style::bad("FAILED"),
-        total(|v| v.lost),
-        total(|v| v.ghosts),
-        total(|v| v.wrong)
+        verdict.lost,
+        verdict.ghosts,
+        verdict.wrong
     );
     line(text, "Verified", &failed);
-    for example in round.verdicts.iter().flat_map(|verdict| &verdict.examples) {
+    for example in &verdict.examples {
         line(text, "", example);
     }
 }
@@ -147,7 +140,7 @@ pub(crate) fn json(summary: &Summary) -> Value {
         })
         .collect();
     json!({
-        "holds": summary.holds(),
+        "holds": summary.tally.holds(),
         "seed": summary.seed,
         "pool": summary.pool,
         "pool_bytes": summary.pool_bytes,
@@ -173,16 +166,9 @@ fn row(index: &str, op: Op, speed: &Spent, cost: &Spent) -> Value {
 }
 
 fn round(round: &Round) -> Value {
-    let total = |part: fn(&Verdict) -> u64| round.verdicts.iter().map(part).sum::<u64>();
-    json!({
-        "acknowledged": round.acknowledged.total(),
-        "writing_seconds": round.acknowledged.writing.as_secs_f64(),
-        "recovery_ms": round.opened.time.as_secs_f64() * 1e3,
-        "records": total(|v| v.records),
-        "in_flight": total(|v| v.in_flight),
-        "in_flight_done": total(|v| v.in_flight_done),
-        "lost": total(|v| v.lost),
-        "ghosts": total(|v| v.ghosts),
-        "wrong": total(|v| v.wrong),
-    })
+    let mut row = json!(round.verdict);
+    row["acknowledged"] = json!(round.acknowledged.total());
+    row["writing_seconds"] = json!(round.acknowledged.writing.as_secs_f64());
+    row["recovery_ms"] = json!(round.opened.time.as_secs_f64() * 1e3);
+    row
 }

@@ -15,6 +15,7 @@ use crate::place::Place;
 use crate::trial::crash::{self, Moment, Plan};
 use crate::trial::source::Source;
 use crate::trial::store::Store;
+use crate::trial::writer;
 
 /// What came of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,8 +128,8 @@ impl Disk {
         let disk = Self { dir, _registered: registered };
         match mounted {
             Ok(output) if output.status.success() => Ok(disk),
-            Ok(_) => Err("mounting a small tmpfs needs root".into()),
-            Err(e) => Err(format!("there is no mount command: {e}")),
+            Ok(_) => Err("only root may mount a small tmpfs".into()),
+            Err(e) => Err(format!("cannot run mount: {e}")),
         }
     }
 }
@@ -183,7 +184,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
     Ok(judge(wrong, seen))
 }
 
-/// A file that somebody removes while the pool is open: it goes on to the end.
+/// A file that is removed while the pool is open: the pool works to the end.
 fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let insert = |keys: std::ops::Range<u64>| {
@@ -202,7 +203,7 @@ fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, 
     Ok(judge(wrong.or(gone), "used to the end, then gone".into()))
 }
 
-/// A file that somebody cuts short: the process dies by SIGBUS, and the next one is told why.
+/// A file that is cut short: the process dies by SIGBUS, and the next one gets an error that says why.
 fn cut_short(
     kind: Kind,
     medium: MediumArgs,
@@ -214,7 +215,8 @@ fn cut_short(
     let path = place.path().to_path_buf();
     let cut = std::sync::Once::new();
     let plan = Plan::kill(Moment::AfterFirstWrite(Duration::from_secs(20)));
-    let ended = crash::write_and_end(place.path(), &source, medium, (1, 7), plan, &|steps| {
+    let child = writer::command(place.path(), &source, medium, (1, 7))?;
+    let ended = crash::write_and_end(child, 1, plan, &|steps| {
         if steps > 0 {
             cut.call_once(|| {
                 let file = std::fs::OpenOptions::new().write(true).open(&path);
@@ -305,7 +307,7 @@ fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome,
     store.integers.put(&0, &!0)?;
     let mut child = match Command::new("sleep").arg("60").spawn() {
         Ok(child) => child,
-        Err(e) => return Ok(Outcome::Skipped(format!("there is no sleep command: {e}"))),
+        Err(e) => return Ok(Outcome::Skipped(format!("cannot run sleep: {e}"))),
     };
     store.integers.put(&1, &!1)?;
     let closed = store.close();

@@ -1,4 +1,4 @@
-//! `pmindex torture`: kills a writing process again and again, and shows that nothing is ever lost.
+//! `pmindex torture`: kills a writing process many times, and verifies after each kill that nothing was lost.
 //!
 //! Every round a child process opens the pool, writes from several threads, and ends: mostly by
 //! SIGKILL, while it writes or while it opens, sometimes by closing properly, sometimes stopped and
@@ -22,14 +22,14 @@ use crate::error::CliError;
 use crate::medium::MediumArgs;
 use crate::{output, progress};
 
-use campaign::{Campaign, Survived};
+use campaign::{Campaign, Results};
 use faults::Outcome;
 
-/// What to endure.
+/// What to try.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Kinds of index, separated by commas, or all [kinds: as in `pmindex quickstart --help`]
+    /// Kinds of index, separated by commas, or `all` [kinds: see `pmindex quickstart --help`]
     #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
     kinds: Which,
 
@@ -38,18 +38,18 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u64).range(1..))]
     kills: u64,
 
-    /// Stop after so many seconds for each kind, even if that is before the last kill
+    /// Stop each kind after this many seconds, even before the last kill
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
 
-    /// Where to put the pools [default: tmpfs if there is room, else the temporary folder]
+    /// Where to put the pools [default: tmpfs if it has room, else the temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
     #[command(flatten)]
     medium: MediumArgs,
 
-    /// Repeat a run's choices of keys and moments [default: random]
+    /// The seed of keys and moments, to repeat a run [default: random]
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
 
@@ -83,22 +83,22 @@ fn which(name: &str) -> Result<Which, String> {
 }
 
 /// What one kind of index went through.
-struct Ordeal {
+struct KindReport {
     kind: Kind,
-    survived: Survived,
+    results: Results,
     faults: Vec<(&'static str, Outcome)>,
 }
 
-impl Ordeal {
+impl KindReport {
     fn holds(&self) -> bool {
-        self.survived.holds() && self.faults.iter().all(|(_, outcome)| outcome.holds())
+        self.results.tally.holds() && self.faults.iter().all(|(_, outcome)| outcome.holds())
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
-    let mut ordeals = Vec::new();
+    let mut reports = Vec::new();
     for &kind in &args.kinds.0 {
         let bar = progress::bar(args.kills);
         let campaign = Campaign {
@@ -109,23 +109,23 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
             seed,
         };
-        let survived = campaign.run(&bar)?;
+        let results = campaign.run(&bar)?;
         bar.set_message(format!("{kind}: faults"));
         let faults = faults::all(kind, args.medium, args.dir.as_deref())?;
         bar.finish_and_clear();
-        let ordeal = Ordeal { kind, survived, faults };
-        let holds = ordeal.holds();
-        ordeals.push(ordeal);
+        let report = KindReport { kind, results, faults };
+        let holds = report.holds();
+        reports.push(report);
         if !holds {
             break;
         }
     }
     if args.json {
-        output::print_json(&show::json(&ordeals, seed))?;
+        output::print_json(&show::json(&reports, seed))?;
     } else {
-        output::print(&show::text(&ordeals, seed))?;
+        output::print(&show::text(&reports, seed))?;
     }
-    if ordeals.iter().all(Ordeal::holds) { Ok(()) } else { Err(CliError::Lost) }
+    if reports.iter().all(KindReport::holds) { Ok(()) } else { Err(CliError::Lost) }
 }
 
 #[cfg(test)]

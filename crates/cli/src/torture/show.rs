@@ -1,17 +1,19 @@
-//! What a torture came to, for a person and as JSON.
+//! The report of a torture, for a person and as JSON.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::style;
 use crate::table::{Table, millis, thousands};
 
-use super::Ordeal;
+use super::KindReport;
+use super::campaign::Results;
 use super::faults::Outcome;
 
-/// The whole story.
-pub(super) fn text(ordeals: &[Ordeal], seed: u64) -> String {
+/// Returns the report as text.
+pub(super) fn text(reports: &[KindReport], seed: u64) -> String {
     let mut table = Table::new([
         "index",
         "kills",
@@ -25,41 +27,40 @@ pub(super) fn text(ordeals: &[Ordeal], seed: u64) -> String {
         "slowest",
         "verdict",
     ]);
-    for ordeal in ordeals {
-        let survived = &ordeal.survived;
-        let openings = &survived.openings;
-        let time = |at: usize| openings.get(at).map_or(String::new(), |time| millis(*time));
-        let verdict = if ordeal.holds() { style::good("holds") } else { style::bad("BROKEN") };
+    for report in reports {
+        let Results { tally, pools, grown } = &report.results;
+        let (median, slowest) = tally.openings().unwrap_or_default();
+        let verdict = if report.holds() { style::good("holds") } else { style::bad("BROKEN") };
         table.row([
-            ordeal.kind.to_string(),
-            thousands(survived.kills),
-            thousands(survived.while_opening),
-            thousands(survived.closed),
-            thousands(survived.pools),
-            thousands(survived.grown),
-            thousands(survived.writes),
-            thousands(survived.verified),
-            time(openings.len() / 2),
-            time(openings.len().saturating_sub(1)),
+            report.kind.to_string(),
+            thousands(tally.kills),
+            thousands(tally.while_opening),
+            thousands(tally.closed),
+            thousands(*pools),
+            thousands(*grown),
+            thousands(tally.writes),
+            thousands(tally.verdict.records),
+            millis(median),
+            millis(slowest),
             verdict,
         ]);
     }
     let mut text = table.render();
     let _ = writeln!(
         text,
-        "  kills (of them while opening), proper ends; acknowledged writes; records compared\n"
+        "  opening: kills while the pool was being opened; closed: processes that ended properly;\n  writes: acknowledged; verified: records compared\n"
     );
-    for ordeal in ordeals {
-        for example in &ordeal.survived.examples {
-            let _ = writeln!(text, "  {}: {}: {example}", ordeal.kind, style::bad("wrong"));
+    for report in reports {
+        for example in &report.results.tally.verdict.examples {
+            let _ = writeln!(text, "  {}: {}: {example}", report.kind, style::bad("wrong"));
         }
-        for (fault, outcome) in &ordeal.faults {
+        for (fault, outcome) in &report.faults {
             let (verdict, what) = match outcome {
                 Outcome::Held(what) => (style::good("holds"), what),
                 Outcome::Skipped(why) => ("skipped".to_owned(), why),
                 Outcome::Failed(how) => (style::bad("BROKEN"), how),
             };
-            let _ = writeln!(text, "  {}: {fault}: {verdict}: {what}", ordeal.kind);
+            let _ = writeln!(text, "  {}: {fault}: {verdict}: {what}", report.kind);
         }
     }
     let _ = writeln!(text, "\n  seed {seed}");
@@ -67,34 +68,35 @@ pub(super) fn text(ordeals: &[Ordeal], seed: u64) -> String {
 }
 
 /// The same as JSON.
-pub(super) fn json(ordeals: &[Ordeal], seed: u64) -> Value {
-    let row = |ordeal: &Ordeal| {
-        let survived = &ordeal.survived;
-        let openings = &survived.openings;
-        let ms = |at: usize| openings.get(at).map(|time| time.as_secs_f64() * 1e3);
+pub(super) fn json(reports: &[KindReport], seed: u64) -> Value {
+    let row = |report: &KindReport| {
+        let Results { tally, pools, grown } = &report.results;
+        let verdict = &tally.verdict;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (median, slowest) = tally.openings().unzip();
         let faults: Vec<Value> =
-            ordeal.faults.iter().map(|(name, outcome)| fault(name, outcome)).collect();
+            report.faults.iter().map(|(name, outcome)| fault(name, outcome)).collect();
         json!({
-            "index": ordeal.kind.name(),
-            "holds": ordeal.holds(),
-            "kills": survived.kills,
-            "kills_while_opening": survived.while_opening,
-            "closed": survived.closed,
-            "paused": survived.paused,
-            "pools": survived.pools,
-            "grown": survived.grown,
-            "acknowledged": survived.writes,
-            "verified": survived.verified,
-            "in_flight": survived.in_flight,
-            "in_flight_done": survived.in_flight_done,
-            "bad": survived.bad,
-            "examples": survived.examples,
-            "opened_ms_median": ms(openings.len() / 2),
-            "opened_ms_max": ms(openings.len().saturating_sub(1)),
+            "index": report.kind.name(),
+            "holds": report.holds(),
+            "kills": tally.kills,
+            "kills_while_opening": tally.while_opening,
+            "closed": tally.closed,
+            "paused": tally.paused,
+            "pools": pools,
+            "grown": grown,
+            "acknowledged": tally.writes,
+            "verified": verdict.records,
+            "in_flight": verdict.in_flight,
+            "in_flight_done": verdict.in_flight_done,
+            "bad": verdict.lost + verdict.ghosts + verdict.wrong,
+            "examples": verdict.examples,
+            "opened_ms_median": median.map(ms),
+            "opened_ms_max": slowest.map(ms),
             "faults": faults,
         })
     };
-    json!({ "seed": seed, "indexes": ordeals.iter().map(row).collect::<Vec<_>>() })
+    json!({ "seed": seed, "indexes": reports.iter().map(row).collect::<Vec<_>>() })
 }
 
 fn fault(name: &str, outcome: &Outcome) -> Value {

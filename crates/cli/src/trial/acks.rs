@@ -1,56 +1,75 @@
-//! Acknowledgements: what outlives the writing process.
+//! Acknowledgements: how many steps of each thread have returned, in a file outside the pool.
+//!
+//! What a process has written to a file is in the kernel's pages and outlives the process. A file on
+//! persistent memory outlives the machine too.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Stdio;
 
-use super::crash::MAX_THREADS;
+/// Threads of a writer at most: each has a word in the file.
+pub(crate) const MAX_THREADS: usize = 64;
 
-/// Where acknowledgements go.
+/// A file of acknowledgements: word `n` counts the steps of thread `n`.
 #[derive(Debug)]
-pub(crate) enum Acks {
-    /// A byte for each step into standard output, a pipe: it is the kernel's and outlives the
-    /// process.
-    Pipe(File),
-    /// Each thread's count into a file: on persistent memory that file outlives the machine.
-    Counters(File),
-}
+pub(crate) struct Acks(File);
 
 impl Acks {
-    /// Through standard output.
-    pub(crate) fn pipe() -> io::Result<Self> {
-        // Not `Stdout`: its buffer would hold acknowledgements back.
-        Ok(Self::Pipe(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+    /// Makes a file without a name for a child process, which inherits it as standard output.
+    pub(crate) fn anonymous() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("pmindex-acks-{}", std::process::id()));
+        let acks = Self::zeroed(&path)?;
+        std::fs::remove_file(path)?;
+        Ok(acks)
     }
 
-    /// In a new file, which is durable with its name before this returns: later only its bytes
-    /// change.
-    pub(crate) fn counters(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        file.write_all_at(&[0; 8 * MAX_THREADS], 0)?;
-        file.sync_all()?;
+    /// The file that this process has inherited.
+    pub(crate) fn inherited() -> io::Result<Self> {
+        Ok(Self(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Makes a file that survives the machine: it is durable with its name when this returns, and only
+    /// its words change later.
+    pub(crate) fn durable(path: &Path) -> io::Result<Self> {
+        let acks = Self::zeroed(path)?;
+        acks.0.sync_all()?;
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             File::open(dir)?.sync_all()?;
         }
-        Ok(Self::Counters(file))
+        Ok(acks)
     }
 
-    /// Thread `thread` has done `steps` steps.
+    /// Opens a file to read it.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(File::open(path)?))
+    }
+
+    /// The file as standard output of a child process.
+    pub(crate) fn to_stdout(&self) -> io::Result<Stdio> {
+        Ok(self.0.try_clone()?.into())
+    }
+
+    /// Says that `steps` steps of thread `thread` have returned.
     pub(crate) fn acknowledge(&self, thread: usize, steps: u64) -> io::Result<()> {
-        match self {
-            Self::Pipe(file) => (&*file).write_all(&[u8::try_from(thread).unwrap_or(u8::MAX)]),
-            Self::Counters(file) => file.write_all_at(&steps.to_le_bytes(), 8 * thread as u64),
-        }
+        self.0.write_all_at(&steps.to_le_bytes(), 8 * thread as u64)
     }
-}
 
-/// The counts in a file.
-pub(crate) fn read_counters(path: &Path, threads: usize) -> io::Result<Vec<u64>> {
-    let bytes = std::fs::read(path)?;
-    let counts = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-    Ok(counts.take(threads).collect())
+    /// Returns the steps of each of the first `threads` threads.
+    pub(crate) fn read(&self, threads: usize) -> io::Result<Vec<u64>> {
+        let mut bytes = [0; 8 * MAX_THREADS];
+        self.0.read_exact_at(&mut bytes, 0)?;
+        let counts = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        Ok(counts.take(threads).collect())
+    }
+
+    fn zeroed(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        file.write_all_at(&[0; 8 * MAX_THREADS], 0)?;
+        Ok(Self(file))
+    }
 }
 
 #[cfg(test)]
@@ -58,15 +77,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_hold_each_threads_last_step() {
+    fn words_hold_each_threads_last_step() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("acks");
-        let acks = Acks::counters(&path).expect("made");
+        let acks = Acks::durable(&path).expect("made");
         for step in 1..=300 {
             acks.acknowledge(1, step).expect("written");
         }
         acks.acknowledge(0, 7).expect("written");
-        assert_eq!(read_counters(&path, 3).expect("readable"), [7, 300, 0]);
-        assert!(Acks::counters(&path).is_err(), "it counts for another trial");
+        assert_eq!(Acks::open(&path).and_then(|acks| acks.read(3)).expect("readable"), [7, 300, 0]);
+        assert!(Acks::durable(&path).is_err(), "it counts for another trial");
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_shared_with_a_child() {
+        let acks = Acks::anonymous().expect("made");
+        let mut child = std::process::Command::new("printf");
+        child.arg("\\005").stdout(acks.to_stdout().expect("shared"));
+        assert!(child.status().expect("it runs").success());
+        assert_eq!(acks.read(2).expect("readable"), [5, 0]);
     }
 }

@@ -1,23 +1,20 @@
-//! The parent's side: start the child, count its acknowledgements, end it.
+//! The parent's side: starts a writing process, watches its acknowledgements, ends it.
 
-use std::io::Read;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::error::CliError;
-use crate::medium::MediumArgs;
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::source::Source;
-use super::writer;
+use crate::error::CliError;
+
+use super::acks::Acks;
 
 /// When to end the child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
-    /// So long after the first acknowledgement: certainly in the middle of writing.
+    /// This long after the first acknowledgement: certainly in the middle of writing.
     AfterFirstWrite(Duration),
-    /// So long after the start: perhaps in the middle of opening.
+    /// This long after the start: perhaps in the middle of opening.
     AfterStart(Duration),
 }
 
@@ -64,126 +61,108 @@ impl Acknowledged {
     }
 }
 
-/// Threads of a child: their names are bytes.
-pub(crate) const MAX_THREADS: usize = 64;
-
-/// Lets a child write to the pool and ends it; `progress` hears how many steps were acknowledged so
-/// far.
+/// Runs `command`, a writer with `threads` threads, and ends it as planned; `progress` hears how many
+/// steps were acknowledged so far.
 ///
 /// # Errors
 /// If the child ends by itself or in another way than planned: then it failed, and said why on
 /// standard error.
 pub(crate) fn write_and_end(
-    pool: &Path,
-    source: &Source,
-    medium: MediumArgs,
-    (threads, script): (usize, u64),
+    mut command: Command,
+    threads: usize,
     plan: Plan,
-    progress: &(impl Fn(u64) + Sync),
+    progress: &dyn Fn(u64),
 ) -> Result<Acknowledged, CliError> {
-    let program = std::env::current_exe().map_err(CliError::Child)?;
-    let started = Instant::now();
-    let mut child = Command::new(program)
-        .args(writer::Args::command_line(pool, source, medium, threads, script))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(CliError::Child)?;
-    let Some(mut pipe) = child.stdout.take() else {
-        return Err(CliError::Child(std::io::Error::other("the child has no pipe")));
-    };
-    let seen = AtomicU64::new(0);
-    std::thread::scope(|threads_here| {
-        let counter = threads_here.spawn(|| count(&mut pipe, threads, &seen));
-        let first = wait(&mut child, started, plan, &seen, progress);
-        // Whatever happened, the child must be dead before its pipe ends.
-        let ended = match (plan.end, &first) {
-            (End::Close, Ok(_)) => {
-                drop(child.stdin.take()); // what it waits for
-                Ok(())
-            }
-            _ => child.kill(),
-        };
-        let status = child.wait().map_err(CliError::Child)?;
-        let steps = counter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let writing = first?.map_or(Duration::ZERO, |first| first.elapsed());
-        ended.map_err(CliError::Child)?;
-        let as_planned = match plan.end {
+    let acks = Acks::anonymous().map_err(CliError::Pipe)?;
+    command.stdin(Stdio::piped()).stdout(acks.to_stdout().map_err(CliError::Pipe)?);
+    let mut victim = Victim::start(command)?;
+    let first = victim.wait_for(plan, &mut || {
+        let steps = acks.read(threads).map_err(CliError::Pipe)?.iter().sum();
+        progress(steps);
+        Ok(steps)
+    })?;
+    victim.end(plan.end)?;
+    let writing = first.map_or(Duration::ZERO, |first| first.elapsed());
+    Ok(Acknowledged { steps: acks.read(threads).map_err(CliError::Pipe)?, writing })
+}
+
+/// A process to be ended; if it is dropped before, it is killed.
+#[derive(Debug)]
+pub(crate) struct Victim(Child);
+
+impl Victim {
+    /// Starts it.
+    pub(crate) fn start(mut command: Command) -> Result<Self, CliError> {
+        command.spawn().map(Self).map_err(CliError::Child)
+    }
+
+    /// The process.
+    pub(crate) fn process(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`CliError::ChildEnded`] if it ended otherwise.
+    pub(crate) fn end(mut self, end: End) -> Result<(), CliError> {
+        match end {
+            End::Kill => self.0.kill().map_err(CliError::Child)?,
+            End::Close => drop(self.0.stdin.take()), // what it waits for
+        }
+        let status = self.0.wait().map_err(CliError::Child)?;
+        let as_planned = match end {
             End::Kill => status.code().is_none(),
             End::Close => status.success(),
         };
-        if !as_planned {
-            return Err(CliError::ChildEnded { status });
-        }
-        Ok(Acknowledged { steps: steps.map_err(CliError::Pipe)?, writing })
-    })
-}
-
-/// Waits for the moment; the time of the first acknowledgement, if there was one.
-fn wait(
-    child: &mut Child,
-    started: Instant,
-    plan: Plan,
-    seen: &AtomicU64,
-    progress: &impl Fn(u64),
-) -> Result<Option<Instant>, CliError> {
-    let mut first = None;
-    loop {
-        let acknowledged = seen.load(Ordering::Relaxed);
-        progress(acknowledged);
-        if first.is_none() && acknowledged > 0 {
-            first = Some(Instant::now());
-        }
-        let left = match (plan.moment, first) {
-            (Moment::AfterFirstWrite(time), Some(first)) => time.checked_sub(first.elapsed()),
-            (Moment::AfterFirstWrite(_), None) => Some(Duration::from_millis(1)),
-            (Moment::AfterStart(time), _) => time.checked_sub(started.elapsed()),
-        };
-        let Some(left) = left.filter(|left| !left.is_zero()) else { return Ok(first) };
-        if let Some(status) = child.try_wait().map_err(CliError::Child)? {
-            return Err(CliError::ChildEnded { status });
-        }
-        std::thread::sleep(left.min(Duration::from_millis(10)));
-        if plan.pauses {
-            pause(child)?;
-        }
+        if as_planned { Ok(()) } else { Err(CliError::ChildEnded { status }) }
     }
-}
 
-/// Stops a child in the middle of whatever it does, and lets it go on.
-fn pause(child: &Child) -> Result<(), CliError> {
-    let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) else {
-        return Ok(());
-    };
-    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
-        rustix::process::kill_process(pid, signal).map_err(|e| CliError::Child(e.into()))?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-/// Counts the bytes of each thread until the pipe ends.
-fn count(
-    pipe: &mut impl Read,
-    threads: usize,
-    seen: &AtomicU64,
-) -> Result<Vec<u64>, std::io::Error> {
-    let mut steps = vec![0; threads];
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let len = match pipe.read(&mut buffer) {
-            Ok(0) => return Ok(steps),
-            Ok(len) => len,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        };
-        for name in &buffer[..len] {
-            let Some(steps) = steps.get_mut(usize::from(*name)) else {
-                return Err(std::io::Error::other("an acknowledgement by no thread"));
+    /// Waits for the moment; returns the time of the first acknowledgement, if there was one. `seen` says
+    /// how many there were.
+    fn wait_for(
+        &mut self,
+        plan: Plan,
+        seen: &mut dyn FnMut() -> Result<u64, CliError>,
+    ) -> Result<Option<Instant>, CliError> {
+        let started = Instant::now();
+        let mut first = None;
+        loop {
+            if seen()? > 0 && first.is_none() {
+                first = Some(Instant::now());
+            }
+            let left = match (plan.moment, first) {
+                (Moment::AfterFirstWrite(time), Some(first)) => time.checked_sub(first.elapsed()),
+                (Moment::AfterFirstWrite(_), None) => Some(Duration::from_millis(1)),
+                (Moment::AfterStart(time), _) => time.checked_sub(started.elapsed()),
             };
-            *steps += 1;
+            let Some(left) = left.filter(|left| !left.is_zero()) else { return Ok(first) };
+            if let Some(status) = self.0.try_wait().map_err(CliError::Child)? {
+                return Err(CliError::ChildEnded { status });
+            }
+            std::thread::sleep(left.min(Duration::from_millis(10)));
+            if plan.pauses {
+                self.pause()?;
+            }
         }
-        seen.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    /// Stops it in the middle of whatever it does, and lets it go on.
+    fn pause(&self) -> Result<(), CliError> {
+        let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) else { return Ok(()) };
+        for signal in [Signal::STOP, Signal::CONT] {
+            kill_process(pid, signal).map_err(|e| CliError::Child(e.into()))?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // Both do nothing if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -191,12 +170,33 @@ fn count(
 mod tests {
     use super::*;
 
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// What acknowledges one step of thread 0 and writes on.
+    const WRITES: &str = "printf '\\001'; while :; do sleep 1; done";
+
     #[test]
-    fn acknowledgements_are_counted_by_thread() {
-        let seen = AtomicU64::new(0);
-        let steps = count(&mut &[0, 1, 1, 0, 1][..], 2, &seen).expect("readable");
-        assert_eq!(steps, [2, 3]);
-        assert_eq!(seen.into_inner(), 5);
-        assert!(count(&mut &[2][..], 2, &AtomicU64::new(0)).is_err());
+    fn a_writer_is_killed_after_its_first_write() {
+        let plan = Plan::kill(Moment::AfterFirstWrite(Duration::from_millis(5)));
+        let done = write_and_end(shell(WRITES), 2, plan, &|_| ()).expect("killed");
+        assert_eq!(done.steps, [1, 0]);
+        assert!(done.writing >= Duration::from_millis(5), "{done:?}");
+    }
+
+    #[test]
+    fn a_writer_that_is_asked_to_ends_properly_and_one_that_ends_by_itself_has_failed() {
+        let moment = Moment::AfterFirstWrite(Duration::ZERO);
+        let close = Plan { moment, end: End::Close, pauses: true };
+        let done = write_and_end(shell("printf '\\001'; cat"), 1, close, &|_| ()).expect("closed");
+        assert_eq!(done.total(), 1);
+        let failed = write_and_end(shell("exit 3"), 1, close, &|_| ()).expect_err("it ended");
+        assert!(matches!(failed, CliError::ChildEnded { status } if status.code() == Some(3)));
+        let late = write_and_end(shell("printf '\\001'; cat; exit 4"), 1, close, &|_| ());
+        let late = late.expect_err("it failed while it closed");
+        assert!(matches!(late, CliError::ChildEnded { status } if status.code() == Some(4)));
     }
 }

@@ -88,11 +88,10 @@ impl Model {
         &mut self,
         store: &Store,
         universes: &Universes,
-    ) -> Result<[Verdict; 2], IndexError> {
-        Ok([
-            verify(&store.words, &universes.words, &mut self.words)?,
-            verify(&store.integers, &universes.integers, &mut self.integers)?,
-        ])
+    ) -> Result<Verdict, IndexError> {
+        let mut verdict = verify(&store.words, &universes.words, &mut self.words)?;
+        verdict.add(&verify(&store.integers, &universes.integers, &mut self.integers)?);
+        Ok(verdict)
     }
 
     fn follow_one(&mut self, script: Script, acknowledged: u64, killed: bool) {
@@ -113,8 +112,11 @@ impl Model {
     }
 }
 
-/// How an index differs from what it should hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Differences that are told in words.
+const EXAMPLES: usize = 5;
+
+/// How indexes differ from what they should hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Verdict {
     /// Records found.
     pub(crate) records: u64,
@@ -124,7 +126,7 @@ pub(crate) struct Verdict {
     pub(crate) in_flight: u64,
     /// Acknowledged records that are missing.
     pub(crate) lost: u64,
-    /// Records nobody wrote, or that were removed.
+    /// Records that no thread wrote, or that were removed.
     pub(crate) ghosts: u64,
     /// Records with another value than was written last.
     pub(crate) wrong: u64,
@@ -138,8 +140,20 @@ impl Verdict {
         self.lost + self.ghosts + self.wrong == 0
     }
 
+    /// Adds what was found elsewhere.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.in_flight_done += other.in_flight_done;
+        self.in_flight += other.in_flight;
+        self.lost += other.lost;
+        self.ghosts += other.ghosts;
+        self.wrong += other.wrong;
+        let room = EXAMPLES.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.iter().take(room).cloned());
+    }
+
     fn note(&mut self, what: &str, key: &impl fmt::Debug) {
-        if self.examples.len() < 5 {
+        if self.examples.len() < EXAMPLES {
             self.examples.push(format!("{what}: {key:?}"));
         }
     }
@@ -161,7 +175,7 @@ fn verify<K: Key, V: Value>(
         verdict.records += 1;
         let Some(at) = universe.find(&key) else {
             verdict.ghosts += 1;
-            verdict.note("nobody ever wrote this key", &key);
+            verdict.note("no thread ever wrote this key", &key);
             continue;
         };
         if std::mem::replace(&mut found[at], true) {

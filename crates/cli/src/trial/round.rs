@@ -1,6 +1,7 @@
-//! One round of a trial: a child writes and ends, and the pool is opened and compared.
+//! One round of a trial: a child writes and ends, the pool is opened and compared. And the sum of many.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
@@ -9,6 +10,7 @@ use super::crash::{self, Acknowledged, End, Plan};
 use super::model::{Model, Verdict};
 use super::source::{Source, Universes};
 use super::store::{Opened, Store};
+use super::writer;
 
 /// A pool whose writers die, and what it must hold.
 pub(crate) struct Trial<'a> {
@@ -24,27 +26,22 @@ pub(crate) struct Trial<'a> {
     pub(crate) model: Model,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
+    /// How the child was to end.
+    pub(crate) plan: Plan,
     /// What the child got done.
     pub(crate) acknowledged: Acknowledged,
     /// What opening took.
     pub(crate) opened: Opened,
-    /// Of the words and of the integers.
-    pub(crate) verdicts: [Verdict; 2],
-}
-
-impl Round {
-    /// Whether every acknowledged write is there, and nothing else.
-    pub(crate) fn holds(&self) -> bool {
-        self.verdicts.iter().all(Verdict::holds)
-    }
+    /// What was found.
+    pub(crate) verdict: Verdict,
 }
 
 impl Trial<'_> {
-    /// A child performs `threads` scripts of the seed `script` and ends as planned; `progress` hears how
-    /// many steps were acknowledged so far. Returns the pool too, open and compared.
+    /// Lets a child perform `threads` scripts of the seed `script` and end as planned; `progress` hears
+    /// how many steps were acknowledged so far. Returns the pool too, open and compared.
     ///
     /// # Errors
     /// If the child or the pool fails. A pool that holds something else is no error but a verdict.
@@ -52,14 +49,13 @@ impl Trial<'_> {
         &mut self,
         (threads, script): (usize, u64),
         plan: Plan,
-        progress: &(impl Fn(u64) + Sync),
+        progress: &dyn Fn(u64),
     ) -> Result<(Store, Round), CliError> {
-        let run = (threads, script);
-        let acknowledged =
-            crash::write_and_end(self.path, self.source, self.medium, run, plan, progress)?;
+        let child = writer::command(self.path, self.source, self.medium, (threads, script))?;
+        let acknowledged = crash::write_and_end(child, threads, plan, progress)?;
         let killed = plan.end == End::Kill;
-        let (store, opened, verdicts) = self.compare(script, &acknowledged.steps, killed)?;
-        Ok((store, Round { acknowledged, opened, verdicts }))
+        let (store, opened, verdict) = self.compare(script, &acknowledged.steps, killed)?;
+        Ok((store, Round { plan, acknowledged, opened, verdict }))
     }
 
     /// Opens the pool after `steps` of each thread's script were acknowledged, and compares.
@@ -71,11 +67,89 @@ impl Trial<'_> {
         script: u64,
         steps: &[u64],
         killed: bool,
-    ) -> Result<(Store, Opened, [Verdict; 2]), CliError> {
+    ) -> Result<(Store, Opened, Verdict), CliError> {
         self.model.follow(self.universes, script, steps, killed);
         let (store, opened) = Store::open(self.path, self.medium)?;
         store.check()?;
-        let verdicts = self.model.verify(&store, self.universes)?;
-        Ok((store, opened, verdicts))
+        let verdict = self.model.verify(&store, self.universes)?;
+        Ok((store, opened, verdict))
+    }
+}
+
+/// The results of rounds, added up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Kills.
+    pub(crate) kills: u64,
+    /// Kills before the first acknowledgement: in the middle of opening.
+    pub(crate) while_opening: u64,
+    /// Proper ends.
+    pub(crate) closed: u64,
+    /// Rounds with stops and continuations.
+    pub(crate) paused: u64,
+    /// Acknowledged writes.
+    pub(crate) writes: u64,
+    /// What was found, all rounds added up.
+    pub(crate) verdict: Verdict,
+    /// How long openings after an end took, ascending.
+    openings: Vec<Duration>,
+}
+
+impl Tally {
+    /// Adds a round.
+    pub(crate) fn add(&mut self, round: &Round) {
+        let writes = round.acknowledged.total();
+        match round.plan.end {
+            End::Kill => self.kills += 1,
+            End::Close => self.closed += 1,
+        }
+        self.while_opening += u64::from(round.plan.end == End::Kill && writes == 0);
+        self.paused += u64::from(round.plan.pauses);
+        self.writes += writes;
+        self.verdict.add(&round.verdict);
+        let at = self.openings.partition_point(|time| *time <= round.opened.time);
+        self.openings.insert(at, round.opened.time);
+    }
+
+    /// Whether there was a kill, every acknowledged write was there after each, and nothing else.
+    pub(crate) fn holds(&self) -> bool {
+        self.kills > 0 && self.verdict.holds()
+    }
+
+    /// The time of an opening in the middle and of the slowest one, if there was any.
+    pub(crate) fn openings(&self) -> Option<(Duration, Duration)> {
+        let median = self.openings.get(self.openings.len() / 2)?;
+        Some((*median, *self.openings.last()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::crash::Moment;
+    use super::*;
+
+    fn round(end: End, steps: u64, millis: u64, lost: u64) -> Round {
+        let moment = Moment::AfterStart(Duration::ZERO);
+        Round {
+            plan: Plan { moment, end, pauses: false },
+            acknowledged: Acknowledged { steps: vec![steps], writing: Duration::ZERO },
+            opened: Opened { time: Duration::from_millis(millis), reports: Default::default() },
+            verdict: Verdict { lost, ..Verdict::default() },
+        }
+    }
+
+    #[test]
+    fn a_tally_adds_rounds_up_and_one_lost_record_breaks_it() {
+        let mut tally = Tally::default();
+        tally.add(&round(End::Close, 5, 30, 0));
+        assert!(!tally.holds(), "no kill proves nothing");
+        tally.add(&round(End::Kill, 0, 10, 0));
+        tally.add(&round(End::Kill, 7, 20, 0));
+        assert!(tally.holds());
+        assert_eq!((tally.kills, tally.while_opening, tally.closed, tally.writes), (2, 1, 1, 12));
+        let times = (Duration::from_millis(20), Duration::from_millis(30));
+        assert_eq!(tally.openings(), Some(times));
+        tally.add(&round(End::Kill, 7, 20, 1));
+        assert!(!tally.holds());
     }
 }

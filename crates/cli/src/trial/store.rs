@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex::core::{Mapped, Medium, Pool, PoolOptions};
+use pmindex::core::{Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, Kind, RecoveryReport};
 
 use crate::error::CliError;
 use crate::medium::{MediumArgs, Promise};
 
 /// A pool with both indexes.
-pub(crate) struct Store<M: Medium = Mapped> {
-    pool: Arc<Pool<M>>,
+pub(crate) struct Store {
+    pool: Arc<Pool>,
     /// The byte strings.
     pub(crate) words: AnyIndex<Vec<u8>, Vec<u8>>,
     /// The integers.
@@ -58,11 +58,9 @@ impl Store {
             pool.kill();
         }
     }
-}
 
-impl<M: Medium> Store<M> {
-    /// Both indexes, empty, in this pool.
-    pub(crate) fn create_in(pool: Pool<M>, kind: Kind) -> Result<Self, CliError> {
+    /// Creates both indexes, empty, in this pool.
+    pub(crate) fn create_in(pool: Pool, kind: Kind) -> Result<Self, CliError> {
         let pool = Arc::new(pool);
         let words = AnyIndex::create(&pool, "words", kind)?;
         let integers = AnyIndex::create(&pool, "integers", kind)?;
@@ -71,11 +69,11 @@ impl<M: Medium> Store<M> {
 
     /// What it promises.
     pub(crate) fn promise(&self) -> Promise {
-        Promise::of(&*self.pool)
+        Promise::of(&self.pool)
     }
 
     /// The pool.
-    pub(crate) fn pool(&self) -> &Pool<M> {
+    pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 

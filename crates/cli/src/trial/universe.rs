@@ -8,8 +8,8 @@ use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
 
-/// The vendored word list; its licence lies beside it.
-const WORDS: &str = include_str!("../../data/words.txt");
+/// The vendored word list, packed by `build.rs`; its licence lies beside the list in `data`.
+const WORDS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/words.bin"));
 
 /// All keys of one index, ascending, and how a number becomes a value.
 pub(crate) struct Universe<K, V> {
@@ -60,7 +60,24 @@ pub(crate) fn integers(count: usize, seed: u64) -> Universe<u64, u64> {
 
 /// The vendored words.
 pub(crate) fn words() -> Universe<Vec<u8>, Vec<u8>> {
-    of_lines(lines(WORDS.as_bytes()).map(|(_, line)| line).collect())
+    Universe { keys: unpack(WORDS), value: sentence }
+}
+
+/// Returns the words that `build.rs` has packed, ascending.
+fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    while let [lengths, after @ ..] = packed {
+        let (len, after) = match (lengths & 15, after) {
+            (15, [len, after @ ..]) => (usize::from(*len), after),
+            (len, after) => (usize::from(len), after),
+        };
+        let shared = words.last().map_or(&[][..], |last| &last[..usize::from(lengths >> 4)]);
+        let (rest, after) = after.split_at(len);
+        let word = [shared, rest].concat();
+        words.push(word);
+        packed = after;
+    }
+    words
 }
 
 /// The lines of a file, each once; empty ones are passed over.
@@ -118,6 +135,13 @@ mod tests {
         assert!(words.keys.is_sorted());
         assert!(words.find(&b"persistence".to_vec()).is_some());
         assert!(words.find(&b"persistencd".to_vec()).is_none());
+    }
+
+    #[test]
+    fn packed_words_are_those_of_the_file() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/words.txt");
+        let listed = lines_of(&file).expect("readable");
+        assert!(words().keys == listed.keys);
     }
 
     #[test]

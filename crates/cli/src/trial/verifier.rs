@@ -7,8 +7,8 @@ use crate::medium::MediumArgs;
 use crate::output;
 use crate::table::{counted, millis};
 
-use super::acks;
-use super::model::{Model, Verdict};
+use super::acks::Acks;
+use super::model::Model;
 use super::round::Trial;
 use super::source::Source;
 
@@ -40,7 +40,8 @@ pub(crate) struct Args {
 /// Opens the pool and compares.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
-    let steps = acks::read_counters(&args.acks, args.threads).map_err(CliError::Pipe)?;
+    let acks = Acks::open(&args.acks).and_then(|acks| acks.read(args.threads));
+    let steps = acks.map_err(CliError::Pipe)?;
     let mut trial = Trial {
         path: &args.pool,
         source: &args.source,
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         medium: args.medium,
         model: Model::empty(&universes),
     };
-    let (store, opened, verdicts) = trial.compare(args.script, &steps, true)?;
+    let (store, opened, verdict) = trial.compare(args.script, &steps, true)?;
     let promise = store.promise();
     store.close()?;
     let writes = steps.iter().sum();
@@ -56,12 +57,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         "{}: {} acknowledged, {} verified, opened in {}\n",
         promise.title(),
         counted(writes, "write", "writes"),
-        counted(verdicts.iter().map(|verdict| verdict.records).sum(), "record", "records"),
+        counted(verdict.records, "record", "records"),
         millis(opened.time),
     ))?;
-    for example in verdicts.iter().flat_map(|verdict| &verdict.examples) {
+    for example in &verdict.examples {
         output::print(&format!("{example}\n"))?;
     }
-    let holds = verdicts.iter().all(Verdict::holds) && writes > 0;
-    if holds { Ok(()) } else { Err(CliError::Lost) }
+    if verdict.holds() && writes > 0 { Ok(()) } else { Err(CliError::Lost) }
 }

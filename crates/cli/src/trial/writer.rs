@@ -1,9 +1,9 @@
-//! The child process: writes until it is killed, and acknowledges every step with one byte on its
-//! standard output. The pipe is the kernel's: what is in it outlives the child. When its standard
-//! input ends, it finishes its steps and closes the pool.
+//! The child process: writes until it is killed, and acknowledges every step in a file ([`Acks`]), by
+//! default its standard output. When its standard input ends, it finishes its steps and closes the pool.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -45,27 +45,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     create: Option<Kind>,
 
-    /// Acknowledge in this new file instead of through standard output
+    /// Acknowledge in this new file instead of in standard output, which is a file too
     #[arg(long, value_name = "FILE")]
     acks: Option<PathBuf>,
 }
 
-impl Args {
-    /// The command line that makes a child do this.
-    pub(crate) fn command_line(
-        pool: &std::path::Path,
-        source: &Source,
-        medium: MediumArgs,
-        threads: usize,
-        script: u64,
-    ) -> Vec<std::ffi::OsString> {
-        let mut line = vec![super::WRITER.into(), pool.into()];
-        line.extend(source.to_arguments());
-        line.extend(medium.to_arguments().into_iter().map(Into::into));
-        line.extend(["--threads".into(), threads.to_string().into()]);
-        line.extend(["--script".into(), script.to_string().into()]);
-        line
-    }
+/// The command that performs `threads` scripts of the seed `script` on a pool.
+pub(crate) fn command(
+    pool: &Path,
+    source: &Source,
+    medium: MediumArgs,
+    (threads, script): (usize, u64),
+) -> Result<Command, CliError> {
+    let mut command = Command::new(std::env::current_exe().map_err(CliError::Child)?);
+    command
+        .arg(super::WRITER)
+        .arg(pool)
+        .args(source.to_arguments())
+        .args(medium.to_arguments())
+        .args(["--threads", &threads.to_string(), "--script", &script.to_string()]);
+    Ok(command)
 }
 
 /// Writes until standard input ends, or something fails.
@@ -77,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         None => Store::open_with(&args.pool, &options)?,
     };
     let acks = match &args.acks {
-        Some(path) => Acks::counters(path),
-        None => Acks::pipe(),
+        Some(path) => Acks::durable(path),
+        None => Acks::inherited(),
     };
     let acks = acks.map_err(CliError::Pipe)?;
     let asked_to_end = Arc::new(AtomicBool::new(false));
@@ -114,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     store.close()
 }
 
-/// What a thread came to, or its panic.
+/// Returns what a thread returned, or goes on with its panic.
 fn ended<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::fence as cpu_fence;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arch::{self, Level};
 use crate::cell::{PmType, PmU64, words_of};
@@ -12,6 +13,7 @@ use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
+use super::counting::Counting;
 use super::journal::{Journal, JournalMoment};
 use super::twin::Twin;
 use super::undo::Undo;
@@ -92,6 +94,27 @@ impl Mapped {
         }
     }
 
+    /// Has every flush and fence pass through a [`Counting`], and lets each flushed line take longer by
+    /// `per_line`: so a program counts, or emulates a slower medium, with the code of its indexes as it is,
+    /// where `Counting` as the medium of a pool has all of it compiled once more. Lines, fences and bytes of
+    /// the medium are counted, stores are not; a non-temporal store is a store and a flush.
+    #[must_use]
+    pub fn counted(self, per_line: Duration) -> Self {
+        let way = if self.way == Way::Slow { Way::Slow } else { Way::Noted };
+        let Self { level, durability, instruction, streams_words, .. } = self;
+        let slow = Slow::Counted(Box::new(Counting::new(self).with_delay(per_line)));
+        Self { way, level, durability, instruction, streams_words, slow: Some(Box::new(slow)) }
+    }
+
+    /// What counts the flushes and fences of a medium made by [`counted`](Self::counted).
+    #[must_use]
+    pub fn counter(&self) -> Option<&Counting<Self>> {
+        match self.slow.as_deref() {
+            Some(Slow::Counted(counting)) => Some(counting),
+            _ => None,
+        }
+    }
+
     /// What a completed fence means.
     #[must_use]
     pub fn durability(&self) -> Durability {
@@ -168,7 +191,7 @@ impl Mapped {
 
     /// What was stored before each fence, where a fence may fail.
     #[inline(always)]
-    fn undo(&self) -> Option<&Undo> {
+    pub(super) fn undo(&self) -> Option<&Undo> {
         if self.way != Way::Slow {
             return None;
         }
@@ -400,7 +423,44 @@ impl Medium for Mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Pool;
+    use crate::{Pool, PoolOptions};
+
+    /// Stores, flushes, streams and fences on the words of a block.
+    fn work<M: Medium>(pool: &Pool<M>) {
+        let mut op = pool.op().expect("a slot");
+        let block = op.reserve_bytes(800, 64).expect("room");
+        let words = pool.words(block.ptr().offset(), 100).expect("in bounds");
+        let pm = pool.pm();
+        for round in 1..50 {
+            pm.write_words(words, &[round; 30]);
+            let flushed = pm.flush_words(&words[..30]).and(pm.stream_words(words, &[round; 16]));
+            let flushed = flushed.and(pm.store_nt_word(&words[99], round));
+            pm.fence(flushed).expect("it never fails");
+        }
+    }
+
+    #[test]
+    fn a_counted_medium_counts_as_counting_does() {
+        for emulate in [false, true] {
+            let options = PoolOptions::new().size(8 << 20).emulate_pm(emulate);
+            let wrapped = Pool::create_in_memory(&options, Counting::new).expect("memory");
+            let within = Pool::create_in_memory(&options, |mapped| mapped.counted(Duration::ZERO));
+            let within = within.expect("memory");
+            let counter = within.pm().counter().expect("it counts");
+            wrapped.pm().reset();
+            counter.reset();
+            work(&wrapped);
+            work(&within);
+            wrapped.pm().drain();
+            counter.drain();
+            let (want, found) = (wrapped.pm().counts(), counter.counts());
+            assert_eq!((found.lines, found.fences), (want.lines, want.fences));
+            assert_eq!(found.media_written, want.media_written);
+            assert!(found.lines > 49 * 5 && found.fences >= 49, "{found:?}");
+            assert_eq!(within.durability(), wrapped.durability());
+        }
+        assert!(Pool::emulated(8 << 20).expect("memory").pm().counter().is_none());
+    }
 
     #[test]
     fn bytes_are_read_whatever_their_number_and_never_more_than_there_are() {

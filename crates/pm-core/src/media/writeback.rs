@@ -45,11 +45,12 @@ use crate::error::DurabilityLost;
 use crate::region::Mapping;
 use crate::sys::{self, DriveCache};
 
-use super::Permit;
+use super::counting::Counting;
 use super::journal::Journal;
 use super::tally::Tally;
 use super::twin::Twin;
 use super::undo::Undo;
+use super::{Flushed, Mapped, Medium, Permit};
 
 thread_local! {
     /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
@@ -71,6 +72,8 @@ pub(crate) enum Slow {
         /// What a thread that recovers holds.
         permit: Permit,
     },
+    /// Any medium whose flushes and fences are counted: see [`Mapped::counted`].
+    Counted(Box<Counting<Mapped>>),
     /// Persistent memory through PMDK's library.
     #[cfg(feature = "libpmem")]
     Libpmem(Box<pmindex_pmem_rs::Pmem>),
@@ -86,6 +89,9 @@ impl Slow {
             Self::Journal(journal) => journal.note(words),
             Self::Twin(twin) => twin.note(words),
             Self::Private { .. } => {}
+            Self::Counted(counting) => {
+                let _ = counting.flush_words(words); // the fence comes with a token of its own
+            }
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => pmem.flush(words),
         }
@@ -97,6 +103,7 @@ impl Slow {
             Self::Msync(writeback) => Some(&writeback.undo),
             Self::Journal(journal) => Some(journal.undo()),
             Self::Twin(_) | Self::Private { .. } => None,
+            Self::Counted(counting) => counting.inner().undo(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => None,
         }
@@ -108,6 +115,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.may_write(),
             Self::Journal(journal) => journal.may_write(),
             Self::Twin(_) | Self::Private { .. } => true,
+            Self::Counted(counting) => counting.may_write(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => true,
         }
@@ -119,6 +127,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.sync_apart(sync),
             Self::Journal(journal) => journal.sync_apart(sync),
             Self::Twin(_) | Self::Private { .. } => sync(),
+            Self::Counted(counting) => counting.sync_apart(sync),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => sync(),
         }
@@ -130,7 +139,7 @@ impl Slow {
             Self::Msync(writeback) => Some(&writeback.tally),
             Self::Journal(journal) => Some(&journal.tally),
             Self::Twin(twin) => Some(&twin.tally),
-            Self::Private { .. } => None,
+            Self::Private { .. } | Self::Counted(_) => None,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => None,
         }
@@ -142,6 +151,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.is_poisoned(),
             Self::Journal(journal) => journal.is_poisoned(),
             Self::Twin(_) | Self::Private { .. } => false,
+            Self::Counted(counting) => counting.is_poisoned(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => false,
         }
@@ -163,6 +173,7 @@ impl Slow {
             }
             Self::Private { permit } if permit.is_taken() => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
+            Self::Counted(counting) => counting.fence(Flushed::new()).map(drop),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => {
                 pmem.drain();

@@ -20,7 +20,8 @@ use crate::key::{Shape, Storable, Words};
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use pmindex_index::{Postcard, Storable};
+/// # mod pmindex { pub use pmindex_index::*; }
+/// use pmindex::{Postcard, Storable};
 ///
 /// type Stock = Postcard<BTreeMap<String, u32>>;
 /// let stock: Stock = Postcard([("apple".into(), 3), ("pear".into(), 5)].into());

@@ -1,4 +1,4 @@
-//! An index whose kind and types are known at run time only.
+//! An index whose kind and types are known at run time only: [`Handle`].
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -6,61 +6,60 @@ use std::sync::Arc;
 use pmindex::core::{IndexEntry, PmError, Pool};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, RecoveryReport, Salvage, Stats, Value};
 
-use crate::error::CliError;
-
-use super::types::{AnyBytes, BYTES, KEYS, Kept, OneWord, Raw, TYPES, Type, VALUES, as_types};
+use crate::error::NamedError;
+use crate::types::{AnyBytes, BYTES, KEYS, Kept, OneWord, Raw, TYPES, Type, VALUES, as_types};
 
 /// An open index.
-pub(crate) trait Handle {
-    /// Its kind.
+pub trait Handle {
+    /// Returns its kind.
     fn kind(&self) -> Kind;
-    /// The types of its keys and values.
+    /// Returns the types of its keys and values.
     fn types(&self) -> Types;
-    /// The value of a key.
-    fn get(&self, key: &str) -> Result<Option<String>, CliError>;
-    /// Adds or replaces; `true` if the key is new.
-    fn put(&self, key: &str, value: &str) -> Result<bool, CliError>;
-    /// Removes; the value there was.
-    fn del(&self, key: &str) -> Result<Option<String>, CliError>;
-    /// Hands every record from `from` to before `to` to `each` until that says stop.
-    fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), CliError>;
-    /// Adds records with few fences; of equal keys the first one stays.
+    /// Returns the value of a key.
+    fn get(&self, key: &str) -> Result<Option<String>, NamedError>;
+    /// Adds or replaces a record; returns `true` if the key is new.
+    fn put(&self, key: &str, value: &str) -> Result<bool, NamedError>;
+    /// Removes a record; returns its value.
+    fn del(&self, key: &str) -> Result<Option<String>, NamedError>;
+    /// Passes every record from `from` to before `to` to `each`, until that returns `false`.
+    fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), NamedError>;
+    /// Adds records with few fences; of equal keys the first stays.
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
-    /// Hands every record that can be read to `each`, and says what cannot be.
+    /// Passes every record that can be read to `each`; returns what cannot be read.
     fn salvage(&self, each: Each<'_>) -> Salvage<Raw>;
-    /// Sizes.
+    /// Returns its sizes.
     fn stats(&self) -> Result<Stats, IndexError>;
-    /// Verifies the structure; the number of records.
+    /// Verifies the structure; returns the number of records.
     fn check(&self) -> Result<u64, IndexError>;
-    /// The offsets of its blocks.
+    /// Returns the offsets of its blocks.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
-    /// What opening did.
+    /// Returns what opening did.
     fn recovery(&self) -> RecoveryReport;
-    /// Ends properly.
+    /// Closes the index.
     fn close(self: Box<Self>) -> Result<(), IndexError>;
 }
 
 /// Types of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Types {
+pub struct Types {
     /// Of keys.
-    pub(crate) keys: &'static Type,
+    pub keys: &'static Type,
     /// Of values.
-    pub(crate) values: &'static Type,
+    pub values: &'static Type,
 }
 
-/// Hears of a record; `false` to stop.
-pub(crate) type Each<'a> = &'a mut dyn FnMut(Raw, Raw) -> bool;
+/// Receives a record; returns `false` to stop.
+pub type Each<'a> = &'a mut dyn FnMut(Raw, Raw) -> bool;
 
-/// Which records, in which order.
+/// The records to scan, and their order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Scan<'a> {
+pub struct Scan<'a> {
     /// The first key.
-    pub(crate) from: Option<&'a str>,
+    pub from: Option<&'a str>,
     /// The key after the last.
-    pub(crate) to: Option<&'a str>,
+    pub to: Option<&'a str>,
     /// From the last to the first.
-    pub(crate) reverse: bool,
+    pub reverse: bool,
 }
 
 /// An index, and what its types are called.
@@ -70,7 +69,7 @@ struct Open<K, V> {
 }
 
 impl<K: Key + Kept, V: Value + Kept> Open<K, V> {
-    fn key(&self, text: &str) -> Result<K, CliError> {
+    fn key(&self, text: &str) -> Result<K, NamedError> {
         parse("key", self.types.keys, text)
     }
 }
@@ -84,22 +83,22 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
         self.types
     }
 
-    fn get(&self, key: &str) -> Result<Option<String>, CliError> {
+    fn get(&self, key: &str) -> Result<Option<String>, NamedError> {
         let value = self.index.get(self.key(key)?.borrowed())?;
         Ok(value.map(|value| self.types.values.show(&value.into_raw())))
     }
 
-    fn put(&self, key: &str, value: &str) -> Result<bool, CliError> {
+    fn put(&self, key: &str, value: &str) -> Result<bool, NamedError> {
         let value: V = parse("value", self.types.values, value)?;
         Ok(self.index.put(self.key(key)?.borrowed(), value.borrowed())?)
     }
 
-    fn del(&self, key: &str) -> Result<Option<String>, CliError> {
+    fn del(&self, key: &str) -> Result<Option<String>, NamedError> {
         let value = self.index.remove(self.key(key)?.borrowed())?;
         Ok(value.map(|value| self.types.values.show(&value.into_raw())))
     }
 
-    fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), CliError> {
+    fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), NamedError> {
         let bound = |text: Option<&str>| text.map(|text| self.key(text)).transpose();
         let (from, to) = (bound(scan.from)?, bound(scan.to)?);
         if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {
@@ -149,8 +148,8 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
     }
 }
 
-fn parse<T: Kept>(what: &'static str, known: &Type, text: &str) -> Result<T, CliError> {
-    known.parse(text).and_then(T::from_raw).ok_or_else(|| CliError::NotA {
+fn parse<T: Kept>(what: &'static str, known: &Type, text: &str) -> Result<T, NamedError> {
+    known.parse(text).and_then(T::from_raw).ok_or_else(|| NamedError::NotA {
         what,
         text: text.into(),
         wanted: known.name,
@@ -211,17 +210,13 @@ impl Task for SalvageNodes<'_> {
     }
 }
 
-/// The index that `put` creates: byte strings to byte strings.
-pub(crate) fn create(
-    pool: &Arc<Pool>,
-    name: &str,
-    kind: Kind,
-) -> Result<Box<dyn Handle>, IndexError> {
+/// Creates an index of byte strings.
+pub fn create(pool: &Arc<Pool>, name: &str, kind: Kind) -> Result<Box<dyn Handle>, IndexError> {
     create_typed(pool, name, kind, Types { keys: BYTES, values: BYTES })
 }
 
 /// Creates an index with these types.
-pub(crate) fn create_typed(
+pub fn create_typed(
     pool: &Arc<Pool>,
     name: &str,
     kind: Kind,
@@ -230,16 +225,16 @@ pub(crate) fn create_typed(
     with_types(types, Start { pool, name, types, create: Some(kind) })
 }
 
-/// Opens an index of whatever kind and types it was made with.
-pub(crate) fn open_any(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Handle>, CliError> {
+/// Opens an index of any kind and any known types.
+pub fn open_any(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Handle>, NamedError> {
     Ok(identify(pool, entry)?.1?)
 }
 
-/// What came of opening an index.
-pub(crate) type Opened = Result<Box<dyn Handle>, IndexError>;
+/// The result of opening an index.
+pub type Opened = Result<Box<dyn Handle>, IndexError>;
 
-/// The types of an index, and what came of opening it.
-pub(crate) fn identify(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<(Types, Opened), CliError> {
+/// Finds the types of an index, and opens it.
+pub fn identify(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<(Types, Opened), NamedError> {
     if Kind::of(entry).is_some() {
         for keys in TYPES {
             for values in TYPES {
@@ -252,11 +247,11 @@ pub(crate) fn identify(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<(Types, O
             }
         }
     }
-    Err(CliError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) })
+    Err(NamedError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) })
 }
 
-/// Hands every record in the nodes of an index to `each`: see [`AnyIndex::salvage_nodes`].
-pub(crate) fn salvage_nodes(
+/// Passes every record in the nodes of an index to `each`: see [`AnyIndex::salvage_nodes`].
+pub fn salvage_nodes(
     pool: &Arc<Pool>,
     name: &str,
     types: Types,
@@ -266,8 +261,9 @@ pub(crate) fn salvage_nodes(
     with_types(types, SalvageNodes { pool, name, foreign, each })
 }
 
-/// The kind of an index; of one that this program does not know, as the directory spells it.
-pub(crate) fn kind_of(entry: &IndexEntry) -> String {
+/// Returns the kind of an index; an unknown kind as the directory spells it.
+#[must_use]
+pub fn kind_of(entry: &IndexEntry) -> String {
     if let Some(kind) = Kind::of(entry) {
         return kind.name().into();
     }

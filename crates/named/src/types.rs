@@ -1,4 +1,4 @@
-//! The types of keys and values that this program knows: by name, as text, and as JSON.
+//! The types of keys and values that are known: by name, as text, and as JSON.
 //!
 //! An index is typed, and a pool records only a hash of the types' names. So that one compiled
 //! index serves every type that is kept in the same way, the types here take the name of what they
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// A key or value as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Raw {
+pub enum Raw {
     /// In a word, in the encoding of its type.
     Word(u64),
     /// A byte string.
@@ -35,9 +35,9 @@ enum Form {
 
 /// A type of keys or values.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Type {
+pub struct Type {
     /// What it is called, here and in an index's layout.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     form: Form,
 }
 
@@ -59,24 +59,27 @@ pub(crate) const TYPES: &[Type] = &[
 ];
 
 /// Byte strings: what `put` creates.
-pub(crate) const BYTES: &Type = &TYPES[0];
+pub const BYTES: &Type = &TYPES[0];
 
 /// The sign bit of an encoded signed number.
 const SIGN: u64 = 1 << 63;
 
 impl Type {
-    /// The type of this name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+    /// Returns the type of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
         TYPES.iter().find(|known| known.name == name)
     }
 
-    /// Whether it is kept in a word.
-    pub(crate) fn is_word(&self) -> bool {
+    /// Returns whether values of the type are kept in a word.
+    #[must_use]
+    pub fn is_word(&self) -> bool {
         !matches!(self.form, Form::Bytes | Form::Text)
     }
 
-    /// From what a person wrote.
-    pub(crate) fn parse(&self, text: &str) -> Option<Raw> {
+    /// Parses what a person wrote.
+    #[must_use]
+    pub fn parse(&self, text: &str) -> Option<Raw> {
         let number = match (self.form, text.strip_prefix("0x")) {
             (Form::Bytes | Form::Text, _) => return Some(Raw::Bytes(text.as_bytes().to_vec())),
             (Form::Bool, _) => return Some(Raw::Word(u64::from(text.parse::<bool>().ok()?))),
@@ -88,8 +91,9 @@ impl Type {
         self.number(number)
     }
 
-    /// To what a person reads.
-    pub(crate) fn show(&self, raw: &Raw) -> String {
+    /// Returns what a person reads.
+    #[must_use]
+    pub fn show(&self, raw: &Raw) -> String {
         match (self.form, raw) {
             (_, Raw::Bytes(bytes)) => show_bytes(bytes),
             (Form::Char, Raw::Word(word)) => show_bytes(char_of(*word).to_string().as_bytes()),
@@ -101,9 +105,10 @@ impl Type {
         }
     }
 
-    /// To JSON, from which [`read_json`](Self::read_json) makes the same: numbers as numbers, byte
+    /// Converts to JSON, from which [`read_json`](Self::read_json) makes the same: numbers as numbers, byte
     /// strings as strings if they are UTF-8, else as `{"hex": "00ff"}`.
-    pub(crate) fn to_json(&self, raw: &Raw) -> Value {
+    #[must_use]
+    pub fn to_json(&self, raw: &Raw) -> Value {
         match (self.form, raw) {
             (_, Raw::Bytes(bytes)) => match std::str::from_utf8(bytes) {
                 Ok(text) => json!(text),
@@ -118,8 +123,9 @@ impl Type {
         }
     }
 
-    /// From JSON.
-    pub(crate) fn read_json(&self, value: &Value) -> Option<Raw> {
+    /// Converts from JSON.
+    #[must_use]
+    pub fn read_json(&self, value: &Value) -> Option<Raw> {
         match (self.form, value) {
             (Form::Bytes | Form::Text, Value::String(text)) => {
                 Some(Raw::Bytes(text.as_bytes().to_vec()))

@@ -1,0 +1,30 @@
+//! What can go wrong beside the index itself.
+
+use pmindex::IndexError;
+
+/// An error of an index that is known by name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamedError {
+    /// The index has keys or values of unknown types.
+    #[error("index {name:?} ({kind}) has keys or values of types that this program does not know")]
+    UnknownTypes {
+        /// Its name.
+        name: String,
+        /// Its kind.
+        kind: String,
+    },
+    /// A text is no key or value of the index.
+    #[error("{text:?} is not a {what} of this index: its {what}s are of type {wanted}")]
+    NotA {
+        /// `key` or `value`.
+        what: &'static str,
+        /// The text.
+        text: String,
+        /// The type.
+        wanted: &'static str,
+    },
+    /// The index failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
