@@ -433,7 +433,8 @@ mod tests {
         let pm = pool.pm();
         for round in 1..50 {
             pm.write_words(words, &[round; 30]);
-            let flushed = pm.flush_words(&words[..30]).and(pm.stream_words(words, &[round; 16]));
+            let flushed =
+                pm.flush_words(&words[..30]).and(pm.stream_words(&words[..16], &[round; 16]));
             let flushed = flushed.and(pm.store_nt_word(&words[99], round));
             pm.fence(flushed).expect("it never fails");
         }
