@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-capi",
         "pmindex-kv-server",
         "pmindex-orders-service",
+        "pmindex-rstore-server",
         "pmindex-crash",
         "pmindex-hostile",
         "xtask",

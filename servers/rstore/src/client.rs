@@ -1,0 +1,107 @@
+//! A small client: requests out, replies in, any number of them in flight.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+
+use crate::Error;
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A word of success.
+    Simple(String),
+    /// An error.
+    Error(String),
+    /// A number.
+    Integer(i64),
+    /// Bytes, or nothing.
+    Bulk(Option<Vec<u8>>),
+    /// Replies in a row.
+    Array(Vec<Reply>),
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    input: BufReader<TcpStream>,
+    output: BufWriter<TcpStream>,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: impl ToSocketAddrs) -> Result<Self, Error> {
+        let connect = || {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            io::Result::Ok((BufReader::new(stream.try_clone()?), BufWriter::new(stream)))
+        };
+        let (input, output) = connect().map_err(Error::io("connecting"))?;
+        Ok(Self { input, output })
+    }
+
+    /// One request, one reply.
+    pub fn call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Reply, Error> {
+        self.send(words)?;
+        self.flush()?;
+        self.receive()
+    }
+
+    /// Puts a request into the buffer.
+    pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<(), Error> {
+        let mut send = || {
+            write!(self.output, "*{}\r\n", words.len())?;
+            words.iter().try_for_each(|word| {
+                let word = word.as_ref();
+                write!(self.output, "${}\r\n", word.len())?;
+                self.output.write_all(word)?;
+                self.output.write_all(b"\r\n")
+            })
+        };
+        send().map_err(Error::io("sending"))
+    }
+
+    /// Sends what is in the buffer.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.output.flush().map_err(Error::io("sending"))
+    }
+
+    /// The next reply.
+    pub fn receive(&mut self) -> Result<Reply, Error> {
+        self.reply(0)
+    }
+
+    fn reply(&mut self, depth: usize) -> Result<Reply, Error> {
+        let mut line = Vec::new();
+        self.input.read_until(b'\n', &mut line).map_err(Error::io("receiving"))?;
+        let Some(line) = line.strip_suffix(b"\r\n").filter(|line| !line.is_empty()) else {
+            let source = io::ErrorKind::UnexpectedEof.into();
+            return Err(Error::Io { what: "receiving".into(), source });
+        };
+        let text = || String::from_utf8_lossy(&line[1..]).into_owned();
+        let bad = || Error::Protocol(String::from_utf8_lossy(line).into_owned());
+        Ok(match line[0] {
+            b'+' => Reply::Simple(text()),
+            b'-' => Reply::Error(text()),
+            b':' => Reply::Integer(number(&line[1..]).ok_or_else(bad)?),
+            b'$' if &line[1..] == b"-1" => Reply::Bulk(None),
+            b'$' => {
+                let length = number::<usize>(&line[1..]).filter(|n| *n <= 512 << 20);
+                let mut bytes = vec![0; length.ok_or_else(bad)? + 2];
+                self.input.read_exact(&mut bytes).map_err(Error::io("receiving"))?;
+                bytes.truncate(bytes.len() - 2);
+                Reply::Bulk(Some(bytes))
+            }
+            b'*' if &line[1..] == b"-1" => Reply::Bulk(None),
+            b'*' if depth < 8 => {
+                let count: usize = number(&line[1..]).ok_or_else(bad)?;
+                let replies = (0..count).map(|_| self.reply(depth + 1));
+                Reply::Array(replies.collect::<Result<_, _>>()?)
+            }
+            _ => return Err(bad()),
+        })
+    }
+}
+
+fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

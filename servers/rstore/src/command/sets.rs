@@ -1,0 +1,305 @@
+//! Sets: a record for each member.
+
+use std::collections::BTreeSet;
+
+use crate::keyspace::item::Head;
+use crate::keyspace::{Kind, NEVER};
+use crate::wire::Shape;
+
+use super::{Call, Outcome, Refusal};
+
+type Names = BTreeSet<Vec<u8>>;
+
+impl Call<'_, '_> {
+    fn set(&self, key: &[u8]) -> Result<Option<Head>, Refusal> {
+        self.head(key, Kind::Set)
+    }
+
+    fn has_member(&self, head: Option<&Head>, name: &[u8]) -> Result<bool, Refusal> {
+        let Some(head) = head else { return Ok(false) };
+        Ok(self.draft.expiry(&head.member(name))?.is_some())
+    }
+
+    fn members(&self, key: &[u8]) -> Result<Names, Refusal> {
+        let mut names = Names::new();
+        if let Some(head) = self.set(key)? {
+            self.each_member(&head, &mut |name, _| names.insert(name.to_vec()))?;
+        }
+        Ok(names)
+    }
+
+    fn add_member(&mut self, head: &mut Head, name: &[u8]) -> Result<bool, Refusal> {
+        let record = head.member(name);
+        let new = self.draft.expiry(&record)?.is_none();
+        if new {
+            self.draft.put(record, Vec::new(), NEVER);
+            head.length += 1;
+        }
+        Ok(new)
+    }
+}
+
+/// `SADD key member [member ...]`
+pub(crate) fn sadd(call: &mut Call<'_, '_>) -> Outcome {
+    let key = call.key();
+    let mut head = call.head_or_new(key, Kind::Set)?;
+    let before = head.length;
+    for name in call.args.from(2).iter() {
+        call.add_member(&mut head, name)?;
+    }
+    if head.length != before {
+        call.put_head(key, &head);
+    }
+    call.out.count((head.length - before) as usize);
+    Ok(())
+}
+
+/// `SREM key member [member ...]`
+pub(crate) fn srem(call: &mut Call<'_, '_>) -> Outcome {
+    let removed = super::hashes::remove_members(call, Kind::Set)?;
+    call.out.count(removed);
+    Ok(())
+}
+
+/// `SMEMBERS key`
+pub(crate) fn smembers(call: &mut Call<'_, '_>) -> Outcome {
+    let names = call.members(call.key())?;
+    reply(call, &names);
+    Ok(())
+}
+
+fn reply(call: &mut Call<'_, '_>, names: &Names) {
+    call.out.head(Shape::Set, names.len());
+    for name in names {
+        call.out.bulk(name);
+    }
+}
+
+/// `SISMEMBER key member`
+pub(crate) fn sismember(call: &mut Call<'_, '_>) -> Outcome {
+    let head = call.set(call.key())?;
+    let is = call.has_member(head.as_ref(), call.args.at(2))?;
+    call.out.boolean(is);
+    Ok(())
+}
+
+/// `SMISMEMBER key member [member ...]`
+pub(crate) fn smismember(call: &mut Call<'_, '_>) -> Outcome {
+    let head = call.set(call.key())?;
+    call.out.array(call.args.len() - 2);
+    for name in call.args.from(2).iter() {
+        let is = call.has_member(head.as_ref(), name)?;
+        call.out.boolean(is);
+    }
+    Ok(())
+}
+
+/// `SCARD key`
+pub(crate) fn scard(call: &mut Call<'_, '_>) -> Outcome {
+    let head = call.set(call.key())?;
+    call.out.count(head.map_or(0, |head| head.length as usize));
+    Ok(())
+}
+
+/// Positions of `count` of `length` members: different ones, or any if `count` is negative.
+pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<usize> {
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    if length == 0 {
+        return Vec::new();
+    }
+    let mut below = |most: usize| (call.place.random() % most as u64) as usize;
+    if count < 0 {
+        return (0..wanted.min(1 << 20)).map(|_| below(length)).collect();
+    }
+    let mut all: Vec<usize> = (0..length).collect();
+    for at in 0..wanted.min(length) {
+        let other = at + below(length - at);
+        all.swap(at, other);
+    }
+    all.truncate(wanted);
+    all
+}
+
+/// `SRANDMEMBER key [count]`
+pub(crate) fn srandmember(call: &mut Call<'_, '_>) -> Outcome {
+    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
+    let names: Vec<_> = call.members(call.key())?.into_iter().collect();
+    let chosen = choose(call, names.len(), count.unwrap_or(1));
+    match count {
+        None => call.out.maybe(chosen.first().map(|at| &names[*at][..])),
+        Some(_) => {
+            call.out.array(chosen.len());
+            for at in chosen {
+                call.out.bulk(&names[at]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `SPOP key [count]`
+pub(crate) fn spop(call: &mut Call<'_, '_>) -> Outcome {
+    let key = call.key();
+    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
+    if count.is_some_and(|count| count < 0) {
+        return Err(Refusal::of("ERR value is out of range, must be positive"));
+    }
+    let Some(mut head) = call.set(key)? else {
+        match count {
+            Some(_) => call.out.head(Shape::Set, 0),
+            None => call.out.null(),
+        }
+        return Ok(());
+    };
+    let names: Vec<_> = call.members(key)?.into_iter().collect();
+    let chosen = choose(call, names.len(), count.unwrap_or(1));
+    for at in &chosen {
+        call.draft.remove(head.member(&names[*at]));
+        head.length -= 1;
+    }
+    if !chosen.is_empty() {
+        call.put_head(key, &head);
+    }
+    match count {
+        None => call.out.maybe(chosen.first().map(|at| &names[*at][..])),
+        Some(_) => {
+            call.out.head(Shape::Set, chosen.len());
+            for at in chosen {
+                call.out.bulk(&names[at]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `SMOVE source destination member`
+pub(crate) fn smove(call: &mut Call<'_, '_>) -> Outcome {
+    let (from, to, name) = (call.args.at(1), call.args.at(2), call.args.at(3));
+    let source = call.set(from)?;
+    call.set(to)?;
+    let is = call.has_member(source.as_ref(), name)?;
+    if let Some(mut source) = source.filter(|_| is && from != to) {
+        call.draft.remove(source.member(name));
+        source.length -= 1;
+        call.put_head(from, &source);
+        let mut target = call.head_or_new(to, Kind::Set)?;
+        if call.add_member(&mut target, name)? {
+            call.put_head(to, &target);
+        }
+    }
+    call.out.boolean(is);
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Inter,
+    Union,
+    Diff,
+}
+
+/// The set that an operation makes of the sets of these keys.
+fn combine(
+    call: &Call<'_, '_>,
+    operation: Operation,
+    from: usize,
+    count: usize,
+) -> Result<Names, Refusal> {
+    let mut sets = Vec::new();
+    for key in call.args.from(from).iter().take(count) {
+        sets.push(call.members(key)?);
+    }
+    let mut sets = sets.into_iter();
+    let first = sets.next().unwrap_or_default();
+    Ok(sets.fold(first, |so_far, set| match operation {
+        Operation::Inter => so_far.intersection(&set).cloned().collect(),
+        Operation::Union => so_far.union(&set).cloned().collect(),
+        Operation::Diff => so_far.difference(&set).cloned().collect(),
+    }))
+}
+
+fn combined(call: &mut Call<'_, '_>, operation: Operation) -> Outcome {
+    let names = combine(call, operation, 1, usize::MAX)?;
+    reply(call, &names);
+    Ok(())
+}
+
+fn stored(call: &mut Call<'_, '_>, operation: Operation) -> Outcome {
+    let names = combine(call, operation, 2, usize::MAX)?;
+    let key = call.key();
+    call.remove(key)?;
+    if !names.is_empty() {
+        let mut head = call.head_or_new(key, Kind::Set)?;
+        for name in &names {
+            call.add_member(&mut head, name)?;
+        }
+        call.put_head(key, &head);
+    }
+    call.out.count(names.len());
+    Ok(())
+}
+
+/// `SINTER key [key ...]`
+pub(crate) fn sinter(call: &mut Call<'_, '_>) -> Outcome {
+    combined(call, Operation::Inter)
+}
+
+/// `SUNION key [key ...]`
+pub(crate) fn sunion(call: &mut Call<'_, '_>) -> Outcome {
+    combined(call, Operation::Union)
+}
+
+/// `SDIFF key [key ...]`
+pub(crate) fn sdiff(call: &mut Call<'_, '_>) -> Outcome {
+    combined(call, Operation::Diff)
+}
+
+/// `SINTERSTORE destination key [key ...]`
+pub(crate) fn sinterstore(call: &mut Call<'_, '_>) -> Outcome {
+    stored(call, Operation::Inter)
+}
+
+/// `SUNIONSTORE destination key [key ...]`
+pub(crate) fn sunionstore(call: &mut Call<'_, '_>) -> Outcome {
+    stored(call, Operation::Union)
+}
+
+/// `SDIFFSTORE destination key [key ...]`
+pub(crate) fn sdiffstore(call: &mut Call<'_, '_>) -> Outcome {
+    stored(call, Operation::Diff)
+}
+
+/// `SSCAN key cursor [MATCH pattern] [COUNT count]`
+pub(crate) fn sscan(call: &mut Call<'_, '_>) -> Outcome {
+    super::scan::scan_members(call, Kind::Set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::tests::Bench;
+
+    #[test]
+    fn sets_combine() {
+        let mut bench = Bench::new();
+        bench.expect(&[
+            ("SADD a x y z x", ":3"),
+            ("SADD b y z w", ":3"),
+            ("SINTER a b", "*2|$1|y|$1|z"),
+            ("SUNION a b none", "*4|$1|w|$1|x|$1|y|$1|z"),
+            ("SDIFF a b", "*1|$1|x"),
+            ("SINTERSTORE c a b", ":2"),
+            ("SMISMEMBER c x y", "*2|:0|:1"),
+            ("SDIFFSTORE c a a", ":0"),
+            ("EXISTS c", ":0"),
+            ("SMOVE a b x", ":1"),
+            ("SCARD b", ":4"),
+        ]);
+        assert_eq!(bench.run("SPOP b 10").len(), "*4|$1|w|$1|x|$1|y|$1|z".len());
+        bench.expect(&[
+            ("SPOP b", "$-1"),
+            ("SPOP a -1", "-ERR value is out of range, must be positive"),
+        ]);
+        assert_eq!(bench.run("SRANDMEMBER a -5").matches('|').count(), 10);
+        assert_eq!(bench.run("SRANDMEMBER a 5").matches('|').count(), 4);
+    }
+}

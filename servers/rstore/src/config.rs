@@ -1,0 +1,374 @@
+//! What a server is started with: flags, and a file with the same names. A flag is stronger.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::Error;
+
+/// Settings, as flags or in the file.
+#[derive(clap::Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Settings {
+    /// The folder of the pools; made if it is missing
+    #[arg(long, short, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Where to listen for clients of Redis [default: 127.0.0.1:6379]; port 0 takes any that is free
+    #[arg(long, short, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+
+    /// Where to listen for clients of Redis that speak TLS
+    #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
+    pub tls_listen: Option<String>,
+
+    /// The certificates for TLS, in PEM, the server's own first
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The private key for TLS, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Where to listen for clients of memcached
+    #[arg(long, value_name = "ADDRESS")]
+    pub memcached: Option<String>,
+
+    /// Where to serve figures for Prometheus over HTTP (/metrics)
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+
+    /// How many partitions, each with a thread; a new folder keeps the number for good [default: 1]
+    #[arg(long, value_name = "N|auto")]
+    pub partitions: Option<Partitions>,
+
+    /// Each partition is a node of a Redis Cluster with a port of its own, from --listen's on
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub cluster: Option<bool>,
+
+    /// The host that the cluster's clients are told [default: that of --listen]
+    #[arg(long, value_name = "HOST")]
+    pub announce: Option<String>,
+
+    /// What an acknowledged write survives [default: auto]
+    ///
+    /// `auto`, the strongest the medium gives; `process`, a kill of the process, fast on any file; `msync`,
+    /// power failure, on an ordinary file, with an msync at each turn of the loop; `journal`, the same with
+    /// a write to a journal beside the file; `periodic` or `periodic:20ms`, a kill of the process, and
+    /// power failure but for the last 100 ms or as many as are said: a pool in memory (tmpfs) with a twin
+    /// on a disk (--twin), which a client waits for with SAVE; `flush`, persistent memory, elsewhere the
+    /// same flushes and fences, emulated
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<Wanted>,
+
+    /// With --durability periodic: the folder of the twins, on a disk
+    #[arg(long, value_name = "DIR")]
+    pub twin: Option<PathBuf>,
+
+    /// Bytes of a new pool, which grows by itself [default: 64MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<Bytes>,
+
+    /// Bytes that all pools may grow to; writes are refused when they are full [default: 64GiB each]
+    #[arg(long, value_name = "BYTES")]
+    pub capacity: Option<Bytes>,
+
+    /// Open a damaged pool without the records that are lost
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pub salvage: Option<bool>,
+
+    /// The most connections at once [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub maxclients: Option<usize>,
+
+    /// Seconds after which an idle connection is closed; 0: never [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+
+    /// The longest value [default: 64MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub max_value: Option<Bytes>,
+
+    /// The password of the user `default`
+    #[arg(long, value_name = "PASSWORD")]
+    pub requirepass: Option<String>,
+
+    /// Users beside `default`; in the file alone
+    #[arg(skip)]
+    pub user: Vec<UserSettings>,
+}
+
+/// A user in the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct UserSettings {
+    /// The name.
+    pub name: String,
+    /// The password, as text.
+    pub password: Option<String>,
+    /// The password's SHA-256, in hexadecimal.
+    pub password_sha256: Option<String>,
+    /// Categories of commands: `read`, `write`, `admin`, `pubsub`; all if there are none.
+    pub commands: Vec<String>,
+    /// Patterns of keys; all if there are none.
+    pub keys: Vec<String>,
+}
+
+impl Settings {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path.display()))?;
+        toml::from_str(&text)
+            .map_err(|error| Error::Config { path: path.to_owned(), what: error.to_string() })
+    }
+
+    /// These settings, and those of `file` where these say nothing.
+    #[must_use]
+    pub fn over(self, file: Self) -> Self {
+        Self {
+            dir: self.dir.or(file.dir),
+            listen: self.listen.or(file.listen),
+            tls_listen: self.tls_listen.or(file.tls_listen),
+            tls_cert: self.tls_cert.or(file.tls_cert),
+            tls_key: self.tls_key.or(file.tls_key),
+            memcached: self.memcached.or(file.memcached),
+            metrics: self.metrics.or(file.metrics),
+            partitions: self.partitions.or(file.partitions),
+            cluster: self.cluster.or(file.cluster),
+            announce: self.announce.or(file.announce),
+            durability: self.durability.or(file.durability),
+            twin: self.twin.or(file.twin),
+            size: self.size.or(file.size),
+            capacity: self.capacity.or(file.capacity),
+            salvage: self.salvage.or(file.salvage),
+            maxclients: self.maxclients.or(file.maxclients),
+            timeout: self.timeout.or(file.timeout),
+            max_value: self.max_value.or(file.max_value),
+            requirepass: self.requirepass.or(file.requirepass),
+            user: if self.user.is_empty() { file.user } else { self.user },
+        }
+    }
+
+    /// Where and how records are kept.
+    pub(crate) fn storage(&self) -> Result<Storage, Error> {
+        let storage = Storage {
+            dir: self.dir.clone().ok_or(Error::Setting("--dir says which folder"))?,
+            partitions: self.partitions.map(Partitions::number),
+            cluster: self.cluster.unwrap_or(false),
+            durability: self.durability.unwrap_or(Wanted::Auto),
+            twin: self.twin.clone(),
+            size: self.size.map_or(64 << 20, |bytes| bytes.0),
+            capacity: self.capacity.map(|bytes| bytes.0),
+            salvage: self.salvage.unwrap_or(false),
+        };
+        let is_periodic = matches!(storage.durability, Wanted::Periodic(_));
+        match (is_periodic, &storage.twin) {
+            (true, None) => {
+                Err(Error::Setting("--durability periodic needs --twin DIR, on a disk"))
+            }
+            (false, Some(_)) => Err(Error::Setting("--twin is for --durability periodic")),
+            _ => Ok(storage),
+        }
+    }
+
+    /// The first port's address.
+    pub(crate) fn address(text: &str) -> Result<SocketAddr, Error> {
+        use std::net::ToSocketAddrs;
+        let mut all = text.to_socket_addrs().map_err(Error::io(text))?;
+        all.next().ok_or(Error::Setting("an address leads nowhere"))
+    }
+}
+
+/// Where and how records are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Storage {
+    pub(crate) dir: PathBuf,
+    pub(crate) partitions: Option<usize>,
+    pub(crate) cluster: bool,
+    pub(crate) durability: Wanted,
+    pub(crate) twin: Option<PathBuf>,
+    pub(crate) size: u64,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) salvage: bool,
+}
+
+/// How many partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Word")]
+pub enum Partitions {
+    /// One for each core.
+    Auto,
+    /// So many.
+    Number(usize),
+}
+
+impl Partitions {
+    fn number(self) -> usize {
+        match self {
+            Self::Auto => std::thread::available_parallelism().map_or(1, usize::from).min(1024),
+            Self::Number(number) => number,
+        }
+    }
+}
+
+impl FromStr for Partitions {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        if word == "auto" {
+            return Ok(Self::Auto);
+        }
+        let number = word.parse().ok().filter(|number| (1..=1024).contains(number));
+        number.map(Self::Number).ok_or_else(|| "from 1 to 1024, or auto".into())
+    }
+}
+
+/// A word or a number of the file.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Word {
+    Text(String),
+    Number(u64),
+}
+
+impl Word {
+    fn parse<T: FromStr<Err = String>>(self) -> Result<T, String> {
+        match self {
+            Self::Text(text) => text.parse(),
+            Self::Number(number) => number.to_string().parse(),
+        }
+    }
+}
+
+impl TryFrom<Word> for Partitions {
+    type Error = String;
+
+    fn try_from(word: Word) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl TryFrom<Word> for Bytes {
+    type Error = String;
+
+    fn try_from(word: Word) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+impl TryFrom<Word> for Wanted {
+    type Error = String;
+
+    fn try_from(word: Word) -> Result<Self, String> {
+        word.parse()
+    }
+}
+
+/// A number of bytes: `1048576`, `64MiB`, `16GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Word")]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let lower = word.trim().to_ascii_lowercase();
+        let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+        let (digits, unit) = lower.split_at(split);
+        let shift = match unit.trim() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
+            _ => return Err("write bytes as 1048576, 64MiB or 16GiB".into()),
+        };
+        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        number.map(Self).ok_or_else(|| "write bytes as 1048576, 64MiB or 16GiB".into())
+    }
+}
+
+/// A durability to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Word")]
+pub enum Wanted {
+    /// The strongest the medium gives.
+    Auto,
+    /// A kill of the process: fast on any file.
+    Process,
+    /// Power failure, on an ordinary file: msync at each fence.
+    Msync,
+    /// Power failure, on an ordinary file: a write to a journal beside it.
+    Journal,
+    /// A kill of the process, and power failure but for the last moments: a pool in memory with a twin.
+    Periodic(Duration),
+    /// Persistent memory; elsewhere the same flushes and fences, emulated.
+    Flush,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Ok(match word {
+            "auto" => Self::Auto,
+            "process" => Self::Process,
+            "msync" => Self::Msync,
+            "journal" => Self::Journal,
+            "periodic" => Self::Periodic(Duration::from_millis(100)),
+            "flush" => Self::Flush,
+            other => {
+                let time = other.strip_prefix("periodic:").ok_or(
+                    "no such mode; there are auto, process, msync, journal, periodic, flush",
+                )?;
+                let (number, unit) = match time.strip_suffix("ms") {
+                    Some(number) => (number, 1),
+                    None => (time.strip_suffix('s').unwrap_or_default(), 1000),
+                };
+                let number: u32 =
+                    number.parse().map_err(|_| "write periodic:100ms or periodic:2s")?;
+                Self::Periodic(Duration::from_millis(u64::from(number) * unit))
+            }
+        })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Process => "process",
+            Self::Msync => "msync",
+            Self::Journal => "journal",
+            Self::Periodic(every) => return write!(f, "periodic:{}ms", every.as_millis()),
+            Self::Flush => "flush",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_says_what_flags_say() {
+        let text = "dir = '/x'\nsize = '2MiB'\ncapacity = 4096\npartitions = 2\ndurability = 'periodic:5ms'\n\
+                    max-value = '1k'\n[[user]]\nname = 'app'\npassword = 'p'\ncommands = ['read']\n";
+        let file: Settings = toml::from_str(text).expect("valid");
+        let flags = Settings { size: Some(Bytes(1)), ..Settings::default() };
+        let both = flags.over(file);
+        assert_eq!((both.size, both.capacity), (Some(Bytes(1)), Some(Bytes(4096))));
+        assert_eq!(both.durability, Some(Wanted::Periodic(Duration::from_millis(5))));
+        assert_eq!(both.partitions, Some(Partitions::Number(2)));
+        assert_eq!(both.user[0].name, "app");
+        assert!(both.storage().is_err(), "a twin is missing");
+        for bad in ["nonsense = 1", "size = 'much'", "partitions = 0", "durability = 'x'"] {
+            assert!(toml::from_str::<Settings>(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The thread that starts the others: it opens the partitions, accepts connections, hears signals, and
+//! ends the server.
+
+mod accept;
+mod metrics;
+mod notify;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, UnixStream};
+use mio::{Events, Interest, Poll, Token};
+
+use crate::Error;
+use crate::access::Users;
+use crate::config::Settings;
+use crate::keyspace::slot;
+use crate::shard::{Folder, Opened};
+use crate::worker::{Common, Figures, Limits, Message, Post, Worker};
+
+use accept::{Doors, Kind};
+
+const SIGNAL: Token = Token(usize::MAX - 1);
+const WAKE: Token = Token(usize::MAX - 2);
+
+/// Serves until a signal (SIGTERM, Ctrl-C) or a client's `SHUTDOWN`; then closes every pool cleanly.
+/// Prints where it listens and how long it took to be ready.
+///
+/// # Errors
+/// What prevented the start.
+pub fn serve(settings: &Settings) -> Result<(), Error> {
+    let started = Instant::now();
+    let storage = settings.storage()?;
+    let folder = Folder::open(&storage)?;
+    let users = Users::new(settings)?;
+    let mut poll = Poll::new().map_err(Error::io("a poll"))?;
+    let control = mio::Waker::new(poll.registry(), WAKE).map_err(Error::io("a waker"))?;
+    let mut doors = Doors::open(settings, folder.partitions, storage.cluster)?;
+    let common = Arc::new(Common {
+        settings: settings.clone(),
+        cluster: storage.cluster,
+        users,
+        limits: Limits {
+            maxclients: AtomicUsize::new(settings.maxclients.unwrap_or(10_000)),
+            timeout: AtomicU64::new(settings.timeout.unwrap_or(0)),
+        },
+        max_value: usize::try_from(settings.max_value.map_or(64 << 20, |bytes| bytes.0))
+            .unwrap_or(usize::MAX)
+            .min(pmindex_rstore::MAX_VALUE),
+        started,
+        last_save: AtomicU64::new(0),
+        figures: (0..folder.partitions).map(|_| Figures::default()).collect(),
+        folder,
+        connections: AtomicUsize::new(0),
+        next_connection: AtomicU64::new(0),
+        accepted: AtomicU64::new(0),
+        rejected: AtomicU64::new(0),
+        stopping: AtomicBool::new(false),
+        control: Arc::new(control),
+        addresses: doors.addresses.clone(),
+        opened: OnceLock::new(),
+    });
+    common.last_save.store(crate::worker::now() / 1000, Relaxed);
+    let (threads, post, opened) = start(&common, &storage)?;
+    let _ = common.opened.set(persistence(&opened));
+    let metrics = match &settings.metrics {
+        Some(address) => Some(metrics::serve(address, &common)?),
+        None => None,
+    };
+    greet(&doors, &opened, started, metrics)?;
+    notify::ready();
+    let ended = accept_until_stopped(&mut poll, &mut doors, &common, &post);
+    notify::stopping();
+    common.stopping.store(true, Relaxed);
+    for number in 0..common.partitions() {
+        let mut message = Message::Stop;
+        while let Err(back) = post.send(number, message) {
+            if threads[number].is_finished() {
+                break;
+            }
+            message = back;
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    for thread in threads {
+        if thread.join().is_err() {
+            return Err(Error::Server("had a thread that panicked".into()));
+        }
+    }
+    tracing::info!("ended");
+    ended
+}
+
+type Threads = (Vec<thread::JoinHandle<()>>, Post, Vec<Summary>);
+
+/// How a partition was opened.
+#[derive(Debug)]
+struct Summary {
+    number: usize,
+    records: u64,
+    replayed: u64,
+    damaged: u64,
+    was_clean: bool,
+    durability: String,
+    took: Duration,
+}
+
+/// Starts a thread for each partition; each opens its own.
+fn start(common: &Arc<Common>, storage: &crate::config::Storage) -> Result<Threads, Error> {
+    let polls: Result<Vec<_>, _> = (0..common.partitions()).map(|_| Worker::poll()).collect();
+    let polls = polls.map_err(Error::io("a poll"))?;
+    let wakers = polls.iter().map(|(_, waker)| Arc::clone(waker)).collect();
+    let (post, ends) = Post::new(wakers);
+    let (sender, receiver) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (number, ((poll, _), mail)) in polls.into_iter().zip(ends).enumerate() {
+        let (common, storage, post, sender) =
+            (Arc::clone(common), storage.clone(), post.clone(), sender.clone());
+        let thread = thread::Builder::new().name(format!("rstore-{number}"));
+        let thread = thread.spawn(move || {
+            let opened = common.folder.partition(&storage, number);
+            let shard = match opened {
+                Err(error) => return drop(sender.send(Err(error))),
+                Ok(opened) => {
+                    let (summary, shard) = summarize(number, opened);
+                    let _ = sender.send(Ok(summary));
+                    shard
+                }
+            };
+            drop(sender);
+            Worker::new(number, common, shard, poll, mail, post).run();
+        });
+        threads.push(thread.map_err(Error::io("a thread"))?);
+    }
+    drop(sender);
+    let mut opened = receiver.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    opened.sort_by_key(|summary| summary.number);
+    if opened.len() < common.partitions() {
+        return Err(Error::Server("could not open every partition".into()));
+    }
+    Ok((threads, post, opened))
+}
+
+fn summarize(number: usize, opened: Opened) -> (Summary, crate::shard::Shard) {
+    let summary = Summary {
+        number,
+        records: opened.recovery.records,
+        replayed: opened.recovery.replayed,
+        damaged: opened.recovery.damaged,
+        was_clean: opened.was_clean,
+        durability: opened.durability,
+        took: opened.took,
+    };
+    tracing::info!(
+        partition = number,
+        records = summary.records,
+        replayed = summary.replayed,
+        clean = summary.was_clean,
+        durability = summary.durability,
+        took_ms = summary.took.as_millis() as u64,
+        "opened"
+    );
+    if summary.damaged > 0 {
+        tracing::error!(
+            partition = number,
+            damaged = summary.damaged,
+            "records are lost (--salvage)"
+        );
+    }
+    (summary, opened.shard)
+}
+
+/// Lines of `INFO persistence`.
+fn persistence(opened: &[Summary]) -> String {
+    let durability = opened.first().map_or("", |summary| &summary.durability);
+    let clean = opened.iter().all(|summary| summary.was_clean);
+    let slowest = opened.iter().map(|summary| summary.took).max().unwrap_or_default();
+    format!(
+        "durability:{durability}\r\nclean_start:{}\r\nopened_in_us:{}\r\nreplayed_writes:{}\r\n",
+        u8::from(clean),
+        slowest.as_micros(),
+        opened.iter().map(|summary| summary.replayed).sum::<u64>(),
+    )
+}
+
+fn greet(
+    doors: &Doors,
+    opened: &[Summary],
+    started: Instant,
+    metrics: Option<SocketAddr>,
+) -> Result<(), Error> {
+    let records: u64 = opened.iter().map(|summary| summary.records).sum();
+    let clean = opened.iter().all(|summary| summary.was_clean);
+    let durability = opened.first().map_or("", |summary| &summary.durability);
+    let address = doors.addresses.first().map(SocketAddr::to_string).unwrap_or_default();
+    let mut rest = String::new();
+    for (name, address) in [
+        ("tls", doors.address(Kind::Tls)),
+        ("memcached", doors.address(Kind::Memcached)),
+        ("metrics", metrics),
+    ] {
+        if let Some(address) = address {
+            rest += &format!(", {name} on {address}");
+        }
+    }
+    let partitions = opened.len();
+    let slots = slot::SLOTS / u16::try_from(partitions).unwrap_or(1);
+    println!(
+        "ready on {address} after {:.1} ms: {}, {durability} durability, {records} records, \
+         {partitions} partition(s) of {slots} slots{rest}",
+        started.elapsed().as_secs_f64() * 1e3,
+        if clean { "clean" } else { "recovered" },
+    );
+    io::stdout().flush().map_err(Error::io("standard output"))
+}
+
+fn accept_until_stopped(
+    poll: &mut Poll,
+    doors: &mut Doors,
+    common: &Arc<Common>,
+    post: &Post,
+) -> Result<(), Error> {
+    let signals = |signal| -> io::Result<UnixStream> {
+        let (hears, says) = std::os::unix::net::UnixStream::pair()?;
+        hears.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(signal, says)?;
+        Ok(UnixStream::from_std(hears))
+    };
+    let mut ears = Vec::new();
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        let mut ear = signals(signal).map_err(Error::io("signals"))?;
+        let registered = poll.registry().register(&mut ear, SIGNAL, Interest::READABLE);
+        registered.map_err(Error::io("signals"))?;
+        ears.push(ear);
+    }
+    for (number, door) in doors.all.iter_mut().enumerate() {
+        let registered =
+            poll.registry().register(&mut door.listener, Token(number), Interest::READABLE);
+        registered.map_err(Error::io("a listening socket"))?;
+    }
+    let mut events = Events::with_capacity(64);
+    loop {
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                return Err(Error::io("waiting for connections")(error));
+            }
+            _ => {}
+        }
+        for event in &events {
+            match event.token() {
+                SIGNAL => {
+                    tracing::info!("a signal ends the server");
+                    return Ok(());
+                }
+                WAKE => {}
+                Token(number) => doors.accept(number, common, post),
+            }
+        }
+        if common.stopping.load(Relaxed) {
+            return Ok(());
+        }
+    }
+}
+
+/// A listening socket.
+fn listen(address: &str, offset: u16) -> Result<TcpListener, Error> {
+    let mut address = Settings::address(address)?;
+    if address.port() != 0 {
+        address.set_port(address.port().saturating_add(offset));
+    }
+    TcpListener::bind(address).map_err(Error::io(address))
+}

@@ -1,0 +1,225 @@
+//! The changes of one command or transaction, seen by it before anybody else sees them.
+//!
+//! A command reads through its draft and writes into it. What it has written in the end is one batch:
+//! one record of the log, applied as a whole or not at all. That batch, and not the command, is what
+//! replicas will get.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::item::MEMBERS;
+use super::{Failure, NEVER, Records, Visit};
+
+/// A value with its time of expiry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) value: Vec<u8>,
+    pub(crate) expires: u64,
+}
+
+/// What becomes of a record: a new value, or nothing.
+pub(crate) type Change = Option<Stored>;
+
+/// Records with changes over them.
+pub(crate) struct Draft<'r> {
+    base: &'r dyn Records,
+    changes: BTreeMap<Vec<u8>, Change>,
+    /// What expires at or before this time is not there.
+    now: u64,
+    /// Bytes of the changes.
+    size: usize,
+}
+
+impl Stored {
+    /// Returns `true` if it has not expired.
+    pub(crate) fn alive(&self, now: u64) -> bool {
+        self.expires == NEVER || self.expires > now
+    }
+}
+
+impl<'r> Draft<'r> {
+    pub(crate) fn new(base: &'r dyn Records, now: u64) -> Self {
+        Self { base, changes: BTreeMap::new(), now, size: 0 }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Records of the engine, without the changes.
+    pub(crate) fn base_len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn change(&self, key: &[u8]) -> Option<&Change> {
+        if self.changes.is_empty() { None } else { self.changes.get(key) }
+    }
+
+    /// Appends a value to `out`; `false` if there is none.
+    pub(crate) fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Failure> {
+        match self.change(key) {
+            Some(change) => {
+                let found = change.as_ref().filter(|stored| stored.alive(self.now));
+                if let Some(stored) = found {
+                    out.extend_from_slice(&stored.value);
+                }
+                Ok(found.is_some())
+            }
+            None => self.base.get_into(key, self.now, out),
+        }
+    }
+
+    /// When a record expires; `None` if there is none.
+    pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
+        match self.change(key) {
+            Some(change) => Ok(change
+                .as_ref()
+                .filter(|stored| stored.alive(self.now))
+                .map(|stored| stored.expires)),
+            None => self.base.expiry(key, self.now),
+        }
+    }
+
+    /// Reads a value.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>, expires: u64) {
+        self.size += key.len() + value.len();
+        self.changes.insert(key, Some(Stored { value, expires }));
+    }
+
+    pub(crate) fn remove(&mut self, key: Vec<u8>) {
+        self.size += key.len();
+        self.changes.insert(key, None);
+    }
+
+    /// Visits the records of a range that are alive, with the changes, in order or from its end.
+    pub(crate) fn scan(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        if is_empty(range) {
+            return Ok(());
+        }
+        let now = self.now;
+        if self.changes.is_empty() {
+            return self.base.scan(range, now, reverse, visit);
+        }
+        let changed = self.changes.range::<[u8], _>(range);
+        let changed: Box<dyn Iterator<Item = (&Vec<u8>, &Change)>> =
+            if reverse { Box::new(changed.rev()) } else { Box::new(changed) };
+        let mut changed = changed.peekable();
+        let visit = std::cell::RefCell::new(visit);
+        let show = |key: &[u8], change: &Change| match change {
+            Some(stored) if stored.alive(now) => visit.borrow_mut()(key, &stored.value),
+            _ => true,
+        };
+        let mut going = true;
+        self.base.scan(range, now, reverse, &mut |key, value| {
+            let before = |other: &[u8]| if reverse { other > key } else { other < key };
+            while let Some((other, change)) = changed.next_if(|(other, _)| before(other)) {
+                going = show(other, change);
+                if !going {
+                    return false;
+                }
+            }
+            going = match changed.next_if(|(other, _)| *other == key) {
+                Some((other, change)) => show(other, change),
+                None => visit.borrow_mut()(key, value),
+            };
+            going
+        })?;
+        for (key, change) in changed {
+            if !going || !show(key, change) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// By how many the changes alter the number of records that are no client's keys.
+    pub(crate) fn others_added(&self) -> Result<i64, Failure> {
+        let (mut added, mut old) = (0, Vec::new());
+        let others = (Bound::Included(&[MEMBERS][..]), Bound::Unbounded);
+        for (key, change) in self.changes.range::<[u8], _>(others) {
+            old.clear();
+            let was = self.base.get_into(key, self.now, &mut old)?;
+            added += i64::from(change.is_some()) - i64::from(was);
+        }
+        Ok(added)
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Records that were changed.
+    pub(crate) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Bytes of keys and values that were written.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The changes, in the order of the keys.
+    pub(crate) fn into_changes(self) -> BTreeMap<Vec<u8>, Change> {
+        self.changes
+    }
+}
+
+fn is_empty(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match range {
+        (Bound::Excluded(from), Bound::Excluded(to)) => from >= to,
+        (Bound::Included(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::place::tests::Memory;
+
+    fn listed(draft: &Draft<'_>, reverse: bool) -> Vec<String> {
+        let mut seen = Vec::new();
+        draft
+            .scan((Bound::Unbounded, Bound::Unbounded), reverse, &mut |key, value| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                seen.push(text(key) + "=" + &text(value));
+                true
+            })
+            .expect("memory");
+        seen
+    }
+
+    #[test]
+    fn changes_lie_over_the_records_in_order() {
+        let memory = Memory::from([("b", "1", NEVER), ("d", "2", NEVER), ("f", "3", 50)]);
+        let mut draft = Draft::new(&memory, 50);
+        assert_eq!(listed(&draft, false), ["b=1", "d=2"]);
+        for key in ["a", "c", "g"] {
+            draft.put(key.into(), b"new".to_vec(), NEVER);
+        }
+        draft.put(b"z".to_vec(), b"old".to_vec(), 50);
+        draft.remove(b"b".to_vec());
+        draft.put(b"d".to_vec(), b"4".to_vec(), 51);
+        let expected = ["a=new", "c=new", "d=4", "g=new"];
+        assert_eq!(listed(&draft, false), expected);
+        assert_eq!(
+            listed(&draft, true),
+            expected.map(str::to_owned).into_iter().rev().collect::<Vec<_>>()
+        );
+        assert_eq!(draft.get(b"b"), Ok(None));
+        assert_eq!(draft.get(b"z"), Ok(None));
+        assert_eq!(draft.expiry(b"d"), Ok(Some(51)));
+    }
+}

@@ -1,0 +1,35 @@
+//! A partition's keys: what the clients' types look like as ordered records, and the changes that a
+//! command makes to them.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `records` | what is asked of the engine |
+//! | `item` | how strings, hashes, sets, sorted sets and lists are records |
+//! | `draft` | the changes of one command or transaction, seen by it before anybody else |
+//! | `place` | what a partition keeps in memory beside its records |
+//! | `reap` | the members of collections that are gone |
+//! | `slot` | the hash slot of a key |
+//! | `glob` | patterns |
+
+mod cursor;
+mod draft;
+pub(crate) mod glob;
+pub(crate) mod item;
+mod place;
+mod reap;
+mod records;
+pub(crate) mod slot;
+mod watch;
+
+pub(crate) use cursor::Cursors;
+#[cfg(test)]
+pub(crate) use draft::Stored;
+pub(crate) use draft::{Change, Draft};
+pub(crate) use item::{Item, Kind};
+pub(crate) use place::Place;
+pub(crate) use reap::Reaper;
+pub(crate) use records::{Failure, NEVER, Records, Visit};
+pub(crate) use watch::Watches;
+
+#[cfg(test)]
+pub(crate) use place::tests;

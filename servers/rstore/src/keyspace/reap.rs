@@ -1,0 +1,86 @@
+//! Removes the members of collections that are gone, a few at a time.
+//!
+//! A collection is gone when the key that its owner record names holds another id or nothing: it was
+//! removed, overwritten or has expired. What commands drop is in a queue; a walk over the owners finds
+//! the rest, after a restart too.
+
+use std::ops::Bound;
+
+use super::item::{self, MEMBERS, OWNERS};
+use super::{Draft, Failure, Place};
+
+/// The walk over the owners.
+#[derive(Debug, Default)]
+pub(crate) struct Reaper {
+    /// The id after which it goes on.
+    at: u64,
+}
+
+/// Records that one step removes at most.
+const STEP: usize = 64;
+/// Owners that one step looks at.
+const OWNERS_A_STEP: usize = 32;
+
+impl Reaper {
+    /// Removes members of dropped collections by a draft; returns `false` if there was nothing to do.
+    pub(crate) fn drop_step(
+        &self,
+        draft: &mut Draft<'_>,
+        place: &mut Place,
+    ) -> Result<bool, Failure> {
+        let Some(id) = place.dropped.front().copied() else { return Ok(false) };
+        if is_gone(draft, id)?.is_none() || remove_some(draft, id)? {
+            place.dropped.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Looks at the next owners and queues the ids that are gone. Returns `false` at the end of the walk.
+    pub(crate) fn walk_step(
+        &mut self,
+        draft: &Draft<'_>,
+        place: &mut Place,
+    ) -> Result<bool, Failure> {
+        let (from, to) = (item::owner(self.at), [OWNERS + 1]);
+        let mut ids = Vec::new();
+        let range = (Bound::Excluded(&from[..]), Bound::Excluded(&to[..]));
+        draft.scan(range, false, &mut |record, _| {
+            ids.extend(item::id_in(record));
+            ids.len() < OWNERS_A_STEP
+        })?;
+        for id in &ids {
+            if is_gone(draft, *id)?.is_some() && !place.dropped.contains(id) {
+                place.dropped.push_back(*id);
+            }
+        }
+        self.at = ids.last().copied().unwrap_or(0);
+        Ok(ids.len() == OWNERS_A_STEP)
+    }
+}
+
+/// Returns the owner if the collection of this id is gone, and `None` if it is there or nobody's.
+fn is_gone(draft: &Draft<'_>, id: u64) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(owner) = draft.get(&item::owner(id))? else { return Ok(None) };
+    let head = draft.item(&owner)?.and_then(|item| item.head());
+    Ok((head.map(|head| head.id) != Some(id)).then_some(owner))
+}
+
+/// Removes members of an id; when none is left, its owner. Returns `true` then.
+fn remove_some(draft: &mut Draft<'_>, id: u64) -> Result<bool, Failure> {
+    let bound = |id: u64| [&[MEMBERS][..], &id.to_be_bytes()].concat();
+    let (from, to) = (bound(id), bound(id + 1));
+    let mut members = Vec::new();
+    let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+    draft.scan(range, false, &mut |record, _| {
+        members.push(record.to_vec());
+        members.len() < STEP
+    })?;
+    let done = members.len() < STEP;
+    for member in members {
+        draft.remove(member);
+    }
+    if done {
+        draft.remove(item::owner(id));
+    }
+    Ok(done)
+}

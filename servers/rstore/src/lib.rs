@@ -1,0 +1,34 @@
+//! A key-value server for clients of Redis and memcached, over partitions of [`pmindex_rstore`].
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `wire` | requests and replies of Redis's clients |
+//! | `memcache` | memcached's commands |
+//! | `keyspace` | how types are records; drafts, slots, patterns |
+//! | `command` | what each command does to the records of a partition |
+//! | `shard` | a partition as its thread owns it: entries, commits, backup |
+//! | `worker` | a thread of the event loop: connections, sessions, messages between partitions |
+//! | `control` | the thread that accepts connections, hears signals and serves figures |
+//! | `access` | users and what they may do |
+//! | `config` | flags and the file |
+//! | `client`, `load`, `trial` | a small client, a load generator, kill and verify |
+#![forbid(unsafe_code)]
+
+mod access;
+mod client;
+mod command;
+mod config;
+mod control;
+mod error;
+mod keyspace;
+mod memcache;
+mod shard;
+mod tools;
+mod wire;
+mod worker;
+
+pub use client::{Client, Reply};
+pub use config::{Bytes, Partitions, Settings, UserSettings, Wanted};
+pub use control::serve;
+pub use error::Error;
+pub use tools::{CompareArgs, LoadArgs, TrialArgs, compare, load, trial};

@@ -1,0 +1,214 @@
+//! memcached's text and meta commands, over the same keys as Redis's strings.
+//!
+//! A value that memcached's clients wrote keeps its flags and a unique number for `cas`; one that Redis's
+//! clients wrote has flags 0 and a number made of its bytes. Not there: `flush_all` with a delay, and of
+//! the meta flags those of stale values and access times (`h`, `l`, `I`, `N` of `mg`, `R`).
+
+mod meta;
+mod parse;
+mod text;
+
+pub(crate) use parse::{Incoming, Parser};
+
+use crate::command::{Call, Refusal};
+use crate::keyspace::item::{Item, Tag, tagged};
+use crate::keyspace::{Draft, NEVER, Place};
+use crate::wire::{Reply, Request};
+
+/// What to do with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+}
+
+/// A command of one key, with what came with it.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// `get`, `gets`, `gat`, `gats`: one of its keys.
+    Get {
+        key: Vec<u8>,
+        with_unique: bool,
+        touch: Option<i64>,
+    },
+    Store {
+        key: Vec<u8>,
+        mode: Mode,
+        flags: u32,
+        expiry: i64,
+        unique: Option<u64>,
+        data: Vec<u8>,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
+    Count {
+        key: Vec<u8>,
+        up: bool,
+        by: u64,
+    },
+    Touch {
+        key: Vec<u8>,
+        expiry: i64,
+    },
+    Meta(meta::Meta),
+}
+
+impl Command {
+    /// The key, which says where the command runs.
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Get { key, .. }
+            | Self::Store { key, .. }
+            | Self::Delete { key }
+            | Self::Count { key, .. }
+            | Self::Touch { key, .. } => key,
+            Self::Meta(meta) => &meta.key,
+        }
+    }
+
+    /// Returns `true` if it may change something.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Self::Get { touch, .. } => touch.is_some(),
+            Self::Meta(meta) => meta.writes(),
+            _ => true,
+        }
+    }
+}
+
+/// Seconds from which on a time of expiry is one since 1970.
+const MONTH: i64 = 60 * 60 * 24 * 30;
+
+/// When a value with this time expires, in milliseconds since 1970.
+fn expires(time: i64, now: u64) -> u64 {
+    let millis = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+    match time {
+        0 => NEVER,
+        i64::MIN..0 => 1,
+        1..=MONTH => now.saturating_add(millis(time)),
+        _ => millis(time),
+    }
+}
+
+/// The number for `cas`.
+fn unique(found: &Item) -> u64 {
+    let hash = || {
+        // FNV-1a: the same bytes have the same number.
+        let bytes = found.text().unwrap_or_default();
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    found.tag().map_or_else(hash, |tag| tag.unique)
+}
+
+fn flags(found: &Item) -> u32 {
+    found.tag().map_or(0, |tag| tag.flags)
+}
+
+/// Runs a command over a draft and writes its reply.
+pub(crate) fn run(
+    command: &Command,
+    draft: &mut Draft<'_>,
+    place: &mut Place,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let (none, mut unused) = (Request::default(), Reply::default());
+    let mut call = Call { name: "memcached", args: none.args(), draft, place, out: &mut unused };
+    match command {
+        Command::Meta(meta) => meta::run(&mut call, meta, out),
+        other => text::run(&mut call, other, out),
+    }
+}
+
+/// The reply to a command that failed.
+pub(crate) fn refuse(refusal: &Refusal, out: &mut Vec<u8>) {
+    let text = match &refusal.0 {
+        full if full.starts_with("OOM") => "SERVER_ERROR out of memory storing object",
+        long if long.contains("a value of") => "SERVER_ERROR object too large for cache",
+        other => {
+            out.extend_from_slice(b"SERVER_ERROR ");
+            other.as_ref()
+        }
+    };
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What became of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Done,
+    NotStored,
+    Exists,
+    NotFound,
+}
+
+/// A value to store.
+struct Value<'v> {
+    key: &'v [u8],
+    mode: Mode,
+    flags: u32,
+    expiry: i64,
+    unique: Option<u64>,
+    data: &'v [u8],
+}
+
+/// Stores a value as the mode says.
+fn store(call: &mut Call<'_, '_>, value: &Value<'_>) -> Result<Stored, Refusal> {
+    let old = call.text(value.key)?;
+    if let Some(wanted) = value.unique {
+        match &old {
+            None => return Ok(Stored::NotFound),
+            Some(old) if unique(old) != wanted => return Ok(Stored::Exists),
+            Some(_) => {}
+        }
+    }
+    let joined = match (value.mode, &old) {
+        (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => None,
+        (Mode::Append, Some(old)) => Some([old.text().unwrap_or_default(), value.data].concat()),
+        (Mode::Prepend, Some(old)) => Some([value.data, old.text().unwrap_or_default()].concat()),
+        _ => return Ok(Stored::NotStored),
+    };
+    let unique = call.place.new_unique(call.now());
+    let (flags, data, time) = match (&joined, &old) {
+        (Some(joined), Some(old)) => (flags(old), &joined[..], old.expires),
+        _ => (value.flags, value.data, expires(value.expiry, call.now())),
+    };
+    call.put_record(value.key, tagged(Tag { flags, unique }, data), time)?;
+    Ok(Stored::Done)
+}
+
+/// What became of a number.
+enum Counted {
+    Number(u64),
+    NotFound,
+    NotNumeric,
+}
+
+/// Counts up, around the end of 64 bits, or down to 0.
+fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Counted, Refusal> {
+    let Some(old) = call.text(key)? else { return Ok(Counted::NotFound) };
+    let text = old.text().unwrap_or_default();
+    let number = std::str::from_utf8(text).ok().map(|text| text.trim_end_matches(' '));
+    let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let Some(number) = number.and_then(|text| text.parse::<u64>().ok()) else {
+        return Ok(Counted::NotNumeric);
+    };
+    let number = if up { number.wrapping_add(by) } else { number.saturating_sub(by) };
+    // A number that has become shorter is padded, as memcached does.
+    let width = text.len();
+    let text = format!("{number:<width$}");
+    let tag = Tag { flags: flags(&old), unique: call.place.new_unique(call.now()) };
+    call.put_record(key, tagged(tag, text.as_bytes()), old.expires)?;
+    Ok(Counted::Number(number))
+}
+
+/// Changes when a value expires.
+fn touch(call: &mut Call<'_, '_>, key: &[u8], found: &Item, expiry: i64) -> Result<(), Refusal> {
+    call.put_record(key, found.record.clone(), expires(expiry, call.now()))
+}

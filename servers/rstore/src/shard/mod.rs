@@ -1,0 +1,298 @@
+//! A partition as one thread owns it: the engine, what it keeps in memory, and the path of a write.
+//!
+//! A command, or a transaction of several, makes a draft. The draft becomes an [`Entry`]: the records as
+//! they will be, with nothing left to decide. The entry is one record of the log and is applied after
+//! it; with replicas, it is what they agree on in between. Replies wait for the commit at the end of the
+//! turn, one fence for all that the turn wrote.
+
+mod backup;
+mod engine;
+mod open;
+
+use std::collections::BTreeMap;
+
+use pmindex_rstore::{Batch, Budget, Partition};
+
+use crate::command::table::{UNWATCH_KEY, WATCH_KEY};
+use crate::command::{Call, Refusal, Run, Spec};
+use crate::keyspace::{Change, Draft, Failure, NEVER, Place, Reaper};
+use crate::memcache;
+use crate::wire::{Args, Protocol, Reply, Request};
+
+pub(crate) use backup::Backup;
+pub(crate) use open::{Folder, Opened};
+
+/// What a command or a transaction does to the records: what replicas would agree on.
+#[derive(Debug)]
+pub(crate) struct Entry(BTreeMap<Vec<u8>, Change>);
+
+/// Commands that are done together or not at all.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    pub(crate) commands: Vec<(&'static Spec, Request)>,
+    /// Keys that must be as they were.
+    pub(crate) watched: Vec<Watch>,
+}
+
+/// A key under `WATCH`.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pub(crate) key: Vec<u8>,
+    pub(crate) version: u64,
+    /// It was there.
+    pub(crate) existed: bool,
+}
+
+/// What is asked of a partition.
+#[derive(Debug)]
+pub(crate) enum Work {
+    One(&'static Spec, Request),
+    Transaction(Transaction),
+    Memcache(memcache::Command),
+}
+
+/// Bytes that a transaction may write at most: what the log takes as one record.
+const MOST_WRITTEN: usize = 128 << 20;
+
+/// A partition.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    engine: Partition,
+    pub(crate) place: Place,
+    reaper: Reaper,
+    /// When the reaper walks again.
+    next_walk: u64,
+    /// Something is staged, or was read that may be.
+    staged: bool,
+    batch: Batch,
+    broken: Option<String>,
+    /// Writes that were applied.
+    pub(crate) writes: u64,
+}
+
+/// Milliseconds between two walks over the owners of collections.
+const WALK_EVERY: u64 = 10_000;
+
+impl Shard {
+    /// Runs a command and appends its reply.
+    pub(crate) fn run(&mut self, spec: &'static Spec, args: Args<'_>, now: u64, out: &mut Reply) {
+        if matches!(spec.run, Run::Clear) {
+            match self.clear() {
+                Ok(()) => out.ok(),
+                Err(failure) => out.error(&Refusal::from(failure).0),
+            }
+            return;
+        }
+        let start = out.bytes.len();
+        let mut draft = Draft::new(&self.engine, now);
+        let outcome = call(spec, args, &mut draft, &mut self.place, out);
+        let outcome = match outcome {
+            Ok(()) if draft.is_clean() => Ok(()),
+            Ok(()) => entry(draft, &mut self.place)
+                .and_then(|(entry, others)| self.apply(entry, others))
+                .map_err(Refusal::from),
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = outcome {
+            out.bytes.truncate(start);
+            out.error(&refusal.0);
+        }
+    }
+
+    /// Runs work and returns its reply.
+    pub(crate) fn work(&mut self, work: &Work, protocol: Protocol, now: u64) -> Vec<u8> {
+        let mut out = Reply::new(protocol);
+        match work {
+            Work::One(spec, request) => self.run(spec, request.args(), now, &mut out),
+            Work::Transaction(transaction) => self.transact(transaction, now, &mut out),
+            Work::Memcache(command) => self.memcache(command, now, &mut out.bytes),
+        }
+        out.bytes
+    }
+
+    /// Runs a transaction: its commands see each other's changes, and all become one entry.
+    pub(crate) fn transact(&mut self, transaction: &Transaction, now: u64, out: &mut Reply) {
+        let mut draft = Draft::new(&self.engine, now);
+        let mut same = true;
+        for watch in &transaction.watched {
+            same &= self.place.watches.unwatch(&watch.key, watch.version);
+            let record = crate::keyspace::item::key_of(&watch.key);
+            let expired = watch.existed && !matches!(draft.expiry(&record), Ok(Some(_)));
+            same &= !expired;
+        }
+        if !same {
+            out.null_array();
+            return;
+        }
+        let start = out.bytes.len();
+        out.array(transaction.commands.len());
+        for (spec, request) in &transaction.commands {
+            let before = out.bytes.len();
+            let outcome = if draft.size() > MOST_WRITTEN {
+                Err(Refusal::of("ERR the transaction writes too much"))
+            } else {
+                call(spec, request.args(), &mut draft, &mut self.place, out)
+            };
+            if let Err(refusal) = outcome {
+                out.bytes.truncate(before);
+                out.error(&refusal.0);
+            }
+        }
+        if draft.is_clean() {
+            return;
+        }
+        let written = entry(draft, &mut self.place);
+        if let Err(failure) = written.and_then(|(entry, others)| self.apply(entry, others)) {
+            out.bytes.truncate(start);
+            out.error(&Refusal::from(failure).0);
+        }
+    }
+
+    fn memcache(&mut self, command: &memcache::Command, now: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut draft = Draft::new(&self.engine, now);
+        let outcome = memcache::run(command, &mut draft, &mut self.place, out);
+        let outcome = match outcome {
+            Ok(()) if draft.is_clean() => Ok(()),
+            Ok(()) => entry(draft, &mut self.place)
+                .and_then(|(entry, others)| self.apply(entry, others))
+                .map_err(Refusal::from),
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = outcome {
+            out.truncate(start);
+            memcache::refuse(&refusal, out);
+        }
+    }
+
+    /// Applies an entry: one record of the log, staged until the commit.
+    fn apply(&mut self, entry: Entry, others: u64) -> Result<(), Failure> {
+        if let Some(why) = &self.broken {
+            return Err(Failure::Broken(why.clone()));
+        }
+        let Entry(changes) = entry;
+        let expiry = |expires: u64| (expires != NEVER).then_some(expires);
+        let done = if changes.len() == 1 {
+            changes.iter().try_for_each(|(key, change)| match change {
+                Some(stored) => self.engine.put(key, &stored.value, expiry(stored.expires)),
+                None => self.engine.remove(key).map(drop),
+            })
+        } else {
+            self.batch.clear();
+            for (key, change) in &changes {
+                match change {
+                    Some(stored) => self.batch.put(key, &stored.value, expiry(stored.expires)),
+                    None => self.batch.remove(key),
+                };
+            }
+            self.engine.write(&self.batch)
+        };
+        done.map_err(|error| engine::failure(&error))?;
+        self.staged = true;
+        self.writes += 1;
+        self.place.set_others(others);
+        if self.place.watches.any() {
+            for key in changes.keys().filter(|key| key[0] == crate::keyspace::item::KEYS) {
+                self.place.watches.touch(&key[1..]);
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), Failure> {
+        if let Some(why) = &self.broken {
+            return Err(Failure::Broken(why.clone()));
+        }
+        self.engine.clear().map_err(|error| engine::failure(&error))?;
+        self.place.cleared();
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Makes durable what the turn wrote: one fence. The replies of the turn may leave after it.
+    pub(crate) fn commit(&mut self) -> Result<(), Failure> {
+        if !std::mem::take(&mut self.staged) {
+            return Ok(());
+        }
+        self.engine.commit().map_err(|error| {
+            self.broken = Some(error.to_string());
+            engine::failure(&error)
+        })
+    }
+
+    /// Does a slice of what can wait: expired records, members of dropped collections, collection of
+    /// space. Returns `true` if there is more to do at once.
+    pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, Failure> {
+        if self.broken.is_some() {
+            return Ok(false);
+        }
+        let failed = |error| engine::failure(&error);
+        let expired = self.engine.expire(now, Budget::default()).map_err(failed)?;
+        self.staged |= expired > 0;
+        let mut draft = Draft::new(&self.engine, now);
+        let mut more = self.reaper.drop_step(&mut draft, &mut self.place)?;
+        if !draft.is_clean() {
+            let (entry, others) = entry(draft, &mut self.place)?;
+            self.apply(entry, others)?;
+        } else if now >= self.next_walk {
+            let going = self.reaper.walk_step(&draft, &mut self.place)?;
+            more |= going;
+            if !going {
+                self.next_walk = now + WALK_EVERY;
+            }
+        }
+        let collected = self.engine.collect(Budget::default()).map_err(failed)?;
+        self.staged |= collected.copied > 0;
+        Ok(more || expired > 0 || !collected.done)
+    }
+
+    /// The engine's figures.
+    pub(crate) fn figures(&self) -> pmindex_rstore::Stats {
+        self.engine.stats()
+    }
+
+    /// How many keys clients have.
+    pub(crate) fn keys(&self) -> u64 {
+        self.place.keys(self.engine.len())
+    }
+
+    /// Waits until what is committed survives a power failure, if the pool's mode defers that.
+    pub(crate) fn sync(&mut self) -> Result<(), Failure> {
+        self.commit()?;
+        self.engine.pool().sync().map_err(|error| Failure::Broken(error.to_string()))
+    }
+
+    /// Ends cleanly: the next opening replays nothing.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let pool = std::sync::Arc::clone(self.engine.pool());
+        self.engine.close().map_err(|error| engine::failure(&error))?;
+        if let Some(pool) = std::sync::Arc::into_inner(pool) {
+            pool.close().map_err(|error| Failure::Broken(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs one command over a draft.
+fn call(
+    spec: &'static Spec,
+    args: Args<'_>,
+    draft: &mut Draft<'_>,
+    place: &mut Place,
+    out: &mut Reply,
+) -> Result<(), Refusal> {
+    let run = spec.run_at_partition();
+    let run = run.ok_or(Refusal::of("ERR Command not allowed inside a transaction"))?;
+    debug_assert!(
+        spec.takes(args.len())
+            || std::ptr::eq(spec, &raw const WATCH_KEY)
+            || std::ptr::eq(spec, &raw const UNWATCH_KEY)
+    );
+    run(&mut Call { name: spec.name, args, draft, place, out })
+}
+
+/// What a draft has become, and how many records are no client's keys after it.
+fn entry(mut draft: Draft<'_>, place: &mut Place) -> Result<(Entry, u64), Failure> {
+    let others = place.count_others(&mut draft)?;
+    Ok((Entry(draft.into_changes()), others))
+}

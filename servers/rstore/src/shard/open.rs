@@ -1,0 +1,169 @@
+//! The folder of a server's partitions: a pool for each, and a file that says how many there are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pmindex_core::{Durability, Pool, PoolOptions};
+use pmindex_rstore::{Batch, Options, Partition, Recovery};
+
+use crate::Error;
+use crate::config::{Storage, Wanted};
+use crate::keyspace::{Place, Reaper};
+
+use super::Shard;
+
+/// The name of the partition in its pool.
+const NAME: &str = "rstore";
+/// The file that says how many partitions there are.
+const MANIFEST: &str = "partitions";
+
+/// A server's folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    pub(crate) partitions: usize,
+}
+
+/// A partition that was opened, and what that took.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) shard: Shard,
+    pub(crate) recovery: Recovery,
+    pub(crate) was_clean: bool,
+    pub(crate) durability: String,
+    pub(crate) took: Duration,
+}
+
+impl Folder {
+    /// Looks at a folder, and makes it if it is missing.
+    pub(crate) fn open(storage: &Storage) -> Result<Self, Error> {
+        let path = storage.dir.clone();
+        fs::create_dir_all(&path).map_err(Error::io(path.display()))?;
+        let manifest = path.join(MANIFEST);
+        let wanted = storage.partitions;
+        let partitions = match fs::read_to_string(&manifest) {
+            Ok(text) => {
+                let number = text.trim().parse().ok().filter(|number| (1..=1024).contains(number));
+                number.ok_or_else(|| Error::Folder {
+                    path: path.clone(),
+                    what: format!("the file {MANIFEST:?} holds no number"),
+                })?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let folder = Self { path: path.clone(), partitions: wanted.unwrap_or(1) };
+                if folder.pool(0).exists() {
+                    let what =
+                        format!("there are pools, but no file {MANIFEST:?}: an unfinished backup?");
+                    return Err(Error::Folder { path, what });
+                }
+                folder.write_manifest()?;
+                folder.partitions
+            }
+            Err(error) => return Err(Error::io(manifest.display())(error)),
+        };
+        if wanted.is_some_and(|wanted| wanted != partitions) {
+            let what = format!(
+                "it has {partitions} partitions, which is for good; --partitions says {}",
+                wanted.unwrap_or_default()
+            );
+            return Err(Error::Folder { path, what });
+        }
+        Ok(Self { path, partitions })
+    }
+
+    /// Writes how many partitions there are, durably.
+    pub(crate) fn write_manifest(&self) -> Result<(), Error> {
+        let path = self.path.join(MANIFEST);
+        let write = || {
+            fs::write(&path, format!("{}\n", self.partitions))?;
+            fs::File::open(&path)?.sync_all()?;
+            fs::File::open(&self.path)?.sync_all()
+        };
+        write().map_err(Error::io(path.display()))
+    }
+
+    /// The pool of a partition.
+    pub(crate) fn pool(&self, number: usize) -> PathBuf {
+        self.path.join(format!("partition-{number:04}.pool"))
+    }
+
+    /// Opens a partition, and makes it if there is none.
+    pub(crate) fn partition(&self, storage: &Storage, number: usize) -> Result<Opened, Error> {
+        let started = Instant::now();
+        let path = self.pool(number);
+        let options = pool_options(storage, number);
+        let pool = Pool::open_or_create(&path, &options)
+            .map_err(|error| Error::Pool { path: path.clone(), source: Box::new(error) })?;
+        let (was_clean, emulated) = (pool.was_clean(), pool.is_emulated());
+        let emulated = if emulated { " (emulated)" } else { "" };
+        let durability = format!("{}{emulated}", pool.durability());
+        let engine_error = |source| Error::Engine { path: path.clone(), source };
+        let mut engine_options = Options::new().salvage(storage.salvage);
+        if let Some(capacity) = storage.capacity {
+            engine_options = engine_options.capacity(capacity / self.partitions as u64 / 16 * 15);
+        }
+        let pool = Arc::new(pool);
+        let (engine, recovery) =
+            Partition::open_or_create(&pool, NAME, &engine_options).map_err(engine_error)?;
+        drop(pool);
+        let shard = Shard::new(engine, number, self.partitions, storage.cluster)?;
+        Ok(Opened { shard, recovery, was_clean, durability, took: started.elapsed() })
+    }
+
+    /// Makes a partition for a backup: fast, and durable when it is closed and synchronised.
+    pub(super) fn copy(&self, number: usize) -> Result<Partition, String> {
+        let options = PoolOptions::new().write_back(false);
+        let pool = Pool::create(self.pool(number), &options).map_err(|error| error.to_string())?;
+        let engine = Partition::create(&Arc::new(pool), NAME, &Options::new());
+        engine.map_err(|error| error.to_string())
+    }
+}
+
+impl Shard {
+    fn new(
+        engine: Partition,
+        number: usize,
+        partitions: usize,
+        cluster: bool,
+    ) -> Result<Self, Error> {
+        let failed = |failure| Error::Place { number, what: format!("{failure:?}") };
+        let seed = std::collections::hash_map::RandomState::new();
+        let seed = std::hash::BuildHasher::hash_one(&seed, number);
+        let mut place = Place::open(&engine, seed).map_err(failed)?;
+        place.number = number;
+        // In a cluster each node scans its own keys.
+        place.next = Some(number + 1).filter(|next| *next < partitions && !cluster);
+        Ok(Self {
+            engine,
+            place,
+            reaper: Reaper::default(),
+            next_walk: 0,
+            staged: false,
+            batch: Batch::new(),
+            broken: None,
+            writes: 0,
+        })
+    }
+}
+
+fn pool_options(storage: &Storage, number: usize) -> PoolOptions {
+    let options = PoolOptions::new().size(storage.size);
+    let options = match storage.capacity {
+        Some(capacity) => options.max_size(capacity.max(storage.size)),
+        None => options,
+    };
+    match storage.durability {
+        Wanted::Auto => options,
+        Wanted::Process => options.write_back(false),
+        Wanted::Msync => options.require(Durability::Msync),
+        Wanted::Journal => options.journal(true).require(Durability::Journal),
+        Wanted::Flush => options.emulate_pm(true),
+        Wanted::Periodic(every) => {
+            let twin = storage.twin.as_deref().unwrap_or(Path::new("."));
+            let twin = twin.join(format!("partition-{number:04}.twin"));
+            options.require(Durability::Periodic).twin(twin).twin_every(every)
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The trial of this server beside that of Redis: the same records, killed the same way.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::Error;
+use crate::config::Wanted;
+
+use super::service::{Service, Store};
+use super::trial::{IN_FLIGHT, Outcome, VALUE_SIZE, attempt, millis};
+
+/// What to compare.
+#[derive(clap::Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// The folder for their files; nothing is left in it
+    #[arg(default_value = "/dev/shm", value_name = "DIR")]
+    dir: PathBuf,
+
+    /// Records to write before the kill; the kill comes while writing goes on
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    records: u64,
+
+    /// Connections that write
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    connections: u64,
+
+    /// What an acknowledged write to the pool survives
+    #[arg(long, default_value = "auto", value_name = "MODE")]
+    durability: Wanted,
+}
+
+/// Writes, kills, restarts and verifies each in turn, and prints a row for each.
+///
+/// # Errors
+/// A server that cannot be started, or has lost what it acknowledged.
+pub fn compare(args: &CompareArgs) -> Result<(), Error> {
+    let folder = tempfile::tempdir_in(&args.dir).map_err(Error::io(args.dir.display()))?;
+    println!(
+        "{} records of {VALUE_SIZE} bytes, {} connections with {IN_FLIGHT} writes in flight; SIGKILL while \
+         they write; restart.\n",
+        args.records, args.connections
+    );
+    println!("{:<22} {:>12} {:>14} {:>10}  ", "", "writes/s", "first reply", "lost");
+    let dir = folder.path().join("rstore");
+    let twin = match args.durability {
+        Wanted::Periodic(_) => Some(tempfile::tempdir().map_err(Error::io("a folder for twins"))?),
+        _ => None,
+    };
+    let store = Store {
+        dir,
+        durability: args.durability,
+        twin: twin.as_ref().map(|twin| twin.path().to_owned()),
+        partitions: "1".into(),
+    };
+    let ours = attempt(&Service::Rstore(store), args.records, args.connections)?;
+    let says = ours.greetings[1].trim_end();
+    row("rstore", &ours, says.split_once("ms: ").map_or(says, |(_, words)| words));
+    if has_redis() {
+        for fsync in ["everysec", "always"] {
+            let dir = folder.path().join(fsync);
+            std::fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
+            let redis = attempt(&Service::Redis(dir, fsync), args.records, args.connections)?;
+            row(&format!("redis-server {fsync}"), &redis, "append-only file");
+        }
+    } else {
+        println!("redis-server: not installed");
+    }
+    match ours {
+        Outcome { lost: 0, .. } => Ok(()),
+        Outcome { lost, acknowledged, .. } => Err(Error::Lost { lost, acknowledged }),
+    }
+}
+
+fn row(name: &str, outcome: &Outcome, note: &str) {
+    let ready = format!("{:.1} ms", millis(outcome.ready_in));
+    println!("{name:<22} {:>12.0} {ready:>14} {:>10}  {note}", outcome.rate, outcome.lost);
+}
+
+fn has_redis() -> bool {
+    let mut version = Command::new("redis-server");
+    version.arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,141 @@
+//! Kill, restart, verify: what the server is there to show, with the times.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::load::{key, per_second, value};
+use super::service::{Server, Service, Store};
+use crate::Error;
+use crate::client::{Client, Reply};
+
+/// How to try it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TrialArgs {
+    #[command(flatten)]
+    store: Store,
+
+    /// Records to write before the kill; the kill comes while writing goes on
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    records: u64,
+
+    /// Connections that write
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    connections: u64,
+}
+
+pub(crate) const IN_FLIGHT: u64 = 64;
+pub(crate) const VALUE_SIZE: usize = 64;
+
+/// What a trial found.
+pub(crate) struct Outcome {
+    /// Writes that were acknowledged before the kill, and how many a second.
+    pub(crate) acknowledged: u64,
+    pub(crate) rate: f64,
+    /// From the start of the new process to the reply to a first `PING`.
+    pub(crate) ready_in: Duration,
+    /// What the server said of itself, at first and when it was restarted.
+    pub(crate) greetings: [String; 2],
+    /// Acknowledged writes that are not there, and how long it took to look.
+    pub(crate) lost: u64,
+    pub(crate) verified_in: Duration,
+}
+
+/// Writes through several connections, kills the server while they write, starts it again, and
+/// looks for every record whose write was acknowledged.
+pub fn trial(args: &TrialArgs) -> Result<(), Error> {
+    let outcome = attempt(&Service::Rstore(args.store.clone()), args.records, args.connections)?;
+    let Outcome { acknowledged, lost, .. } = outcome;
+    println!("started: {}", outcome.greetings[0].trim_end());
+    println!("killed after {acknowledged} acknowledged writes ({:.0} a second)", outcome.rate);
+    println!("restarted: {}", outcome.greetings[1].trim_end());
+    println!(
+        "from the start of the process to its first reply: {:.1} ms",
+        millis(outcome.ready_in)
+    );
+    if lost > 0 {
+        return Err(Error::Lost { lost, acknowledged });
+    }
+    println!("all {acknowledged} verified in {:.0} ms", millis(outcome.verified_in));
+    Ok(())
+}
+
+/// The trial of any server.
+pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
+    let connections = connections.max(1);
+    let mut server = Server::start(service)?;
+    let at_first = server.greeting.clone();
+    let counts: Vec<AtomicU64> = (0..connections).map(|_| AtomicU64::new(0)).collect();
+    let (address, started) = (server.address.clone(), Instant::now());
+    thread::scope(|scope| {
+        for (first, count) in (0..).zip(&counts) {
+            let address = &address;
+            // It ends with an error: the server is killed under it.
+            scope.spawn(move || write(address, first, connections, count));
+        }
+        let total = || counts.iter().map(|count| count.load(SeqCst)).sum::<u64>();
+        while total() < records && matches!(server.process.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_micros(500));
+        }
+        server.process.kill().map_err(Error::io("killing the server"))
+    })?;
+    let elapsed = started.elapsed();
+    server.process.wait().map_err(Error::io("the killed server"))?;
+    let acknowledged: u64 = counts.iter().map(|count| count.load(SeqCst)).sum();
+    let rate = per_second(acknowledged, elapsed);
+
+    let server = Server::start(service)?;
+    let started = Instant::now();
+    let mut lost = 0;
+    let mut client = Client::connect(&server.address)?;
+    for (first, count) in (0..).zip(&counts) {
+        lost += verify(&mut client, first, connections, count.load(SeqCst))?;
+    }
+    let (ready_in, greetings) = (server.ready_in, [at_first, server.greeting.clone()]);
+    Ok(Outcome { acknowledged, rate, ready_in, greetings, lost, verified_in: started.elapsed() })
+}
+
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Writes every `step`-th record from `first` on until the server is gone; counts replies.
+fn write(address: &str, first: u64, step: u64, acknowledged: &AtomicU64) -> Result<(), Error> {
+    let mut client = Client::connect(address)?;
+    for batch in 0.. {
+        for i in 0..IN_FLIGHT {
+            let number = first + (batch * IN_FLIGHT + i) * step;
+            client.send(&[b"SET", key(number).as_bytes(), &value(number, VALUE_SIZE)])?;
+        }
+        client.flush()?;
+        for _ in 0..IN_FLIGHT {
+            if client.receive()? != Reply::Simple("OK".into()) {
+                return Err(Error::Server("refuses a write".into()));
+            }
+            acknowledged.fetch_add(1, SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// How many of the first `count` records of a connection are not what was written.
+fn verify(client: &mut Client, first: u64, step: u64, count: u64) -> Result<u64, Error> {
+    let numbers: Vec<u64> = (0..count).map(|i| first + i * step).collect();
+    let mut lost = 0;
+    for batch in numbers.chunks(1024) {
+        let mut request = vec!["MGET".to_owned()];
+        request.extend(batch.iter().map(|number| key(*number)));
+        let Reply::Array(values) = client.call(&request)? else {
+            return Err(Error::Server("answers MGET with no array".into()));
+        };
+        if values.len() != batch.len() {
+            return Err(Error::Server("answers MGET with too few values".into()));
+        }
+        let good = |(number, reply): &(&u64, &Reply)| {
+            **reply == Reply::Bulk(Some(value(**number, VALUE_SIZE)))
+        };
+        lost += batch.iter().zip(&values).filter(|pair| !good(pair)).count() as u64;
+    }
+    Ok(lost)
+}

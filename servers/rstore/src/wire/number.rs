@@ -1,0 +1,179 @@
+//! Numbers as clients of Redis write and read them.
+
+/// An integer, strictly: no plus sign, no spaces, no leading zeros, as Redis takes them.
+pub(crate) fn integer(digits: &[u8]) -> Option<i64> {
+    let (negative, rest) = match digits {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    match rest {
+        [] | [b'0', _, ..] => return None,
+        [b'0'] => return (!negative).then_some(0),
+        _ if rest.len() > 19 => return None,
+        _ => {}
+    }
+    let mut number: i64 = 0;
+    for byte in rest {
+        let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
+        number = number.checked_mul(10)?;
+        number = if negative { number.checked_sub(digit)? } else { number.checked_add(digit)? };
+    }
+    Some(number)
+}
+
+/// A score or a float: what C's `strtod` takes of decimals and infinities, but no NaN.
+pub(crate) fn parse_double(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    if text.is_empty() || text.starts_with(char::is_whitespace) {
+        return None;
+    }
+    text.parse::<f64>().ok().filter(|number| !number.is_nan())
+}
+
+/// As C's `%.17g` prints it, which is how Redis 7.0 replies scores.
+pub(crate) fn general_17(number: f64) -> String {
+    if number.is_infinite() {
+        return if number > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    if number == 0.0 {
+        return if number.is_sign_negative() { "-0".into() } else { "0".into() };
+    }
+    let scientific = format!("{number:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..17).contains(&exponent) {
+        let decimals = usize::try_from(16 - exponent).unwrap_or(0);
+        return trimmed(&format!("{number:.decimals$}")).into();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+}
+
+/// The shortest decimal that is read back as the same number, for scores in RESP3 and `INFO`.
+pub(crate) fn shortest_double(number: f64) -> String {
+    if number.is_infinite() { general_17(number) } else { format!("{number}") }
+}
+
+/// Without zeros at the end of the decimals.
+fn trimmed(decimal: &str) -> &str {
+    if decimal.contains('.') {
+        decimal.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        decimal
+    }
+}
+
+/// A decimal with 17 digits behind the point, for `INCRBYFLOAT`: sums of decimals are exact, where
+/// Redis takes the machine's long double and prints 17 decimals of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Decimal {
+    /// In units of 10^-17.
+    Exact(i128),
+    /// Out of the range of the first.
+    Double(f64),
+}
+
+const DECIMALS: usize = 17;
+const UNIT: i128 = 100_000_000_000_000_000;
+
+impl Decimal {
+    /// Reads a float.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let double = parse_double(text)?;
+        Some(Self::exact(text).unwrap_or(Self::Double(double)))
+    }
+
+    fn exact(text: &[u8]) -> Option<Self> {
+        let (negative, digits) = match text {
+            [b'-', rest @ ..] => (true, rest),
+            [b'+', rest @ ..] => (false, rest),
+            rest => (false, rest),
+        };
+        let mut parts = digits.splitn(2, |byte| *byte == b'.');
+        let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
+        if whole.len() > 19 || fraction.len() > DECIMALS {
+            return None;
+        }
+        let padding = std::iter::repeat_n(&b'0', DECIMALS - fraction.len());
+        let mut number: i128 = 0;
+        for byte in whole.iter().chain(fraction).chain(padding) {
+            number = number * 10 + i128::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
+        }
+        Some(Self::Exact(if negative { -number } else { number }))
+    }
+
+    fn double(self) -> f64 {
+        match self {
+            #[expect(clippy::cast_precision_loss, reason = "what is out of range is approximate")]
+            Self::Exact(number) => number as f64 / UNIT as f64,
+            Self::Double(number) => number,
+        }
+    }
+
+    /// The sum; `None` if it is no finite number.
+    pub(crate) fn plus(self, other: Self) -> Option<Self> {
+        if let (Self::Exact(one), Self::Exact(two)) = (self, other)
+            && let Some(sum) = one.checked_add(two)
+        {
+            return Some(Self::Exact(sum));
+        }
+        Some(self.double() + other.double()).filter(|sum| sum.is_finite()).map(Self::Double)
+    }
+
+    /// The decimal, without zeros at its end.
+    pub(crate) fn print(self) -> String {
+        match self {
+            Self::Exact(number) => {
+                let (sign, size) = (if number < 0 { "-" } else { "" }, number.unsigned_abs());
+                let (whole, fraction) = (size / UNIT.unsigned_abs(), size % UNIT.unsigned_abs());
+                trimmed(&format!("{sign}{whole}.{fraction:017}")).into()
+            }
+            Self::Double(number) => trimmed(&format!("{number:.17}")).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_strict() {
+        assert_eq!(integer(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(integer(b"9223372036854775807"), Some(i64::MAX));
+        assert_eq!(integer(b"0"), Some(0));
+        for bad in ["", "-", "+1", "01", "-0", " 1", "1 ", "9223372036854775808", "1.0", "x"] {
+            assert_eq!(integer(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn scores_print_as_c_does() {
+        for (number, text) in [
+            (3.1, "3.1000000000000001"),
+            (1.0, "1"),
+            (-2.5, "-2.5"),
+            (1e20, "1e+20"),
+            (123_456_789.0, "123456789"),
+            (1e-7, "9.9999999999999995e-08"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(general_17(number), text);
+        }
+    }
+
+    #[test]
+    fn sums_of_decimals_are_exact() {
+        let sum = |one: &str, two: &str| {
+            let [one, two] =
+                [one, two].map(|text| Decimal::parse(text.as_bytes()).expect("decimal"));
+            one.plus(two).expect("finite").print()
+        };
+        assert_eq!(sum("0.1", "0.2"), "0.3");
+        assert_eq!(sum("10.50", "0.1"), "10.6");
+        assert_eq!(sum("5.0e3", "2.0e2"), "5200");
+        assert_eq!(sum("3", "-3"), "0");
+        assert_eq!(sum("-0.5", "0.25"), "-0.25");
+        assert_eq!(Decimal::parse(b"nan"), None);
+    }
+}

@@ -1,0 +1,324 @@
+//! Requests: arrays of bulk strings, or a line of words, read as they come in.
+//!
+//! The parser keeps its place between two reads: a value of many megabytes is looked at once, not
+//! once for each packet. Arguments are spans of the input, which nothing copies until a command asks.
+
+use std::ops::Index;
+
+use super::inline;
+
+/// Where an argument is, counted from the begin of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: usize,
+    end: usize,
+}
+
+/// The arguments of one request; the first is the command's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Args<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Args<'a> {
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<&'a [u8]> {
+        self.spans.get(number).map(|span| &self.bytes[span.start..span.end])
+    }
+
+    /// An argument that the command's arity promises; empty if it is missing.
+    pub(crate) fn at(&self, number: usize) -> &'a [u8] {
+        self.get(number).unwrap_or_default()
+    }
+
+    pub(crate) fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + use<'a> {
+        let bytes = self.bytes;
+        self.spans.iter().map(move |span| &bytes[span.start..span.end])
+    }
+
+    /// The arguments from `number` on.
+    pub(crate) fn from(&self, number: usize) -> Self {
+        Self { bytes: self.bytes, spans: self.spans.get(number..).unwrap_or_default() }
+    }
+
+    /// Returns `true` if argument `number` is this word, whatever its case.
+    pub(crate) fn is(&self, number: usize, word: &str) -> bool {
+        self.get(number).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// A copy that owns its bytes.
+    pub(crate) fn to_request(self) -> Request {
+        Request::new(self.iter())
+    }
+}
+
+impl Index<usize> for Args<'_> {
+    type Output = [u8];
+
+    fn index(&self, number: usize) -> &[u8] {
+        self.at(number)
+    }
+}
+
+/// A request that owns its bytes: queued by `MULTI`, or on its way to another partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl Request {
+    pub(crate) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut request = Self::default();
+        for word in words {
+            request.push(word);
+        }
+        request
+    }
+
+    pub(crate) fn push(&mut self, word: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(word);
+        self.spans.push(Span { start, end: self.bytes.len() });
+    }
+
+    pub(crate) fn args(&self) -> Args<'_> {
+        Args { bytes: &self.bytes, spans: &self.spans }
+    }
+
+    /// Bytes that it keeps in memory.
+    pub(crate) fn footprint(&self) -> usize {
+        self.bytes.len() + self.spans.len() * size_of::<Span>() + size_of::<Self>()
+    }
+}
+
+/// What a client may ask for at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of an argument.
+    pub(crate) bulk: usize,
+    /// Bytes of a request.
+    pub(crate) request: usize,
+    /// Arguments of a request.
+    pub(crate) arguments: usize,
+}
+
+/// The longest line.
+const MAX_LINE: usize = 64 << 10;
+
+impl Limits {
+    /// What holds before a client has said who it is.
+    pub(crate) const UNAUTHENTICATED: Self =
+        Self { bulk: 16 << 10, request: 64 << 10, arguments: 10 };
+}
+
+/// What is in the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// A whole request of so many bytes; [`Parser::args`] has its arguments.
+    Request(usize),
+    /// The begin of one.
+    More,
+}
+
+/// Reads requests from the begin of a buffer that grows at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Parser {
+    spans: Vec<Span>,
+    /// Up to here the request is read.
+    at: usize,
+    /// Arguments to come; `None` before the header is read.
+    missing: Option<usize>,
+    /// Bytes of the argument whose header is read.
+    bulk: Option<usize>,
+    /// An inline request's words, where quotes made them differ from the input.
+    words: Vec<u8>,
+    is_inline: bool,
+}
+
+impl Parser {
+    /// Begins with the next request.
+    pub(crate) fn reset(&mut self) {
+        self.spans.clear();
+        self.words.clear();
+        if self.spans.capacity() > 4096 {
+            self.spans = Vec::new();
+        }
+        (self.at, self.missing, self.bulk, self.is_inline) = (0, None, None, false);
+    }
+
+    /// The arguments of the request at the begin of `input`, after [`Parsed::Request`].
+    pub(crate) fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
+        Args { bytes: if self.is_inline { &self.words } else { input }, spans: &self.spans }
+    }
+
+    /// Reads on. An error is what the client is told; nothing after it can be understood.
+    pub(crate) fn parse(&mut self, input: &[u8], limits: &Limits) -> Result<Parsed, String> {
+        if self.missing.is_none() {
+            match input.first() {
+                None => return Ok(Parsed::More),
+                Some(b'*') => {}
+                Some(_) => return self.inline(input),
+            }
+            let Some(line) = self.line(input, "too big mbulk count string")? else {
+                return Ok(Parsed::More);
+            };
+            let count: i64 = super::integer(&line[1..]).ok_or("invalid multibulk length")?;
+            if count > limits.arguments as i64 {
+                let who = if limits.arguments == Limits::UNAUTHENTICATED.arguments {
+                    "unauthenticated multibulk length"
+                } else {
+                    "invalid multibulk length"
+                };
+                return Err(who.into());
+            }
+            self.missing = Some(usize::try_from(count).unwrap_or(0));
+        }
+        while self.missing.is_some_and(|missing| missing > 0) {
+            if !self.argument(input, limits)? {
+                return Ok(Parsed::More);
+            }
+        }
+        Ok(Parsed::Request(self.at))
+    }
+
+    /// Reads one argument; `false` if it is not there yet.
+    fn argument(&mut self, input: &[u8], limits: &Limits) -> Result<bool, String> {
+        let length = if let Some(length) = self.bulk {
+            length
+        } else {
+            let Some(line) = self.line(input, "too big bulk count string")? else {
+                return Ok(false);
+            };
+            if line.first() != Some(&b'$') {
+                let got = line.first().copied().unwrap_or(b'\r');
+                return Err(format!("expected '$', got '{}'", char::from(got)));
+            }
+            let length: usize = super::integer(&line[1..])
+                .and_then(|length: i64| usize::try_from(length).ok())
+                .filter(|length| *length <= limits.bulk || limits.arguments == 10)
+                .ok_or("invalid bulk length")?;
+            if length > limits.bulk {
+                return Err("unauthenticated bulk length".into());
+            }
+            if self.at + length > limits.request {
+                return Err("too big a request".into());
+            }
+            self.bulk = Some(length);
+            length
+        };
+        if input.len() < self.at + length + 2 {
+            return Ok(false);
+        }
+        self.spans.push(Span { start: self.at, end: self.at + length });
+        // As Redis does, the two bytes after it are skipped, whatever they are.
+        self.at += length + 2;
+        self.bulk = None;
+        self.missing = self.missing.map(|missing| missing - 1);
+        Ok(true)
+    }
+
+    /// The next line without its end, if it is there.
+    fn line<'a>(&mut self, input: &'a [u8], too_big: &str) -> Result<Option<&'a [u8]>, String> {
+        let rest = &input[self.at..];
+        let window = &rest[..rest.len().min(MAX_LINE)];
+        let Some(end) = window.iter().position(|byte| *byte == b'\r') else {
+            return if rest.len() >= MAX_LINE { Err(too_big.into()) } else { Ok(None) };
+        };
+        if rest.len() < end + 2 {
+            return Ok(None);
+        }
+        self.at += end + 2;
+        Ok(Some(&rest[..end]))
+    }
+
+    fn inline(&mut self, input: &[u8]) -> Result<Parsed, String> {
+        let window = &input[..input.len().min(MAX_LINE)];
+        let Some(end) = window.iter().position(|byte| *byte == b'\n') else {
+            let long = input.len() >= MAX_LINE;
+            return if long { Err("too big inline request".into()) } else { Ok(Parsed::More) };
+        };
+        let line = &window[..end];
+        let words = inline::split(line.strip_suffix(b"\r").unwrap_or(line));
+        let words = words.ok_or("unbalanced quotes in request")?;
+        for word in &words {
+            let start = self.words.len();
+            self.words.extend_from_slice(word);
+            self.spans.push(Span { start, end: self.words.len() });
+        }
+        self.is_inline = true;
+        Ok(Parsed::Request(end + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bulk: 1 << 20, request: 2 << 20, arguments: 1 << 10 };
+
+    fn all(mut input: &[u8]) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
+        let (mut parser, mut requests) = (Parser::default(), Vec::new());
+        loop {
+            match parser.parse(input, &LIMITS) {
+                Ok(Parsed::Request(length)) => {
+                    requests.push(parser.args(input).iter().map(<[u8]>::to_vec).collect());
+                    input = &input[length..];
+                    parser.reset();
+                }
+                Ok(Parsed::More) => return (requests, None),
+                Err(error) => return (requests, Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn arrays_and_lines_are_requests() {
+        let (requests, error) =
+            all(b"*2\r\n$3\r\nGET\r\n$5\r\na\r\nbc\r\nPING\r\n  set a  \"b \\x41\" \n\r\n*0\r\n");
+        let expected: [&[&[u8]]; 5] =
+            [&[b"GET", b"a\r\nbc"], &[b"PING"], &[b"set", b"a", b"b A"], &[], &[]];
+        assert_eq!(error, None);
+        assert_eq!(requests, expected);
+    }
+
+    #[test]
+    fn every_cut_waits_and_then_goes_on() {
+        let whole = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\nb\r\nc\r\n";
+        let mut parser = Parser::default();
+        for cut in 0..whole.len() {
+            assert_eq!(parser.parse(&whole[..cut], &LIMITS), Ok(Parsed::More), "{cut}");
+        }
+        assert_eq!(parser.parse(whole, &LIMITS), Ok(Parsed::Request(whole.len())));
+        assert_eq!(parser.args(whole).at(2), b"b\r\nc");
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_memory_is_asked_for() {
+        let long = vec![b'x'; MAX_LINE + 10];
+        let many = [b"*1\r\n$".as_slice(), &vec![b'1'; MAX_LINE]].concat();
+        let bad: [(&[u8], &str); 8] = [
+            (b"*99999999999999999999\r\n", "invalid multibulk length"),
+            (b"*1000000\r\n", "invalid multibulk length"),
+            (b"*1\r\n+OK\r\n", "expected '$', got '+'"),
+            (b"*1\r\n$-5\r\n", "invalid bulk length"),
+            (b"*1\r\n$99999999\r\n", "invalid bulk length"),
+            (b"set \"a\r\n", "unbalanced quotes in request"),
+            (&long, "too big inline request"),
+            (&many, "too big bulk count string"),
+        ];
+        for (bytes, error) in bad {
+            assert_eq!(all(bytes).1.as_deref(), Some(error));
+        }
+    }
+}

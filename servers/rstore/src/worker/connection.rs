@@ -1,0 +1,210 @@
+//! A connection: its buffers, what it owes, and what its client has said of itself.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::access::User;
+use crate::command::Spec;
+use crate::memcache;
+use crate::shard::Watch;
+use crate::wire::{Parser, Reply, Request};
+
+use super::slots::Slots;
+use super::stream::Stream;
+
+/// Whose clients speak on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Redis,
+    Memcached,
+}
+
+/// Commands between `MULTI` and `EXEC`.
+#[derive(Debug, Default)]
+pub(super) struct Multi {
+    pub(super) commands: Vec<(&'static Spec, Request)>,
+    /// Bytes that they keep.
+    pub(super) size: usize,
+    /// One of them was refused: so will be the whole.
+    pub(super) refused: bool,
+}
+
+/// What a connection is.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) speaks: Protocol,
+    pub(super) id: u64,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) name: String,
+    pub(super) library: (String, String),
+    pub(super) user: Option<Arc<User>>,
+    pub(super) parser: Parser,
+    pub(super) memcached: memcache::Parser,
+    /// What was read and is not understood yet.
+    pub(super) input: Vec<u8>,
+    /// Replies; those of this turn wait for its commit.
+    pub(super) reply: Reply,
+    /// Bytes of them that were sent.
+    pub(super) sent: usize,
+    pub(super) slots: Slots,
+    pub(super) multi: Option<Multi>,
+    pub(super) watched: Vec<Watch>,
+    /// The slot before whose end no other request runs.
+    pub(super) barrier: bool,
+    pub(super) subscriptions: usize,
+    /// The socket may have bytes.
+    pub(super) readable: bool,
+    /// The socket may take bytes.
+    pub(super) writable: bool,
+    /// Ends when its replies are sent.
+    pub(super) closing: bool,
+    /// Ends now.
+    pub(super) broken: bool,
+    /// It is among those that get a turn without an event.
+    pub(super) queued: bool,
+    pub(super) created: u64,
+    pub(super) last_active: u64,
+    /// The last command's name.
+    pub(super) last_command: &'static str,
+}
+
+/// Bytes of replies from which on a connection's next requests wait.
+pub(super) const REPLIES: usize = 1 << 20;
+/// Bytes of a channel's messages from which on a subscriber is too slow.
+pub(super) const MESSAGES: usize = 32 << 20;
+/// Replies that a connection may owe.
+const OWED: usize = 1024;
+/// Bytes of a buffer that an idle connection keeps.
+const KEPT: usize = 16 << 10;
+
+impl Connection {
+    pub(super) fn new(stream: Stream, speaks: Protocol, id: u64, now: u64) -> Self {
+        Self {
+            peer: stream.peer(),
+            stream,
+            speaks,
+            id,
+            name: String::new(),
+            library: (String::new(), String::new()),
+            user: None,
+            parser: Parser::default(),
+            memcached: memcache::Parser::default(),
+            input: Vec::new(),
+            reply: Reply::default(),
+            sent: 0,
+            slots: Slots::default(),
+            multi: None,
+            watched: Vec::new(),
+            barrier: false,
+            subscriptions: 0,
+            readable: true,
+            writable: true,
+            closing: false,
+            broken: false,
+            queued: false,
+            created: now,
+            last_active: now,
+            last_command: "NULL",
+        }
+    }
+
+    /// Bytes of replies that are not sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.reply.bytes.len() - self.sent
+    }
+
+    /// Returns `true` if the next request must wait.
+    pub(super) fn is_held(&self) -> bool {
+        self.closing
+            || self.broken
+            || self.barrier
+            || self.unsent() >= REPLIES
+            || self.slots.len() >= OWED
+    }
+
+    /// Writes a reply in the order of the requests.
+    pub(super) fn answer(&mut self, write: impl FnOnce(&mut Reply)) {
+        if self.slots.is_empty() {
+            write(&mut self.reply);
+        } else {
+            let mut reply = Reply::new(self.reply.protocol);
+            write(&mut reply);
+            self.slots.ready(reply.bytes);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, text: &str) {
+        self.answer(|reply| reply.error(text));
+    }
+
+    /// Sends what the socket takes; returns how much.
+    pub(super) fn send(&mut self) -> usize {
+        let before = self.sent;
+        while self.writable && self.sent < self.reply.bytes.len() {
+            match self.stream.write(&self.reply.bytes[self.sent..]) {
+                Ok(0) => self.broken = true,
+                Ok(count) => {
+                    self.sent += count;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(_) => self.broken = true,
+            }
+            break;
+        }
+        if self.writable
+            && let Err(error) = self.stream.flush()
+        {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                self.writable = false;
+            } else {
+                self.broken = true;
+            }
+        }
+        let count = self.sent - before;
+        if self.sent == self.reply.bytes.len() {
+            self.sent = 0;
+            self.reply.bytes.clear();
+            if self.reply.bytes.capacity() > KEPT {
+                self.reply.bytes = Vec::new();
+            }
+        } else if self.sent >= REPLIES {
+            self.reply.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        count
+    }
+
+    /// Gives back the memory of what was read.
+    pub(super) fn shrink(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > KEPT {
+            self.input = Vec::new();
+        }
+    }
+
+    /// A line of `CLIENT LIST`.
+    pub(super) fn describe(&self, now: u64) -> String {
+        let address = self.peer.map_or_else(String::new, |peer| peer.to_string());
+        let user = self.user.as_ref().map_or("(superuser)", |user| user.name.as_str());
+        let multi = self.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64);
+        let flags = if self.subscriptions > 0 { "P" } else { "N" };
+        format!(
+            "id={} addr={address} name={} age={} idle={} flags={flags} db=0 sub={} psub=0 multi={multi} \
+             qbuf={} omem={} cmd={} user={user} resp={} lib-name={} lib-ver={}\n",
+            self.id,
+            self.name,
+            now.saturating_sub(self.created) / 1000,
+            now.saturating_sub(self.last_active) / 1000,
+            self.subscriptions,
+            self.input.len(),
+            self.unsent(),
+            self.last_command,
+            if self.reply.protocol == crate::wire::Protocol::Resp3 { 3 } else { 2 },
+            self.library.0,
+            self.library.1,
+        )
+    }
+}

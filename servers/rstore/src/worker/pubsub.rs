@@ -1,0 +1,240 @@
+//! Channels: messages to those who listen now, in every thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::{Gather, Refusal};
+use crate::keyspace::glob;
+use crate::wire::{Args, Reply, Shape};
+
+use super::connection::{Connection, MESSAGES};
+use super::mail::{Task, Ticket};
+use super::run::Worker;
+use super::session::unknown_subcommand;
+use super::slots::Then;
+
+type Listeners = BTreeMap<Vec<u8>, BTreeSet<usize>>;
+
+/// Who listens to what, of the connections of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Channels {
+    channels: Listeners,
+    patterns: Listeners,
+    /// Messages for connections, which they get at the end of the turn.
+    deliveries: Vec<(usize, Delivery)>,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    pattern: Option<Vec<u8>>,
+    channel: Vec<u8>,
+    message: Vec<u8>,
+}
+
+impl Channels {
+    fn of(&mut self, is_pattern: bool) -> &mut Listeners {
+        if is_pattern { &mut self.patterns } else { &mut self.channels }
+    }
+
+    fn add(&mut self, is_pattern: bool, name: &[u8], token: usize) -> bool {
+        self.of(is_pattern).entry(name.to_vec()).or_default().insert(token)
+    }
+
+    fn remove(&mut self, is_pattern: bool, name: &[u8], token: usize) -> bool {
+        let all = self.of(is_pattern);
+        let Some(listeners) = all.get_mut(name) else { return false };
+        let was = listeners.remove(&token);
+        if listeners.is_empty() {
+            all.remove(name);
+        }
+        was
+    }
+
+    fn names(&mut self, is_pattern: bool, token: usize) -> Vec<Vec<u8>> {
+        let all = self.of(is_pattern).iter();
+        all.filter(|(_, listeners)| listeners.contains(&token))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// A connection listens to nothing any more.
+    pub(super) fn leave(&mut self, token: usize) {
+        if self.channels.is_empty() && self.patterns.is_empty() {
+            return;
+        }
+        for is_pattern in [false, true] {
+            for name in self.names(is_pattern, token) {
+                self.remove(is_pattern, &name, token);
+            }
+        }
+        self.deliveries.retain(|(to, _)| *to != token);
+    }
+
+    /// Queues a message; returns how many will hear it.
+    fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        let before = self.deliveries.len();
+        for token in self.channels.get(channel).into_iter().flatten() {
+            let delivery =
+                Delivery { pattern: None, channel: channel.to_vec(), message: message.to_vec() };
+            self.deliveries.push((*token, delivery));
+        }
+        for (pattern, listeners) in &self.patterns {
+            if !glob::matches(pattern, channel) {
+                continue;
+            }
+            for token in listeners {
+                let delivery = Delivery {
+                    pattern: Some(pattern.clone()),
+                    channel: channel.to_vec(),
+                    message: message.to_vec(),
+                };
+                self.deliveries.push((*token, delivery));
+            }
+        }
+        self.deliveries.len() - before
+    }
+}
+
+fn write(reply: &mut Reply, delivery: &Delivery) {
+    reply.head(Shape::Push, 3 + usize::from(delivery.pattern.is_some()));
+    match &delivery.pattern {
+        Some(pattern) => {
+            reply.bulk(b"pmessage");
+            reply.bulk(pattern);
+        }
+        None => reply.bulk(b"message"),
+    }
+    reply.bulk(&delivery.channel);
+    reply.bulk(&delivery.message);
+}
+
+impl Worker {
+    pub(super) fn publish_here(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        self.channels.publish(channel, message)
+    }
+
+    /// Hands the turn's messages to their listeners; one that is too slow is sent away.
+    pub(super) fn deliver(&mut self) {
+        for (token, delivery) in std::mem::take(&mut self.channels.deliveries) {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            connection.answer(|reply| write(reply, &delivery));
+            if connection.unsent() > MESSAGES {
+                tracing::warn!(client = connection.id, "a subscriber is too slow and is sent away");
+                connection.broken = true;
+            }
+            self.soil(token);
+        }
+    }
+
+    pub(super) fn publish(&mut self, connection: &mut Connection, token: usize, args: Args<'_>) {
+        let (channel, message) = (args.at(1), args.at(2));
+        let own = self.publish_here(channel, message);
+        let count = self.common.partitions();
+        if count == 1 {
+            connection.answer(|reply| reply.count(own));
+            return;
+        }
+        let slot = connection.slots.wait(count, Then::Gather(Gather::Sum));
+        for part in 0..count {
+            let ticket = Ticket { token, connection: connection.id, slot, part };
+            if part == self.number {
+                let reply = format!(":{own}\r\n").into_bytes();
+                connection.slots.done(slot, part, reply, connection.reply.protocol);
+            } else {
+                let (channel, message) = (channel.to_vec(), message.to_vec());
+                self.ask(part, ticket, Task::Publish { channel, message });
+            }
+        }
+    }
+
+    /// `SUBSCRIBE`, `PSUBSCRIBE`, `UNSUBSCRIBE`, `PUNSUBSCRIBE`
+    pub(super) fn subscribe(
+        &mut self,
+        connection: &mut Connection,
+        token: usize,
+        name: &'static str,
+        args: Args<'_>,
+    ) {
+        let is_pattern = name.starts_with('p');
+        let joins = !name.contains("unsub");
+        let mut names: Vec<_> = args.from(1).iter().map(<[u8]>::to_vec).collect();
+        if names.is_empty() {
+            names = self.channels.names(is_pattern, token);
+        }
+        for channel in &names {
+            if joins {
+                connection.subscriptions +=
+                    usize::from(self.channels.add(is_pattern, channel, token));
+            } else if self.channels.remove(is_pattern, channel, token) {
+                connection.subscriptions -= 1;
+            }
+            let left = connection.subscriptions;
+            connection.answer(|reply| {
+                reply.head(Shape::Push, 3);
+                reply.bulk(name.as_bytes());
+                reply.bulk(channel);
+                reply.count(left);
+            });
+        }
+        if names.is_empty() {
+            let left = connection.subscriptions;
+            connection.answer(|reply| {
+                reply.head(Shape::Push, 3);
+                reply.bulk(name.as_bytes());
+                reply.null();
+                reply.count(left);
+            });
+        }
+    }
+
+    /// `PUBSUB CHANNELS [pattern] | NUMPAT`, of all threads; `NUMSUB` of this thread if it is alone.
+    pub(super) fn pubsub(
+        &mut self,
+        connection: &mut Connection,
+        token: usize,
+        args: Args<'_>,
+    ) -> Result<(), Refusal> {
+        let (pattern, gather) = match args.at(1).to_ascii_uppercase().as_slice() {
+            b"CHANNELS" => (Some(args.get(2).unwrap_or(b"*").to_vec()), Gather::Concat),
+            b"NUMPAT" => (None, Gather::Sum),
+            b"NUMSUB" if self.common.partitions() == 1 => {
+                let channels = &self.channels.channels;
+                let count = |name: &[u8]| channels.get(name).map_or(0, BTreeSet::len);
+                connection.answer(|reply| {
+                    reply.array((args.len() - 2) * 2);
+                    for name in args.from(2).iter() {
+                        reply.bulk(name);
+                        reply.count(count(name));
+                    }
+                });
+                return Ok(());
+            }
+            _ => return Err(unknown_subcommand(args)),
+        };
+        let count = self.common.partitions();
+        let slot = connection.slots.wait(count, Then::Gather(gather));
+        for part in 0..count {
+            let ticket = Ticket { token, connection: connection.id, slot, part };
+            if part == self.number {
+                let reply = self.channels_here(pattern.as_deref());
+                connection.slots.done(slot, part, reply, connection.reply.protocol);
+            } else {
+                self.ask(part, ticket, Task::Channels(pattern.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The channels with listeners here, or how many patterns there are.
+    pub(super) fn channels_here(&self, pattern: Option<&[u8]>) -> Vec<u8> {
+        let mut reply = Reply::default();
+        match pattern {
+            Some(pattern) => {
+                let names = self.channels.channels.keys();
+                let names: Vec<_> = names.filter(|name| glob::matches(pattern, name)).collect();
+                reply.bulks(&names);
+            }
+            None => reply.count(self.channels.patterns.len()),
+        }
+        reply.bytes
+    }
+}

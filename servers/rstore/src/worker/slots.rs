@@ -1,0 +1,276 @@
+//! Replies that wait for other partitions, in the order of their requests.
+
+use std::collections::VecDeque;
+
+use crate::command::Gather;
+use crate::shard::Folder;
+use crate::wire::{Protocol, Reply, Shape};
+
+/// What becomes of the parts of a reply.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// They follow each other; mostly there is one.
+    Join,
+    Gather(Gather),
+    /// For each part, which of the values it has.
+    Values(Vec<Vec<usize>>),
+    /// Rows of keys and values: how many, in which direction, and how many words a key has with its value.
+    Merge {
+        limit: usize,
+        reverse: bool,
+        words: usize,
+    },
+    /// Versions of keys that are watched now.
+    Watch,
+    /// Lines of text.
+    Text,
+    /// All have saved.
+    Saved,
+    /// All have flushed, for a client of memcached.
+    Flushed,
+    /// The parts of a backup are there: the folder is complete with its manifest.
+    Backup(Folder),
+    /// The connection wants no reply.
+    Quiet,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Ready(Vec<u8>),
+    Waiting { parts: Vec<Option<Vec<u8>>>, missing: usize, then: Then },
+}
+
+/// The replies that a connection owes.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: VecDeque<Slot>,
+    /// The number of the first.
+    first: u64,
+}
+
+/// What a finished slot is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    Reply,
+    /// The versions of watched keys, in the order in which they were asked for.
+    Versions(Vec<u64>),
+}
+
+impl Slots {
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A slot for a reply of so many parts; returns its number.
+    pub(super) fn wait(&mut self, parts: usize, then: Then) -> u64 {
+        self.slots.push_back(Slot::Waiting { parts: vec![None; parts], missing: parts, then });
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    /// A reply that is there, behind those that are not.
+    pub(super) fn ready(&mut self, reply: Vec<u8>) {
+        if let Some(Slot::Ready(last)) = self.slots.back_mut() {
+            last.extend_from_slice(&reply);
+        } else {
+            self.slots.push_back(Slot::Ready(reply));
+        }
+    }
+
+    /// A part came. Returns what the slot has become when it was the last.
+    pub(super) fn done(
+        &mut self,
+        number: u64,
+        part: usize,
+        bytes: Vec<u8>,
+        protocol: Protocol,
+    ) -> Option<Finished> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let slot = self.slots.get_mut(at)?;
+        let Slot::Waiting { parts, missing, then } = slot else { return None };
+        parts[part] = Some(bytes);
+        *missing -= 1;
+        if *missing > 0 {
+            return None;
+        }
+        let parts: Vec<_> = parts.drain(..).flatten().collect();
+        let mut finished = Finished::Reply;
+        let reply = match then {
+            Then::Watch => {
+                finished = Finished::Versions(parts.iter().map(|part| count(part)).collect());
+                b"+OK\r\n".to_vec()
+            }
+            then => combine(then, &parts, protocol),
+        };
+        *slot = Slot::Ready(reply);
+        Some(finished)
+    }
+
+    /// Moves the replies that are next into `out`.
+    pub(super) fn release(&mut self, out: &mut Vec<u8>) {
+        while let Some(Slot::Ready(_)) = self.slots.front() {
+            if let Some(Slot::Ready(reply)) = self.slots.pop_front() {
+                self.first += 1;
+                if out.is_empty() {
+                    *out = reply;
+                } else {
+                    out.extend_from_slice(&reply);
+                }
+            }
+        }
+    }
+}
+
+/// The number of a reply that is one.
+fn count(reply: &[u8]) -> u64 {
+    let digits = reply.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Makes one reply of several; the first error is the reply, if there is one.
+fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
+    if !matches!(then, Then::Join | Then::Text | Then::Quiet)
+        && let Some(error) = parts.iter().find(|part| part.starts_with(b"-"))
+    {
+        return error.clone();
+    }
+    let mut reply = Reply::new(protocol);
+    match then {
+        Then::Join => reply.bytes = parts.concat(),
+        Then::Text => reply.verbatim(&String::from_utf8_lossy(&parts.concat())),
+        Then::Quiet => {}
+        Then::Gather(Gather::Sum) | Then::Watch => {
+            let sum: u64 = parts.iter().map(|part| count(part)).sum();
+            reply.integer(sum.cast_signed());
+        }
+        Then::Gather(Gather::Ok) | Then::Saved => reply.ok(),
+        Then::Flushed => reply.bytes.extend_from_slice(b"OK\r\n"),
+        Then::Backup(folder) => match folder.write_manifest() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(&format!("ERR backup: {error}")),
+        },
+        Then::Gather(Gather::Any) => {
+            let null: &[&[u8]] = &[b"$-1\r\n", b"_\r\n"];
+            let mut found = parts.iter().filter(|part| !null.contains(&part.as_slice()));
+            match found.next() {
+                Some(part) => reply.bytes.clone_from(part),
+                None => reply.null(),
+            }
+        }
+        Then::Gather(_) => {
+            let rows: Vec<_> = parts.iter().map(|part| row(part)).collect();
+            reply.head(Shape::Array, rows.iter().map(Vec::len).sum());
+            rows.iter().flatten().for_each(|item| reply.bytes.extend_from_slice(item));
+        }
+        Then::Values(places) => {
+            let mut values: Vec<&[u8]> = vec![b""; places.iter().map(Vec::len).sum()];
+            for (places, part) in places.iter().zip(parts) {
+                for (place, value) in places.iter().zip(row(part)) {
+                    values[*place] = value;
+                }
+            }
+            reply.array(values.len());
+            values.iter().for_each(|value| reply.bytes.extend_from_slice(value));
+        }
+        Then::Merge { limit, reverse, words } => {
+            let mut all: Vec<Vec<&[u8]>> = Vec::new();
+            for part in parts {
+                all.extend(row(part).chunks(*words).map(<[&[u8]]>::to_vec));
+            }
+            all.sort_by(|one, two| key_of(one[0]).cmp(key_of(two[0])));
+            if *reverse {
+                all.reverse();
+            }
+            all.truncate(*limit);
+            reply.array(all.len() * words);
+            all.iter().flatten().for_each(|item| reply.bytes.extend_from_slice(item));
+        }
+    }
+    reply.bytes
+}
+
+/// The bytes of a bulk string.
+fn key_of(item: &[u8]) -> &[u8] {
+    let begin = item.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    &item[begin..item.len().saturating_sub(2).max(begin)]
+}
+
+/// The items of a row of bulk strings and nulls, as they are on the wire.
+fn row(reply: &[u8]) -> Vec<&[u8]> {
+    let (mut items, mut rest) = (Vec::new(), reply);
+    let line_end = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+    let Some(head) = line_end(rest) else { return items };
+    rest = &rest[head..];
+    while let Some(header) = line_end(rest) {
+        let digits = rest.get(1..header - 2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let length = digits.and_then(|digits| digits.parse::<usize>().ok());
+        let end = match (rest[0], length) {
+            (b'$', Some(length)) => header + length + 2,
+            _ => header,
+        };
+        let Some((item, after)) = rest.split_at_checked(end) else { break };
+        items.push(item);
+        rest = after;
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(then: Then, parts: &[&str]) -> String {
+        let mut slots = Slots::default();
+        let number = slots.wait(parts.len(), then);
+        slots.ready(b"+after\r\n".to_vec());
+        for (part, bytes) in parts.iter().enumerate().rev() {
+            let mut out = Vec::new();
+            slots.release(&mut out);
+            assert!(out.is_empty(), "nothing leaves before its turn");
+            slots.done(number, part, bytes.as_bytes().to_vec(), Protocol::Resp2);
+        }
+        let mut out = Vec::new();
+        slots.release(&mut out);
+        assert!(slots.is_empty());
+        String::from_utf8(out).expect("text").replace("\r\n", "|").replace("+after|", "")
+    }
+
+    #[test]
+    fn parts_become_one_reply() {
+        assert_eq!(whole(Then::Gather(Gather::Sum), &[":2\r\n", ":40\r\n"]), ":42|");
+        assert_eq!(whole(Then::Gather(Gather::Sum), &[":2\r\n", "-ERR x\r\n"]), "-ERR x|");
+        assert_eq!(
+            whole(
+                Then::Values(vec![vec![0, 2], vec![1]]),
+                &["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\nb\n\r\n"]
+            ),
+            "*3|$1|a|$2|b\n|$-1|"
+        );
+        assert_eq!(
+            whole(Then::Gather(Gather::Concat), &["*1\r\n$1\r\na\r\n", "*0\r\n"]),
+            "*1|$1|a|"
+        );
+        assert_eq!(
+            whole(
+                Then::Merge { limit: 2, reverse: true, words: 1 },
+                &["*2\r\n$1\r\na\r\n$1\r\nc\r\n", "*1\r\n$1\r\nb\r\n"]
+            ),
+            "*2|$1|c|$1|b|"
+        );
+        assert_eq!(whole(Then::Gather(Gather::Any), &["$-1\r\n", "$1\r\nk\r\n"]), "$1|k|");
+    }
+
+    #[test]
+    fn what_comes_for_a_slot_that_is_over_is_ignored() {
+        let mut slots = Slots::default();
+        let number = slots.wait(1, Then::Watch);
+        let versions = slots.done(number, 0, b":7\r\n".to_vec(), Protocol::Resp2);
+        assert_eq!(versions, Some(Finished::Versions(vec![7])));
+        slots.release(&mut Vec::new());
+        assert_eq!(slots.done(number, 0, Vec::new(), Protocol::Resp2), None);
+    }
+}
