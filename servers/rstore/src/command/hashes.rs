@@ -205,6 +205,9 @@ pub(crate) fn hincrby(call: &mut Call<'_, '_>) -> Outcome {
 /// `HINCRBYFLOAT key field number`
 pub(crate) fn hincrbyfloat(call: &mut Call<'_, '_>) -> Outcome {
     let added = Decimal::parse(call.args.at(3)).ok_or(Refusal::NOT_FLOAT)?;
+    if !added.is_finite() {
+        return Err(Refusal::of("ERR value is NaN or Infinity"));
+    }
     let key = call.key();
     let mut head = call.head_or_new(key, Kind::Hash)?;
     let before = call.field(Some(&head), call.args.at(2))?.unwrap_or_else(|| b"0".to_vec());

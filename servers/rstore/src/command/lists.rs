@@ -198,9 +198,12 @@ fn position(head: &Head, index: i64) -> Option<i64> {
 
 /// `LINDEX key index`
 pub(crate) fn lindex(call: &mut Call<'_, '_>) -> Outcome {
+    let Some(head) = call.list(call.key())? else {
+        call.out.null();
+        return Ok(());
+    };
     let index = call.integer(2)?;
-    let head = call.list(call.key())?;
-    let record = head.and_then(|head| Some(head.element(position(&head, index)?)));
+    let record = Some(head).and_then(|head| Some(head.element(position(&head, index)?)));
     let value = match record {
         Some(record) => call.draft.get(&record)?,
         None => None,

@@ -175,10 +175,13 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) -> Outcome {
 /// `SMOVE source destination member`
 pub(crate) fn smove(call: &mut Call<'_, '_>) -> Outcome {
     let (from, to, name) = (call.args.at(1), call.args.at(2), call.args.at(3));
-    let source = call.set(from)?;
+    let Some(source) = call.set(from)? else {
+        call.out.integer(0);
+        return Ok(());
+    };
     call.set(to)?;
-    let is = call.has_member(source.as_ref(), name)?;
-    if let Some(mut source) = source.filter(|_| is && from != to) {
+    let is = call.has_member(Some(&source), name)?;
+    if let Some(mut source) = Some(source).filter(|_| is && from != to) {
         call.draft.remove(source.member(name));
         source.length -= 1;
         call.put_head(from, &source);

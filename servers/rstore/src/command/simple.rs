@@ -23,8 +23,14 @@ pub(crate) fn select(call: &mut Call<'_, '_>) -> Outcome {
     match call.integer(1) {
         Ok(0) => call.out.ok(),
         Ok(_) => return Err(Refusal::of("ERR DB index is out of range")),
-        Err(_) => return Err(Refusal::of("ERR invalid DB index")),
+        Err(refusal) => return Err(refusal),
     }
+    Ok(())
+}
+
+/// `UNWATCH` in a transaction, where nothing is left to watch for.
+pub(crate) fn unwatch(call: &mut Call<'_, '_>) -> Outcome {
+    call.out.ok();
     Ok(())
 }
 

@@ -252,9 +252,8 @@ fn pop(call: &mut Call<'_, '_>, reverse: bool) -> Outcome {
     let count = match call.args.len() {
         2 => 1,
         3 => {
-            let count = call.integer(2)?;
-            let positive = Refusal::of("ERR value is out of range, must be positive");
-            usize::try_from(count).map_err(|_| positive)?
+            let count = call.integer(2).ok().and_then(|count| usize::try_from(count).ok());
+            count.ok_or(Refusal::of("ERR value is out of range, must be positive"))?
         }
         _ => return Err(Refusal::SYNTAX),
     };

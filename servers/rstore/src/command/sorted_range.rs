@@ -30,7 +30,9 @@ impl Side {
             [b'(', rest @ ..] => (true, rest),
             rest => (false, rest),
         };
-        let score = parse_double(number).ok_or(Refusal::of("ERR min or max is not a float"))?;
+        // As C's `strtod`, nothing is zero.
+        let score = if number.is_empty() { Some(0.0) } else { parse_double(number) };
+        let score = score.ok_or(Refusal::of("ERR min or max is not a float"))?;
         Ok(Self::Score { score, excluded })
     }
 

@@ -180,6 +180,8 @@ const fn session(name: &'static str, arity: i32, flags: u8, command: Session) ->
 
 /// `WATCH` of one key, which replies its version.
 pub(crate) static WATCH_KEY: Spec = keyed("watch", 2, READ, Keys::ONE, keys::watch);
+/// `UNWATCH` in a transaction.
+pub(crate) static UNWATCH_LATER: Spec = keyed("unwatch", 1, FAST, Keys::NONE, simple::unwatch);
 /// The end of a watch.
 pub(crate) static UNWATCH_KEY: Spec = keyed("unwatch", 3, READ, Keys::ONE, keys::unwatch);
 

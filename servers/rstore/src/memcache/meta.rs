@@ -74,8 +74,7 @@ impl Meta {
         !self.has(b'q')
             || match self.verb {
                 Verb::Get => code != b"EN",
-                Verb::Set => code != b"HD",
-                Verb::Delete | Verb::Arithmetic => code != b"HD" && code != b"NF",
+                _ => code != b"HD",
             }
     }
 

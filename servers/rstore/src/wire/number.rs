@@ -110,6 +110,10 @@ impl Decimal {
         }
     }
 
+    pub(crate) fn is_finite(self) -> bool {
+        self.double().is_finite()
+    }
+
     /// The sum; `None` if it is no finite number.
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
         if let (Self::Exact(one), Self::Exact(two)) = (self, other)

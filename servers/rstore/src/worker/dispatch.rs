@@ -14,7 +14,9 @@ use super::slots::Then;
 
 /// What a client is told of a command that there is not, as Redis words it.
 fn unknown(args: Args<'_>) -> String {
+    // C prints up to the first zero byte.
     let cut = |word: &[u8], most: usize| {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(&word[..word.len().min(most)]).into_owned()
     };
     let mut rest = String::new();

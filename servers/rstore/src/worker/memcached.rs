@@ -24,11 +24,11 @@ impl Worker {
         let mut used = 0;
         while used < input.len() && !connection.is_held() && self.outbox.has_room() {
             let mut parser = std::mem::take(&mut connection.memcached);
-            let (incoming, taken) = parser.parse(&input[used..], self.common.max_value);
+            let (incoming, length) = parser.parse(&input[used..], self.common.max_value);
             connection.memcached = parser;
-            used += taken;
+            used += length;
             match incoming {
-                Incoming::More if taken == 0 => break,
+                Incoming::More if length == 0 => break,
                 Incoming::More => {}
                 Incoming::Commands { commands, quiet, end } => {
                     for command in commands {

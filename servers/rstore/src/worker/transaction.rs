@@ -1,6 +1,6 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`: within one slot, if there are several partitions.
 
-use crate::command::table::{UNWATCH_KEY, WATCH_KEY};
+use crate::command::table::{UNWATCH_KEY, UNWATCH_LATER, WATCH_KEY};
 use crate::command::{Refusal, Run, Spec};
 use crate::keyspace::slot;
 use crate::shard::{Transaction, Watch, Work};
@@ -31,6 +31,7 @@ impl Worker {
         spec: &'static Spec,
         args: Args<'_>,
     ) {
+        let spec = if spec.name == UNWATCH_LATER.name { &UNWATCH_LATER } else { spec };
         let refusal = self.queue_refusal(connection, spec, args);
         let Some(multi) = &mut connection.multi else { return };
         if let Some(refusal) = refusal {

@@ -1,0 +1,105 @@
+#!/bin/sh
+# Other people's clients and servers against this server: redis-cli, redis-benchmark, redis-py (with its
+# cluster client), pymemcache, ioredis where they are installed, and random commands compared with
+# Debian's redis-server and memcached. What is missing is named and skipped.
+#
+# Usage: clients.sh RSTORE [SECONDS]      RSTORE: the program; SECONDS: of each random run (default 10)
+set -eu
+rstore=$1
+seconds=${2:-10}
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+pids=""
+cleanup() {
+    for pid in $pids; do kill "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap cleanup EXIT INT TERM
+
+# Starts a server and prints the port of a kind: redis, memcached.
+start() {
+    name=$1
+    shift
+    RUST_LOG=warn "$rstore" serve --dir "$work/$name" --listen 127.0.0.1:0 --memcached 127.0.0.1:0 \
+        --durability process "$@" >"$work/$name.out" &
+    pids="$pids $!"
+    for _ in $(seq 100); do
+        grep -q '^ready' "$work/$name.out" && break
+        sleep 0.1
+    done
+    port=$(sed -n 's/^ready on [^ ]*:\([0-9]*\) after.*/\1/p' "$work/$name.out")
+    memcached_port=$(sed -n 's/.*memcached on [^ ]*:\([0-9]*\).*/\1/p' "$work/$name.out")
+    [ -n "$port" ] || { echo "the server $name does not start"; exit 1; }
+}
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+skipped() {
+    echo "skipped: $1 is not installed"
+}
+
+start one
+one=$port
+one_memcached=$memcached_port
+start three --partitions 3
+three=$port
+three_memcached=$memcached_port
+
+if command -v redis-server >/dev/null; then
+    redis=$(free_port)
+    redis-server --port "$redis" --save "" --appendonly no --dir "$work" >/dev/null &
+    pids="$pids $!"
+    sleep 1
+    python3 "$here/fuzz.py" redis "$one" "$redis" --seconds "$seconds"
+else
+    skipped redis-server
+fi
+if command -v memcached >/dev/null; then
+    memcached=$(free_port)
+    memcached -u nobody -p "$memcached" -l 127.0.0.1 &
+    pids="$pids $!"
+    sleep 1
+    python3 "$here/fuzz.py" memcached "$one_memcached" "$memcached" --seconds "$seconds"
+    python3 "$here/fuzz.py" memcached "$three_memcached" "$memcached" --seconds "$seconds"
+else
+    skipped memcached
+fi
+if command -v redis-cli >/dev/null; then
+    [ "$(redis-cli -p "$three" set cli yes)" = OK ]
+    [ "$(redis-cli -p "$three" get cli)" = yes ]
+    [ "$(redis-cli -3 -p "$three" hset clihash a 1)" = 1 ]
+    redis-cli -p "$three" --bigkeys >/dev/null
+    echo "redis-cli: good"
+    redis-benchmark -p "$three" -q -n 5000 -r 1000 -P 16 \
+        -t ping,set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopmin,lrange_100,mset >"$work/benchmark" 2>&1 || true
+    # MSET of keys of several slots is refused where there are several partitions, as in a cluster.
+    grep -v -e MSET -e CROSSSLOT "$work/benchmark" | grep -i -e err -e fail && exit 1
+    echo "redis-benchmark: good"
+else
+    skipped redis-cli
+fi
+if python3 -c 'import redis' 2>/dev/null; then
+    first=$(free_port)
+    "$rstore" serve --dir "$work/cluster" --listen "127.0.0.1:$first" --partitions 3 --cluster \
+        --durability process >"$work/cluster.out" 2>/dev/null &
+    pids="$pids $!"
+    for _ in $(seq 100); do
+        grep -q '^ready' "$work/cluster.out" && break
+        sleep 0.1
+    done
+    python3 "$here/redis_py.py" "$three" "$first"
+else
+    skipped redis-py
+fi
+if python3 -c 'import pymemcache' 2>/dev/null; then
+    python3 "$here/pymemcache_client.py" "$three_memcached"
+else
+    skipped pymemcache
+fi
+if [ -d "$here/node_modules/ioredis" ] || node -e 'require("ioredis")' 2>/dev/null; then
+    node "$here/ioredis_client.js" "$three"
+else
+    skipped ioredis
+fi

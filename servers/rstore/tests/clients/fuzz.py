@@ -1,0 +1,352 @@
+"""Random commands to this server and to Debian's redis-server or memcached: the replies must be equal.
+
+Usage: fuzz.py redis|memcached OURS THEIRS [--seconds N] [--seed N]     (ports on 127.0.0.1)
+
+Prints the seed; a difference ends the run with the command, both replies, and the commands before it
+that named the same keys. Only the standard library is needed.
+"""
+
+import argparse
+import random
+import socket
+import sys
+import time
+
+
+class Error(Exception):
+    def __eq__(self, other):
+        return isinstance(other, Error) and str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
+
+class Wire:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def line(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise EOFError(f"the server closed the connection: {line!r}")
+        return line[:-2]
+
+    def reply(self):
+        line = self.line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"+":
+            return rest
+        if kind == b"-":
+            return Error(rest.decode())
+        if kind == b":":
+            return int(rest)
+        if kind in (b"$", b"="):
+            if int(rest) < 0:
+                return None
+            data = self.file.read(int(rest) + 2)
+            return data[:-2]
+        if kind in (b"*", b"~", b">"):
+            return None if int(rest) < 0 else [self.reply() for _ in range(int(rest))]
+        if kind == b"%":
+            return [self.reply() for _ in range(2 * int(rest))]
+        if kind == b"_":
+            return None
+        if kind == b",":
+            return float(rest)
+        raise ValueError(f"no reply: {line!r}")
+
+
+def encode(words):
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        word = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%s\r\n" % (len(word), word))
+    return b"".join(parts)
+
+
+class Redis:
+    """Random commands of Redis's clients."""
+
+    KEYS = [f"k{n}" for n in range(6)]
+    UNORDERED = {"SMEMBERS", "SINTER", "SUNION", "SDIFF", "HKEYS", "HVALS", "KEYS", "HSCAN", "SSCAN"}
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def one(self, *choices):
+        return self.rng.choice(choices)
+
+    def key(self):
+        return self.rng.choice(self.KEYS)
+
+    def value(self):
+        return self.one("", "a", "hello", "12", "-7", "3.5", "x" * 50, b"\x00\xff\r\n", "9223372036854775807", "1e3",
+                        b"y" * self.rng.choice([10, 3000]), " 1", "nan", "0", "-0", "00")
+
+    def number(self):
+        return self.one(0, 1, -1, 2, 5, 10, -3, 100, "x", "1.5", "9223372036854775807", "-9223372036854775808", "+1",
+                        self.rng.randrange(-20, 20))
+
+    def float(self):
+        return self.one("1.5", "0.1", "-2", "inf", "-inf", "nan", "x", "3", "1e2", "0.25", "10.50")
+
+    def field(self):
+        return self.one("f1", "f2", "f3", "f4", "", "12")
+
+    def seconds(self):
+        # Far from now, so that nothing expires while the two servers are asked one after the other.
+        return self.one(1000, 5000, 100000, 0, -1, "x", 9223372036854775807)
+
+    def case(self, word):
+        return self.rng.choice([word, word.lower(), word.capitalize()])
+
+    def expiry(self):
+        kind = self.one("EX", "PX", "EXAT", "PXAT", "KEEPTTL", "")
+        if kind == "":
+            return []
+        if kind == "KEEPTTL":
+            return [kind]
+        number = {
+            "EX": self.one(1000, 0, -5, "x", 9223372036854775807),
+            "PX": self.one(10**6, 0, -1, "x"),
+            "EXAT": self.one(int(time.time()) + 5000, 1, 0, "x"),
+            "PXAT": self.one(int(time.time() + 5000) * 1000, 1, -2),
+        }[kind]
+        return [self.case(kind), number]
+
+    def command(self):
+        k, v, n, f, o = self.key, self.value, self.number, self.field, self.one
+        many = lambda make: [make() for _ in range(self.rng.randrange(1, 4))]
+        pairs = lambda one, two: [w for _ in range(self.rng.randrange(1, 4)) for w in (one(), two())]
+        bound = lambda: o("-inf", "+inf", "(1", "2", "1.5", "(x", "", "3", "(2")
+        lex = lambda: o("-", "+", "[a", "(f1", "[f2", "[f3", "x", "(")
+        limit = lambda: o([], [], ["LIMIT", n(), n()], ["LIMIT", 0, 2], ["LIMIT", 1])
+        scores = lambda: o([], ["WITHSCORES"])
+        table = [
+            lambda: ["GET", k()],
+            lambda: ["SET", k(), v()],
+            lambda: ["SET", k(), v()] + o([], ["NX"], ["XX"], ["GET"], ["NX", "XX"], ["nope"]) + self.expiry(),
+            lambda: ["SET", k(), v()] + self.expiry() + o([], ["NX"], ["XX", "GET"], ["PERSIST"]),
+            lambda: ["SETNX", k(), v()], lambda: ["SETEX", k(), self.seconds(), v()],
+            lambda: ["PSETEX", k(), o(10**6, 0, -1, "x"), v()],
+            lambda: ["GETSET", k(), v()], lambda: ["GETDEL", k()],
+            lambda: ["GETEX", k()] + o([], ["PERSIST"], self.expiry(), ["EX"], ["EX", 1000, "x"]),
+            lambda: ["MGET"] + many(k), lambda: ["MSET"] + pairs(k, v), lambda: ["MSETNX"] + pairs(k, v),
+            lambda: ["MSET", k()], lambda: ["APPEND", k(), v()], lambda: ["STRLEN", k()],
+            lambda: ["SETRANGE", k(), o(0, 1, 5, 20, -1, "x", 2**31 * 10), v()],
+            lambda: ["GETRANGE", k(), n(), n()], lambda: ["SUBSTR", k(), 0, n()],
+            lambda: ["INCR", k()], lambda: ["DECR", k()], lambda: ["INCRBY", k(), n()], lambda: ["DECRBY", k(), n()],
+            lambda: ["INCRBYFLOAT", k(), self.float()],
+            lambda: ["EXPIRE", k(), self.seconds()] + o([], ["NX"], ["XX"], ["GT"], ["LT"], ["NX", "GT"], ["GT", "LT"], ["Q"]),
+            lambda: ["PEXPIRE", k(), o(10**6, 5 * 10**6, 0, "x")] + o([], ["NX"], ["XX"], ["GT"], ["LT"]),
+            lambda: ["EXPIREAT", k(), o(int(time.time()) + 3000, 1, -1)], lambda: ["PEXPIREAT", k(), o(10**13, 1)],
+            lambda: ["PERSIST", k()], lambda: ["TTL", k()], lambda: ["EXPIRETIME", k()], lambda: ["PTTL", k()],
+            lambda: ["DEL"] + many(k), lambda: ["UNLINK"] + many(k), lambda: ["EXISTS"] + many(k),
+            lambda: ["TOUCH"] + many(k), lambda: ["TYPE", k()], lambda: ["RENAME", k(), k()],
+            lambda: ["RENAMENX", k(), k()], lambda: ["COPY", k(), k()] + o([], ["REPLACE"], ["DB", 0], ["x"]),
+            lambda: ["DBSIZE"], lambda: ["KEYS", o("*", "k?", "k[0-2]", "nope")],
+            lambda: ["HSET", k()] + pairs(f, v), lambda: ["HSET", k(), f()], lambda: ["HMSET", k()] + pairs(f, v),
+            lambda: ["HSETNX", k(), f(), v()], lambda: ["HGET", k(), f()], lambda: ["HMGET", k()] + many(f),
+            lambda: ["HDEL", k()] + many(f), lambda: ["HLEN", k()], lambda: ["HEXISTS", k(), f()],
+            lambda: ["HKEYS", k()], lambda: ["HVALS", k()], lambda: ["HGETALL", k()], lambda: ["HSTRLEN", k(), f()],
+            lambda: ["HINCRBY", k(), f(), n()], lambda: ["HINCRBYFLOAT", k(), f(), self.float()],
+            lambda: ["HSCAN", k(), 0], lambda: ["SSCAN", k(), 0, "MATCH", "f*"],
+            lambda: ["SADD", k()] + many(f), lambda: ["SREM", k()] + many(f), lambda: ["SMEMBERS", k()],
+            lambda: ["SISMEMBER", k(), f()], lambda: ["SMISMEMBER", k()] + many(f), lambda: ["SCARD", k()],
+            lambda: ["SMOVE", k(), k(), f()], lambda: [o("SINTER", "SUNION", "SDIFF")] + many(k),
+            lambda: [o("SINTERSTORE", "SUNIONSTORE", "SDIFFSTORE"), k()] + many(k),
+            lambda: ["ZADD", k()] + o([], ["NX"], ["XX"], ["GT"], ["LT"], ["CH"], ["INCR"], ["NX", "GT"], ["XX", "CH"])
+            + pairs(lambda: o(1, 2, 3, "1.5", "-inf", "x", 0.1, 3.1, "nan"), f),
+            lambda: ["ZADD", k(), 1], lambda: ["ZINCRBY", k(), self.float(), f()], lambda: ["ZREM", k()] + many(f),
+            lambda: ["ZSCORE", k(), f()], lambda: ["ZMSCORE", k()] + many(f), lambda: ["ZCARD", k()],
+            lambda: [o("ZRANK", "ZREVRANK"), k(), f()], lambda: ["ZCOUNT", k(), bound(), bound()],
+            lambda: ["ZRANGE", k(), n(), n()] + scores(), lambda: ["ZREVRANGE", k(), n(), n()] + scores(),
+            lambda: ["ZRANGE", k(), bound(), bound(), "BYSCORE"] + o([], ["REV"]) + limit() + scores(),
+            lambda: [o("ZRANGEBYSCORE", "ZREVRANGEBYSCORE"), k(), bound(), bound()] + limit() + scores(),
+            lambda: [o("ZPOPMIN", "ZPOPMAX"), k()] + o([], [n()]),
+            lambda: ["ZREMRANGEBYRANK", k(), n(), n()], lambda: ["ZREMRANGEBYSCORE", k(), bound(), bound()],
+            lambda: [o("LPUSH", "RPUSH", "LPUSHX", "RPUSHX"), k()] + many(v), lambda: [o("LPOP", "RPOP"), k()],
+            lambda: [o("LPOP", "RPOP"), k(), n()], lambda: ["LLEN", k()], lambda: ["LRANGE", k(), n(), n()],
+            lambda: ["LINDEX", k(), n()], lambda: ["LSET", k(), n(), v()], lambda: ["LTRIM", k(), n(), n()],
+            lambda: ["LREM", k(), n(), v()], lambda: ["LINSERT", k(), o("BEFORE", "AFTER", "x"), v(), v()],
+            lambda: ["RPOPLPUSH", k(), k()], lambda: ["LMOVE", k(), k(), o("LEFT", "RIGHT", "UP"), o("LEFT", "RIGHT")],
+            lambda: ["PING"], lambda: ["PING", v()], lambda: ["ECHO", v()], lambda: ["SELECT", o(0, "x")],
+            lambda: ["GET"], lambda: ["GET", k(), k()], lambda: ["NOSUCH", k(), v()], lambda: ["SET", k()],
+            lambda: ["MULTI"], lambda: ["EXEC"], lambda: ["DISCARD"], lambda: ["WATCH"] + many(k), lambda: ["UNWATCH"],
+            lambda: ["EXEC"], lambda: ["FLUSHALL"] if self.rng.random() < 0.1 else ["DBSIZE"],
+        ]
+        return self.rng.choice(table)()
+
+    def queued(self, words):
+        """Inside MULTI some commands are refused here that Redis takes."""
+        return words[0] not in ("FLUSHALL",)
+
+    def lex_commands(self):
+        lex = lambda: self.one("-", "+", "[a", "(f1", "[f2", "[f3", "(")
+        return ["ZRANGEBYLEX", "lex", lex(), lex()]
+
+    def normal(self, words, reply):
+        """What may differ without being wrong is made the same."""
+        name = str(words[0]).upper()
+        if isinstance(reply, list):
+            if name in ("HSCAN", "SSCAN"):
+                return [reply[0], sorted(reply[1])] if len(reply) == 2 else reply
+            if name in self.UNORDERED:
+                return sorted(reply, key=repr)
+            if name == "HGETALL":
+                return sorted(zip(reply[::2], reply[1::2]))
+        if isinstance(reply, int) and reply > 1000:
+            if name == "PTTL":
+                return round(reply / 10000)
+            if name in ("TTL", "EXPIRETIME"):
+                return round(reply / 10)
+        return reply
+
+
+def redis(ours, theirs, args):
+    rng = random.Random(args.seed)
+    make = Redis(rng)
+    us, them = Wire(ours), Wire(theirs)
+    for wire in (us, them):
+        wire.send(encode(["FLUSHALL"]))
+        wire.reply()
+    history, queue, count, found = [], None, 0, set()
+    deadline = time.time() + args.seconds
+    while time.time() < deadline and len(found) < args.differences:
+        batch, differs = [], False
+        for _ in range(rng.choice([1, 1, 4, 16])):
+            words = make.command()
+            if queue is not None and not make.queued(words):
+                continue
+            if words[0] == "MULTI" and queue is None:
+                queue = []
+            elif words[0] in ("EXEC", "DISCARD"):
+                queue = None
+            batch.append(words)
+        data = b"".join(map(encode, batch))
+        for wire in (us, them):
+            wire.send(data)
+        for words in batch:
+            history.append(words)
+            one, two = us.reply(), them.reply()
+            count += 1
+            if words[0] == "EXEC" and isinstance(one, list) and isinstance(two, list):
+                # The members' order may differ in a transaction, too.
+                one, two = [[sorted(map(repr, item)) if isinstance(item, list) else item for item in row] for row in (one, two)]
+                one, two = [[item // 10000 if isinstance(item, int) and item > 1000 else item for item in row] for row in (one, two)]
+            elif one != two:
+                one, two = make.normal(words, one), make.normal(words, two)
+            if one != two and not differs:
+                differs, name = True, (words[0], repr(one)[:30], repr(two)[:30])
+                if name in found:
+                    continue
+                found.add(name)
+                keys = [word for word in words[1:] if word in Redis.KEYS]
+                related = [past for past in history[-2000:] if not keys or set(past) & set(keys) or past[0] in ("MULTI", "EXEC", "DISCARD", "FLUSHALL", "WATCH")]
+                print(f"seed {args.seed}, command {count}: {words}\n  ours:   {one!r}\n  theirs: {two!r}\nbefore it:")
+                for past in related[-8 if args.differences > 1 else -25:]:
+                    print("  ", repr(past)[:150])
+        if differs:
+            # What follows from a difference is none: begin anew.
+            for wire in (us, them):
+                for words in (["DISCARD"], ["UNWATCH"], ["FLUSHALL"]):
+                    wire.send(encode(words))
+                    wire.reply()
+            queue, history = None, []
+    if found:
+        return 1
+    print(f"redis: {count} commands, seed {args.seed}: equal")
+    return 0
+
+
+def memcached(ours, theirs, args):
+    rng = random.Random(args.seed)
+    us, them = Wire(ours), Wire(theirs)
+    for wire in (us, them):
+        wire.send(b"flush_all\r\n")
+        wire.line()
+    keys = [f"k{n}" for n in range(5)]
+    one = lambda *choices: rng.choice(choices)
+    uniques, count, history = {}, 0, []
+
+    def storage():
+        name, key, data = one("set", "add", "replace", "append", "prepend"), one(*keys), one("a", "12", "", "hello", "x" * 3000, "9")
+        return f"{name} {key} {one(0, 1, 99)} {one(0, 1000, -1)} {len(data)}\r\n{data}\r\n"
+
+    def cas():
+        # The number of the last `gets`, which each server has its own of.
+        key, data = one(*keys), one("c", "7")
+        return ("cas", key, f"cas {key} 3 0 {len(data)} ", f"\r\n{data}\r\n")
+
+    def command():
+        key = one(*keys)
+        return one(
+            storage, storage, cas,
+            lambda: f"get {key}\r\n", lambda: f"get {one(*keys)} {key} nope\r\n", lambda: f"gets {key}\r\n",
+            lambda: f"gat 1000 {key}\r\n", lambda: f"touch {key} {one(1000, 0)}\r\n",
+            lambda: f"delete {key}\r\n", lambda: f"incr {key} {one(1, 5, 18446744073709551615, 'x')}\r\n",
+            lambda: f"decr {key} {one(1, 100)}\r\n", lambda: "mn\r\n", lambda: "nonsense\r\n", lambda: "get\r\n",
+            lambda: f"mg {key} {one('v', 's v', 'f v s', 'k Oabc v', 't', 'v q', '')}\r\nmn\r\n",
+            lambda: f"ms {key} 2 {one('', 'T0', 'F5', 'ME', 'MR', 'MA', 'MP', 'q', 'k O1')}\r\nhi\r\nmn\r\n",
+            lambda: f"md {key} {one('', 'q', 'k', 'Oxy')}\r\nmn\r\n",
+            lambda: f"ma {key} {one('', 'v', 'D5 v', 'MD v', 'N0 J13 v', 'N0', 'q')}\r\nmn\r\n",
+            lambda: f"set {key} 0 0 x\r\n", lambda: "flush_all\r\n" if rng.random() < 0.05 else "mn\r\n",
+            lambda: "get " + "k" * 300 + "\r\n", lambda: "verbosity 1\r\n",
+        )()
+
+    def run(wire, which, line):
+        if isinstance(line, tuple):
+            line = line[2] + str(uniques.get((which, line[1]), 1)) + line[3]
+        wire.send(line.encode())
+        until_mn = line.endswith("\r\nmn\r\n") and not line.startswith("mn")
+        lines = []
+        while True:
+            lines.append(wire.line())
+            last = lines[-1]
+            if until_mn:
+                if last == b"MN":
+                    break
+            elif last.startswith(b"VALUE"):
+                parts = last.split()
+                if len(parts) == 5:
+                    uniques[which, parts[1].decode()] = int(parts[4])
+                    lines[-1] = b" ".join(parts[:4])
+                lines.append(wire.file.read(int(parts[3]) + 2))
+            elif not (line.startswith(("get", "gat")) and last != b"END" and not last.startswith((b"ERROR", b"CLIENT"))):
+                break
+        return lines
+
+    deadline = time.time() + args.seconds
+    while time.time() < deadline:
+        line = command()
+        history.append(line)
+        mine, other = run(us, "ours", line), run(them, "theirs", line)
+        count += 1
+        if mine != other:
+            print(f"seed {args.seed}, command {count}: {line!r}\n  ours:   {mine!r}\n  theirs: {other!r}\nbefore it:")
+            for past in history[-12:]:
+                print("  ", repr(past)[:120])
+            return 1
+    print(f"memcached: {count} commands, seed {args.seed}: equal")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", choices=["redis", "memcached"])
+    parser.add_argument("ours", type=int)
+    parser.add_argument("theirs", type=int)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--differences", type=int, default=1, help="stop after so many")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    args = parser.parse_args()
+    return (redis if args.which == "redis" else memcached)(args.ours, args.theirs, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
