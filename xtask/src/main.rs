@@ -14,6 +14,7 @@ mod format;
 mod fuzz;
 mod peers;
 mod python;
+mod rstore;
 mod sanitize;
 mod shell;
 mod tidy;
@@ -61,6 +62,8 @@ enum Command {
     Peers(peers::Args),
     /// Builds the package for Python, and runs its tests
     Python(python::Args),
+    /// RStore's server beside Redis and memcached, and with their clients
+    Rstore(rstore::Args),
     /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
     Sanitize,
     /// Kills writing processes for a long time, and shows that nothing is lost
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Python(args) => python::run(&args),
+        Command::Rstore(args) => rstore::run(&args),
         Command::Sanitize => sanitize::run().map(drop),
         Command::Torture(args) => torture::run(&args),
         Command::WhichIndex(args) => which_index::run(&args),

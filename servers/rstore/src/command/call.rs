@@ -96,9 +96,11 @@ impl<'c> Call<'c, '_> {
 
     /// If the key holds a collection, its members will go.
     fn drop_members(&mut self, key: &[u8]) -> Outcome {
-        if self.place.has_collections(self.draft)
-            && let Some(head) = self.draft.item(key)?.and_then(|old| old.head())
-        {
+        if !self.place.has_collections(self.draft) {
+            return Ok(());
+        }
+        let old = self.draft.get(&item::key_of(key))?;
+        if let Some(head) = old.and_then(|record| Item { record, expires: NEVER }.head()) {
             self.place.dropped.push_back(head.id);
         }
         Ok(())

@@ -120,19 +120,42 @@ pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<
     all
 }
 
+/// The names of `count` members, or of one. One is found without a copy of the others.
+fn chosen(
+    call: &mut Call<'_, '_>,
+    head: &Head,
+    count: Option<i64>,
+) -> Result<Vec<Vec<u8>>, Refusal> {
+    let mut names = Vec::new();
+    if count.is_none() {
+        let mut before = call.place.random() % head.length.max(1);
+        call.each_member(head, &mut |name, _| {
+            if before == 0 {
+                names.push(name.to_vec());
+            }
+            before = before.saturating_sub(1);
+            names.is_empty()
+        })?;
+        return Ok(names);
+    }
+    call.each_member(head, &mut |name, _| {
+        names.push(name.to_vec());
+        true
+    })?;
+    let places = choose(call, names.len(), count.unwrap_or(1));
+    Ok(places.into_iter().map(|at| names[at].clone()).collect())
+}
+
 /// `SRANDMEMBER key [count]`
 pub(crate) fn srandmember(call: &mut Call<'_, '_>) -> Outcome {
     let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
-    let names: Vec<_> = call.members(call.key())?.into_iter().collect();
-    let chosen = choose(call, names.len(), count.unwrap_or(1));
+    let names = match call.set(call.key())? {
+        Some(head) => chosen(call, &head, count)?,
+        None => Vec::new(),
+    };
     match count {
-        None => call.out.maybe(chosen.first().map(|at| &names[*at][..])),
-        Some(_) => {
-            call.out.array(chosen.len());
-            for at in chosen {
-                call.out.bulk(&names[at]);
-            }
-        }
+        None => call.out.maybe(names.first().map(Vec::as_slice)),
+        Some(_) => call.out.bulks(&names),
     }
     Ok(())
 }
@@ -144,29 +167,22 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) -> Outcome {
     if count.is_some_and(|count| count < 0) {
         return Err(Refusal::of("ERR value is out of range, must be positive"));
     }
-    let Some(mut head) = call.set(key)? else {
-        match count {
-            Some(_) => call.out.head(Shape::Set, 0),
-            None => call.out.null(),
+    let mut names = Vec::new();
+    if let Some(mut head) = call.set(key)? {
+        names = chosen(call, &head, count)?;
+        for name in &names {
+            call.draft.remove(head.member(name));
+            head.length -= 1;
         }
-        return Ok(());
-    };
-    let names: Vec<_> = call.members(key)?.into_iter().collect();
-    let chosen = choose(call, names.len(), count.unwrap_or(1));
-    for at in &chosen {
-        call.draft.remove(head.member(&names[*at]));
-        head.length -= 1;
-    }
-    if !chosen.is_empty() {
-        call.put_head(key, &head);
+        if !names.is_empty() {
+            call.put_head(key, &head);
+        }
     }
     match count {
-        None => call.out.maybe(chosen.first().map(|at| &names[*at][..])),
+        None => call.out.maybe(names.first().map(Vec::as_slice)),
         Some(_) => {
-            call.out.head(Shape::Set, chosen.len());
-            for at in chosen {
-                call.out.bulk(&names[at]);
-            }
+            call.out.head(Shape::Set, names.len());
+            names.iter().for_each(|name| call.out.bulk(name));
         }
     }
     Ok(())

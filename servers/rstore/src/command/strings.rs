@@ -255,7 +255,10 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let found = call.text_bytes(call.key())?;
     let value = found.as_ref().and_then(Item::text).unwrap_or_default();
-    let part = match super::ranges::clamp(start, end, value.len()) {
+    // Unlike other ranges, one that ends before the begin ends at the first byte.
+    let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    let last = if end < 0 { end.saturating_add(length).max(0) } else { end };
+    let part = match super::ranges::clamp(start, last, value.len()) {
         Some(range) if !(start < 0 && end < 0 && start > end) => &value[range],
         _ => &[],
     };

@@ -89,8 +89,22 @@ impl Decimal {
             [b'+', rest @ ..] => (false, rest),
             rest => (false, rest),
         };
+        // `12.5e3` is 12500: the exponent moves the point.
+        let mut halves = digits.splitn(2, |byte| byte.eq_ignore_ascii_case(&b'e'));
+        let (digits, exponent) = (halves.next()?, halves.next());
+        let exponent: usize = match exponent {
+            Some(text) => std::str::from_utf8(text).ok()?.trim_start_matches('+').parse().ok()?,
+            None => 0,
+        };
         let mut parts = digits.splitn(2, |byte| *byte == b'.');
         let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
+        if exponent > 0 {
+            let moved = exponent.min(fraction.len());
+            let zeros = vec![b'0'; exponent.checked_sub(moved).filter(|zeros| *zeros < 19)?];
+            let text = [whole, &fraction[..moved], &zeros, b".", &fraction[moved..]].concat();
+            let Self::Exact(number) = Self::exact(&text)? else { return None };
+            return Some(Self::Exact(if negative { -number } else { number }));
+        }
         if whole.len() > 19 || fraction.len() > DECIMALS {
             return None;
         }
@@ -176,6 +190,8 @@ mod tests {
         assert_eq!(sum("0.1", "0.2"), "0.3");
         assert_eq!(sum("10.50", "0.1"), "10.6");
         assert_eq!(sum("5.0e3", "2.0e2"), "5200");
+        assert_eq!(sum("1e3", "0.1"), "1000.1");
+        assert_eq!(sum("-1.25e1", "0"), "-12.5");
         assert_eq!(sum("3", "-3"), "0");
         assert_eq!(sum("-0.5", "0.25"), "-0.25");
         assert_eq!(Decimal::parse(b"nan"), None);
