@@ -8,9 +8,9 @@ use super::{Call, Outcome, Refusal};
 /// How a time is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// In so many seconds.
+    /// Seconds from now.
     Seconds,
-    /// In so many milliseconds.
+    /// Milliseconds from now.
     Millis,
     /// At a second since 1970.
     SecondsAt,

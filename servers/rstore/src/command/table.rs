@@ -120,7 +120,7 @@ pub(crate) const NO_MULTI: u8 = 64;
 pub(crate) struct Spec {
     /// In lower case.
     pub(crate) name: &'static str,
-    /// How many arguments, its name included; at least so many if negative.
+    /// The number of words, its name included; the least number if negative.
     pub(crate) arity: i32,
     pub(crate) keys: Keys,
     pub(crate) flags: u8,
@@ -128,7 +128,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Returns `true` if a request may have so many words.
+    /// Returns `true` if a request may have this number of words.
     pub(crate) fn takes(&self, count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { count >= wanted } else { count == wanted }

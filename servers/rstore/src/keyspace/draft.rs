@@ -80,6 +80,12 @@ impl<'r> Draft<'r> {
         }
     }
 
+    /// Reads a value that may have expired.
+    pub(crate) fn get_expired(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let mut value = Vec::new();
+        Ok(self.base.get_into(key, 0, &mut value)?.then_some(value))
+    }
+
     /// Reads a value.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         let mut value = Vec::new();

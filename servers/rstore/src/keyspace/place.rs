@@ -63,7 +63,7 @@ impl Place {
         self.last_unique
     }
 
-    /// A number that nobody need foresee or not (xorshift).
+    /// A random number, not for secrets (xorshift).
     pub(crate) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -7,7 +7,7 @@
 use std::ops::Bound;
 
 use super::item::{self, MEMBERS, OWNERS};
-use super::{Draft, Failure, Place};
+use super::{Draft, Failure, Item, Place};
 
 /// The walk over the owners.
 #[derive(Debug, Default)]
@@ -29,7 +29,17 @@ impl Reaper {
         place: &mut Place,
     ) -> Result<bool, Failure> {
         let Some(id) = place.dropped.front().copied() else { return Ok(false) };
-        if is_gone(draft, id)?.is_none() || remove_some(draft, id)? {
+        let Some(key) = is_gone(draft, id)? else {
+            place.dropped.pop_front();
+            return Ok(true);
+        };
+        // An expired head goes first: no clock that is set back may show it without its members.
+        let key = item::key_of(&key);
+        let head = draft.get_expired(&key)?.map(|record| Item { record, expires: super::NEVER });
+        if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
+            draft.remove(key);
+        }
+        if remove_some(draft, id)? {
             place.dropped.pop_front();
         }
         Ok(true)
@@ -58,7 +68,7 @@ impl Reaper {
     }
 }
 
-/// Returns the owner if the collection of this id is gone, and `None` if it is there or nobody's.
+/// Returns the owner if the collection of this id is gone, and `None` if it is there or has no owner.
 fn is_gone(draft: &Draft<'_>, id: u64) -> Result<Option<Vec<u8>>, Failure> {
     let Some(owner) = draft.get(&item::owner(id))? else { return Ok(None) };
     let head = draft.item(&owner)?.and_then(|item| item.head());

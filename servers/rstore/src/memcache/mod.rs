@@ -212,3 +212,85 @@ fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Count
 fn touch(call: &mut Call<'_, '_>, key: &[u8], found: &Item, expiry: i64) -> Result<(), Refusal> {
     call.put_record(key, found.record.clone(), expires(expiry, call.now()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::tests::Memory;
+
+    /// Runs lines on one partition, and compares each reply.
+    fn expect(lines: &[(&str, &str)]) {
+        let mut memory = Memory::default();
+        let mut place = Place::open(&memory, 1).expect("memory");
+        let mut parser = Parser::default();
+        for (line, expected) in lines {
+            let input = line.replace('|', "\r\n") + "\r\n";
+            let (incoming, used) = parser.parse(input.as_bytes(), 1000);
+            assert_eq!(used, input.len(), "{line}");
+            let mut out = Vec::new();
+            match incoming {
+                Incoming::Commands { commands, end, .. } => {
+                    for command in commands {
+                        let mut draft = Draft::new(&memory, 1_000_000);
+                        run(&command, &mut draft, &mut place, &mut out).expect("it may");
+                        memory.apply(draft.into_changes());
+                    }
+                    out.extend_from_slice(end.as_bytes());
+                }
+                Incoming::Reply(text) => out = text.into_bytes(),
+                other => panic!("{line}: {other:?}"),
+            }
+            let text = String::from_utf8(out).expect("text").replace("\r\n", "|");
+            assert_eq!(text, *expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn values_keep_flags_and_change_under_their_number() {
+        let first = 1_000_000 << 16;
+        let lines = [
+            ("set a 7 0 2|hi".to_owned(), "STORED|".to_owned()),
+            ("gets a none".into(), format!("VALUE a 7 2 {first}|hi|END|")),
+            ("cas a 1 0 1 1|x".into(), "EXISTS|".into()),
+            (format!("cas a 1 0 1 {first}|x"), "STORED|".into()),
+            ("append a 0 0 1|y".into(), "STORED|".into()),
+            ("get a".into(), "VALUE a 1 2|xy|END|".into()),
+            ("add a 0 0 1|z".into(), "NOT_STORED|".into()),
+            (
+                "incr a 1".into(),
+                "CLIENT_ERROR cannot increment or decrement non-numeric value|".into(),
+            ),
+            ("set n 0 0 2|10".into(), "STORED|".into()),
+            ("decr n 1".into(), "9|".into()),
+            ("get n".into(), "VALUE n 0 2|9 |END|".into()),
+            ("incr n 18446744073709551615".into(), "8|".into()),
+            ("set n 0 -1 1|1".into(), "STORED|".into()),
+            ("touch n 10".into(), "NOT_FOUND|".into()),
+            ("delete a".into(), "DELETED|".into()),
+            ("get a n".into(), "END|".into()),
+        ];
+        expect(&lines.iter().map(|(line, reply)| (&line[..], &reply[..])).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn meta_flags_are_answered_in_their_order() {
+        expect(&[
+            ("ms a 2 F5 T60|hi", "HD|"),
+            ("mg a s v f t k Oq7", "VA 2 s2 f5 t60 ka Oq7|hi|"),
+            ("mg YQ== b k v", "VA 2 b kYQ==|hi|"),
+            ("mg none v", "EN|"),
+            ("mg none v q", ""),
+            ("ms a 1 ME|x", "NS|"),
+            ("ms a 1 MA|!", "HD|"),
+            ("mg a v", "VA 3|hi!|"),
+            ("ms a 1 C1|x", "EX|"),
+            ("ma n", "NF|"),
+            ("ma n N0 J13 v", "VA 2|13|"),
+            ("ma n D3 v MD", "VA 2|10|"),
+            ("md n q", ""),
+            ("md n", "NF|"),
+            ("mg a z", "CLIENT_ERROR invalid flag|"),
+            ("ms a 1 Tx|x", "CLIENT_ERROR bad token in command line format|"),
+        ]);
+    }
+}

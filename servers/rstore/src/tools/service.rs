@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { process, address, ready_in: Duration::ZERO, greeting: String::new() })
     }
 
-    /// Whether it is there and has read its state.
+    /// Returns `true` if it is there and has read its state.
     fn answers(&self) -> Result<bool, Error> {
         let Ok(mut client) = Client::connect(&self.address) else { return Ok(false) };
         match client.call(&["PING"]) {

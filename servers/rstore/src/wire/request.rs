@@ -125,7 +125,7 @@ impl Limits {
 /// What is in the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// A whole request of so many bytes; [`Parser::args`] has its arguments.
+    /// A whole request and its length in bytes; [`Parser::args`] has its arguments.
     Request(usize),
     /// The begin of one.
     More,

@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) subscriptions: usize,
     /// The socket may have bytes.
     pub(super) readable: bool,
+    /// The other side has said all that it will.
+    pub(super) read_closed: bool,
     /// The socket may take bytes.
     pub(super) writable: bool,
     /// Ends when its replies are sent.
@@ -100,6 +102,7 @@ impl Connection {
             barrier: false,
             subscriptions: 0,
             readable: true,
+            read_closed: false,
             writable: true,
             closing: false,
             broken: false,
@@ -108,6 +111,10 @@ impl Connection {
             last_active: now,
             last_command: "NULL",
         }
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.stream, Stream::Plain(_))
     }
 
     /// Bytes of replies that are not sent.

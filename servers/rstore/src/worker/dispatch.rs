@@ -12,7 +12,7 @@ use super::mail::{Message, Task, Ticket};
 use super::run::Worker;
 use super::slots::Then;
 
-/// What a client is told of a command that there is not, as Redis words it.
+/// The error for an unknown command, as Redis words it.
 fn unknown(args: Args<'_>) -> String {
     // C prints up to the first zero byte.
     let cut = |word: &[u8], most: usize| {
@@ -63,6 +63,10 @@ impl Worker {
         connection.last_command = spec.name;
         if connection.multi.is_some() && !spec.has(NO_MULTI) {
             self.queue_in_transaction(connection, spec, args);
+            return;
+        }
+        if is_subscriber(connection) && spec.name == "ping" {
+            connection.answer(|reply| reply.bulks(&[&b"pong"[..], args.at(1)]));
             return;
         }
         let outcome = match spec.run {
@@ -250,6 +254,11 @@ impl Worker {
     }
 }
 
+/// Returns `true` if the connection cannot tell replies from messages.
+fn is_subscriber(connection: &Connection) -> bool {
+    connection.subscriptions > 0 && connection.reply.protocol == Protocol::Resp2
+}
+
 /// The command, if there is such a one and this connection may give it now.
 fn allowed(connection: &Connection, args: Args<'_>) -> Result<&'static Spec, String> {
     let spec = table::find(args.at(0)).ok_or_else(|| unknown(args))?;
@@ -265,9 +274,7 @@ fn allowed(connection: &Connection, args: Args<'_>) -> Result<&'static Spec, Str
         }
         None => {}
     }
-    let is_subscriber =
-        connection.subscriptions > 0 && connection.reply.protocol == Protocol::Resp2;
-    if is_subscriber && !FOR_SUBSCRIBERS.contains(&spec.name) {
+    if is_subscriber(connection) && !FOR_SUBSCRIBERS.contains(&spec.name) {
         return Err(format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
              allowed in this context",

@@ -2,7 +2,7 @@
 //!
 //! A turn: what the sockets have is read, and each request runs, here if its keys are of this partition,
 //! else by a message to the thread whose they are. Then one commit, one fence for all that the turn wrote.
-//! Only then leave the replies of the turn, to clients and to other threads: nobody hears of what a crash
+//! Only then leave the replies of the turn, to clients and to other threads: no client hears of what a crash
 //! could take back, not even by a read.
 //!
 //! Requests that a connection sends without waiting for replies reach each partition in their order.

@@ -142,8 +142,9 @@ impl Worker {
                 continue;
             }
             if let Some(connection) = self.connections.get_mut(token).and_then(Option::as_mut) {
-                connection.readable |=
-                    event.is_readable() || event.is_read_closed() || event.is_error();
+                let over = event.is_read_closed() || event.is_error();
+                connection.read_closed |= over;
+                connection.readable |= event.is_readable() || over;
                 if event.is_writable() {
                     connection.writable = true;
                     self.dirty.push(token);
@@ -245,7 +246,8 @@ impl Worker {
         {
             let count = match connection.stream.read(&mut buffer) {
                 Ok(0) => {
-                    connection.broken = true;
+                    // It has said all; it may still listen.
+                    connection.closing = true;
                     break;
                 }
                 Ok(count) => count,
@@ -271,9 +273,9 @@ impl Worker {
                 connection.input = input;
                 connection.input.drain(..used);
             }
-            if count < buffer.len() && !matches!(connection.stream, super::stream::Stream::Plain(_))
-            {
-                continue;
+            // The socket is empty now: what comes later is another event. A call is saved.
+            if count < buffer.len() && connection.is_plain() && !connection.read_closed {
+                connection.readable = false;
             }
         }
         self.buffer = buffer;
@@ -445,7 +447,7 @@ impl Worker {
         for token in std::mem::take(&mut self.dirty) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
             if failed {
-                // Nobody may hear of what was not made durable.
+                // No client may hear of what was not made durable.
                 connection.broken = true;
             }
             let was_held = connection.is_held();

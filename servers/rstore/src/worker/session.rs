@@ -15,7 +15,7 @@ use super::slots::Then;
 
 type Outcome = Result<(), Refusal>;
 
-/// What a client is told of a subcommand that there is not.
+/// The error for an unknown subcommand.
 pub(super) fn unknown_subcommand(args: Args<'_>) -> Refusal {
     let [name, sub] = [0, 1].map(|at| String::from_utf8_lossy(args.at(at)).into_owned());
     format!("ERR unknown subcommand '{sub}'. Try {} HELP.", name.to_uppercase()).into()
@@ -86,7 +86,7 @@ impl Worker {
                 self.unwatch(connection);
                 connection.answer(Reply::ok);
             }
-            // No replica yet: nobody else has it.
+            // There is no replica yet.
             Session::Wait => connection.answer(|reply| reply.integer(0)),
             Session::Watch => self.watch(connection, token, args)?,
         }

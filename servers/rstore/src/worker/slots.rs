@@ -65,7 +65,7 @@ impl Slots {
         self.slots.len()
     }
 
-    /// A slot for a reply of so many parts; returns its number.
+    /// Makes a slot for a reply of several parts; returns its number.
     pub(super) fn wait(&mut self, parts: usize, then: Then) -> u64 {
         self.slots.push_back(Slot::Waiting { parts: vec![None; parts], missing: parts, then });
         self.first + self.slots.len() as u64 - 1

@@ -175,7 +175,7 @@ impl Worker {
         self.forget_watches(&watched);
     }
 
-    /// Ends watches; nobody waits for a reply.
+    /// Ends watches, without a reply.
     pub(super) fn forget_watches(&mut self, watched: &[Watch]) {
         for watch in watched {
             let partition = self.partition_of(&watch.key);
