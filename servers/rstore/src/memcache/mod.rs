@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn values_keep_flags_and_change_under_their_number() {
-        let first = 1_000_000 << 16;
+        let first = 1_000_000_u64 << 16;
         let lines = [
             ("set a 7 0 2|hi".to_owned(), "STORED|".to_owned()),
             ("gets a none".into(), format!("VALUE a 7 2 {first}|hi|END|")),
