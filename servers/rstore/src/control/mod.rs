@@ -2,6 +2,7 @@
 //! ends the server.
 
 mod accept;
+mod limits;
 mod metrics;
 mod notify;
 #[cfg(feature = "tls")]
@@ -40,6 +41,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
     let storage = settings.storage()?;
     let folder = Folder::open(&storage)?;
     let users = Users::new(settings)?;
+    limits::raise(settings.maxclients.unwrap_or(10_000));
     let mut poll = Poll::new().map_err(Error::io("a poll"))?;
     let control = mio::Waker::new(poll.registry(), WAKE).map_err(Error::io("a waker"))?;
     let mut doors = Doors::open(settings, folder.partitions, storage.cluster)?;

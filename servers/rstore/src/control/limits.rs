@@ -1,0 +1,26 @@
+//! Open files: each connection is one.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Files that are open beside the connections: pools, listening sockets, polls.
+const OTHERS: u64 = 128;
+
+/// Asks the system for as many open files as the connections need, and says so if it gives fewer.
+pub(super) fn raise(connections: usize) {
+    let wanted = connections as u64 + OTHERS;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+    let given = limit.current.unwrap_or(wanted);
+    match setrlimit(Resource::Nofile, limit) {
+        Ok(()) if given >= wanted => {}
+        Ok(()) => tracing::warn!(
+            given,
+            wanted,
+            "the system allows fewer open files than --maxclients needs (LimitNOFILE, ulimit -n)"
+        ),
+        Err(error) => tracing::warn!(%error, "the limit of open files cannot be raised"),
+    }
+}
