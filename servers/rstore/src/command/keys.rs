@@ -122,6 +122,7 @@ fn copy_members(call: &mut Call<'_, '_>, to: &[u8], old: &item::Head) -> Outcome
 /// `DBSIZE`
 pub(crate) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
     let keys = call.place.keys(call.draft.base_len());
+    let keys = keys.saturating_add_signed(call.draft.keys_added()?);
     call.out.integer(i64::try_from(keys).unwrap_or(i64::MAX));
     Ok(())
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::item::MEMBERS;
+use super::item::{KEYS, MEMBERS};
 use super::{Failure, NEVER, Records, Visit};
 
 /// A value with its time of expiry.
@@ -150,11 +150,19 @@ impl<'r> Draft<'r> {
 
     /// By how many the changes alter the number of records that are no client's keys.
     pub(crate) fn others_added(&self) -> Result<i64, Failure> {
-        let (mut added, mut old) = (0, Vec::new());
-        let others = (Bound::Included(&[MEMBERS][..]), Bound::Unbounded);
-        for (key, change) in self.changes.range::<[u8], _>(others) {
-            old.clear();
-            let was = self.base.get_into(key, self.now, &mut old)?;
+        self.added((Bound::Included(&[MEMBERS][..]), Bound::Unbounded))
+    }
+
+    /// By how many the changes alter the number of clients' keys.
+    pub(crate) fn keys_added(&self) -> Result<i64, Failure> {
+        self.added((Bound::Included(&[KEYS][..]), Bound::Excluded(&[KEYS + 1][..])))
+    }
+
+    fn added(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<i64, Failure> {
+        let mut added = 0;
+        for (key, change) in self.changes.range::<[u8], _>(range) {
+            // An expired record that was not swept yet counts, too: none expires in 1970.
+            let was = self.base.expiry(key, 0)?.is_some();
             added += i64::from(change.is_some()) - i64::from(was);
         }
         Ok(added)
