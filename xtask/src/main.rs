@@ -62,7 +62,7 @@ enum Command {
     Peers(peers::Args),
     /// Builds the package for Python, and runs its tests
     Python(python::Args),
-    /// RStore's server beside Redis and memcached, and with their clients
+    /// The server `rstore` beside Redis and memcached, and with their clients
     Rstore(rstore::Args),
     /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
     Sanitize,

@@ -1,4 +1,4 @@
-//! `cargo xtask rstore`: RStore's server and other people's clients, and random commands beside Debian's
+//! `cargo xtask rstore`: the server `rstore` and other people's clients, and random commands beside Debian's
 //! redis-server and memcached. What is not installed is named and skipped.
 
 use std::process::Command;

@@ -67,7 +67,7 @@ impl User {
             return None;
         }
         let may = |key: &[u8]| self.keys.iter().any(|pattern| glob::matches(pattern, key));
-        if spec.keys.of(args.len()).all(|number| may(args.at(number))) && !self.sees_all(spec) {
+        if spec.keys.of(args.len()).all(|number| may(args.at(number))) && !Self::sees_all(spec) {
             return None;
         }
         Some(
@@ -77,7 +77,7 @@ impl User {
     }
 
     /// Returns `true` if a command shows or removes keys that no argument names.
-    fn sees_all(&self, spec: &Spec) -> bool {
+    fn sees_all(spec: &Spec) -> bool {
         matches!(spec.name, "keys" | "scan" | "range" | "randomkey" | "flushall" | "flushdb")
     }
 

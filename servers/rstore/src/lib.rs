@@ -13,6 +13,11 @@
 //! | `config` | flags and the file |
 //! | `client`, `load`, `trial` | a small client, a load generator, kill and verify |
 #![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_wrap, reason = "counts and lengths in memory are far below 2^63")]
+#![allow(clippy::unnecessary_wraps, reason = "handlers of commands have one signature")]
+#![allow(clippy::struct_excessive_bools, reason = "options of commands are independent words")]
+#![allow(clippy::match_same_arms, reason = "an arm for each case of a protocol, in its order")]
+#![allow(clippy::format_push_string, reason = "texts for people, not on the way of a request")]
 
 mod access;
 mod client;

@@ -212,7 +212,8 @@ pub(crate) mod tests {
             }
             loop {
                 let mut draft = Draft::new(&self.memory, self.now);
-                if !reaper.drop_step(&mut draft, &mut self.place).expect("memory") {
+                if !crate::keyspace::Reaper::drop_step(&mut draft, &mut self.place).expect("memory")
+                {
                     return self.memory.len();
                 }
                 let others = self.place.count_others(&mut draft).expect("memory");

@@ -56,7 +56,7 @@ pub(crate) fn hmset(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 fn set_fields(call: &mut Call<'_, '_>) -> Result<usize, Refusal> {
-    if call.args.len() % 2 != 0 {
+    if !call.args.len().is_multiple_of(2) {
         return Err(Refusal::arity(call.name));
     }
     let key = call.key();

@@ -178,12 +178,13 @@ pub(crate) fn spop(call: &mut Call<'_, '_>) -> Outcome {
             call.put_head(key, &head);
         }
     }
-    match count {
-        None => call.out.maybe(names.first().map(Vec::as_slice)),
-        Some(_) => {
-            call.out.head(Shape::Set, names.len());
-            names.iter().for_each(|name| call.out.bulk(name));
-        }
+    if count.is_none() {
+        call.out.maybe(names.first().map(Vec::as_slice));
+        return Ok(());
+    }
+    call.out.head(Shape::Set, names.len());
+    for name in &names {
+        call.out.bulk(name);
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl AddOptions {
             at += 1;
         }
         let left = call.args.len() - at;
-        if left == 0 || left % 2 != 0 {
+        if left == 0 || !left.is_multiple_of(2) {
             return Err(Refusal::SYNTAX);
         }
         if options.only_new && options.only_old {
@@ -284,7 +284,7 @@ fn pop(call: &mut Call<'_, '_>, reverse: bool) -> Outcome {
 pub(crate) fn zcount(call: &mut Call<'_, '_>) -> Outcome {
     let sides = (Side::score(call.args.at(2))?, Side::score(call.args.at(3))?);
     let found = match call.sorted(call.key())? {
-        Some(head) => Window::by_score(&head, sides).count(call)?,
+        Some(head) => Window::by_score(&head, &sides).count(call)?,
         None => 0,
     };
     call.out.count(found);
@@ -295,7 +295,7 @@ pub(crate) fn zcount(call: &mut Call<'_, '_>) -> Outcome {
 pub(crate) fn zlexcount(call: &mut Call<'_, '_>) -> Outcome {
     let sides = (Side::name(call.args.at(2))?, Side::name(call.args.at(3))?);
     let found = match call.sorted(call.key())? {
-        Some(head) => Window::by_name(&head, sides).count(call)?,
+        Some(head) => Window::by_name(&head, &sides).count(call)?,
         None => 0,
     };
     call.out.count(found);

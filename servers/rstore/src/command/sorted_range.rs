@@ -80,12 +80,12 @@ impl Window {
         Self { from, to, by: BY_SCORE }
     }
 
-    pub(super) fn by_score(head: &Head, sides: (Side, Side)) -> Self {
-        Self::between(head, BY_SCORE, &sides)
+    pub(super) fn by_score(head: &Head, sides: &(Side, Side)) -> Self {
+        Self::between(head, BY_SCORE, sides)
     }
 
-    pub(super) fn by_name(head: &Head, sides: (Side, Side)) -> Self {
-        Self::between(head, BY_NAME, &sides)
+    pub(super) fn by_name(head: &Head, sides: &(Side, Side)) -> Self {
+        Self::between(head, BY_NAME, sides)
     }
 
     fn between(head: &Head, by: u8, (least, most): &(Side, Side)) -> Self {
@@ -210,12 +210,12 @@ impl Query {
             By::Score => {
                 let sides = (Side::score(least)?, Side::score(most)?);
                 let Some(head) = call.sorted(call.key())? else { return Ok(Vec::new()) };
-                Window::by_score(&head, sides).members(call, self.reverse, self.skip, self.most)
+                Window::by_score(&head, &sides).members(call, self.reverse, self.skip, self.most)
             }
             By::Name => {
                 let sides = (Side::name(least)?, Side::name(most)?);
                 let Some(head) = call.sorted(call.key())? else { return Ok(Vec::new()) };
-                Window::by_name(&head, sides).members(call, self.reverse, self.skip, self.most)
+                Window::by_name(&head, &sides).members(call, self.reverse, self.skip, self.most)
             }
         }
     }

@@ -103,15 +103,15 @@ pub(crate) fn setnx(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `SETEX key seconds value`
 pub(crate) fn setex(call: &mut Call<'_, '_>) -> Outcome {
-    set_with(call, &Expiry::Seconds)
+    set_with(call, Expiry::Seconds)
 }
 
 /// `PSETEX key milliseconds value`
 pub(crate) fn psetex(call: &mut Call<'_, '_>) -> Outcome {
-    set_with(call, &Expiry::Millis)
+    set_with(call, Expiry::Millis)
 }
 
-fn set_with(call: &mut Call<'_, '_>, expiry: &Expiry) -> Outcome {
+fn set_with(call: &mut Call<'_, '_>, expiry: Expiry) -> Outcome {
     let expires = expiry.time(call.args.at(2), call.now(), call.name)?;
     call.put_text(call.key(), call.args.at(3), expires)?;
     call.out.ok();
@@ -176,7 +176,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `MSET key value [key value ...]`
 pub(crate) fn mset(call: &mut Call<'_, '_>) -> Outcome {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(Refusal::arity(call.name));
     }
     for at in (1..call.args.len()).step_by(2) {
@@ -188,7 +188,7 @@ pub(crate) fn mset(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `MSETNX key value [key value ...]`
 pub(crate) fn msetnx(call: &mut Call<'_, '_>) -> Outcome {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(Refusal::arity(call.name));
     }
     for at in (1..call.args.len()).step_by(2) {

@@ -31,8 +31,8 @@ impl Keys {
             Ok(last) => last,
             Err(_) => count.saturating_sub(usize::try_from(-self.last).unwrap_or(1)),
         };
-        let numbers = if self.first == 0 { 1..=0 } else { self.first..=last.min(count - 1) };
-        numbers.step_by(self.step.max(1))
+        let end = if self.first == 0 { 0 } else { last.min(count - 1) + 1 };
+        (self.first..end).step_by(self.step.max(1))
     }
 }
 

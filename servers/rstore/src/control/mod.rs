@@ -81,10 +81,10 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
     let ended = accept_until_stopped(&mut poll, &mut doors, &common, &post);
     notify::stopping();
     common.stopping.store(true, Relaxed);
-    for number in 0..common.partitions() {
+    for (number, thread) in threads.iter().enumerate() {
         let mut message = Message::Stop;
         while let Err(back) = post.send(number, message) {
-            if threads[number].is_finished() {
+            if thread.is_finished() {
                 break;
             }
             message = back;

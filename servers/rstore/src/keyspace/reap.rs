@@ -23,11 +23,7 @@ const OWNERS_A_STEP: usize = 32;
 
 impl Reaper {
     /// Removes members of dropped collections by a draft; returns `false` if there was nothing to do.
-    pub(crate) fn drop_step(
-        &self,
-        draft: &mut Draft<'_>,
-        place: &mut Place,
-    ) -> Result<bool, Failure> {
+    pub(crate) fn drop_step(draft: &mut Draft<'_>, place: &mut Place) -> Result<bool, Failure> {
         let Some(id) = place.dropped.front().copied() else { return Ok(false) };
         let Some(key) = is_gone(draft, id)? else {
             place.dropped.pop_front();

@@ -182,7 +182,7 @@ fn set(call: &mut Call<'_, '_>, meta: &Meta, out: &mut Vec<u8>) -> Result<(), Re
     };
     let code: &[u8] = match store(call, &value)? {
         Stored::Done => b"HD",
-        Stored::NotStored => b"NS",
+        Stored::Refused => b"NS",
         Stored::Exists => b"EX",
         Stored::NotFound => b"NF",
     };

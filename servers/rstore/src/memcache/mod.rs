@@ -143,7 +143,7 @@ pub(crate) fn refuse(refusal: &Refusal, out: &mut Vec<u8>) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Done,
-    NotStored,
+    Refused,
     Exists,
     NotFound,
 }
@@ -172,7 +172,7 @@ fn store(call: &mut Call<'_, '_>, value: &Value<'_>) -> Result<Stored, Refusal> 
         (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => None,
         (Mode::Append, Some(old)) => Some([old.text().unwrap_or_default(), value.data].concat()),
         (Mode::Prepend, Some(old)) => Some([value.data, old.text().unwrap_or_default()].concat()),
-        _ => return Ok(Stored::NotStored),
+        _ => return Ok(Stored::Refused),
     };
     let unique = call.place.new_unique(call.now());
     let (flags, data, time) = match (&joined, &old) {

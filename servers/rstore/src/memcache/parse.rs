@@ -310,7 +310,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
             bits &= (1 << held) - 1;
         }
     }
-    (text.len() % 4 == 0 && text.len() - digits <= 2).then_some(bytes)
+    (text.len().is_multiple_of(4) && text.len() - digits <= 2).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(super) fn run(
                 Value { key, mode: *mode, flags: *flags, expiry: *expiry, unique: *unique, data };
             out.extend_from_slice(match store(call, &value)? {
                 Stored::Done => b"STORED\r\n",
-                Stored::NotStored => b"NOT_STORED\r\n",
+                Stored::Refused => b"NOT_STORED\r\n",
                 Stored::Exists => b"EXISTS\r\n",
                 Stored::NotFound => b"NOT_FOUND\r\n",
             });

@@ -230,7 +230,7 @@ impl Shard {
         let expired = self.engine.expire(now, Budget::default()).map_err(failed)?;
         self.staged |= expired > 0;
         let mut draft = Draft::new(&self.engine, now);
-        let mut more = self.reaper.drop_step(&mut draft, &mut self.place)?;
+        let mut more = Reaper::drop_step(&mut draft, &mut self.place)?;
         if !draft.is_clean() {
             let (entry, others) = entry(draft, &mut self.place)?;
             self.apply(entry, others)?;

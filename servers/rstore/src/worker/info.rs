@@ -35,6 +35,9 @@ impl Worker {
     }
 }
 
+/// One of the figures.
+type Of = fn(&Figures) -> &std::sync::atomic::AtomicU64;
+
 impl Common {
     fn sections(&self) -> Vec<(&'static str, String)> {
         let mut all = vec![
@@ -153,7 +156,6 @@ impl Common {
             "Connections over the limit.",
             self.rejected.load(Relaxed),
         );
-        type Of = fn(&Figures) -> &std::sync::atomic::AtomicU64;
         let parted: [(&str, &str, &str, Of); 15] = [
             ("rstore_keys", "gauge", "Keys, expired ones that were not swept yet included.", |f| {
                 &f.keys

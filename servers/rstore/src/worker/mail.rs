@@ -83,6 +83,7 @@ impl Post {
         (Self { ways }, ends)
     }
 
+    #[expect(clippy::result_large_err, reason = "a message that is not taken is given back")]
     /// Sends from outside the event loops; gives the message back if the queue is full.
     pub(crate) fn send(&self, to: usize, message: Message) -> Result<(), Message> {
         let (sender, waker) = &self.ways[to];

@@ -17,7 +17,7 @@ type Listeners = BTreeMap<Vec<u8>, BTreeSet<usize>>;
 /// Who listens to what, of the connections of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
-    channels: Listeners,
+    names: Listeners,
     patterns: Listeners,
     /// Messages for connections, which they get at the end of the turn.
     deliveries: Vec<(usize, Delivery)>,
@@ -32,7 +32,7 @@ struct Delivery {
 
 impl Channels {
     fn of(&mut self, is_pattern: bool) -> &mut Listeners {
-        if is_pattern { &mut self.patterns } else { &mut self.channels }
+        if is_pattern { &mut self.patterns } else { &mut self.names }
     }
 
     fn add(&mut self, is_pattern: bool, name: &[u8], token: usize) -> bool {
@@ -49,7 +49,7 @@ impl Channels {
         was
     }
 
-    fn names(&mut self, is_pattern: bool, token: usize) -> Vec<Vec<u8>> {
+    fn heard_by(&mut self, is_pattern: bool, token: usize) -> Vec<Vec<u8>> {
         let all = self.of(is_pattern).iter();
         all.filter(|(_, listeners)| listeners.contains(&token))
             .map(|(name, _)| name.clone())
@@ -58,11 +58,11 @@ impl Channels {
 
     /// A connection listens to nothing any more.
     pub(super) fn leave(&mut self, token: usize) {
-        if self.channels.is_empty() && self.patterns.is_empty() {
+        if self.names.is_empty() && self.patterns.is_empty() {
             return;
         }
         for is_pattern in [false, true] {
-            for name in self.names(is_pattern, token) {
+            for name in self.heard_by(is_pattern, token) {
                 self.remove(is_pattern, &name, token);
             }
         }
@@ -72,7 +72,7 @@ impl Channels {
     /// Queues a message; returns how many will hear it.
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let before = self.deliveries.len();
-        for token in self.channels.get(channel).into_iter().flatten() {
+        for token in self.names.get(channel).into_iter().flatten() {
             let delivery =
                 Delivery { pattern: None, channel: channel.to_vec(), message: message.to_vec() };
             self.deliveries.push((*token, delivery));
@@ -158,7 +158,7 @@ impl Worker {
         let joins = !name.contains("unsub");
         let mut names: Vec<_> = args.from(1).iter().map(<[u8]>::to_vec).collect();
         if names.is_empty() {
-            names = self.channels.names(is_pattern, token);
+            names = self.channels.heard_by(is_pattern, token);
         }
         for channel in &names {
             if joins {
@@ -197,7 +197,7 @@ impl Worker {
             b"CHANNELS" => (Some(args.get(2).unwrap_or(b"*").to_vec()), Gather::Concat),
             b"NUMPAT" => (None, Gather::Sum),
             b"NUMSUB" if self.common.partitions() == 1 => {
-                let channels = &self.channels.channels;
+                let channels = &self.channels.names;
                 let count = |name: &[u8]| channels.get(name).map_or(0, BTreeSet::len);
                 connection.answer(|reply| {
                     reply.array((args.len() - 2) * 2);
@@ -229,7 +229,7 @@ impl Worker {
         let mut reply = Reply::default();
         match pattern {
             Some(pattern) => {
-                let names = self.channels.channels.keys();
+                let names = self.channels.names.keys();
                 let names: Vec<_> = names.filter(|name| glob::matches(pattern, name)).collect();
                 reply.bulks(&names);
             }

@@ -436,12 +436,14 @@ fn command_command(connection: &mut Connection, args: Args<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         None => connection.answer(|reply| {
             reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| describe(reply, spec));
+            for spec in COMMANDS {
+                describe(reply, spec);
+            }
         }),
         Some(b"COUNT") => connection.answer(|reply| reply.count(COMMANDS.len())),
         Some(b"LIST") => {
-            let names: Vec<_> = COMMANDS.iter().map(|spec| spec.name).collect();
-            connection.answer(|reply| reply.bulks(&names));
+            let all: Vec<_> = COMMANDS.iter().map(|spec| spec.name).collect();
+            connection.answer(|reply| reply.bulks(&all));
         }
         Some(b"INFO") => connection.answer(|reply| {
             let all = named(2);
@@ -498,7 +500,9 @@ fn describe(reply: &mut Reply, spec: &Spec) {
         }
     }
     reply.head(Shape::Set, flags.len());
-    flags.iter().for_each(|flag| reply.simple(flag));
+    for flag in &flags {
+        reply.simple(flag);
+    }
     reply.count(spec.keys.first);
     reply.integer(spec.keys.last);
     reply.count(spec.keys.step);

@@ -33,7 +33,7 @@ impl Worker {
                     }
                 });
             }
-            b"SET" if args.len() >= 4 && args.len() % 2 == 0 => {
+            b"SET" if args.len() >= 4 && args.len().is_multiple_of(2) => {
                 for at in (2..args.len()).step_by(2) {
                     self.common.set(args.at(at), args.at(at + 1))?;
                 }

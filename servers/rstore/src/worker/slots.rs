@@ -164,7 +164,9 @@ fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
         Then::Gather(_) => {
             let rows: Vec<_> = parts.iter().map(|part| row(part)).collect();
             reply.head(Shape::Array, rows.iter().map(Vec::len).sum());
-            rows.iter().flatten().for_each(|item| reply.bytes.extend_from_slice(item));
+            for item in rows.iter().flatten() {
+                reply.bytes.extend_from_slice(item);
+            }
         }
         Then::Values(places) => {
             let mut values: Vec<&[u8]> = vec![b""; places.iter().map(Vec::len).sum()];
@@ -174,7 +176,9 @@ fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
                 }
             }
             reply.array(values.len());
-            values.iter().for_each(|value| reply.bytes.extend_from_slice(value));
+            for value in &values {
+                reply.bytes.extend_from_slice(value);
+            }
         }
         Then::Merge { limit, reverse, words } => {
             let mut all: Vec<Vec<&[u8]>> = Vec::new();
@@ -187,7 +191,9 @@ fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
             }
             all.truncate(*limit);
             reply.array(all.len() * words);
-            all.iter().flatten().for_each(|item| reply.bytes.extend_from_slice(item));
+            for item in all.iter().flatten() {
+                reply.bytes.extend_from_slice(item);
+            }
         }
     }
     reply.bytes
