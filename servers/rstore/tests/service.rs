@@ -242,8 +242,9 @@ fn hostile_and_slow_clients_harm_no_other() {
     ];
     for bytes in nonsense {
         let mut stream = server.stream();
-        stream.write_all(bytes).expect("sent");
-        stream.shutdown(std::net::Shutdown::Write).expect("shut");
+        let _ = stream.write_all(bytes);
+        // The server may have ended the connection already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"-ERR"), "{answer:?}");

@@ -145,9 +145,7 @@ pub(super) fn run(call: &mut Call<'_, '_>, meta: &Meta, out: &mut Vec<u8>) -> Re
 fn get(call: &mut Call<'_, '_>, meta: &Meta, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let now = call.now();
     let Some(found) = call.text(&meta.key)? else {
-        if meta.speaks(b"EN") {
-            out.extend_from_slice(b"EN\r\n");
-        }
+        meta.reply(out, b"EN", None, now, None);
         return Ok(());
     };
     let mut shown = found.clone();
