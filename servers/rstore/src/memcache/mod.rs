@@ -194,8 +194,10 @@ enum Counted {
 fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Counted, Refusal> {
     let Some(old) = call.text(key)? else { return Ok(Counted::NotFound) };
     let text = old.text().unwrap_or_default();
-    let number = std::str::from_utf8(text).ok().map(|text| text.trim_end_matches(' '));
-    let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    // As memcached reads it: a number up to the first space.
+    let number = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let number = Some(number).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+    let number = number.and_then(|digits| std::str::from_utf8(digits).ok());
     let Some(number) = number.and_then(|text| text.parse::<u64>().ok()) else {
         return Ok(Counted::NotNumeric);
     };
