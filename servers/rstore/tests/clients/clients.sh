@@ -80,6 +80,18 @@ if command -v redis-cli >/dev/null; then
 else
     skipped redis-cli
 fi
+if command -v redis-cli >/dev/null && command -v openssl >/dev/null; then
+    openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 2 \
+        -subj /CN=localhost -addext "subjectAltName=IP:127.0.0.1" 2>/dev/null
+    start secure --tls-listen 127.0.0.1:0 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
+    tls=$(sed -n 's/.*tls on [^ ]*:\([0-9]*\).*/\1/p' "$work/secure.out")
+    [ "$(redis-cli --tls --cacert "$work/cert.pem" -p "$tls" set secret 1)" = OK ]
+    head -c 3000000 /dev/zero | tr '\0' x | redis-cli --tls --cacert "$work/cert.pem" -p "$tls" -x set big >/dev/null
+    [ "$(redis-cli --tls --cacert "$work/cert.pem" -p "$tls" get big | wc -c)" = 3000001 ]
+    echo "TLS: good"
+else
+    skipped openssl
+fi
 if python3 -c 'import redis' 2>/dev/null; then
     first=$(free_port)
     "$rstore" serve --dir "$work/cluster" --listen "127.0.0.1:$first" --partitions 3 --cluster \
