@@ -27,7 +27,10 @@ pub(crate) fn parse_double(text: &[u8]) -> Option<f64> {
     if text.is_empty() || text.starts_with(char::is_whitespace) {
         return None;
     }
-    text.parse::<f64>().ok().filter(|number| !number.is_nan())
+    let number = text.parse::<f64>().ok().filter(|number| !number.is_nan())?;
+    // What is out of range is none; infinity has a name.
+    let is_named = text.bytes().any(|byte| byte.eq_ignore_ascii_case(&b'n'));
+    (number.is_finite() || is_named).then_some(number)
 }
 
 /// As C's `%.17g` prints it, which is how Redis 7.0 replies scores.
@@ -195,5 +198,7 @@ mod tests {
         assert_eq!(sum("3", "-3"), "0");
         assert_eq!(sum("-0.5", "0.25"), "-0.25");
         assert_eq!(Decimal::parse(b"nan"), None);
+        assert_eq!(parse_double(b"1e999"), None);
+        assert_eq!(parse_double(b"-Infinity"), Some(f64::NEG_INFINITY));
     }
 }
