@@ -48,7 +48,7 @@ enum Command {
     DaxVm(dax_vm::Args),
     /// Power failures and errors of a disk, under a real kernel's file systems, in a virtual machine
     DiskVm(disk_vm::Args),
-    /// The block cache under `SlateDB`, foyer and moka: tests, examples, `SlateDB`'s own cache tests
+    /// The block cache under `SlateDB`, foyer and moka: tests and examples
     Engines(engines::Args),
     /// Measures every index and peer here, and writes tables and a page of charts
     Evidence(evidence::Args),
