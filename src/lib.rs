@@ -57,6 +57,8 @@ mod store;
 pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
 pub use batch::{Batched, Exchange, WriteBatch};
+#[cfg(feature = "cceh")]
+pub use pmindex_cceh::Cceh;
 pub use pmindex_core as core;
 pub use pmindex_core::{
     Activity, Durability, FlushInstruction, Mapped, OpenError, PmError, Pool, PoolOptions,

@@ -12,6 +12,7 @@ mod block_cache;
 mod btree;
 #[path = "../../crates/buffer/tests/subject/pages.rs"]
 mod buffer;
+mod cceh;
 mod dropped;
 mod expiring;
 mod fastfair;

@@ -12,6 +12,7 @@ use super::dropped::Dropped;
 use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
+    cceh::{CcehBytes, CcehWords},
     expiring::Expires,
     fastfair::{FastFairBytes, FastFairWords},
     hart::{HartBytes, HartWords},
@@ -69,6 +70,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),
+        entry::<Indexed<CcehWords>>(),
+        entry::<Indexed<CcehBytes>>(),
         entry::<Indexed<FpTreeWords>>(),
         entry::<Indexed<FpTreeBytes>>(),
         entry::<Indexed<FpTreeValues>>(),

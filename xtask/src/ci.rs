@@ -82,9 +82,17 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 /// Each index alone, what a program with few features builds; and what is off by default.
 fn features() -> Result<Duration, String> {
     let started = Instant::now();
-    for index in
-        ["bztree", "fastfair", "fptree", "hart", "nvtree", "sptree", "sptree-buffered", "wbtree"]
-    {
+    for index in [
+        "bztree",
+        "cceh",
+        "fastfair",
+        "fptree",
+        "hart",
+        "nvtree",
+        "sptree",
+        "sptree-buffered",
+        "wbtree",
+    ] {
         let facade = ["clippy", "--package", "pmindex", "--lib", "--no-default-features"];
         let arguments = [&facade[..], &["--features", index, "--", "-D", "warnings"]].concat();
         run_cargo(&arguments, &[])?;

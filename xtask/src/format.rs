@@ -28,6 +28,7 @@ const PARTS: &[(&str, &str)] = &[
     ("BzTree", "crates/trees/src/bztree/layout.rs"),
     ("FAST&FAIR", "crates/fastfair/src/layout.rs"),
     ("HART", "crates/hart/src/layout.rs"),
+    ("CCEH", "crates/cceh/src/layout.rs"),
     ("SPTree", "crates/sptree/src/layout.rs"),
     ("A log", "crates/pm-log/src/layout.rs"),
     ("SPTree's structured log", "crates/sptree/src/log/layout.rs"),

@@ -16,6 +16,7 @@
 
 use pmindex_core::{Flushed, Medium, Op, PmError, PmU64, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
+use pmindex_record::Pair;
 
 use super::access::At;
 use super::entry::{Datum, Entry, Sought};
@@ -202,7 +203,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// whatever reason, and nothing was changed.
     fn add(&mut self, key: &Sought<'_>, value: &V, at: &At<'t>) -> Option<bool> {
         let tree = self.tree;
-        let datum = Datum::new::<K, V>(value.borrowed()).ok()?;
+        let datum = Pair::<K, V>::encode(value.borrowed()).ok()?;
         let index = self.hold(at)?;
         let image = &self.leaves[index].image;
         let gap = tree.gap(image, key).ok()?;

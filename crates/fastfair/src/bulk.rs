@@ -18,14 +18,14 @@ use std::slice::from_ref;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Loader, bulk_load};
+use pmindex_record::{Loader, Pair, bulk_load, link};
 
-use super::entry::{Datum, Sought};
+use super::entry::Sought;
 use super::inner::Separator;
 use super::layout::{Child, Form, Geometry, LeafState, MAX_LEVEL, Root, WordsPtr, leaf_words};
 use super::leaf::{Image, Leaf, id_word};
 use super::tree::FastFair;
-use super::write::{Change, Filled, link};
+use super::write::{Change, Filled};
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
@@ -251,7 +251,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut entries = Vec::with_capacity(LEAF);
             for (i, (key, value)) in part.iter().enumerate().skip(done) {
                 let key = Sought::new::<K>(key.borrowed())?;
-                let datum = Datum::new::<K, V>(value.borrowed())?;
+                let datum = Pair::<K, V>::encode(value.borrowed())?;
                 let staged = tree.write_block(&mut op, &key, &datum).and_then(|(entry, block)| {
                     op.allocate(&block.block, leaf.owner(i, entry))?;
                     Ok((entry, block))
@@ -302,7 +302,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         if !Form::<K, V>::HAS_BLOCK {
             for (i, (key, value)) in part.iter().enumerate() {
                 let key = Sought::new::<K>(key.borrowed())?;
-                let datum = Datum::new::<K, V>(value.borrowed())?;
+                let datum = Pair::<K, V>::encode(value.borrowed())?;
                 image.set_entry(i, Form::<K, V>::entry(&key, &datum, 0));
                 if key.word == 0 {
                     image.words[0] = image.state().with_zero(true).into_word();

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
-use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words};
-use pmindex_record::{Readable, RecordBlock};
+use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, Shape, Value};
+use pmindex_record::{Pair, PairValue, Readable, RecordBlock, ordered_bytes};
 
 use super::layout::Form;
 
@@ -57,12 +57,7 @@ impl<'k> Sought<'k> {
     pub(crate) fn of_bound<K: Key>(key: &'k K::Ref) -> Self {
         match K::SHAPE {
             Shape::Inline(1) => Self::of_word(K::to_words(key)[0]),
-            Shape::Inline(n) => {
-                let words = K::to_words(key);
-                let bytes = words[..n].iter().flat_map(|word| word.to_be_bytes()).collect();
-                Self { word: words[0], bytes: Cow::Owned(bytes) }
-            }
-            Shape::Bytes => Self::of_bytes(K::to_bytes(key)),
+            _ => Self::of_bytes(ordered_bytes::<K>(key)),
         }
     }
 
@@ -92,40 +87,7 @@ impl<'k> Sought<'k> {
 }
 
 /// A value to store.
-#[derive(Debug)]
-pub(crate) struct Datum<'v> {
-    pub(crate) word: u64,
-    pub(crate) bytes: Cow<'v, [u8]>,
-}
-
-impl<'v> Datum<'v> {
-    /// Encodes a value.
-    ///
-    /// # Errors
-    /// [`IndexError::ValueTooLong`].
-    #[inline(always)]
-    pub(crate) fn new<K: Key, V: Value>(value: &'v V::Ref) -> Result<Self, IndexError> {
-        match V::SHAPE {
-            Shape::Inline(n) => {
-                let words = V::to_words(value);
-                let bytes = if Form::<K, V>::HAS_BLOCK {
-                    Cow::Owned(words[..n].iter().flat_map(|word| word.to_le_bytes()).collect())
-                } else {
-                    Cow::Borrowed(&[] as &[u8])
-                };
-                Ok(Self { word: words[0], bytes })
-            }
-            Shape::Bytes => {
-                let bytes = V::to_bytes(value);
-                let len = bytes.len();
-                if len > MAX_VALUE_BYTES {
-                    return Err(IndexError::ValueTooLong { len, max: MAX_VALUE_BYTES });
-                }
-                Ok(Self { word: 0, bytes })
-            }
-        }
-    }
-}
+pub(crate) type Datum<'v> = PairValue<'v>;
 
 impl<K: Key, V: Value> Form<K, V> {
     /// The offset of an entry's block.
@@ -195,23 +157,10 @@ impl<K: Key, V: Value> Form<K, V> {
             return Ok(K::from_words(&entry[..1]));
         }
         let block = RecordBlock::at(pool, entry[0])?;
-        if let Shape::Inline(n) = K::SHAPE {
-            let mut words = Words::default();
-            for (at, word) in words[..n].iter_mut().enumerate() {
-                *word = block.key_word(pool.pm(), at);
-            }
-            return match (words[0] == entry[1], block.key_len() == 8 * n) {
-                (true, true) => Ok(K::from_words(&words[..n])),
-                (false, _) => Err(damaged("the prefix of a key")),
-                (true, false) => Err(damaged("the encoding of a key")),
-            };
-        }
-        let bytes = block.key(pool.pm());
-        if prefix_of(&bytes) != entry[1] {
+        if block.key_word(pool.pm(), 0) != entry[1] {
             return Err(damaged("the prefix of a key"));
         }
-        let key = K::from_bytes(&bytes);
-        key.ok_or(damaged("the encoding of a key"))
+        Pair::<K, V>::key_in(pool, entry[0])
     }
 
     /// Copies the key of an entry into the memory of another. Racing: validate.
@@ -244,16 +193,11 @@ impl<K: Key, V: Value> Form<K, V> {
         entry: Entry,
         value: &mut V,
     ) -> Result<(), PmError> {
-        if !V::SHAPE.is_bytes() {
+        if !Self::HAS_BLOCK {
             *value = Self::value(pool, entry)?;
             return Ok(());
         }
-        let offset = Self::block(entry);
-        let block = RecordBlock::at(pool, offset)?;
-        if value.refill(|bytes| block.value_into(pool.pm(), bytes)) {
-            return Ok(());
-        }
-        Err(PmError::Corrupt { what: "the encoding of a value", offset })
+        Pair::<K, V>::value_into(pool, Self::block(entry), value)
     }
 
     /// The record of an entry, for a scan.
@@ -267,17 +211,7 @@ impl<K: Key, V: Value> Form<K, V> {
         if !Self::HAS_BLOCK {
             return Ok(V::from_words(&entry[1..]));
         }
-        let offset = Self::block(entry);
-        let damaged = PmError::Corrupt { what: "the encoding of a value", offset };
-        let block = RecordBlock::at(pool, offset)?;
-        match V::SHAPE {
-            Shape::Inline(n) => {
-                let mut words = Words::default();
-                let is_whole = block.value_words(pool.pm(), &mut words[..n]);
-                if is_whole { Ok(V::from_words(&words[..n])) } else { Err(damaged) }
-            }
-            Shape::Bytes => V::from_bytes(&block.value(pool.pm())).ok_or(damaged),
-        }
+        Pair::<K, V>::value_in(pool, Self::block(entry))
     }
 }
 

@@ -45,8 +45,8 @@
 use std::marker::PhantomData;
 
 use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
-use pmindex_index::{Key, Shape, Value};
-use pmindex_record::hash_bytes;
+use pmindex_index::{Key, Value};
+use pmindex_record::{Pair, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"fastfair";
@@ -155,11 +155,9 @@ pub(crate) struct Form<K, V>(PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value> Form<K, V> {
     /// Whether the key is the id.
-    pub(crate) const WORD_KEY: bool = matches!(K::SHAPE, Shape::Inline(1));
-    /// Whether the value is one word.
-    const WORD_VALUE: bool = matches!(V::SHAPE, Shape::Inline(1));
+    pub(crate) const WORD_KEY: bool = Pair::<K, V>::WORD_KEY;
     /// Whether records have a block out of line.
-    pub(crate) const HAS_BLOCK: bool = !(Self::WORD_KEY && Self::WORD_VALUE);
+    pub(crate) const HAS_BLOCK: bool = Pair::<K, V>::HAS_BLOCK;
     /// Which word of an entry points to the block.
     pub(crate) const BLOCK_WORD: usize = Self::WORD_KEY as usize;
 }

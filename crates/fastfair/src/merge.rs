@@ -26,14 +26,14 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::RecordBlock;
+use pmindex_record::{RecordBlock, link};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
 use super::layout::{Form, Geometry, LeafState, leaf_words};
 use super::leaf::{Image, Leaf};
 use super::tree::FastFair;
-use super::write::{Change, link};
+use super::write::Change;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>

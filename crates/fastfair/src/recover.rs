@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool};
 use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_record::{Tally, link};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
 use super::leaf::{Image, Leaf};
-use super::tree::{Count, FastFair};
-use super::write::link;
+use super::tree::FastFair;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
         let leaves = pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1;
         let locks = VersionTable::new(leaves.ilog2().clamp(4, 13));
-        let counts = (0..locks.len()).map(|_| Count::default()).collect();
+        let tally = Tally::new(locks.len(), base);
         let mut tree = Self {
             pool: Arc::clone(pool),
             entry,
@@ -126,8 +126,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             inner: VersionLock::new(),
             writer: Mutex::new(()),
             locks,
-            counts,
-            base: Mutex::new(base),
+            tally,
             unfinished: AtomicBool::new(false),
             report: RecoveryReport {
                 clean: pool.was_clean(),

@@ -19,14 +19,14 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{RecordBlock, separator_between};
+use pmindex_record::{RecordBlock, link, separator_between};
 
 use super::entry::Sought;
 use super::inner::Separator;
 use super::layout::{Form, Geometry, LeafState, leaf_words};
 use super::leaf::{Image, Leaf, id_word};
 use super::tree::FastFair;
-use super::write::{Change, link};
+use super::write::Change;
 
 /// A leaf that was just linked, and its low.
 pub(crate) struct Linked {

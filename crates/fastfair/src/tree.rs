@@ -1,13 +1,13 @@
 //! The index itself: what its operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
+use pmindex_record::Tally;
 
 use super::layout::{Geometry, Root};
 use super::leaf::Leaf;
@@ -53,22 +53,13 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) writer: Mutex<()>,
     pub(crate) locks: VersionTable,
     /// Of the leaves of each lock, changed under it.
-    pub(crate) counts: Box<[Count]>,
-    /// Records when the index was opened; counted when first asked for after a crash.
-    pub(crate) base: Mutex<Option<u64>>,
+    pub(crate) tally: Tally,
     /// Whether a leaf of this era may not be whole: a change of it failed or panicked.
     pub(crate) unfinished: AtomicBool,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
     /// Last, so that the rest is gone when somebody else may open the index.
     pub(crate) entry: OpenIndex,
-}
-
-/// Records gained since the index was opened (modulo 2^64), and how often that changed.
-#[derive(Debug, Default)]
-pub(crate) struct Count {
-    gained: AtomicU64,
-    changes: AtomicU64,
 }
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -102,9 +93,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Notes `change` (modulo 2^64) records in the leaf at `offset`, whose lock is held.
     #[inline(always)]
     pub(crate) fn count(&self, offset: u64, change: u64) {
-        let Count { gained, changes } = &self.counts[self.locks.index_of(offset)];
-        gained.store(gained.load(Relaxed).wrapping_add(change), Relaxed);
-        changes.store(changes.load(Relaxed).wrapping_add(1), Relaxed);
+        self.tally.add(self.locks.index_of(offset), change);
     }
 
     #[inline(always)]
@@ -117,17 +106,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1
     }
 
-    /// Sums over all locks: records gained, changes.
-    fn counted(&self) -> (u64, u64) {
-        self.counts.iter().fold((0, 0), |(gained, changes), count| {
-            let more = count.gained.load(Relaxed);
-            (
-                u64::wrapping_add(gained, more),
-                u64::wrapping_add(changes, count.changes.load(Relaxed)),
-            )
-        })
-    }
-
     /// How many records there are. Complexity: the number of leaf locks; once after a crash, the
     /// number of records. Exact when no write is under way.
     pub fn len(&self) -> Result<u64, IndexError> {
@@ -135,20 +113,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     fn len_inner(&self) -> Result<u64, IndexError> {
-        let mut base = self.pm().lock(&self.base);
-        if let Some(base) = *base {
-            return Ok(base.wrapping_add(self.counted().0));
-        }
-        let before = self.counted();
-        let mut records = 0u64;
-        for item in self {
-            item?;
-            records += 1;
-        }
-        if self.counted().1 == before.1 {
-            *base = Some(records.wrapping_sub(before.0));
-        }
-        Ok(records)
+        self.tally.len(self.pm(), || {
+            let mut records = 0u64;
+            for item in self {
+                item?;
+                records += 1;
+            }
+            Ok(records)
+        })
     }
 
     /// What opening did.
@@ -164,7 +136,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn stats_inner(&self) -> Result<Stats, IndexError> {
         let mut stats = Stats {
             height: 1 + u32::try_from(self.top()?.level()).unwrap_or(u32::MAX),
-            dram_bytes: (size_of_val(&*self.counts) + 8 * self.locks.len()) as u64,
+            dram_bytes: (self.tally.bytes() + 8 * self.locks.len()) as u64,
             pm_bytes: size_of::<Root>() as u64,
             ..Stats::default()
         };

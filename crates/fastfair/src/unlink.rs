@@ -12,13 +12,14 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{Key, Value};
+use pmindex_record::link;
 
 use super::access::At;
 use super::entry::Sought;
 use super::layout::{Form, WordsPtr};
 use super::leaf::Leaf;
 use super::tree::FastFair;
-use super::write::{Change, link};
+use super::write::Change;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>

@@ -16,10 +16,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{
-    Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Reserved, Word, words_of,
-};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved, Word, words_of};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
+use pmindex_record::{Pair, link};
 
 use super::access::At;
 use super::entry::{Datum, Entry, Sought};
@@ -148,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        let (key, datum) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
         while let Some(held) = self.hold(&key, |present| !present)? {
             if self.insert_held(held, &key, &datum)? {
                 return Ok(true);
@@ -279,7 +278,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        let (key, datum) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(false) };
         self.update_held(held, &key, &datum)?;
         Ok(true)
@@ -344,7 +343,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         value: &V::Ref,
         read: impl Fn(Entry) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (key, datum) = (Sought::new::<K>(key)?, Datum::new::<K, V>(value)?);
+        let (key, datum) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
         loop {
             let Some(held) = self.hold(&key, |_| true)? else { continue };
             if let Some((_, entry)) = held.found {
@@ -448,20 +447,4 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 pub(crate) struct Filled {
     pub(crate) block: Reserved<PmU64>,
     pub(crate) flushed: Flushed,
-}
-
-/// The end of every operation that one word commits: stores and flushes it, seals and fences.
-pub(crate) fn link<M: Medium>(
-    pool: &Pool<M>,
-    mut op: Op<'_, M>,
-    cell: &PmU64,
-    word: u64,
-) -> Result<(), PmError> {
-    let pm = pool.pm();
-    pm.store_word(cell, word); // LIN
-    let sealed = op.seal();
-    let linked = pm.flush_words(words_of(cell));
-    let durable: Durable = pm.fence(sealed.and(linked))?; // DUR
-    op.finish(durable);
-    Ok(())
 }

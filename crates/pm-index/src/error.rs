@@ -109,6 +109,13 @@ error_enum! {
         /// A record was to be changed, and its key is not there: [`Missing`].
         #[error(transparent)]
         Missing(#[from] Missing),
+        /// More keys begin with the same bits of their hash than an index by hash can tell apart: they
+        /// were made so.
+        #[error("the index has no room for another key whose hash is like those of {keys} others")]
+        TooManyAlike {
+            /// How many there are.
+            keys: u64,
+        },
         /// `bulk_load` into an index with records.
         #[error("bulk_load needs an empty index")]
         NotEmpty,

@@ -387,6 +387,10 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// The name used by tools: `fptree`, `wbtree`, ...
     const NAME: &'static str;
+    /// Whether a crash leaves all of a bulk load or nothing. For tests: one of an index without an order,
+    /// which has no bulk load of its own, leaves a part.
+    #[doc(hidden)]
+    const LOADS_AT_ONCE: bool = true;
 
     /// Creates the index `name` in the pool.
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;

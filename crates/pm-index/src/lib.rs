@@ -30,6 +30,7 @@ mod erased;
 mod error;
 mod float;
 mod foreign;
+mod hash_index;
 mod implement;
 mod index;
 mod inline;
@@ -52,6 +53,7 @@ pub use error::{IndexError, Missing, Occupied};
 pub use float::Total;
 #[cfg(feature = "serde")]
 pub use foreign::Postcard;
+pub use hash_index::{HashIndex, PmHashIndex};
 pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
 #[doc(hidden)]
 pub use key::same_encoding;

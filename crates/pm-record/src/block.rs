@@ -207,6 +207,12 @@ impl<'p> RecordBlock<'p> {
         is_as_long
     }
 
+    /// The word of a value that is one word.
+    #[must_use]
+    pub fn one_word_value(&self) -> Option<&'p PmU64> {
+        (self.lengths.value == 8).then(|| self.value_part().first()).flatten()
+    }
+
     /// Copies the key out.
     pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.key_part(), self.lengths.key)

@@ -23,7 +23,9 @@
 
 mod block;
 mod bulk;
+mod commit;
 mod hash;
+mod pair;
 mod pending;
 mod probe;
 mod route;
@@ -35,10 +37,13 @@ mod separator;
 mod sink;
 mod slot;
 mod sort;
+mod tally;
 
 pub use block::{RecordBlock, read_into};
 pub use bulk::{Loader, bulk_load, in_parts};
+pub use commit::link;
 pub use hash::{hash_bytes, hash_words};
+pub use pair::{Pair, PairValue, ordered_bytes};
 pub use pending::Pending;
 pub use probe::{Datum, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
@@ -49,3 +54,4 @@ pub use separator::{low_between, separator_between};
 pub use sink::{Readable, Sink};
 pub use slot::{InBlock, InSlot, PrefixedSlot, RawSlot, Slot};
 pub use sort::sort_keys;
+pub use tally::Tally;

@@ -96,8 +96,11 @@ pub mod adapter;
 pub mod attack;
 pub mod conformance;
 pub mod crash;
+pub mod fixture;
 pub mod golden;
 pub mod history;
 mod model;
+mod unordered;
 
 pub use model::ModelIndex;
+pub use unordered::Unordered;

@@ -28,10 +28,15 @@ type MaybeOf<S> = BTreeMap<<S as Types>::Key, Option<<S as Types>::Value>>;
 const MIXTURES: u64 = 4;
 
 /// Operations that change structures wherever an index may.
-fn script<S: Types>() -> Vec<OperationOf<S>> {
+fn script<S: Types>(of: Maker<S>) -> Vec<OperationOf<S>> {
     let key = |i: u64| S::Key::nth(i);
     let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
-    let mut script = vec![Operation::BulkLoad((0..20).map(|i| (key(7 * i), value(i))).collect())];
+    let first = (0..20).map(|i| (key(7 * i), value(i)));
+    let mut script = vec![if of.loads_at_once() {
+        Operation::BulkLoad(first.collect())
+    } else {
+        Operation::InsertMany(first.collect())
+    }];
     script.extend((0..50).map(|i| Operation::TryInsert(key(i * 37 % 50 * 3 + 1), value(i))));
     script.extend((0..10).map(|i| Operation::Update(key(i * 7), value(i + 1))));
     script.extend((0..10).map(|i| Operation::Update(key(i % 3 * 7), value(i + 3))));
@@ -161,7 +166,7 @@ fn contents_but<S: Types>(
 /// writes are refused, and every read gives what was acknowledged. Afterwards: whatever part of what
 /// was stored reached the disk, the index opens with what was acknowledged, and works.
 pub fn failing_disk<S: Types<Bed = OnDisk>>(of: Maker<S>) -> Verdict {
-    let script = script::<S>();
+    let script = script::<S>(of);
     // Of records that lie in more than one line every third.
     let one_line = matches!((S::Key::SHAPE, S::Value::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
     let step = if one_line { 1 } else { 3 };

@@ -74,6 +74,7 @@ pub struct Maker<S: Types> {
     create: Make<S>,
     open: Make<S>,
     simulated_bytes: u64,
+    loads_at_once: bool,
 }
 
 impl<S: Types> Clone for Maker<S> {
@@ -97,6 +98,7 @@ pub fn maker<S: Subject>() -> Maker<TypesOf<S>> {
         create: |pool, name| Ok(Box::new(Known::<S>(S::Index::create(pool, name)?))),
         open: |pool, name| Ok(Box::new(Known::<S>(S::Index::open(pool, name)?))),
         simulated_bytes: S::SIMULATED_BYTES,
+        loads_at_once: S::Index::LOADS_AT_ONCE,
     }
 }
 
@@ -117,6 +119,11 @@ impl<S: Types> Maker<S> {
         name: &str,
     ) -> Result<Box<IndexOf<S>>, IndexError> {
         (self.open)(pool, name)
+    }
+
+    /// [`PmIndex::LOADS_AT_ONCE`].
+    pub(crate) fn loads_at_once(&self) -> bool {
+        self.loads_at_once
     }
 
     /// [`Subject::SIMULATED_BYTES`].

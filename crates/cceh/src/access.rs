@@ -1,0 +1,188 @@
+//! Finding the segment of a key, and reading it.
+
+use pmindex_core::sync::VersionLock;
+use pmindex_core::{Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_record::{Pair, RecordBlock};
+
+use crate::index::Cceh;
+use crate::layout::{Cover, Sought, has_block};
+use crate::segment::{Segment, key_of, value_of};
+
+/// How many keys are looked up together.
+const BATCH: usize = 64;
+
+/// A segment at a version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'t> {
+    pub(crate) segment: u64,
+    pub(crate) cover: Cover,
+    pub(crate) lock: &'t VersionLock,
+    pub(crate) version: u64,
+}
+
+impl At<'_> {
+    #[inline(always)]
+    pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.validate(pm, self.version)
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
+    Cceh<K, V, M, LINES, PROBE>
+{
+    /// The segment that has `position`, unlocked at the version returned.
+    #[inline(always)]
+    pub(crate) fn locate(&self, position: u64) -> At<'_> {
+        let pm = self.pm();
+        loop {
+            let entry = self.directory.find(position);
+            let lock = self.locks.of(entry.segment());
+            let version = lock.begin_read(pm);
+            // Nobody has changed the way before the version, and the segment changes after it only
+            // with another version.
+            if self.directory.find(position) == entry {
+                let cover = Cover::of(position, entry.depth());
+                return At { segment: entry.segment(), cover, lock, version };
+            }
+        }
+    }
+
+    /// What `read` makes of the second word of a key's record; it may be called more than once.
+    #[inline(always)]
+    fn look_up<T>(
+        &self,
+        key: &Sought<'_>,
+        mut read: impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        loop {
+            let at = self.locate(key.position);
+            let found = self.segment(at.segment).and_then(|segment| {
+                let found = segment.find::<K, V, M>(&self.pool, key)?;
+                found.map(|found| read(&self.pool, found.other)).transpose()
+            });
+            if at.validate(self.pm()) {
+                return found;
+            }
+        }
+    }
+
+    /// The value of `key`. No flush, no fence.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let found = self.look_up(&Sought::new::<K>(key)?, value_of::<K, V, M>);
+        found.map_err(IndexError::from).noted(&self.pool)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let found = self.look_up(&Sought::new::<K>(key)?, |pool, other| {
+            if has_block::<K, V>() {
+                return Pair::<K, V>::value_into(pool, other, value);
+            }
+            *value = V::from_words(&[other]);
+            Ok(())
+        });
+        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+    }
+
+    /// Whether `key` is present. No flush, no fence.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let found = self.look_up(&Sought::new::<K>(key)?, |_, _| Ok(()));
+        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+    }
+
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.get_many_inner(keys, out).noted(&self.pool)
+    }
+
+    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        let mut sought = Vec::with_capacity(BATCH.min(keys.len()));
+        for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            sought.clear();
+            for key in keys {
+                sought.push(Sought::new::<K>(key.borrowed())?);
+            }
+            self.fetch(&sought);
+            for (key, out) in sought.iter().zip(out) {
+                *out = self.look_up(key, value_of::<K, V, M>)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches the home lines of keys, and where records have blocks those of the records there. Hints.
+    pub(crate) fn fetch(&self, keys: &[Sought<'_>]) {
+        let segment_of = |key: &Sought<'_>| self.directory.find(key.position).segment();
+        for key in keys {
+            let segment = segment_of(key);
+            Segment::<LINES, PROBE>::prefetch_home(&self.pool, segment, key.position);
+        }
+        if !has_block::<K, V>() {
+            return;
+        }
+        for key in keys {
+            let Ok(segment) = self.segment(segment_of(key)) else { continue };
+            let first = Segment::<LINES, PROBE>::pairs_for(key.position).take(4);
+            let mut alike =
+                first.filter(|&pair| self.pm().load_word(segment.id_cell(pair)) == key.id);
+            if let Some(pair) = alike.next() {
+                RecordBlock::prefetch(&self.pool, self.pm().load_word(segment.other_cell(pair)));
+            }
+        }
+    }
+
+    /// Hands every record to `visit`, in no order, until that says `false`:
+    /// [`HashIndex::for_each`](pmindex_index::HashIndex::for_each).
+    ///
+    /// # Cost
+    /// Reads every segment. No flush, no fence.
+    pub fn for_each(&self, visit: &mut dyn FnMut(K, V) -> bool) -> Result<(), IndexError> {
+        self.for_each_inner(visit).noted(&self.pool)
+    }
+
+    pub(crate) fn for_each_inner(
+        &self,
+        visit: &mut dyn FnMut(K, V) -> bool,
+    ) -> Result<(), IndexError> {
+        let mut from = 0;
+        loop {
+            let at = self.locate(from);
+            let records = self.records_from(&at, from);
+            if !at.validate(self.pm()) {
+                continue;
+            }
+            for (key, value) in records? {
+                if !visit(key, value) {
+                    return Ok(());
+                }
+            }
+            from = at.cover.end();
+            if from == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The records of a segment from a position on: the cover that it was entered by may have grown
+    /// downwards since. Racing: validate, an error included.
+    fn records_from(&self, at: &At<'_>, from: u64) -> Result<Vec<(K, V)>, PmError> {
+        let segment = self.segment(at.segment)?;
+        let mut records = Vec::new();
+        for (_, pair) in segment.records(self.pm(), at.cover) {
+            if crate::layout::position(pair[0]) >= from {
+                let key = key_of::<K, V, M>(&self.pool, pair)?;
+                records.push((key, value_of::<K, V, M>(&self.pool, pair[1])?));
+            }
+        }
+        Ok(records)
+    }
+}

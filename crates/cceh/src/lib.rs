@@ -1,0 +1,42 @@
+//! CCEH: a hash index in PM that grows and shrinks by segments, with its directory in DRAM.
+//!
+//! After Nam, Cha, Choi, Noh, Nam: *Write-Optimized Dynamic Hashing for Persistent Memory* (FAST 2019),
+//! the hash index of SPTree's section 3. Its ideas are here: extendible hashing in segments of 16 KiB
+//! that split one by one; a record in one of a few lines that begin with its home line, so that a lookup
+//! reads one line mostly; records that a split has moved stay behind and are dead by their hash
+//! ([`layout`]). What differs:
+//!
+//! * **A list is the truth, and the directory is made from it** ([`directory`]). A segment says where it
+//!   begins, and ends where the next one does. So one 8-byte store commits a split, however many entries
+//!   of a directory change ([`split`]); a doubling is a matter of DRAM, and of a 64th at a time; nothing
+//!   is repaired after a crash ([`recover`]).
+//! * **Any key may be a key.** The original keeps one aside that says that a place is free. Here a place
+//!   is free if its id does not belong to its segment, for which every segment has an id to store.
+//! * **It shrinks**: two halves that are nearly empty are merged ([`merge`]).
+//! * **Byte strings**: a pair has the whole hash of the key, which is its fingerprint, and a block.
+//! * **What is flushed is the line that was written**, and not the home line; a removal says what it did.
+//!   The published code is wrong in both, has its locks in PM, and loses segments.
+//! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by the segment's offset, are
+//!   held until the last fence; readers take nothing and validate. A segment that was freed needs no
+//!   epoch.
+//!
+//! # Lock order
+//!
+//! A segment's lock (others with it: tried, in any order), the writer lock of a directory's region.
+#![forbid(unsafe_code)]
+
+mod access;
+mod batch;
+mod check;
+mod directory;
+mod index;
+mod layout;
+mod merge;
+mod recover;
+mod salvage;
+mod segment;
+mod split;
+mod write;
+
+pub use index::Cceh;
+pub use layout::Root;

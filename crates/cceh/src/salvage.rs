@@ -1,0 +1,163 @@
+//! Reading the records of an index that may be too damaged to be opened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pmindex_core::{Medium, PmError, Pool};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::RecordBlock;
+
+use crate::index::Cceh;
+use crate::layout::{
+    BASE, Geometry, HEADER_WORDS, MAX_DEPTH, NEXT, Root, Sought, has_block, position,
+};
+use crate::segment::{Segment, key_of, value_of};
+
+/// Segments that were found, by their bases.
+type Segments = BTreeMap<u64, u64>;
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
+    Cceh<K, V, M, LINES, PROBE>
+{
+    /// Hands every record in segments that can be told to be segments to `each`, in no order, until that
+    /// says `false`; returns what is wrong. Nothing is opened, recovered or written, so this works where
+    /// [`open`](Self::open) fails.
+    ///
+    /// First the segments along the list, as far as it leads; then, if `foreign` can say of a block
+    /// whether another index owns it, all other live blocks with the header of a segment. Each has the
+    /// positions up to the next segment's that was found, so that what a split has moved comes once. A
+    /// record in a pair has no checksum: one that changed without losing its form is given as it is.
+    ///
+    /// # Cost
+    /// Reads every record once, and the allocator's tables.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the root
+    /// cannot be read.
+    pub fn salvage(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        foreign: Option<&dyn Fn(u64) -> bool>,
+        each: &mut dyn FnMut(K, V) -> bool,
+    ) -> Result<Vec<PmError>, IndexError> {
+        let index = Self::listed().open(pool, name)?;
+        let root = pool.get(index.root::<Root>())?;
+        let mut damage = Vec::new();
+        let mut segments = Self::along_the_list(pool, root, &mut damage);
+        if let Some(foreign) = foreign {
+            Self::anywhere(pool, foreign, &mut segments, &mut damage);
+        }
+        let ends: Vec<u64> =
+            segments.keys().skip(1).map(|base| base - 1).chain([u64::MAX]).collect();
+        for ((base, offset), last) in segments.into_iter().zip(ends) {
+            if !Self::salvage_segment(pool, offset, base..=last, &mut damage, each) {
+                break;
+            }
+        }
+        Ok(damage)
+    }
+
+    fn along_the_list(pool: &Pool<M>, root: &Root, damage: &mut Vec<PmError>) -> Segments {
+        let pm = pool.pm();
+        let mut segments = Segments::new();
+        let mut next = pm.load(&root.head).offset();
+        let mut after = None;
+        while next != 0 {
+            let segment = match Segment::<LINES, PROBE>::at(pool, next) {
+                Ok(segment) if looks_like_one(&segment.image(pm)) => segment,
+                Ok(_) => {
+                    damage.push(PmError::Corrupt { what: "a segment", offset: next });
+                    break;
+                }
+                Err(error) => {
+                    damage.push(error);
+                    break;
+                }
+            };
+            // The list has an end, whatever it is.
+            let base = segment.base(pm);
+            if after.is_some_and(|after| after >= base) {
+                damage.push(PmError::Corrupt { what: "the base of a segment", offset: next });
+                break;
+            }
+            segments.insert(base, next);
+            (next, after) = (segment.next(pm), Some(base));
+        }
+        segments
+    }
+
+    fn anywhere(
+        pool: &Pool<M>,
+        foreign: &dyn Fn(u64) -> bool,
+        segments: &mut Segments,
+        damage: &mut Vec<PmError>,
+    ) {
+        let bytes = Geometry::<K, V, LINES, PROBE>::BYTES;
+        let blocks = pool.live_blocks().unwrap_or_else(|error| {
+            damage.push(error);
+            Vec::new()
+        });
+        for (offset, _) in
+            blocks.into_iter().filter(|(_, size)| (bytes..bytes * 5 / 4).contains(size))
+        {
+            let Ok(segment) = Segment::<LINES, PROBE>::at(pool, offset) else { continue };
+            let base = segment.base(pool.pm());
+            let known = segments.contains_key(&base);
+            if known || foreign(offset) || !looks_like_one(&segment.image(pool.pm())) {
+                continue;
+            }
+            damage.push(PmError::Corrupt { what: "the list does not lead to a segment", offset });
+            segments.insert(base, offset);
+        }
+    }
+
+    /// `false` if `each` wants no more.
+    fn salvage_segment(
+        pool: &Pool<M>,
+        offset: u64,
+        positions: std::ops::RangeInclusive<u64>,
+        damage: &mut Vec<PmError>,
+        each: &mut dyn FnMut(K, V) -> bool,
+    ) -> bool {
+        let Ok(segment) = Segment::<LINES, PROBE>::at(pool, offset) else { return true };
+        let image = segment.image(pool.pm());
+        for pair in 0..Segment::<LINES, PROBE>::PAIRS {
+            let words = [image[HEADER_WORDS + 2 * pair], image[HEADER_WORDS + 2 * pair + 1]];
+            if !positions.contains(&position(words[0])) {
+                continue;
+            }
+            match Self::salvage_record(pool, pair, words) {
+                Ok((key, value)) => {
+                    if !each(key, value) {
+                        return false;
+                    }
+                }
+                Err(error) => damage.push(error),
+            }
+        }
+        true
+    }
+
+    fn salvage_record(pool: &Pool<M>, pair: usize, words: [u64; 2]) -> Result<(K, V), PmError> {
+        let what = PmError::Corrupt { what: "a record", offset: words[1] };
+        if has_block::<K, V>() {
+            RecordBlock::whole_at(pool, words[1])?;
+        }
+        let key = key_of::<K, V, M>(pool, words)?;
+        let is_its_own = Sought::new::<K>(key.borrowed()).is_ok_and(|sought| sought.id == words[0]);
+        let mut places = Segment::<LINES, PROBE>::pairs_for(position(words[0]));
+        if !is_its_own || !places.any(|place| place == pair) {
+            return Err(what);
+        }
+        let value = value_of::<K, V, M>(pool, words[1])?;
+        Ok((key, value))
+    }
+}
+
+/// Whether these may be the words of a segment, by its header.
+fn looks_like_one(image: &[u64]) -> bool {
+    let header = &image[..HEADER_WORDS];
+    header[BASE].is_multiple_of(1 << (64 - MAX_DEPTH))
+        && header[NEXT].is_multiple_of(64)
+        && header[NEXT + 1..].iter().all(|&word| word == 0)
+}

@@ -1,0 +1,214 @@
+//! A segment: its words, and which pairs are records.
+
+use std::ops::Range;
+
+use pmindex_core::{Medium, PmError, PmU64, Pool};
+use pmindex_index::{Key, Value};
+use pmindex_record::{Pair, RecordBlock};
+
+use crate::layout::{
+    BASE, Cover, HEADER_WORDS, LINE_PAIRS, LINE_WORDS, NEXT, Sought, has_block, position,
+};
+
+/// Bits of the ids among the words of a line.
+const IDS: u64 = 0x55;
+
+/// A segment in a pool, its bounds checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment<'p, const LINES: usize, const PROBE: usize> {
+    words: &'p [PmU64],
+    offset: u64,
+}
+
+/// A record's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) pair: usize,
+    /// Its second word.
+    pub(crate) other: u64,
+}
+
+impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
+    pub(crate) const WORDS: usize = LINE_WORDS * (LINES + 1);
+    pub(crate) const PAIRS: usize = LINE_PAIRS * LINES;
+
+    /// The segment at `offset`.
+    #[inline(always)]
+    pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
+        Ok(Self { words: pool.words(offset, Self::WORDS)?, offset })
+    }
+
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &'p [PmU64] {
+        self.words
+    }
+    pub(crate) fn base(&self, pm: &impl Medium) -> u64 {
+        pm.load_word(&self.words[BASE])
+    }
+    pub(crate) fn next(&self, pm: &impl Medium) -> u64 {
+        pm.load_word(&self.words[NEXT])
+    }
+    pub(crate) fn next_cell(&self) -> &'p PmU64 {
+        &self.words[NEXT]
+    }
+    #[inline(always)]
+    pub(crate) fn id_cell(&self, pair: usize) -> &'p PmU64 {
+        &self.words[HEADER_WORDS + 2 * pair]
+    }
+    #[inline(always)]
+    pub(crate) fn other_cell(&self, pair: usize) -> &'p PmU64 {
+        &self.words[HEADER_WORDS + 2 * pair + 1]
+    }
+    /// The words of a pair.
+    #[inline(always)]
+    pub(crate) fn pair(&self, pair: usize) -> &'p [PmU64] {
+        &self.words[HEADER_WORDS + 2 * pair..][..2]
+    }
+
+    /// The first line that a position's record may be in.
+    #[inline(always)]
+    pub(crate) fn home(position: u64) -> usize {
+        (((position & 0xffff_ffff) * LINES as u64) >> 32) as usize
+    }
+
+    /// The lines that a position's record may be in.
+    #[inline(always)]
+    fn window(position: u64) -> impl Iterator<Item = usize> {
+        let home = Self::home(position);
+        (home..home + PROBE).map(|line| if line < LINES { line } else { line - LINES })
+    }
+
+    /// The pairs that a position's record may be in.
+    #[inline(always)]
+    pub(crate) fn pairs_for(position: u64) -> impl Iterator<Item = usize> {
+        Self::window(position)
+            .flat_map(|line| Range { start: LINE_PAIRS * line, end: LINE_PAIRS * (line + 1) })
+    }
+
+    /// Fetches the home line of a position. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch_home<M: Medium>(pool: &Pool<M>, segment: u64, position: u64) {
+        let line = (LINE_WORDS * 8) as u64 * (1 + Self::home(position) as u64);
+        pool.prefetch(pmindex_core::PPtr::<PmU64>::new(segment + line));
+    }
+
+    /// Finds the record of a key that belongs to this segment. Racing: validate, an error included.
+    #[inline(always)]
+    pub(crate) fn find<K: Key, V: Value, M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        key: &Sought<'_>,
+    ) -> Result<Option<Found>, PmError> {
+        let pm = pool.pm();
+        for line in Self::window(key.position) {
+            let words = &self.words[HEADER_WORDS + LINE_WORDS * line..][..LINE_WORDS];
+            let mut alike = pm.match_word(words, key.id) & IDS;
+            while alike != 0 {
+                let at = alike.trailing_zeros() as usize;
+                let other = pm.load_word(&words[at + 1]);
+                let found = Found { pair: LINE_PAIRS * line + at / 2, other };
+                if Pair::<K, V>::WORD_KEY || RecordBlock::at(pool, other)?.key_is(pm, &key.bytes) {
+                    return Ok(Some(found));
+                }
+                alike &= alike - 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first dead pair for a key, of which `taken` does not say that it has a use.
+    #[inline(always)]
+    pub(crate) fn room(
+        &self,
+        pm: &impl Medium,
+        cover: Cover,
+        key: u64,
+        taken: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let stranger = cover.stranger();
+        Self::pairs_for(key).find(|&pair| {
+            let id = pm.load_word(self.id_cell(pair));
+            (id == stranger || !cover.has(position(id))) && !taken(pair)
+        })
+    }
+
+    /// The pairs with records. Racing: validate.
+    pub(crate) fn records(&self, pm: &impl Medium, cover: Cover) -> Vec<(usize, [u64; 2])> {
+        let image = self.image(pm);
+        (0..Self::PAIRS)
+            .map(|pair| {
+                (pair, [image[HEADER_WORDS + 2 * pair], image[HEADER_WORDS + 2 * pair + 1]])
+            })
+            .filter(|(_, [id, _])| cover.has(position(*id)))
+            .collect()
+    }
+
+    /// How many pairs with records there are, if they are not more than `most`.
+    pub(crate) fn few(&self, pm: &impl Medium, cover: Cover, most: usize) -> Option<usize> {
+        let mut records = 0;
+        for pair in 0..Self::PAIRS {
+            let id = pm.load_word(self.id_cell(pair));
+            if id != cover.stranger() && cover.has(position(id)) {
+                records += 1;
+                if records > most {
+                    return None;
+                }
+            }
+        }
+        Some(records)
+    }
+
+    /// A private copy of all words.
+    pub(crate) fn image(&self, pm: &impl Medium) -> Vec<u64> {
+        let mut image = vec![0; Self::WORDS];
+        pm.read_words(self.words, &mut image);
+        image
+    }
+
+    /// The words of a segment without records.
+    pub(crate) fn empty(cover: Cover, next: u64) -> Vec<u64> {
+        let mut image = vec![0; Self::WORDS];
+        (image[BASE], image[NEXT]) = (cover.base, next);
+        for pair in 0..Self::PAIRS {
+            image[HEADER_WORDS + 2 * pair] = cover.stranger();
+        }
+        image
+    }
+
+    /// Stores a record into a dead pair, the word last that brings it to life (LIN).
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn store(&self, pm: &impl Medium, pair: usize, [id, other]: [u64; 2]) {
+        pm.store_word(self.other_cell(pair), other);
+        pm.in_order(); // durable before: the id, in the same line
+        pm.store_word(self.id_cell(pair), id);
+    }
+}
+
+/// Copies the key of a record out. Racing: validate.
+#[inline]
+pub(crate) fn key_of<K: Key, V: Value, M: Medium>(
+    pool: &Pool<M>,
+    [id, other]: [u64; 2],
+) -> Result<K, PmError> {
+    if Pair::<K, V>::WORD_KEY {
+        return Ok(K::from_words(&[id]));
+    }
+    Pair::<K, V>::key_in(pool, other)
+}
+
+/// Copies the value of a record out, by its second word. Racing: validate.
+#[inline(always)]
+pub(crate) fn value_of<K: Key, V: Value, M: Medium>(
+    pool: &Pool<M>,
+    other: u64,
+) -> Result<V, PmError> {
+    if has_block::<K, V>() {
+        return Pair::<K, V>::value_in(pool, other);
+    }
+    Ok(V::from_words(&[other]))
+}

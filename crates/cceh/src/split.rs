@@ -1,0 +1,63 @@
+//! A segment without room for a record becomes two.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | a new segment with the records of the upper half, and its ticket | P2 |
+//! | P2 | `next` of the old segment: the new one (commits) | P3 |
+//! | P3 | the directory, in DRAM | unlock |
+//!
+//! What has moved stays in the old segment and is dead there since P2, because its position is not in
+//! the old segment any more: new records take its place. A crash before P2 leaves the old segment as it
+//! was, and the ticket frees the new one; after P2 the list has both. So no step is left to recovery.
+
+use pmindex_core::{Medium, Owner};
+use pmindex_index::{IndexError, Key, Value};
+use pmindex_record::link;
+
+use crate::index::Cceh;
+use crate::layout::{Cover, Geometry, HEADER_WORDS, MAX_DEPTH};
+use crate::segment::Segment;
+use crate::write::Change;
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
+    Cceh<K, V, M, LINES, PROBE>
+{
+    /// Splits a segment that is held.
+    ///
+    /// # Errors
+    /// [`IndexError::TooManyAlike`] if it is as small as can be; the pool's. Nothing is changed then.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn split(
+        &self,
+        segment: &Segment<'_, LINES, PROBE>,
+        cover: Cover,
+        change: Change<'_, K, V, M, LINES, PROBE>,
+    ) -> Result<(), IndexError> {
+        let (pool, pm) = (&*self.pool, self.pm());
+        if cover.depth == MAX_DEPTH {
+            change.done();
+            return Err(IndexError::TooManyAlike { keys: 4 * PROBE as u64 });
+        }
+        let (lower, upper) = cover.halves();
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LINES, PROBE>::BYTES, 64)?;
+        let made = Segment::<LINES, PROBE>::at(pool, block.ptr().offset())?;
+        // P1: each record at the place that it has, since its home line is the same.
+        let mut image = Segment::<LINES, PROBE>::empty(upper, segment.next(pm));
+        for (pair, words) in segment.records(pm, upper) {
+            image[HEADER_WORDS + 2 * pair..][..2].copy_from_slice(&words);
+        }
+        let filled = pm.stream_words(made.words(), &image);
+        let next = segment.next_cell();
+        op.allocate(&block, Owner { word: next, mask: u64::MAX, expect: made.offset() })?;
+        op.prepare(filled)?;
+        // P2.
+        link(pool, op, next, made.offset())?;
+        // P3.
+        self.directory.set(pm, lower, segment.offset());
+        self.directory.set(pm, upper, made.offset());
+        change.done();
+        Ok(())
+    }
+}

@@ -1,0 +1,429 @@
+//! Single writes: add, replace, put, remove.
+//!
+//! Everything that persists here runs under the segment's version lock, which is held until the last
+//! fence, so nobody sees what a crash could take back.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | insert    | P1 | the record's block and its ticket, where it has one | P2 |
+//! |           | P2 | the second word of a dead pair, then in the same line its id (LIN) | return (DUR) |
+//! | update    | P1 | the new block, tickets of both | P2 |
+//! |           | P2 | the second word (LIN) | return (DUR) |
+//! | remove    | P1 | the block's ticket | P2 |
+//! |           | P2 | the id becomes that of a pair without a record (LIN) | return (DUR) |
+//!
+//! What is flushed is the line of the pair, which need not be the key's home line.
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
+use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
+use pmindex_record::{Pair, PairValue, RecordBlock, link};
+
+use crate::index::Cceh;
+use crate::layout::{Cover, Sought, has_block};
+use crate::segment::{Found, Segment, value_of};
+
+/// With so many changes under a lock a removal looks whether a segment has few records: a prime, which
+/// no pattern of writes avoids; each time in tiny segments.
+const fn look(lines: usize) -> u64 {
+    if lines < 31 { 1 } else { 31 }
+}
+
+/// The lock of a segment that is being changed. Dropped before the change is [`done`](Self::done), it
+/// makes durable what the segment has become, and leads to what it leads to.
+pub(crate) struct Change<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize> {
+    index: &'t Cceh<K, V, M, LINES, PROBE>,
+    segment: u64,
+    done: bool,
+    _guard: VersionGuard<'t>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
+    Change<'_, K, V, M, LINES, PROBE>
+{
+    /// All that was stored is durable, and the directory knows it. Unlocks the segment.
+    #[inline(always)]
+    pub(crate) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize> Drop
+    for Change<'_, K, V, M, LINES, PROBE>
+{
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.done {
+            self.index.make_whole(self.segment);
+        }
+    }
+}
+
+/// The segment of a key, locked, and the key's record.
+pub(crate) struct Held<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize> {
+    pub(crate) segment: Segment<'t, LINES, PROBE>,
+    pub(crate) cover: Cover,
+    pub(crate) found: Option<Found>,
+    pub(crate) change: Change<'t, K, V, M, LINES, PROBE>,
+}
+
+/// What came of holding a segment: `None` if it was not wanted.
+type Holding<'t, K, V, M, const LINES: usize, const PROBE: usize> =
+    Result<Option<Held<'t, K, V, M, LINES, PROBE>>, IndexError>;
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
+    Cceh<K, V, M, LINES, PROBE>
+{
+    /// The change of a segment whose lock is held.
+    #[inline(always)]
+    pub(crate) fn change<'t>(
+        &'t self,
+        segment: u64,
+        guard: VersionGuard<'t>,
+    ) -> Change<'t, K, V, M, LINES, PROBE> {
+        Change { index: self, segment, done: false, _guard: guard }
+    }
+
+    /// The end of a change that failed or panicked, before others see what it left: a record without a
+    /// fence, or a split or merge that the directory does not know.
+    #[cold]
+    #[inline(never)]
+    fn make_whole(&self, segment: u64) {
+        let pm = self.pm();
+        let Ok(held) = self.segment(segment) else { return };
+        let flushed = pm.flush_words(held.words());
+        let _ = pm.fence(flushed); // if it fails, nothing is acknowledged any more
+        let Some(cover) = self.cover_of(&held) else { return };
+        self.directory.set(pm, cover, segment);
+        let next = held.next(pm);
+        // The directory leads to the next segment, unless it was made just now: nobody else has it.
+        if cover.end() != 0
+            && self.directory.find(cover.end()).segment() == segment
+            && let Ok(made) = self.segment(next)
+            && let Some(cover) = self.cover_of(&made)
+        {
+            self.directory.set(pm, cover, next);
+        }
+    }
+
+    fn cover_of(&self, segment: &Segment<'_, LINES, PROBE>) -> Option<Cover> {
+        let pm = self.pm();
+        let end = match segment.next(pm) {
+            0 => 0,
+            next => self.segment(next).ok()?.base(pm),
+        };
+        Cover::between(segment.base(pm), end)
+    }
+
+    /// Finds the key's segment and locks it, if `wanted` says so of whether the key is present; else
+    /// returns `None`, having written nothing.
+    #[inline(always)]
+    pub(crate) fn hold(
+        &self,
+        key: &Sought<'_>,
+        wanted: impl Fn(bool) -> bool,
+    ) -> Holding<'_, K, V, M, LINES, PROBE> {
+        self.pool.check_writable()?;
+        let pm = self.pm();
+        loop {
+            let at = self.locate(key.position);
+            let found = self
+                .segment(at.segment)
+                .and_then(|segment| Ok((segment, segment.find::<K, V, M>(&self.pool, key)?)));
+            match found {
+                Ok((segment, found)) if wanted(found.is_some()) => {
+                    // What was read is still so, and stays so: the version becomes the lock.
+                    if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
+                        let change = self.change(at.segment, guard);
+                        return Ok(Some(Held { segment, cover: at.cover, found, change }));
+                    }
+                }
+                found => {
+                    if at.validate(pm) {
+                        return found.map(|_| None).map_err(IndexError::from);
+                    }
+                }
+            }
+            pm.spin();
+        }
+    }
+
+    /// Adds a record; `false` (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 1 line and 1 fence; with a block, its lines, the ticket's and the allocation bit's, and 1 fence
+    /// besides. Sometimes a split.
+    ///
+    /// # Errors
+    /// A key or value too long; [`IndexError::TooManyAlike`]; the pool's.
+    #[inline]
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
+    }
+
+    #[inline(always)]
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
+        while let Some(held) = self.hold(&key, |present| !present)? {
+            if self.insert_held(held, &key, &value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Inserts, or splits a segment without room and returns `false`.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        held: Held<'_, K, V, M, LINES, PROBE>,
+        key: &Sought<'_>,
+        value: &PairValue<'_>,
+    ) -> Result<bool, IndexError> {
+        let Held { segment, cover, change, .. } = held;
+        let pm = self.pm();
+        let Some(pair) = segment.room(pm, cover, key.position, |_| false) else {
+            self.split(&segment, cover, change)?;
+            return Ok(false);
+        };
+        if has_block::<K, V>() {
+            self.insert_block(&segment, pair, key, value)?;
+        } else {
+            segment.store(pm, pair, [key.id, value.word]); // P2, LIN
+            let stored = pm.flush_words(segment.pair(pair));
+            pm.fence(stored)?; // DUR
+        }
+        self.count(segment.offset(), 1);
+        change.done();
+        Ok(true)
+    }
+
+    fn insert_block(
+        &self,
+        segment: &Segment<'_, LINES, PROBE>,
+        pair: usize,
+        key: &Sought<'_>,
+        value: &PairValue<'_>,
+    ) -> Result<(), PmError> {
+        let mut op = self.pool.op()?;
+        // P1: block and ticket. The other word may be named by an earlier ticket.
+        let (block, words) = self.fill_block(&mut op, key, value)?;
+        op.allocate(&block, owner_by_id(segment, pair, key.id))?;
+        op.changes(segment.other_cell(pair));
+        op.prepare(self.pm().flush_words(words))?;
+        // P2, LIN.
+        segment.store(self.pm(), pair, [key.id, block.ptr().offset()]);
+        let stored = self.pm().flush_words(segment.pair(pair));
+        let sealed = op.seal();
+        let durable = self.pm().fence(stored.and(sealed))?; // DUR
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// Reserves and fills the block of a record, for whoever flushes it; returns its words.
+    pub(crate) fn fill_block<'t>(
+        &'t self,
+        op: &mut Op<'_, M>,
+        key: &Sought<'_>,
+        value: &PairValue<'_>,
+    ) -> Result<(Reserved<PmU64>, &'t [PmU64]), PmError> {
+        let size = RecordBlock::size_for(key.bytes.len(), value.bytes.len());
+        let block = op.reserve_bytes(size, 8)?;
+        let words = RecordBlock::fill(&self.pool, block.ptr(), &key.bytes, &value.bytes)?;
+        Ok((block, words))
+    }
+
+    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    ///
+    /// # Cost
+    /// One-word keys and values: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two
+    /// tickets and two allocation bits, and 1.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
+    }
+
+    #[inline(always)]
+    fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
+        let Some(held) = self.hold(&key, |present| present)? else { return Ok(false) };
+        self.update_held(held, &key, &value)?;
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn update_held(
+        &self,
+        held: Held<'_, K, V, M, LINES, PROBE>,
+        key: &Sought<'_>,
+        value: &PairValue<'_>,
+    ) -> Result<(), PmError> {
+        let Held { segment, found, change, .. } = held;
+        let Some(Found { pair, other: old }) = found else { return Ok(()) };
+        let pm = self.pm();
+        let cell = segment.other_cell(pair);
+        if has_block::<K, V>() {
+            let mut op = self.pool.op()?;
+            // P1: the new block; both tickets name the word that points to one of the two.
+            let (block, words) = self.fill_block(&mut op, key, value)?;
+            let new = block.ptr().offset();
+            op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
+            op.free(PPtr::<PmU64>::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
+            op.prepare(pm.flush_words(words))?;
+            // P2, LIN: the pointer.
+            link(&self.pool, op, cell, new)?; // DUR
+        } else {
+            // P2, LIN: one word in place.
+            pm.store_word(cell, value.word);
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+        }
+        change.done();
+        Ok(())
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let read = |other| value_of::<K, V, M>(&self.pool, other);
+        self.put_inner(key, value, read).noted(&self.pool)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    #[inline]
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
+    }
+
+    /// Adds or replaces; what `read` made of the second word of the record that was there, under its
+    /// segment's lock.
+    #[inline(always)]
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
+        let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
+        loop {
+            let Some(held) = self.hold(&key, |_| true)? else { continue };
+            if let Some(found) = held.found {
+                let old = match read(found.other) {
+                    Ok(old) => old,
+                    Err(error) => {
+                        held.change.done();
+                        return Err(error.into());
+                    }
+                };
+                self.update_held(held, &key, &value)?;
+                return Ok(Some(old));
+            }
+            if self.insert_held(held, &key, &value)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; with a block, the ticket's line, the allocation bit's and 1 fence besides. Now
+    /// and then it merges two segments that have few records.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |_| true).noted(&self.pool)
+    }
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its segment's lock, `wanted` says so.
+    #[inline(always)]
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        let key = Sought::new::<K>(key)?;
+        let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
+        let Held { segment, cover, found, change } = held;
+        let Some(found) = found else { return Ok(None) };
+        let value = match value_of::<K, V, M>(&self.pool, found.other) {
+            Ok(value) => value,
+            Err(error) => {
+                change.done();
+                return Err(error.into());
+            }
+        };
+        if !wanted(&value) {
+            change.done();
+            return Ok(None);
+        }
+        self.remove_pair(&segment, cover, found, key.id)?;
+        let changes = self.count(segment.offset(), u64::MAX);
+        change.done();
+        if changes.is_multiple_of(const { look(LINES) }) {
+            // The record is gone, durably. Segments that cannot be merged now (the pool has no slot)
+            // stay until the next look.
+            let _ = self.shrink(key.position);
+        }
+        Ok(Some(value))
+    }
+
+    #[inline(always)]
+    fn remove_pair(
+        &self,
+        segment: &Segment<'_, LINES, PROBE>,
+        cover: Cover,
+        found: Found,
+        id: u64,
+    ) -> Result<(), PmError> {
+        let pm = self.pm();
+        let cell = segment.id_cell(found.pair);
+        if !has_block::<K, V>() {
+            // P2, LIN: the id.
+            pm.store_word(cell, cover.stranger());
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+            return Ok(());
+        }
+        let mut op = self.pool.op()?;
+        // P1: the ticket.
+        op.free(PPtr::<PmU64>::new(found.other), owner_by_id(segment, found.pair, id))?;
+        op.prepare(Flushed::nothing())?;
+        // P2, LIN: the id.
+        link(&self.pool, op, cell, cover.stranger()) // DUR
+    }
+
+    /// Notes `change` (modulo 2^64) records in the segment at `offset`, whose lock is held.
+    #[inline(always)]
+    pub(crate) fn count(&self, offset: u64, change: u64) -> u64 {
+        self.tally.add(self.locks.index_of(offset), change)
+    }
+}
+
+/// What decides whether the block of a new record, or of one that goes, is live.
+#[inline(always)]
+pub(crate) fn owner_by_id<'p, const LINES: usize, const PROBE: usize>(
+    segment: &Segment<'p, LINES, PROBE>,
+    pair: usize,
+    id: u64,
+) -> Owner<'p> {
+    Owner { word: segment.id_cell(pair), mask: u64::MAX, expect: id }
+}

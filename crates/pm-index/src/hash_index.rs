@@ -1,0 +1,259 @@
+//! The contract of an index without an order.
+
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+
+use crate::error::{IndexError, Missing, Occupied};
+use crate::index::{InsertMany, RecoveryReport, Stats};
+use crate::key::{Key, Value};
+
+/// A durable, concurrent map without an order. Names and semantics follow
+/// `std::collections::HashMap`, and those that [`Index`](crate::Index) has too are the same.
+///
+/// When a write returns, its effect is durable in the pool's mode; no operation returns or acts on
+/// an effect that a crash could still take back. All operations are linearizable, walks over all
+/// records excepted: each record that a walk hands out was present and durable at some moment during
+/// it.
+///
+/// ```
+/// # use pmindex_index::{HashIndex, IndexError};
+/// /// Counts a visitor; how many times they came before.
+/// fn count(visits: &dyn HashIndex<String, u64>, name: &str) -> Result<u64, IndexError> {
+///     let before = visits.get(name)?.unwrap_or(0);
+///     visits.put(name, &(before + 1))?;
+///     Ok(before)
+/// }
+/// ```
+pub trait HashIndex<K: Key, V: Value>: Send + Sync {
+    /// The value of `key`.
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is no `key`:
+    /// see [`Index::get_into`](crate::Index::get_into).
+    fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        Ok(self.get(key)?.map(|found| *value = found).is_some())
+    }
+
+    /// Whether `key` is present.
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError>;
+
+    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError>;
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+
+    /// Removes a record and returns its value.
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError>;
+
+    /// Removes a record if `condition` says so of its value; returns what was removed.
+    ///
+    /// A value that another thread replaces meanwhile is judged again. No lock is held while
+    /// `condition` runs.
+    fn remove_if(
+        &self,
+        key: &K::Ref,
+        condition: &mut dyn FnMut(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        while let Some(value) = self.get(key)? {
+            if !condition(&value) {
+                break;
+            }
+            if let Some(removed) = self.remove_exact(key, &value)? {
+                return Ok(Some(removed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Hands every record to `visit`, in no order, until that says `false`.
+    ///
+    /// A record that is there throughout is handed out once; one that comes or goes meanwhile, at most
+    /// once. No lock is held while `visit` runs.
+    fn for_each(&self, visit: &mut dyn FnMut(K, V) -> bool) -> Result<(), IndexError>;
+
+    /// Removes the records of which `keep` says `false`; returns how many.
+    ///
+    /// Record by record: other threads go on, and a crash leaves some removed, all of them whole. A
+    /// value that another thread replaces meanwhile is judged again.
+    fn retain(&self, keep: &mut dyn FnMut(&K, &V) -> bool) -> Result<u64, IndexError> {
+        let (mut removed, mut failed) = (0, None);
+        self.for_each(&mut |key, value| {
+            if keep(&key, &value) {
+                return true;
+            }
+            let gone = match self.remove_exact(key.borrowed(), &value) {
+                Ok(None) => self.remove_if(key.borrowed(), &mut |value| !keep(&key, value)),
+                gone => gone,
+            };
+            match gone {
+                Ok(gone) => removed += u64::from(gone.is_some()),
+                Err(error) => failed = Some(error),
+            }
+            failed.is_none()
+        })?;
+        failed.map_or(Ok(removed), Err)
+    }
+
+    /// Removes all records, as [`retain`](Self::retain) does.
+    fn clear(&self) -> Result<(), IndexError> {
+        self.retain(&mut |_, _| false).map(drop)
+    }
+
+    /// How many records there are.
+    fn len(&self) -> Result<u64, IndexError>;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError>;
+
+    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
+
+    /// Sizes: leaves are the nodes that have records, and there are no inner ones.
+    fn stats(&self) -> Result<Stats, IndexError>;
+
+    /// Verifies the whole structure; returns the number of records.
+    fn check(&self) -> Result<u64, IndexError>;
+
+    /// What opening did.
+    fn recovery_report(&self) -> RecoveryReport;
+}
+
+/// An index without an order that lives in a pool.
+pub trait PmHashIndex<K: Key, V: Value, M: Medium>: HashIndex<K, V> + Sized {
+    /// The name used by tools.
+    const NAME: &'static str;
+
+    /// Creates the index `name` in the pool.
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+
+    /// Opens the index `name`: recovery is part of it.
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+
+    /// Saves what makes the next open fast, and ends.
+    fn close(self) -> Result<(), IndexError>;
+
+    /// The offsets of all blocks this index owns, for the allocator's audit: see
+    /// [`PmIndex::blocks`](crate::PmIndex::blocks).
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+
+    /// Removes the index `name` and frees all its blocks; `false` if there is none: see
+    /// [`PmIndex::destroy`](crate::PmIndex::destroy).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and of [`Pool::drop_index`].
+    fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
+    }
+}
+
+/// Implements [`HashIndex`] and [`PmHashIndex`] for an index whose own methods have the names and the
+/// signatures of the traits' methods: what [`impl_index!`](crate::impl_index) is for [`Index`](crate::Index).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_hash_index {
+    (
+        $index:ident<$key:ident, $value:ident, $medium:ident $(, $number:ident: $type:ty)*>,
+        $name:expr
+    ) => {
+        impl<$key, $value, $medium $(, const $number: $type)*> $crate::HashIndex<$key, $value>
+            for $index<$key, $value, $medium $(, $number)*>
+        where
+            $key: $crate::Key,
+            $value: $crate::Value,
+            $medium: $crate::Medium,
+        {
+            fn get(&self, key: &$key::Ref) -> Result<Option<$value>, $crate::IndexError> {
+                $index::get(self, key)
+            }
+            fn get_into(&self, key: &$key::Ref, value: &mut $value) -> Result<bool, $crate::IndexError> {
+                $index::get_into(self, key, value)
+            }
+            fn contains_key(&self, key: &$key::Ref) -> Result<bool, $crate::IndexError> {
+                $index::contains_key(self, key)
+            }
+            fn insert(&self, key: &$key::Ref, value: &$value::Ref) -> Result<Option<$value>, $crate::IndexError> {
+                $index::insert(self, key, value)
+            }
+            fn try_insert(&self, key: &$key::Ref, value: &$value::Ref) -> Result<Result<(), $crate::Occupied>, $crate::IndexError> {
+                $index::try_insert(self, key, value)
+            }
+            fn update(&self, key: &$key::Ref, value: &$value::Ref) -> Result<Result<(), $crate::Missing>, $crate::IndexError> {
+                $index::update(self, key, value)
+            }
+            fn put(&self, key: &$key::Ref, value: &$value::Ref) -> Result<bool, $crate::IndexError> {
+                $index::put(self, key, value)
+            }
+            fn remove(&self, key: &$key::Ref) -> Result<Option<$value>, $crate::IndexError> {
+                $index::remove(self, key)
+            }
+            fn remove_exact(&self, key: &$key::Ref, value: &$value) -> Result<Option<$value>, $crate::IndexError> {
+                $index::remove_exact(self, key, value)
+            }
+            fn for_each(&self, visit: &mut dyn FnMut($key, $value) -> bool) -> Result<(), $crate::IndexError> {
+                $index::for_each(self, visit)
+            }
+            fn len(&self) -> Result<u64, $crate::IndexError> {
+                $index::len(self)
+            }
+            fn get_many(&self, keys: &[$key], out: &mut [Option<$value>]) -> Result<(), $crate::IndexError> {
+                $index::get_many(self, keys, out)
+            }
+            fn try_insert_many(&self, records: &[($key, $value)]) -> $crate::InsertMany {
+                $index::try_insert_many(self, records)
+            }
+            fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
+                $index::stats(self)
+            }
+            fn check(&self) -> Result<u64, $crate::IndexError> {
+                $index::check(self)
+            }
+            fn recovery_report(&self) -> $crate::RecoveryReport {
+                $index::recovery_report(self)
+            }
+        }
+
+        impl<$key, $value, $medium $(, const $number: $type)*> $crate::PmHashIndex<$key, $value, $medium>
+            for $index<$key, $value, $medium $(, $number)*>
+        where
+            $key: $crate::Key,
+            $value: $crate::Value,
+            $medium: $crate::Medium,
+        {
+            const NAME: &'static str = $name;
+
+            fn create(pool: &std::sync::Arc<$crate::Pool<$medium>>, name: &str) -> Result<Self, $crate::IndexError> {
+                $index::create(pool, name)
+            }
+            fn open(pool: &std::sync::Arc<$crate::Pool<$medium>>, name: &str) -> Result<Self, $crate::IndexError> {
+                $index::open(pool, name)
+            }
+            fn close(self) -> Result<(), $crate::IndexError> {
+                $index::close(self)
+            }
+            fn blocks(&self) -> Result<Vec<u64>, $crate::IndexError> {
+                $index::blocks(self)
+            }
+        }
+    };
+}

@@ -1,0 +1,82 @@
+//! How many records an index has, where opening does not count them.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use pmindex_core::Medium;
+use pmindex_index::IndexError;
+
+/// Records gained since the index was opened (modulo 2^64), and how often that changed.
+#[derive(Debug, Default)]
+struct Count {
+    gained: AtomicU64,
+    changes: AtomicU64,
+}
+
+/// The number of records: what each lock's holders have gained, and what there was when the index was
+/// opened, which is counted when it is first asked for after a crash.
+#[derive(Debug)]
+pub struct Tally {
+    counts: Box<[Count]>,
+    base: Mutex<Option<u64>>,
+}
+
+impl Tally {
+    /// A tally for so many locks; `base` records were there, if that is known.
+    #[must_use]
+    pub fn new(locks: usize, base: Option<u64>) -> Self {
+        let counts = (0..locks).map(|_| Count::default()).collect();
+        Self { counts, base: Mutex::new(base) }
+    }
+
+    /// Notes `change` (modulo 2^64) records under lock number `lock`, which is held. Returns how many
+    /// changes were noted under it.
+    #[inline(always)]
+    pub fn add(&self, lock: usize, change: u64) -> u64 {
+        let Count { gained, changes } = &self.counts[lock];
+        gained.store(gained.load(Relaxed).wrapping_add(change), Relaxed);
+        let count = changes.load(Relaxed).wrapping_add(1);
+        changes.store(count, Relaxed);
+        count
+    }
+
+    /// Bytes in DRAM.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.counts)
+    }
+
+    /// Sums over all locks: records gained, changes.
+    fn sums(&self) -> (u64, u64) {
+        self.counts.iter().fold((0, 0), |(gained, changes), count| {
+            let more = count.gained.load(Relaxed);
+            (
+                u64::wrapping_add(gained, more),
+                u64::wrapping_add(changes, count.changes.load(Relaxed)),
+            )
+        })
+    }
+
+    /// How many records there are; `recount` counts them. Complexity: the number of locks; once after a
+    /// crash, that of `recount`. Exact when no write is under way.
+    ///
+    /// # Errors
+    /// Those of `recount`.
+    pub fn len(
+        &self,
+        pm: &impl Medium,
+        recount: impl FnOnce() -> Result<u64, IndexError>,
+    ) -> Result<u64, IndexError> {
+        let mut base = pm.lock(&self.base);
+        if let Some(base) = *base {
+            return Ok(base.wrapping_add(self.sums().0));
+        }
+        let before = self.sums();
+        let records = recount()?;
+        if self.sums().1 == before.1 {
+            *base = Some(records.wrapping_sub(before.0));
+        }
+        Ok(records)
+    }
+}
