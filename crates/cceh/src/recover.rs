@@ -43,17 +43,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index =
-            Self::listed().create(pool, name, |root: &Root| Self::clear_root(pool, root))?;
-        let created = Self::start(pool, index);
-        if created.is_err() {
-            // No room for the first segments: no index either.
-            pool.undo_create_index(name, |index| {
-                let root = pool.get(index.root::<Root>())?;
-                Ok(pool.pm().load(&root.head).is_null())
-            })?;
-        }
-        created
+        // No room for the first segments: no index either.
+        Self::listed().create_and_start(
+            pool,
+            name,
+            |root: &Root| Self::clear_root(pool, root),
+            |index| Self::start(pool, index),
+            |root| pool.pm().load(&root.head).is_null(),
+        )
     }
 
     /// Fills and flushes a root without an index.

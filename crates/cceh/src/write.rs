@@ -286,16 +286,6 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// Adds or replaces; returns the value that was there.
-    ///
-    /// # Cost
-    /// That of [`put`](Self::put), and reading the old value.
-    #[inline]
-    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
-        let read = |other| value_of::<K, V, M>(&self.pool, other);
-        self.put_inner(key, value, read).noted(&self.pool)
-    }
-
     /// Adds or replaces, without reading the old value; `true` if the key is new.
     ///
     /// # Cost
@@ -317,21 +307,31 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
         loop {
             let Some(held) = self.hold(&key, |_| true)? else { continue };
-            if let Some(found) = held.found {
-                let old = match read(found.other) {
-                    Ok(old) => old,
-                    Err(error) => {
-                        held.change.done();
-                        return Err(error.into());
-                    }
-                };
-                self.update_held(held, &key, &value)?;
-                return Ok(Some(old));
+            let Some(found) = held.found else {
+                if self.insert_held(held, &key, &value)? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            return match read(found.other) {
+                Ok(old) => self.update_held(held, &key, &value).map(|()| Some(old)),
+                Err(error) => {
+                    held.change.done();
+                    Err(error)
+                }
             }
-            if self.insert_held(held, &key, &value)? {
-                return Ok(None);
-            }
+            .map_err(IndexError::from);
         }
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let read = |other| value_of::<K, V, M>(&self.pool, other);
+        self.put_inner(key, value, read).noted(&self.pool)
     }
 
     /// Removes a record and returns its value.

@@ -34,6 +34,26 @@ impl<F: Fn() -> String> Listed<F> {
         })
     }
 
+    /// As [`create`](Self::create), and starts the index. If that fails while its root is `vacant`, there
+    /// is no index either.
+    ///
+    /// # Errors
+    /// Those of `create` and of `start`.
+    pub fn create_and_start<R: PmType, M: Medium, I>(
+        &self,
+        pool: &Pool<M>,
+        name: &str,
+        init: impl FnOnce(&R) -> Flushed,
+        start: impl FnOnce(OpenIndex) -> Result<I, IndexError>,
+        vacant: impl FnOnce(&R) -> bool,
+    ) -> Result<I, IndexError> {
+        let created = start(self.create(pool, name, init)?);
+        if created.is_err() {
+            pool.undo_create_index(name, |index| Ok(vacant(pool.get(index.root::<R>())?)))?;
+        }
+        created
+    }
+
     /// Opens the index `name`, if it has this type and layout, until the result is dropped.
     ///
     /// # Errors

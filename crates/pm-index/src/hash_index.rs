@@ -29,28 +29,36 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
     /// The value of `key`.
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
 
+    /// Whether `key` is present.
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// How many records there are.
+    fn len(&self) -> Result<u64, IndexError>;
+
     /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is no `key`:
     /// see [`Index::get_into`](crate::Index::get_into).
     fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
         Ok(self.get(key)?.map(|found| *value = found).is_some())
     }
 
-    /// Whether `key` is present.
-    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        Ok(self.get(key)?.is_some())
-    }
-
     /// Adds or replaces; returns the value that was there.
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError>;
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        Ok(self.len()? == 0)
+    }
 
     /// Adds a record; [`Occupied`] (and no change) if the key exists.
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError>;
 
     /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError>;
-
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
-    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
 
     /// Removes a record and returns its value.
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
@@ -67,15 +75,16 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
         key: &K::Ref,
         condition: &mut dyn FnMut(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
-        while let Some(value) = self.get(key)? {
-            if !condition(&value) {
-                break;
-            }
-            if let Some(removed) = self.remove_exact(key, &value)? {
-                return Ok(Some(removed));
+        loop {
+            match self.get(key)? {
+                Some(value) if condition(&value) => {
+                    if let Some(removed) = self.remove_exact(key, &value)? {
+                        return Ok(Some(removed));
+                    }
+                }
+                _ => return Ok(None),
             }
         }
-        Ok(None)
     }
 
     /// Hands every record to `visit`, in no order, until that says `false`.
@@ -110,14 +119,6 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
     /// Removes all records, as [`retain`](Self::retain) does.
     fn clear(&self) -> Result<(), IndexError> {
         self.retain(&mut |_, _| false).map(drop)
-    }
-
-    /// How many records there are.
-    fn len(&self) -> Result<u64, IndexError>;
-
-    /// Whether there are none.
-    fn is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.len()? == 0)
     }
 
     /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
