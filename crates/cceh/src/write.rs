@@ -353,12 +353,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its segment's lock, `wanted` says so.
+    /// Removes a record of whose value, under its segment's lock, `judge` says so.
     #[inline(always)]
     fn remove_inner(
         &self,
         key: &K::Ref,
-        wanted: impl Fn(&V) -> bool,
+        judge: impl Fn(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
         let key = Sought::new::<K>(key)?;
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
@@ -371,7 +371,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 return Err(error.into());
             }
         };
-        if !wanted(&value) {
+        if !judge(&value) {
             change.done();
             return Ok(None);
         }
