@@ -437,6 +437,7 @@ fn the_past_is_bounded_and_an_ended_snapshot_says_so() {
     let mut runs = 0;
     let read: Result<_, StoreError> = store.transaction(|tx| {
         runs += 1;
+        tx.get(&map, &0)?; // its moment
         if runs == 1 {
             for key in 100..900 {
                 map.put(&key, &[5; 20]).unwrap();

@@ -89,6 +89,8 @@ pub(crate) enum Op {
     /// Takes one from the value of a record and adds it to another one, if both are there and the first
     /// is not 0.
     Move(At, At),
+    /// Takes one from the first record if the two together are more than 2.
+    Take(At, At),
     /// Adds the record that comes after the last one of a map, to both.
     Append(usize, u64),
     Insert(At, u64),
@@ -162,10 +164,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        if pool.find_index(NAMES[1])?.is_none() {
-            return Ok(None);
-        }
-        Self::with(&pool).map(Some)
+        Self::with(&pool).map(Some) // whatever of it is there: creating goes on
     }
 
     fn apply(&self, op: &Op) -> Result<Ret, Fault> {
@@ -193,6 +192,18 @@ impl<V: Variant> CrashSubject for Stored<V> {
                     let value = tx.get(&maps[*b], to)?.unwrap_or(0);
                     tx.put(&maps[*b], to, &(value + 1))?;
                     Ok(true)
+                })?)
+            }
+            Op::Take((a, from), (b, other)) => {
+                Ret::Did(store.transaction(|tx| -> Result<bool, StoreError> {
+                    let (first, second) = (tx.get(&maps[*a], from)?, tx.get(&maps[*b], other)?);
+                    let (Some(first @ 1..), Some(second)) = (first, second) else {
+                        return Ok(false);
+                    };
+                    if first + second > 2 {
+                        tx.put(&maps[*a], from, &(first - 1))?;
+                    }
+                    Ok(first + second > 2)
                 })?)
             }
             Op::Append(map, value) => {
@@ -258,6 +269,14 @@ impl<V: Variant> CrashSubject for Stored<V> {
                 *model[*b].entry(*to).or_default() += 1;
                 Ret::Did(true)
             }
+            Op::Take((a, from), (b, other)) => {
+                let both = (model[*a].get(from).copied(), model[*b].get(other).copied());
+                let (Some(first @ 1..), Some(second)) = both else { return Ret::Did(false) };
+                if first + second > 2 {
+                    model[*a].insert(*from, first - 1);
+                }
+                Ret::Did(first + second > 2)
+            }
             Op::Append(map, value) => {
                 let next = model[*map].last_key_value().map_or(0, |(last, _)| last + 1);
                 if next < KEYS {
@@ -284,6 +303,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
         prop_oneof![
             6 => write,
             5 => (at(), at()).prop_map(|(from, to)| Op::Move(from, to)),
+            2 => (at(), at()).prop_map(|(from, other)| Op::Take(from, other)),
             3 => (0..2usize, 1..5u64).prop_map(|(map, value)| Op::Append(map, value)),
             3 => (at(), 1..5u64).prop_map(|(at, value)| Op::Insert(at, value)),
             2 => (at(), 1..5u64).prop_map(|(at, value)| Op::Update(at, value)),
@@ -299,7 +319,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
     fn directed() -> Vec<Plan<Op>> {
         let write =
             |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((1, 3), None)]);
-        let setup = vec![Op::Insert((0, 1), 1), Op::Insert((1, 1), 1), Op::Insert((1, 3), 1)];
+        let setup = vec![Op::Insert((0, 1), 2), Op::Insert((1, 1), 1), Op::Insert((1, 3), 1)];
         let plan = |one: &[Op], other: &[Op]| Plan {
             setup: setup.clone(),
             threads: vec![one.to_vec(), other.to_vec()],
@@ -307,13 +327,14 @@ impl<V: Variant> CrashSubject for Stored<V> {
         };
         let gets = [Op::Get((0, 1)), Op::Get((1, 1)), Op::Get((1, 3))];
         let inserts = [Op::Insert((0, 1), 3), Op::Insert((1, 1), 4), Op::Insert((1, 3), 2)];
-        let pairs: [(&[Op], &[Op]); 6] = [
-            (&[write(2)], &inserts),
-            (&[write(2)], &gets),
-            (&[write(2)], &[Op::Look, Op::Look]),
+        let pairs: [(&[Op], &[Op]); 7] = [
+            (&[write(3)], &inserts),
+            (&[write(3)], &gets),
+            (&[write(3)], &[Op::Look, Op::Look]),
             (&inserts, &[Op::Look, Op::Look]),
             (&[Op::Move((0, 1), (1, 1))], &[Op::Move((1, 1), (0, 1))]),
             (&[Op::Append(0, 2)], &[Op::Append(1, 3)]),
+            (&[Op::Take((0, 1), (1, 1))], &[Op::Take((1, 1), (0, 1))]),
         ];
         // The first one is preempted at every place.
         pairs.iter().flat_map(|(one, other)| [plan(one, other), plan(other, one)]).collect()
@@ -324,8 +345,10 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        // Making the log, and giving its segments back, is for the log's own subject.
+        // Making the log, giving its segments back, and repairing a tree are for subjects of their own.
         let own = ["store/src/", "trees/src/fptree/", "pm-log/src/lane.rs", "pm-log/src/entry.rs"];
-        own.iter().any(|part| site.file().contains(part))
+        let others = ["fptree/recover.rs"];
+        let is_of = |parts: &[&str]| parts.iter().any(|part| site.file().contains(part));
+        is_of(&own) && !is_of(&others)
     }
 }

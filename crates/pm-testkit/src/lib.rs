@@ -100,6 +100,7 @@ pub mod fixture;
 pub mod golden;
 pub mod history;
 mod model;
+pub mod serial;
 mod unordered;
 
 pub use model::ModelIndex;

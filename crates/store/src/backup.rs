@@ -50,7 +50,7 @@ pub(crate) fn copy<C: Catalog, K: Key, V: Value, M: Medium>(
 ) -> Result<u64, StoreError> {
     let kind = C::kind(entry).unwrap_or(C::DEFAULT);
     let index = C::create::<K, V, Mapped>(target, &entry.name, kind)?;
-    let map = Map { shared: Arc::clone(map) };
+    let map = Map::new(Arc::clone(map));
     let mut failed = None;
     let at = map.at(view);
     let mut records =

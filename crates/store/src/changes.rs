@@ -9,14 +9,16 @@ use pmindex_core::Medium;
 use pmindex_index::{IndexError, Key, Value};
 
 use crate::core::Changes;
+use crate::handles::Handle;
 use crate::map::Shared;
-use crate::moments::Commit;
+use crate::moments::{Commit, Refused};
 use crate::record::Record;
 use crate::versions::Known;
+use crate::wrong::Wrong;
 
 /// The part of a transaction that concerns one map.
 pub(crate) struct Part<K: Key, V: Value, M: Medium> {
-    map: Arc<Shared<K, V, M>>,
+    map: Handle<Shared<K, V, M>>,
     /// What each changed record is to be.
     pub(crate) writes: BTreeMap<K, Option<V>>,
     /// What `writes` said of a key before, while a savepoint wants to know: the oldest first.
@@ -41,12 +43,14 @@ pub(crate) trait AnyPart: Any + Send {
     fn is_empty(&self) -> bool;
     /// How many records it changes.
     fn len(&self) -> usize;
+    /// Makes the changes, each as a single write of the map.
+    fn make_alone(&self) -> Result<(), IndexError>;
     /// Reads what the changed records are. Their keys are locked.
     fn read(&mut self) -> Result<(), IndexError>;
     /// Whether another commit changed what was read at `moment`.
     fn conflicts(&self, moment: u64) -> bool;
-    /// Notes what the records were before a commit; the bytes that takes.
-    fn note(&mut self, commit: Commit) -> u64;
+    /// Notes what the records were before a commit, where anybody wants to know; the bytes that takes.
+    fn note(&mut self, commit: Commit) -> Result<u64, Refused>;
     /// Adds the changes to a record of the log.
     fn record(&self, record: &mut Record);
     /// Takes back the last change.
@@ -58,7 +62,7 @@ pub(crate) trait AnyPart: Any + Send {
 }
 
 impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
-    pub(crate) fn new(map: Arc<Shared<K, V, M>>) -> Self {
+    pub(crate) fn new(map: Handle<Shared<K, V, M>>) -> Self {
         Self {
             map,
             writes: BTreeMap::new(),
@@ -144,6 +148,20 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
         make(&self.map, &self.writes)
     }
 
+    fn make_alone(&self) -> Result<(), IndexError> {
+        let map = self.map.whole();
+        for (key, value) in &self.writes {
+            let (key, value) = (key.borrowed(), value.as_ref().map(V::borrowed));
+            match value {
+                Some(new) => drop(map.write(key, value, |_| true, |index| index.put(key, new))?),
+                None => {
+                    drop(map.write(key, None, |was| was.is_some(), |index| index.remove(key))?);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -168,16 +186,25 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
     }
 
     fn conflicts(&self, moment: u64) -> bool {
-        let versions = &self.map.versions;
-        self.reads.iter().any(|key| versions.is_changed(moment, key))
-            || self.ranges.iter().any(|range| versions.is_range_changed(moment, range))
+        let (versions, core) = (&self.map.versions, &self.map.core);
+        let all = !core.goes_wrong(Wrong::OnlyChangedChecked);
+        let mut reads = self.reads.iter().filter(|key| all || self.writes.contains_key(key));
+        let mut ranges = self.ranges.iter().filter(|_| !core.goes_wrong(Wrong::RangesNotChecked));
+        reads.any(|key| versions.is_changed(moment, key))
+            || ranges.any(|range| versions.is_range_changed(moment, range))
     }
 
-    fn note(&mut self, commit: Commit) -> u64 {
+    fn note(&mut self, commit: Commit) -> Result<u64, Refused> {
+        if commit.newest_reader.is_none() {
+            return Ok(0);
+        }
+        if self.was.len() < self.writes.len() {
+            return Err(Refused::NotRead);
+        }
         let versions = &self.map.versions;
         let was = std::mem::take(&mut self.was);
         let records = self.writes.keys().zip(was);
-        records.map(|(key, was)| versions.note(commit, key, was)).sum()
+        Ok(records.map(|(key, was)| versions.note(commit, key, was)).sum())
     }
 
     fn record(&self, record: &mut Record) {
@@ -197,6 +224,6 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
     }
 
     fn into_late(self: Box<Self>) -> Box<dyn Changes> {
-        Late::boxed(&self.map, self.writes)
+        Late::boxed(self.map.whole(), self.writes)
     }
 }

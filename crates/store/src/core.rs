@@ -10,7 +10,8 @@ use pmindex_core::sync::{VersionGuard, VersionTable};
 use pmindex_core::{Medium, Pool};
 use pmindex_index::IndexError;
 
-use crate::moments::{Logging, Moments, Reader, Unfinished, Watching};
+use crate::handles::Handles;
+use crate::moments::{Held, Logging, Moments, Reader, Watching};
 use crate::reading::Logged;
 use crate::redo::Redo;
 use crate::wait::lock;
@@ -22,7 +23,7 @@ const LOCKS: u32 = 14;
 /// See the module's head.
 pub(crate) struct Core<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
-    pub(crate) moments: Arc<Moments>,
+    pub(crate) moments: Handles<Moments>,
     /// Writers that are watched lock the keys they write; a commit holds all its locks until its last
     /// change is in its index.
     pub(crate) keys: VersionTable,
@@ -48,7 +49,7 @@ pub(crate) trait Changes: Any + Send {
 #[derive(Debug)]
 pub(crate) enum Leave {
     /// The record of this commit is not needed any more.
-    Commit { _unfinished: Unfinished, logged: Logged },
+    Commit { _unfinished: Held, logged: Logged },
     /// What the records of interrupted commits say of this map is not needed any more.
     Map(String),
 }
@@ -71,7 +72,7 @@ impl<M: Medium> Core<M> {
     pub(crate) fn new(pool: Arc<Pool<M>>, redo: Redo<M>, limit: u64, tries: u32) -> Self {
         Self {
             pool,
-            moments: Moments::new(limit, redo.last()),
+            moments: Handles::new(Moments::new(limit, redo.last())),
             keys: VersionTable::new(LOCKS),
             redo,
             tries,
@@ -84,7 +85,8 @@ impl<M: Medium> Core<M> {
     /// Has all commits write records from now on, and keeps so many bytes of them.
     pub(crate) fn log_all(&mut self, bytes: u64) -> Result<(), IndexError> {
         let floor = self.redo.set_all(true)?;
-        let log = self.moments.log(self.pool.pm(), &self.redo.kept, bytes, Some(floor));
+        let (moments, kept) = (self.moments.handle(), &self.redo.kept);
+        let log = Moments::log(moments, self.pool.pm(), kept, bytes, Some(floor));
         self.logging = Some(log.0);
         Ok(())
     }
@@ -113,7 +115,7 @@ impl<M: Medium> Core<M> {
     pub(crate) fn read(&self) -> Result<Reader, IndexError> {
         self.finish_stuck()?;
         let stuck = || self.is_stuck.load(Acquire);
-        match self.moments.read(self.pm(), stuck) {
+        match Moments::read(self.moments.handle(), self.pm(), stuck) {
             Some(reader) => Ok(reader),
             None => self.read(),
         }
@@ -121,7 +123,7 @@ impl<M: Medium> Core<M> {
 
     /// Changes are durable in the log, and could not be made.
     pub(crate) fn set_stuck(&self, changes: Vec<Box<dyn Changes>>, leave: Leave) {
-        let watch = self.moments.watch(self.pm());
+        let watch = Moments::watch(self.moments.handle(), self.pm());
         lock(self.pm(), &self.stuck).push(Stuck { changes, leave, _watch: watch });
         // Seen by whoever locks these keys next.
         self.is_stuck.store(true, Release);

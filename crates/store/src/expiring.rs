@@ -11,6 +11,7 @@ use pmindex_core::{Mapped, Medium};
 use pmindex_index::{Index, IndexError, Key, KeyRange, Occupied, Value};
 
 use crate::error::StoreError;
+use crate::handles::Handle;
 use crate::map::Map;
 use crate::transaction::Transaction;
 
@@ -155,7 +156,7 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
     /// # Errors
     /// [`StoreError::Conflict`] if others changed it all the time; the index's.
     pub fn renew(&self, key: &K::Ref, lives: Duration) -> Result<bool, StoreError> {
-        Transaction::run(&self.map.shared.core, |tx| {
+        Transaction::run(&Handle::new(&self.map.shared.core), |tx| {
             let Some(value) = self.get_in(tx, key)? else { return Ok(false) };
             self.put_in(tx, key, value.borrowed(), lives)?;
             Ok(true)

@@ -50,6 +50,9 @@ impl Drop for Unwatched<'_> {
     }
 }
 
+/// How many threads have taken a lane, of any gate.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
     /// The lane and `LANES`; 0: none yet.
     static LANE: Cell<usize> = const { Cell::new(0) };
@@ -57,7 +60,7 @@ thread_local! {
 
 /// The lane of this thread.
 #[inline]
-fn lane_of_thread() -> usize {
+pub(crate) fn lane_of_thread() -> usize {
     match LANE.get() {
         0 => take_lane(),
         lane => lane % LANES,
@@ -66,8 +69,7 @@ fn lane_of_thread() -> usize {
 
 #[cold]
 fn take_lane() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let lane = NEXT.fetch_add(1, Relaxed) % LANES;
+    let lane = TAKEN.fetch_add(1, SeqCst) % LANES; // before: W1 of this thread
     LANE.set(lane + LANES);
     lane
 }
@@ -100,8 +102,11 @@ impl Gate {
     /// Begins to watch: when it returns, all writes are watched until [`leave`](Self::leave).
     pub(crate) fn watch(&self, pm: &impl Medium) {
         self.watchers.fetch_add(1, SeqCst); // V1
-        for lane in &self.lanes {
-            wait_until(pm, || lane.0.load(SeqCst) == 0); // V2
+        // Who takes a lane later has not looked at the watchers yet.
+        for lane in self.lanes.iter().take(TAKEN.load(SeqCst)) {
+            if lane.0.load(SeqCst) != 0 {
+                wait_until(pm, || lane.0.load(SeqCst) == 0); // V2
+            }
         }
         std::sync::atomic::fence(Acquire);
     }

@@ -30,6 +30,14 @@ impl Kept {
         self.bytes.store(bytes, Relaxed);
     }
 
+    /// An entry of a new commit is at this position. Nothing to note while nothing is kept: whoever begins to
+    /// keep commits wants those only that have later numbers, and says so before these are given out.
+    pub(crate) fn note_new(&self, position: Position, number: u64) {
+        if self.bytes.load(Relaxed) != 0 {
+            self.note(position, number);
+        }
+    }
+
     /// An entry of a commit is at this position.
     pub(crate) fn note(&self, position: Position, number: u64) {
         let mut numbers = self.numbers.lock();

@@ -21,6 +21,7 @@ mod core;
 mod error;
 mod expiring;
 mod gate;
+mod handles;
 mod kept;
 mod layout;
 mod map;
@@ -43,6 +44,8 @@ mod wrong;
 mod conformance_tests;
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod serial_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

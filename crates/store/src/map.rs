@@ -15,7 +15,8 @@ use pmindex_index::{
 use crate::changes::Late;
 use crate::core::{Changes, Core, Leave};
 use crate::gate::Gate;
-use crate::moments::{Past, Unfinished};
+use crate::handles::Handles;
+use crate::moments::{Past, Refused, Unfinished};
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
@@ -62,11 +63,13 @@ impl<M: Medium> Drop for Registered<M> {
 /// record, and keeps what it was in memory.
 pub struct Map<K: Key, V: Value, M: Medium = Mapped> {
     pub(crate) shared: Arc<Shared<K, V, M>>,
+    /// For transactions.
+    pub(crate) handles: Arc<Handles<Shared<K, V, M>>>,
 }
 
 impl<K: Key, V: Value, M: Medium> Clone for Map<K, V, M> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), handles: Arc::clone(&self.handles) }
     }
 }
 
@@ -114,7 +117,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     /// Writes a record, which is to be `value` then: `write` does it; `changes` says, from the record as it
     /// is, whether that changes anything. One that makes room may take place before commits that found none.
     #[inline]
-    fn write<R>(
+    pub(crate) fn write<R>(
         self: &Arc<Self>,
         key: &K::Ref,
         value: Option<&V::Ref>,
@@ -150,8 +153,9 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
             return write(&*self.index);
         }
         let owned = K::owned(key);
-        let note = |commit| Ok::<u64, IndexError>(self.versions.note(commit, &owned, was));
-        let unfinished = core.moments.commit(pm, None, note)?; // durable before: nothing, it is in DRAM
+        let note = |commit| Ok(self.versions.note(commit, &owned, was));
+        let commit = core.moments.commit(pm, None, note); // durable before: nothing, it is in DRAM
+        let unfinished = commit.map_err(never_refused)?;
         if unfinished.is_logged() {
             return self.write_logged(unfinished, owned, value.map(V::owned), write);
         }
@@ -161,7 +165,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     /// Writes a record, with a record of the log: it commits when this is durable.
     fn write_logged<R>(
         self: &Arc<Self>,
-        unfinished: Unfinished,
+        unfinished: Unfinished<'_>,
         key: K,
         value: Option<V>,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
@@ -182,7 +186,8 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         if said.is_err() {
             // The log has it and cannot say otherwise: so it is, or will be.
             let changes = Late::boxed(self, BTreeMap::from([(key, value)]));
-            self.core.set_stuck(vec![changes], Leave::Commit { _unfinished: unfinished, logged });
+            let held = unfinished.hold(self.core.moments.handle());
+            self.core.set_stuck(vec![changes], Leave::Commit { _unfinished: held, logged });
         }
         written
     }
@@ -207,7 +212,17 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     }
 }
 
+/// A commit that reads no moment conflicts with nothing, and has read what it notes.
+fn never_refused(refused: Refused) -> IndexError {
+    unreachable!("{refused:?}")
+}
+
 impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
+    pub(crate) fn new(shared: Arc<Shared<K, V, M>>) -> Self {
+        let handles = Arc::new(Handles::new(Arc::clone(&shared)));
+        Self { shared, handles }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -232,7 +247,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());
-        let reader = core.read()?; // all writers are watched, so they wait for the locks
+        let _reader = core.read()?; // all writers are watched, so they wait for the locks
         let locks = core.keys.all();
         let _locked: Vec<_> = locks.iter().map(|lock| lock.lock(pm)).collect();
         core.finish_stuck()?;
@@ -241,9 +256,10 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         }
         let note = |commit| {
             shared.versions.note_loaded(commit);
-            Ok::<u64, IndexError>(0)
+            Ok(0)
         };
-        let unfinished = core.moments.commit(pm, Some(&reader), note)?;
+        // Nothing is noted for readers; when `reader` ends, it is looked at whether anybody needs this.
+        let unfinished = core.moments.commit(pm, None, note).map_err(never_refused)?;
         let record = Record::of_load(&shared.name);
         let is_logged = unfinished.is_logged();
         let logged = is_logged.then(|| core.redo.put(unfinished.number(), &record)).transpose()?;
@@ -290,9 +306,9 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         let good = &records[..refused.as_ref().map_or(records.len(), |(at, _)| *at)];
         let note = |commit| {
             let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
-            Ok::<u64, IndexError>(bytes.sum())
+            Ok(bytes.sum())
         };
-        let unfinished = core.moments.commit(pm, None, note)?;
+        let unfinished = core.moments.commit(pm, None, note).map_err(never_refused)?;
         let is_logged = unfinished.is_logged();
         Ok((!is_logged).then(|| {
             let mut done = shared.index.try_insert_many(good);

@@ -6,17 +6,17 @@
 //! begins to read waits until no commit of its moment is unfinished, so a moment is never half a commit, and
 //! has every commit that returned before.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use pmindex_core::Medium;
 
 use crate::gate::Gate;
+use crate::handles::Handle;
 use crate::kept::Kept;
 use crate::observe;
 use crate::wait::wait_until;
@@ -41,14 +41,19 @@ pub(crate) struct Moments {
     /// About how many bytes the maps keep for readers.
     kept: AtomicU64,
     limit: u64,
+    /// How many read moments.
+    reading: AtomicU64,
+    /// Whether the maps may keep anything. Changes under the lock.
+    has_past: AtomicBool,
 }
 
 struct State {
     /// The last commit.
     last: u64,
-    unfinished: BTreeSet<u64>,
-    /// Moments that are read, and by how many.
-    readers: BTreeMap<u64, u32>,
+    /// Ascending.
+    unfinished: Vec<u64>,
+    /// Moments that are read, ascending, and by how many.
+    readers: Vec<(u64, u32)>,
     /// How many want all commits to write records.
     logging: u32,
     /// What a report counts, since the store was opened.
@@ -79,14 +84,35 @@ impl State {
     /// The newest moment that is read, but for one reader of `own`.
     fn newest_but(&self, own: Option<u64>) -> Option<u64> {
         let mut newest = self.readers.iter().rev();
-        newest
-            .find(|(moment, count)| Some(**moment) != own || **count > 1)
-            .map(|(moment, _)| *moment)
+        newest.find(|(moment, count)| Some(*moment) != own || *count > 1).map(|(moment, _)| *moment)
     }
 
     /// No reader has, or will have, an earlier moment.
     fn oldest(&self) -> u64 {
-        self.readers.first_key_value().map_or(self.last, |(&oldest, _)| oldest)
+        self.readers.first().map_or(self.last, |(oldest, _)| *oldest)
+    }
+
+    /// Adds a reader of the last moment.
+    fn add_reader(&mut self) {
+        match self.readers.last_mut() {
+            Some((moment, count)) if *moment == self.last => *count += 1,
+            _ => self.readers.push((self.last, 1)),
+        }
+    }
+
+    /// Removes a reader, unless it was ended.
+    fn remove_reader(&mut self, moment: u64) {
+        if let Ok(at) = self.readers.binary_search_by_key(&moment, |(moment, _)| *moment) {
+            self.readers[at].1 -= 1;
+            if self.readers[at].1 == 0 {
+                self.readers.remove(at);
+            }
+        }
+    }
+
+    /// All changes of a commit are made.
+    fn finish(&mut self, number: u64) {
+        self.unfinished.retain(|unfinished| *unfinished != number);
     }
 }
 
@@ -94,6 +120,15 @@ impl fmt::Debug for Moments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Moments").field("kept", &self.kept).finish_non_exhaustive()
     }
+}
+
+/// Why a commit is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Others changed what it has read.
+    Conflicts,
+    /// What its records were is wanted and was not read.
+    NotRead,
 }
 
 /// A commit under way, as whoever notes its changes sees it.
@@ -113,8 +148,8 @@ impl Moments {
             faults: Faults::default(),
             state: Mutex::new(State {
                 last,
-                unfinished: BTreeSet::new(),
-                readers: BTreeMap::new(),
+                unfinished: Vec::new(),
+                readers: Vec::new(),
                 logging: 0,
                 committed: 0,
                 conflicts: 0,
@@ -125,6 +160,8 @@ impl Moments {
             ended: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             limit,
+            reading: AtomicU64::new(0),
+            has_past: AtomicBool::new(false),
         })
     }
 
@@ -139,22 +176,33 @@ impl Moments {
     }
 
     /// Watches all writes until the result is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, pm: &impl Medium) -> Watching {
+    pub(crate) fn watch(this: Handle<Self>, pm: &impl Medium) -> Watching {
+        this.gate.watch(pm);
+        Watching { moments: this }
+    }
+
+    /// As [`watch`](Self::watch), for a while.
+    pub(crate) fn watched(&self, pm: &impl Medium) -> Watched<'_> {
         self.gate.watch(pm);
-        Watching { moments: Arc::clone(self) }
+        Watched(&self.gate)
+    }
+
+    /// Whether anybody else reads a moment: a hint.
+    pub(crate) fn has_readers_but(&self, own: Option<&Reader>) -> bool {
+        self.reading.load(Relaxed) > u64::from(own.is_some())
     }
 
     /// Has all commits write records until the result is dropped; if they did not before, so many bytes of
     /// these are kept, and the log has those after `floor`, or after now. The last commit before this.
     pub(crate) fn log(
-        self: &Arc<Self>,
+        this: Handle<Self>,
         pm: &impl Medium,
         kept: &Arc<Kept>,
         bytes: u64,
         floor: Option<u64>,
     ) -> (Logging, u64) {
-        let watching = self.watch(pm);
-        let mut state = pm.lock(&self.state);
+        let watching = Self::watch(this, pm);
+        let mut state = pm.lock(&watching.moments.state);
         state.logging += 1;
         if state.logging == 1 {
             let floor = floor.unwrap_or_else(|| {
@@ -164,7 +212,9 @@ impl Moments {
             kept.keep(bytes);
             kept.raise(floor);
         }
-        (Logging { watching, kept: Arc::clone(kept) }, state.last)
+        let last = state.last;
+        drop(state);
+        (Logging { watching, kept: Arc::clone(kept) }, last)
     }
 
     /// All commits up to this one are finished.
@@ -187,25 +237,28 @@ impl Moments {
     /// Begins to read the moment of now, when all its commits are finished; `None` if `give_up` says so
     /// first.
     pub(crate) fn read(
-        self: &Arc<Self>,
+        this: Handle<Self>,
         pm: &impl Medium,
         mut give_up: impl FnMut() -> bool,
     ) -> Option<Reader> {
-        let watch = self.watch(pm);
-        let mut state = pm.lock(&self.state);
-        if state.last <= self.ended.load(Relaxed) {
+        let watch = Self::watch(this, pm);
+        let this = &*watch.moments;
+        let mut state = pm.lock(&this.state);
+        if state.last <= this.ended.load(Relaxed) {
             state.last += 1; // not a moment whose readers were ended, nor 0
         }
         let moment = state.last;
-        *state.readers.entry(moment).or_default() += 1;
+        state.add_reader();
+        this.reading.fetch_add(1, Relaxed);
+        let is_now = state.unfinished.is_empty() || this.faults.has(Wrong::NotAwaited);
         drop(state);
-        let reader = Reader { watch, moment };
-        if self.faults.has(Wrong::NotAwaited) {
+        let reader = Reader { watch, moment, is_over: false };
+        if is_now {
             return Some(reader);
         }
-        let mut in_vain = false;
+        let (mut in_vain, this) = (false, &*reader.watch.moments);
         wait_until(pm, || {
-            let first = pm.lock(&self.state).unfinished.first().copied();
+            let first = pm.lock(&this.state).unfinished.first().copied();
             in_vain = first.is_some_and(|first| first <= moment) && give_up();
             in_vain || first.is_none_or(|first| first > moment)
         });
@@ -215,30 +268,33 @@ impl Moments {
     /// Commits: `note` notes the changes, or refuses the commit, which has not been then; nothing is noted
     /// for `own`, the reader that commits and reads no more. The commit is unfinished until the result is
     /// dropped.
-    pub(crate) fn commit<E>(
-        self: &Arc<Self>,
+    pub(crate) fn commit(
+        &self,
         pm: &impl Medium,
         own: Option<&Reader>,
-        note: impl FnOnce(Commit) -> Result<u64, E>,
-    ) -> Result<Unfinished, E> {
+        note: impl FnOnce(Commit) -> Result<u64, Refused>,
+    ) -> Result<Unfinished<'_>, Refused> {
         let mut state = pm.lock(&self.state);
         let newest_reader = state.newest_but(own.map(Reader::moment));
         let number = state.last + 1;
         let bytes = match note(Commit { number, newest_reader }) {
             Ok(bytes) => bytes,
             Err(refused) => {
-                state.conflicts += 1;
+                state.conflicts += u64::from(refused == Refused::Conflicts);
                 return Err(refused);
             }
         };
         state.committed += 1;
         state.last = number;
-        state.unfinished.insert(number);
+        state.unfinished.push(number);
+        if newest_reader.is_some() {
+            self.has_past.store(true, Relaxed);
+        }
         let is_logged = state.logging > 0;
         // Under the lock: nobody forgets what this commit noted before it has its number.
         let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
         drop(state);
-        let unfinished = Unfinished { moments: Arc::clone(self), number, is_logged };
+        let unfinished = Unfinished { moments: self, number, is_logged, is_over: false };
         if kept > self.limit {
             self.end_readers(pm);
         }
@@ -250,7 +306,8 @@ impl Moments {
     fn end_readers(&self, pm: &impl Medium) {
         while self.kept.load(Relaxed) > self.limit {
             let (mut state, mut ended) = (pm.lock(&self.state), None);
-            if let Some((moment, _)) = state.readers.pop_first() {
+            if !state.readers.is_empty() {
+                let (moment, _) = state.readers.remove(0);
                 state.ended += 1;
                 ended = Some(moment);
                 self.ended.store(moment, Release); // before: what it wants is forgotten
@@ -267,9 +324,49 @@ impl Moments {
         }
     }
 
+    /// A reader reads no more: removes it, under the lock; what to forget when that is released.
+    fn end_reader(&self, state: &mut State, moment: u64) -> Option<u64> {
+        let before = state.oldest();
+        state.remove_reader(moment);
+        self.reading.fetch_sub(1, Relaxed);
+        let (oldest, is_last) = (state.oldest(), state.readers.is_empty());
+        let has_past = self.has_past.load(Relaxed);
+        if is_last {
+            self.has_past.store(false, Relaxed); // all of it is forgotten now
+        }
+        (has_past && (oldest > before || is_last)).then_some(oldest)
+    }
+
+    /// Finishes a commit and ends its reader, in one step.
+    pub(crate) fn finish(mut unfinished: Unfinished<'_>, reader: Option<Reader>) {
+        let Some(mut reader) = reader else { return };
+        let this = unfinished.moments;
+        let mut state = this.state.lock();
+        state.finish(unfinished.number);
+        let oldest = this.end_reader(&mut state, reader.moment);
+        let is_awaited = state.logging > 0;
+        drop(state);
+        (unfinished.is_over, reader.is_over) = (true, true);
+        if is_awaited {
+            this.finished.notify_all();
+        }
+        if let Some(oldest) = oldest {
+            this.forget(oldest);
+        }
+    }
+
+    fn finish_commit(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.finish(number);
+        let is_awaited = state.logging > 0;
+        drop(state);
+        if is_awaited {
+            self.finished.notify_all();
+        }
+    }
+
     fn forget(&self, oldest: u64) {
-        let maps = self.maps.lock().clone();
-        let bytes: u64 = maps.iter().map(|map| map.forget(oldest)).sum();
+        let bytes: u64 = self.maps.lock().iter().map(|map| map.forget(oldest)).sum();
         self.kept.fetch_sub(bytes, Relaxed);
     }
 
@@ -286,7 +383,7 @@ impl Moments {
             committed: state.committed,
             conflicts: state.conflicts,
             ended: state.ended,
-            readers: state.readers.values().map(|&count| u64::from(count)).sum(),
+            readers: state.readers.iter().map(|(_, count)| u64::from(*count)).sum(),
             behind: state.last - state.oldest().min(state.last),
             unfinished: state.unfinished.len() as u64,
             logging: state.logging,
@@ -307,12 +404,23 @@ impl Moments {
 /// All writes are watched while this lives.
 #[derive(Debug)]
 pub(crate) struct Watching {
-    moments: Arc<Moments>,
+    moments: Handle<Moments>,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         self.moments.gate.leave();
+    }
+}
+
+/// As [`Watching`], for a while.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Watched<'m>(&'m Gate);
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 
@@ -338,6 +446,7 @@ impl Drop for Logging {
 pub(crate) struct Reader {
     watch: Watching,
     moment: u64,
+    is_over: bool,
 }
 
 impl Reader {
@@ -355,19 +464,12 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let moments = &self.watch.moments;
-        let mut state = moments.state.lock();
-        let before = state.oldest();
-        if let Some(count) = state.readers.get_mut(&self.moment) {
-            *count -= 1;
-            if *count == 0 {
-                state.readers.remove(&self.moment);
-            }
+        if self.is_over {
+            return;
         }
-        let oldest = state.oldest();
-        let is_last = state.readers.is_empty();
-        drop(state);
-        if oldest > before || is_last {
+        let moments = &*self.watch.moments;
+        let oldest = moments.end_reader(&mut moments.state.lock(), self.moment);
+        if let Some(oldest) = oldest {
             moments.forget(oldest);
         }
     }
@@ -376,13 +478,14 @@ impl Drop for Reader {
 /// A commit whose changes are not all in the indexes.
 #[derive(Debug)]
 #[must_use = "the commit is finished when this is dropped"]
-pub(crate) struct Unfinished {
-    moments: Arc<Moments>,
+pub(crate) struct Unfinished<'m> {
+    moments: &'m Moments,
     number: u64,
     is_logged: bool,
+    is_over: bool,
 }
 
-impl Unfinished {
+impl Unfinished<'_> {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -391,16 +494,31 @@ impl Unfinished {
     pub(crate) fn is_logged(&self) -> bool {
         self.is_logged
     }
+
+    /// The same, for longer. `moments` are its own.
+    pub(crate) fn hold(mut self, moments: Handle<Moments>) -> Held {
+        self.is_over = true;
+        Held { moments, number: self.number }
+    }
 }
 
-impl Drop for Unfinished {
+impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let mut state = self.moments.state.lock();
-        state.unfinished.remove(&self.number);
-        let is_awaited = state.logging > 0;
-        drop(state);
-        if is_awaited {
-            self.moments.finished.notify_all();
+        if !self.is_over {
+            self.moments.finish_commit(self.number);
         }
+    }
+}
+
+/// An [`Unfinished`] commit that keeps the moments alive.
+#[derive(Debug)]
+pub(crate) struct Held {
+    moments: Handle<Moments>,
+    number: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.moments.finish_commit(self.number);
     }
 }

@@ -28,12 +28,34 @@ use crate::wrong::{Faults, Wrong};
 /// A record takes at most such a part of the pool.
 const PART: u64 = 4;
 
+/// The commits of each lane whose changes may not all be in their indexes: their records are needed.
+#[derive(Default)]
+struct Pending([OfLane; LANES]);
+
+/// By number; on lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct OfLane(Mutex<BTreeMap<u64, Logged>>);
+
+impl Pending {
+    fn insert(&self, logged: Logged) {
+        self.0[logged.lane].0.lock().insert(logged.number, logged);
+    }
+
+    fn remove(&self, logged: Logged) {
+        self.0[logged.lane].0.lock().remove(&logged.number);
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|lane| lane.0.lock().len()).sum()
+    }
+}
+
 /// See the module's head.
 pub(crate) struct Redo<M: Medium> {
     /// `None` in a pool that is read only and has no log.
     log: Option<Log<M>>,
-    /// The commits whose changes may not all be in their indexes: their records are needed.
-    pending: Mutex<BTreeMap<u64, Logged>>,
+    pending: Pending,
     interrupted: Mutex<Vec<Recorded>>,
     last: u64,
     /// Nothing was committed before.
@@ -85,7 +107,7 @@ impl<M: Medium> Redo<M> {
         let mut redo = Self {
             log,
             part: AtomicUsize::new(part),
-            pending: Mutex::default(),
+            pending: Pending::default(),
             interrupted: Mutex::default(),
             last: 0,
             is_new: is_new && pool.indexes()?.len() == 1,
@@ -127,8 +149,9 @@ impl<M: Medium> Redo<M> {
             }
             found.append(&mut unmade.0);
         }
-        *self.pending.get_mut() =
-            found.iter().map(|(&number, commit)| (number, commit.logged)).collect();
+        for commit in found.values() {
+            self.pending.insert(commit.logged);
+        }
         *self.interrupted.get_mut() = found.into_values().collect(); // in the order of commits
         Ok(())
     }
@@ -167,7 +190,7 @@ impl<M: Medium> Redo<M> {
                 for part in words.chunks(self.part.load(Relaxed)) {
                     let pushed =
                         lane.push_then(RECORD, [&[number, bytes], part], |_| *turned = true)?;
-                    self.kept.note(pushed.position, number);
+                    self.kept.note_new(pushed.position, number);
                     first.get_or_insert(pushed.position);
                 }
                 let position = first.ok_or(corrupt())?;
@@ -175,15 +198,15 @@ impl<M: Medium> Redo<M> {
                 let is_late = self.faults.has(Wrong::RegisteredLate);
                 if !is_late {
                     // Before the tail, which says that segments before it are not needed.
-                    self.pending.lock().insert(number, logged);
+                    self.pending.insert(logged);
                 }
                 if let Err(error) = lane.commit() {
-                    self.pending.lock().remove(&number);
+                    self.pending.remove(logged);
                     return Err(error.into());
                 }
                 if is_late {
                     self.release(self.log()?, None)?; // as somebody else may now
-                    self.pending.lock().insert(number, logged);
+                    self.pending.insert(logged);
                 }
                 self.written.fetch_add(bytes, Relaxed);
                 Ok(logged)
@@ -194,14 +217,14 @@ impl<M: Medium> Redo<M> {
     /// Says that all changes of a commit are in their indexes, durably: its record is not needed.
     pub(crate) fn retire(&self, logged: Logged) -> Result<(), IndexError> {
         self.say(logged, APPLIED, &[])?;
-        self.pending.lock().remove(&logged.number);
+        self.pending.remove(logged);
         Ok(())
     }
 
     /// Says that a commit has not taken place, durably.
     pub(crate) fn cancel(&self, logged: Logged) -> Result<(), IndexError> {
         self.say(logged, NONE, &[])?;
-        self.pending.lock().remove(&logged.number);
+        self.pending.remove(logged);
         Ok(())
     }
 
@@ -336,8 +359,10 @@ impl<M: Medium> Redo<M> {
     /// From where on each lane is needed; `tails` says where the lanes end.
     fn needed(&self, tails: impl FnOnce() -> Positions) -> Positions {
         let mut needed = tails(); // before: what is committed until then is pending, or not needed
-        for logged in self.pending.lock().values() {
-            needed[logged.lane] = needed[logged.lane].min(logged.position);
+        for (needed, pending) in needed.iter_mut().zip(&self.pending.0) {
+            for logged in pending.0.lock().values() {
+                *needed = (*needed).min(logged.position);
+            }
         }
         needed
     }
@@ -388,7 +413,7 @@ impl<M: Medium> Redo<M> {
             self.say(commit.logged, SETTLED, &words)?;
             commit.groups.retain(|group| group.name != name);
             if commit.groups.is_empty() {
-                self.pending.lock().remove(&commit.logged.number);
+                self.pending.remove(commit.logged);
             }
         }
         interrupted.retain(|commit| !commit.groups.is_empty());
@@ -427,7 +452,7 @@ impl<M: Medium> Redo<M> {
 
     /// How many commits have changes that may not be in their indexes.
     pub(crate) fn len(&self) -> u64 {
-        self.pending.lock().len() as u64
+        self.pending.len() as u64
     }
 }
 
@@ -458,7 +483,14 @@ mod tests {
     fn pending(pool: &Arc<Pool>) -> Vec<u64> {
         let redo = Redo::open(pool).unwrap();
         redo.check().unwrap();
-        redo.pending.lock().keys().copied().collect()
+        let mut all: Vec<_> = redo
+            .pending
+            .0
+            .iter()
+            .flat_map(|lane| lane.0.lock().keys().copied().collect::<Vec<_>>())
+            .collect();
+        all.sort_unstable();
+        all
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub struct StoreReport {
     /// The maps, open or not.
     pub maps: Vec<MapReport>,
     /// Commits since the store was opened, of transactions and of single writes beside a transaction or a
-    /// snapshot; other single writes are not counted.
+    /// snapshot; other single writes are not counted, nor transactions that are one: of one record, without
+    /// reading.
     pub commits: u64,
     /// Transactions that were refused because others changed what they had read; each run of one counts.
     pub conflicts: u64,

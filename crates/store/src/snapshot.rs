@@ -9,6 +9,7 @@ use pmindex_index::{Key, KeyRange, PrefixKey, Value};
 
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::handles::Handle;
 use crate::map::Shared;
 use crate::moments::Reader;
 use crate::range::Range;
@@ -22,7 +23,7 @@ use crate::versions::Known;
 /// beyond it the oldest snapshot ends, and what is read through it is
 /// [`StoreError::SnapshotEnded`] from then on, never wrong. After a crash there are no snapshots.
 pub struct Snapshot<M: Medium = Mapped> {
-    pub(crate) core: Arc<Core<M>>,
+    pub(crate) core: Handle<Core<M>>,
     pub(crate) reader: Reader,
 }
 
@@ -94,7 +95,7 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        if Arc::ptr_eq(&self.map.core, &self.snapshot.core) {
+        if Arc::ptr_eq(&self.map.core, self.snapshot.core.whole()) {
             return Ok(());
         }
         Err(StoreError::OtherStore { name: self.map.name.clone() })

@@ -17,6 +17,7 @@ use crate::changes::Late;
 use crate::core::{Core, Leave};
 use crate::error::StoreError;
 use crate::expiring::ExpiringMap;
+use crate::handles::Handles;
 use crate::layout::NAME;
 use crate::map::{Map, Shared};
 use crate::observe;
@@ -151,7 +152,7 @@ type Maps<C, M> = HashMap<String, Arc<dyn AnyMap<C, M>>>;
 /// is open; but first open them through the store after a crash, which finishes the transactions that it
 /// interrupted.
 pub struct Store<C: Catalog, M: Medium = Mapped> {
-    core: Arc<Core<M>>,
+    core: Handles<Core<M>>,
     maps: Mutex<Maps<C, M>>,
     numbers: std::sync::atomic::AtomicU64,
     /// How many bytes of the log are kept for those who watch.
@@ -209,7 +210,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             }
         }
         Ok(Self {
-            core: Arc::new(core),
+            core: Handles::new(Arc::new(core)),
             maps: Mutex::default(),
             numbers: std::sync::atomic::AtomicU64::new(0),
             watched,
@@ -274,9 +275,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         index: Box<dyn pmindex_index::ErasedIndex<K, V>>,
     ) -> Map<K, V, M> {
         let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let shared = Arc::new(Shared::new(Arc::clone(&self.core), name, number, index));
+        let shared = Arc::new(Shared::new(Arc::clone(self.core.whole()), name, number, index));
         maps.insert(name.into(), Arc::clone(&shared) as Arc<dyn AnyMap<C, M>>);
-        Map { shared }
+        Map::new(shared)
     }
 
     fn open_map<K: Key, V: Value>(
@@ -287,7 +288,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         if let Some(open) = maps.get(name) {
             let other = || StoreError::OpenWithOtherTypes { name: name.into() };
             let shared = Arc::clone(open).as_any().downcast().map_err(|_| other())?;
-            return Ok(Map { shared });
+            return Ok(Map::new(shared));
         }
         if name == NAME {
             return Err(PmError::NameTaken { name: name.into() }.into());
@@ -370,7 +371,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// A transaction that is durable cannot be finished: the pool's.
     pub fn snapshot(&self) -> Result<Snapshot<M>, StoreError> {
         let reader = self.core.read()?;
-        Ok(Snapshot { core: Arc::clone(&self.core), reader })
+        Ok(Snapshot { core: self.core.handle(), reader })
     }
 
     /// Writes one moment of all maps, now, to a new pool at `target`, while writers go on: a store to be opened
@@ -427,7 +428,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
     pub fn begin(&self) -> Result<Transaction<M>, StoreError> {
-        Ok(Transaction::new(&self.core, self.core.read()?))
+        self.core.finish_stuck()?;
+        Ok(Transaction::new(self.core.handle()))
     }
 
     /// Runs a transaction and commits it: all or nothing, serializable, durable when it returns. If
@@ -444,7 +446,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         &self,
         body: impl FnMut(&mut Transaction<M>) -> Result<R, E>,
     ) -> Result<R, E> {
-        Transaction::run(&self.core, body)
+        Transaction::run(&self.core.handle(), body)
     }
 
     /// The pool.
@@ -534,7 +536,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
                 Err(_) => return Err(StoreError::InUse { what: format!("map {name:?}") }),
             }
         }
-        let core = Arc::try_unwrap(self.core).map_err(|_| StoreError::InUse {
+        let core = self.core.into_inner().ok_or_else(|| StoreError::InUse {
             what: "a snapshot, a transaction or a watch".into(),
         })?;
         drop(core);

@@ -1,11 +1,12 @@
 //! Transactions: optimistic, in DRAM until they commit.
 //!
-//! A transaction reads the moment at which it began, and its own changes over it. It notes the keys and
-//! ranges that it reads. To commit, it
+//! A transaction reads the moment of its first read, and its own changes over it. It notes the keys and
+//! ranges that it reads. One that has read nothing and changes one record is a single write of its map; to
+//! commit, any other one
 //!
 //! | step | what | durable before |
 //! |------|------|----------------|
-//! | 1 | locks the keys it changes, in the order of the locks, and reads their records | |
+//! | 1 | locks the keys it changes, in the order of the locks, and reads their records if anybody reads a moment | |
 //! | 2 | in one step, under the lock of the moments: takes a number, refuses if a record that it read was changed since its moment, notes what its records were | |
 //! | 3 | puts its record into the log (LIN for crashes, DUR) | 4 |
 //! | 4 | makes its changes one by one | 5 |
@@ -24,8 +25,12 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZero;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Mapped, Medium};
@@ -37,8 +42,9 @@ use pmindex_index::{
 use crate::changes::{AnyPart, Part};
 use crate::core::{Core, Leave};
 use crate::error::StoreError;
+use crate::handles::Handle;
 use crate::map::{Map, Shared};
-use crate::moments::{Commit, Reader};
+use crate::moments::{Commit, Moments, Reader, Refused, Unfinished};
 use crate::observe;
 use crate::range::Range;
 use crate::record::Record;
@@ -49,15 +55,16 @@ use crate::wrong::Wrong;
 /// A transaction over the maps of a store: all of its changes take place, or none. See
 /// [`Store::transaction`](crate::Store::transaction).
 ///
-/// It reads one moment, that of its beginning, and its own changes. Dropping it changes nothing.
+/// It reads one moment, that of its first read, and its own changes. Dropping it changes nothing.
 pub struct Transaction<M: Medium = Mapped> {
-    core: Arc<Core<M>>,
-    reader: Reader,
+    core: Handle<Core<M>>,
+    /// From its first read on.
+    reader: OnceLock<Reader>,
     parts: Mutex<Parts>,
     /// Which part each change went to, while a savepoint may take it back.
     changed: Vec<usize>,
-    /// Whether there is a savepoint.
-    is_saving: bool,
+    /// That of its savepoints, if there are any.
+    id: Option<NonZero<u64>>,
 }
 
 /// What a transaction has read and changed, by map.
@@ -66,13 +73,13 @@ struct Parts(Vec<(u64, Box<dyn AnyPart>)>);
 /// A point of a transaction to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
-    moment: u64,
+    transaction: NonZero<u64>,
     changes: usize,
 }
 
 impl<M: Medium> fmt::Debug for Transaction<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("moment", &self.reader.moment()).finish_non_exhaustive()
+        f.debug_struct("Transaction").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -88,10 +95,10 @@ impl Parts {
     /// The part of a map; made if there is none. A number is that of one map, and so of one type.
     fn of<K: Key, V: Value, M: Medium>(
         &mut self,
-        map: &Arc<Shared<K, V, M>>,
+        map: &Map<K, V, M>,
     ) -> (usize, &mut Part<K, V, M>) {
-        let at = self.at(map).unwrap_or_else(|| {
-            self.0.push((map.number, Box::new(Part::new(Arc::clone(map)))));
+        let at = self.at(&map.shared).unwrap_or_else(|| {
+            self.0.push((map.shared.number, Box::new(Part::new(map.handles.handle()))));
             self.0.len() - 1
         });
         let part: &mut dyn Any = self.0[at].1.as_any_mut();
@@ -111,20 +118,29 @@ fn check_length<T: Storable>(
 }
 
 impl<M: Medium> Transaction<M> {
-    pub(crate) fn new(core: &Arc<Core<M>>, reader: Reader) -> Self {
-        let parts = Mutex::new(Parts(Vec::new()));
-        Self { core: Arc::clone(core), reader, parts, changed: Vec::new(), is_saving: false }
+    pub(crate) fn new(core: Handle<Core<M>>) -> Self {
+        let (parts, reader) = (Mutex::new(Parts(Vec::new())), OnceLock::new());
+        Self { core, reader, parts, changed: Vec::new(), id: None }
+    }
+
+    /// Reads a moment from now on, if it does not yet.
+    fn reader(&self) -> Result<&Reader, StoreError> {
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let reader = self.core.read()?;
+        Ok(self.reader.get_or_init(|| reader))
     }
 
     /// Runs a transaction, again if it conflicts with others.
     pub(crate) fn run<R, E: From<StoreError>>(
-        core: &Arc<Core<M>>,
+        core: &Handle<Core<M>>,
         mut body: impl FnMut(&mut Self) -> Result<R, E>,
     ) -> Result<R, E> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut transaction = Self::new(core, core.read().map_err(StoreError::from)?);
+            let mut transaction = Self::new(core.clone());
             let result = body(&mut transaction);
             if transaction.has_ended() {
                 // Whatever it made of that.
@@ -151,7 +167,7 @@ impl<M: Medium> Transaction<M> {
     }
 
     fn check<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<(), StoreError> {
-        if Arc::ptr_eq(&self.core, &map.shared.core) {
+        if Arc::ptr_eq(self.core.whole(), &map.shared.core) {
             return Ok(());
         }
         Err(StoreError::OtherStore { name: map.name().into() })
@@ -177,8 +193,8 @@ impl<M: Medium> Transaction<M> {
         if let Some(written) = self.parts().get(part).and_then(|part| part.writes.get(&owned)) {
             return Ok(written.clone());
         }
-        let found = get_at(part, &self.reader, key)?;
-        self.parts().of(part).1.reads.insert(owned);
+        let found = get_at(part, self.reader()?, key)?;
+        self.parts().of(map).1.reads.insert(owned);
         Ok(found)
     }
 
@@ -218,8 +234,8 @@ impl<M: Medium> Transaction<M> {
     ) -> Result<(), StoreError> {
         let max = MAX_KEY_BYTES;
         check_length::<K>(key, max, |len| IndexError::KeyTooLong { len, max })?;
-        let is_saving = self.is_saving;
-        let (at, part) = self.parts.get_mut().of(&map.shared);
+        let is_saving = self.id.is_some();
+        let (at, part) = self.parts.get_mut().of(map);
         part.write(K::owned(key), value, is_saving);
         if is_saving {
             self.changed.push(at);
@@ -316,9 +332,10 @@ impl<M: Medium> Transaction<M> {
         lower: Bound<&K::Ref>,
         upper: Bound<&K::Ref>,
     ) -> RangeAt<'t, K, V> {
-        if let Err(error) = self.check(map) {
-            return Box::new(std::iter::once(Err(error)));
-        }
+        let reader = match self.check(map).and_then(|()| self.reader()) {
+            Ok(reader) => reader,
+            Err(error) => return Box::new(std::iter::once(Err(error))),
+        };
         let own = |lower: &Bound<K>, upper: &Bound<K>| {
             let parts = self.parts();
             let Some(part) = parts.get(&*map.shared) else { return Vec::new() };
@@ -328,7 +345,7 @@ impl<M: Medium> Transaction<M> {
             let writes = part.writes.range((lower.as_ref(), upper.as_ref()));
             writes.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        let records = Range::new(&map.shared, &self.reader, Some(Box::new(own)), lower, upper);
+        let records = Range::new(&map.shared, reader, Some(Box::new(own)), lower, upper);
         let bounds = (lower.map(K::owned), upper.map(K::owned));
         Box::new(Noting { tx: self, map, records, bounds, read: Read::default() })
     }
@@ -367,19 +384,27 @@ impl<M: Medium> Transaction<M> {
 
     /// Whether it was ended, so that what it read may be incomplete.
     pub(crate) fn has_ended(&self) -> bool {
-        self.reader.is_ended()
+        self.reader.get().is_some_and(Reader::is_ended)
+    }
+
+    /// The moment that it reads.
+    #[cfg(test)]
+    pub(crate) fn moment(&self) -> u64 {
+        self.reader().unwrap().moment()
     }
 
     /// A point to which [`roll_back`](Self::roll_back) goes back.
     pub fn savepoint(&mut self) -> Savepoint {
-        self.is_saving = true;
-        Savepoint { moment: self.reader.moment(), changes: self.changed.len() }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let new = || NonZero::new(NEXT.fetch_add(1, Relaxed)).unwrap_or(NonZero::<u64>::MAX);
+        let transaction = *self.id.get_or_insert_with(new);
+        Savepoint { transaction, changes: self.changed.len() }
     }
 
     /// Takes back the changes since a savepoint of this transaction. What was read stays read. A
     /// savepoint that is later than one that was gone back to is that one.
     pub fn roll_back(&mut self, to: Savepoint) {
-        if to.moment != self.reader.moment() {
+        if self.id != Some(to.transaction) {
             return;
         }
         while self.changed.len() > to.changes {
@@ -396,35 +421,36 @@ impl<M: Medium> Transaction<M> {
     /// [`StoreError::TooLarge`]; the pool's. Nothing is changed then, but for
     /// [`StoreError::Unfinished`].
     pub fn commit(self) -> Result<(), StoreError> {
+        self.commit_numbered().map(drop)
+    }
+
+    /// Commits; the number of the commit, `None` if there was nothing to change.
+    pub(crate) fn commit_numbered(self) -> Result<Option<u64>, StoreError> {
         let Self { core, reader, parts, .. } = self;
+        let reader = reader.into_inner();
         let mut parts = parts.into_inner().0;
         for (_, part) in &mut parts {
             part.keep();
         }
         let changes: usize = parts.iter().map(|(_, part)| part.len()).sum();
         if changes == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let _span = observe::commit(changes);
         core.pool.check_writable()?;
+        if changes == 1 && reader.is_none() {
+            parts.iter().try_for_each(|(_, part)| part.make_alone())?;
+            return Ok(None);
+        }
         let record = record_of(&core, &parts, changes)?;
         let mut places = Vec::with_capacity(changes);
         for (_, part) in &parts {
             part.places(&mut places);
         }
+        let watched = reader.is_none().then(|| core.moments.watched(core.pm()));
         let locked = core.lock(places); // 1
         core.finish_stuck()?;
-        parts.iter_mut().try_for_each(|(_, part)| part.read())?;
-        let is_checked = !core.goes_wrong(Wrong::NotChecked);
-        let note = |commit: Commit| {
-            let moment = reader.moment();
-            let conflicts = parts.iter().any(|(_, part)| part.conflicts(moment));
-            if reader.is_ended() || is_checked && conflicts {
-                return Err(StoreError::Conflict { tries: 1 });
-            }
-            Ok(parts.iter_mut().map(|(_, part)| part.note(commit)).sum())
-        };
-        let unfinished = core.moments.commit(core.pm(), Some(&reader), note)?; // 2
+        let unfinished = number_of(&core, reader.as_ref(), &mut parts)?; // 2
         let number = unfinished.number();
         if core.goes_wrong(Wrong::ChangesFirst) {
             parts.iter().try_for_each(|(_, part)| part.make())?;
@@ -438,30 +464,75 @@ impl<M: Medium> Transaction<M> {
             core.redo.retire(logged)?;
         }
         parts.retain(|(_, part)| !part.is_empty());
-        let made = parts.iter().try_for_each(|(_, part)| part.make()); // 4, durable before: 5
+        // In tests that take a rule out: somebody else comes.
+        let wait = || {
+            (0..32).for_each(|_| core.pm().spin());
+            std::thread::yield_now();
+        };
+        let made = parts.iter().try_for_each(|(_, part)| {
+            let made = part.make(); // 4, durable before: 5
+            if core.goes_wrong(Wrong::ReadInBetween) {
+                wait();
+            }
+            made
+        });
         let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
         if locked.is_none() {
-            (0..32).for_each(|_| core.pm().spin()); // somebody else comes
+            wait();
         }
         if let (true, Some(logged), Err(_)) = (is_one, logged, &made)
             && core.redo.cancel(logged).is_ok()
         {
-            return Ok(made?); // one change, which was not made
+            return Ok(made.map(|()| None)?); // one change, which was not made
         }
         // 5, durable before: anybody else writes the keys
         let done = made.and_then(|()| logged.map_or(Ok(()), |logged| core.redo.retire(logged)));
         let Err(error) = done else {
-            drop(unfinished); // 6
+            Moments::finish(unfinished, reader); // 6
             drop(locked);
-            return Ok(());
+            drop(watched);
+            return Ok(Some(number));
         };
         let Some(logged) = logged else {
             return Err(error.into()); // one change, which was not made
         };
         let changes = parts.into_iter().map(|(_, part)| part.into_late()).collect();
-        core.set_stuck(changes, Leave::Commit { _unfinished: unfinished, logged });
+        let held = unfinished.hold(core.moments.handle());
+        core.set_stuck(changes, Leave::Commit { _unfinished: held, logged });
         drop(locked);
+        drop(watched);
         Err(StoreError::Unfinished(error))
+    }
+}
+
+/// Takes the number of a commit whose keys are locked, if nothing that it read was changed, and notes what
+/// its records were if anybody reads the past.
+fn number_of<'c, M: Medium>(
+    core: &'c Core<M>,
+    reader: Option<&Reader>,
+    parts: &mut [(u64, Box<dyn AnyPart>)],
+) -> Result<Unfinished<'c>, StoreError> {
+    let is_checked = !core.goes_wrong(Wrong::NotChecked);
+    let mut is_read = core.moments.has_readers_but(reader);
+    loop {
+        if is_read {
+            parts.iter_mut().try_for_each(|(_, part)| part.read())?;
+        }
+        let note = |commit: Commit| {
+            let is_against = |reader: &Reader| {
+                let conflicts = parts.iter().any(|(_, part)| part.conflicts(reader.moment()));
+                reader.is_ended() || is_checked && conflicts
+            };
+            if reader.is_some_and(is_against) {
+                return Err(Refused::Conflicts);
+            }
+            parts.iter_mut().map(|(_, part)| part.note(commit)).sum()
+        };
+        match core.moments.commit(core.pm(), reader, note) {
+            Ok(unfinished) => return Ok(unfinished),
+            Err(Refused::Conflicts) => return Err(StoreError::Conflict { tries: 1 }),
+            Err(Refused::NotRead) => is_read = true, // somebody began to read meanwhile
+        }
     }
 }
 
@@ -542,7 +613,7 @@ impl<K: Key, V: Value, M: Medium> Drop for Noting<'_, K, V, M> {
     fn drop(&mut self) {
         let (lower, upper) = self.bounds.clone();
         let mut parts = self.tx.parts();
-        let ranges = &mut parts.of(&self.map.shared).1.ranges;
+        let ranges = &mut parts.of(self.map).1.ranges;
         if self.read.all {
             ranges.push((lower, upper));
             return;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Medium};
@@ -11,8 +10,9 @@ use pmindex_log::{LANES, Position, Positions};
 
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::handles::{Handle, Handles};
 use crate::map::Map;
-use crate::moments::Logging;
+use crate::moments::{Logging, Moments};
 use crate::observe;
 use crate::record::Group;
 
@@ -45,7 +45,7 @@ impl WatchPosition {
 /// log only so much is kept as the options say: a watch that falls further behind ends with
 /// [`StoreError::WatchEnded`], and holds nobody up.
 pub struct Watch<M: Medium = Mapped> {
-    core: Arc<Core<M>>,
+    core: Handle<Core<M>>,
     /// What is read of the log, and not returned yet.
     read: VecDeque<Committed>,
     /// The log is read up to this commit.
@@ -105,18 +105,19 @@ impl Committed {
 impl<M: Medium> Watch<M> {
     /// Watches from now on, or after a position.
     pub(crate) fn new(
-        core: &Arc<Core<M>>,
+        core: &Handles<Core<M>>,
         after: Option<WatchPosition>,
         bytes: u64,
     ) -> Result<Self, StoreError> {
         core.pool.check_writable()?;
-        let (logging, now) = core.moments.log(core.pm(), &core.redo.kept, bytes, None);
+        let (moments, kept) = (core.moments.handle(), &core.redo.kept);
+        let (logging, now) = Moments::log(moments, core.pm(), kept, bytes, None);
         let after = after.map_or(now, |WatchPosition(after)| after);
         if after > now {
             return Err(StoreError::WatchEnded); // of another store, or of one that lost it
         }
         let mut watch = Self {
-            core: Arc::clone(core),
+            core: core.handle(),
             read: VecDeque::new(),
             up_to: after,
             returned: after,

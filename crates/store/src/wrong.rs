@@ -14,6 +14,10 @@ pub(crate) enum Wrong {
     UnlockedFirst,
     /// What was read is not checked.
     NotChecked,
+    /// Of the records that were read only those are checked that are changed, too.
+    OnlyChangedChecked,
+    /// The ranges that were read are not checked.
+    RangesNotChecked,
     /// What records were is noted after they are changed.
     NotedLate,
     /// A moment begins with commits unfinished.

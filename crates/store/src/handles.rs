@@ -1,0 +1,87 @@
+//! Reference counts that threads do not share.
+//!
+//! A transaction keeps its store and its maps alive. Were there one count for each, every transaction would
+//! write it twice, and threads would hand its line to and fro. So each lane of threads has a count of its own.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::gate::lane_of_thread;
+
+/// Counts of something; threads share one only if there are more threads.
+const COUNTS: usize = 16;
+
+/// What is counted, on lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Counted<T>(Arc<T>);
+
+/// Keeps something alive.
+#[derive(Debug)]
+pub(crate) struct Handle<T>(Arc<Counted<T>>);
+
+/// Something that is kept alive by handles, and whoever gives them out.
+#[derive(Debug)]
+pub(crate) struct Handles<T> {
+    whole: Arc<T>,
+    counts: Box<[Arc<Counted<T>>]>,
+}
+
+impl<T> Handle<T> {
+    /// One with a count of its own.
+    pub(crate) fn new(whole: &Arc<T>) -> Self {
+        Self(Arc::new(Counted(Arc::clone(whole))))
+    }
+
+    pub(crate) fn whole(&self) -> &Arc<T> {
+        &self.0.0
+    }
+}
+
+impl<T> Clone for Handle<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Handles<T> {
+    pub(crate) fn new(whole: Arc<T>) -> Self {
+        let counts = (0..COUNTS).map(|_| Arc::new(Counted(Arc::clone(&whole)))).collect();
+        Self { whole, counts }
+    }
+
+    pub(crate) fn whole(&self) -> &Arc<T> {
+        &self.whole
+    }
+
+    /// Keeps it alive, by the count of this thread's lane.
+    #[inline]
+    pub(crate) fn handle(&self) -> Handle<T> {
+        Handle(Arc::clone(&self.counts[lane_of_thread() % COUNTS]))
+    }
+
+    /// The thing itself, if nobody else keeps it alive.
+    pub(crate) fn into_inner(self) -> Option<T> {
+        drop(self.counts);
+        Arc::into_inner(self.whole)
+    }
+}
+
+impl<T> Deref for Handle<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.0
+    }
+}
+
+impl<T> Deref for Handles<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.whole
+    }
+}
