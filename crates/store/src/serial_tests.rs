@@ -103,7 +103,9 @@ impl Recorded {
             options = options.keep_commits(1 << 20);
         }
         let store = Store::in_pool(&pool, &options).unwrap();
-        wrong.into_iter().for_each(|wrong| store.go_wrong(wrong));
+        if let Some(wrong) = wrong {
+            store.go_wrong(wrong);
+        }
         let maps = ["a", "b", "ranges"].map(|name| store.map(name).unwrap());
         Self { store, maps, clock: Clock::default() }
     }
