@@ -2,7 +2,7 @@
 //!
 //! Each kind of index is compiled here for four pairs of shapes (a word or bytes, as key and as value),
 //! whatever types are stored. None of it is measured, so a release build optimises this crate for size
-//! (`profile.release.package` of the workspace): half of the program's code is here.
+//! (`profile.release.package` of the workspace): most instantiations of the program are here.
 #![forbid(unsafe_code)]
 
 mod error;
