@@ -139,6 +139,7 @@ impl Pool<Mapped> {
 impl Pool<Counting<Mapped>> {
     /// As [`Pool::emulated`], and every store, flush and fence is counted, flushes that do nothing
     /// apart.
+    #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn counting(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
         Self::create_in_memory(&opts, |mapped| Counting::new(mapped).watch_lines())
@@ -147,11 +148,13 @@ impl Pool<Counting<Mapped>> {
 
 impl Pool<Traced> {
     /// Creates a pool in a traced space, for the crash simulator.
+    #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn create_traced(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
         Self::create_in(space.region(), space.medium(), &space.options(opts))
     }
 
     /// Opens the pool in a traced space.
+    #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn open_traced(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
         Self::open_in(space.region(), space.medium(), opts)
     }

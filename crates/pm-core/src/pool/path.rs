@@ -272,6 +272,7 @@ impl<M: Medium> Pool<M> {
 impl Pool<Traced> {
     /// Creates a pool in the simulated file of a space: allocated, filled, synchronised and named as
     /// a file is. The space's last page is the file system's.
+    #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn create_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
         let (file, opts) = (space.file(), space.options(opts));
         let file = PoolFile::create_simulated(file, Path::new(SIMULATED))?;
@@ -280,6 +281,7 @@ impl Pool<Traced> {
     }
 
     /// Opens the pool in the simulated file of a space.
+    #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn open_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
         let path = Path::new(SIMULATED);
         let file = PoolFile::open_simulated(space.file(), path)?;
