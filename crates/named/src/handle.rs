@@ -4,10 +4,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use pmindex::core::{IndexEntry, PmError, Pool};
+use pmindex::kept::{KEYS, KeptBytes, KeptWords, VALUES};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, RecoveryReport, Salvage, Stats, Value};
 
 use crate::error::NamedError;
-use crate::types::{AnyBytes, BYTES, KEYS, Kept, OneWord, Raw, TYPES, Type, VALUES, as_types};
+use crate::types::{BYTES, OfRaw, Raw, TYPES, Type, as_types};
 
 /// An open index.
 pub trait Handle {
@@ -68,13 +69,13 @@ struct Open<K, V> {
     types: Types,
 }
 
-impl<K: Key + Kept, V: Value + Kept> Open<K, V> {
+impl<K: Key + OfRaw, V: Value + OfRaw> Open<K, V> {
     fn key(&self, text: &str) -> Result<K, NamedError> {
         parse("key", self.types.keys, text)
     }
 }
 
-impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
+impl<K: Key + OfRaw, V: Value + OfRaw> Handle for Open<K, V> {
     fn kind(&self) -> Kind {
         self.index.kind()
     }
@@ -124,7 +125,7 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
 
     fn salvage(&self, each: Each<'_>) -> Salvage<Raw> {
         let mut hand_on = |key: K, value: V| each(key.into_raw(), value.into_raw());
-        pmindex::salvage(&self.index, &mut hand_on).map_keys(Kept::into_raw)
+        pmindex::salvage(&self.index, &mut hand_on).map_keys(OfRaw::into_raw)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
@@ -148,7 +149,7 @@ impl<K: Key + Kept, V: Value + Kept> Handle for Open<K, V> {
     }
 }
 
-fn parse<T: Kept>(what: &'static str, known: &Type, text: &str) -> Result<T, NamedError> {
+fn parse<T: OfRaw>(what: &'static str, known: &Type, text: &str) -> Result<T, NamedError> {
     known.parse(text).and_then(T::from_raw).ok_or_else(|| NamedError::NotA {
         what,
         text: text.into(),
@@ -159,16 +160,16 @@ fn parse<T: Kept>(what: &'static str, known: &Type, text: &str) -> Result<T, Nam
 /// Something to do with an index whose types are known by name.
 trait Task {
     type Outcome;
-    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome;
+    fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome;
 }
 
 /// Does it with the types that stand for these.
 fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
     as_types(types.keys, types.values, || match (types.keys.is_word(), types.values.is_word()) {
-        (true, true) => task.run::<OneWord<KEYS>, OneWord<VALUES>>(),
-        (true, false) => task.run::<OneWord<KEYS>, AnyBytes<VALUES>>(),
-        (false, true) => task.run::<AnyBytes<KEYS>, OneWord<VALUES>>(),
-        (false, false) => task.run::<AnyBytes<KEYS>, AnyBytes<VALUES>>(),
+        (true, true) => task.run::<KeptWords<KEYS, 1>, KeptWords<VALUES, 1>>(),
+        (true, false) => task.run::<KeptWords<KEYS, 1>, KeptBytes<VALUES>>(),
+        (false, true) => task.run::<KeptBytes<KEYS>, KeptWords<VALUES, 1>>(),
+        (false, false) => task.run::<KeptBytes<KEYS>, KeptBytes<VALUES>>(),
     })
 }
 
@@ -183,7 +184,7 @@ struct Start<'a> {
 impl Task for Start<'_> {
     type Outcome = Opened;
 
-    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome {
+    fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
         let Self { pool, name, types, create } = self;
         let index = match create {
             Some(kind) => AnyIndex::<K, V>::create(pool, name, kind)?,
@@ -204,7 +205,7 @@ struct SalvageNodes<'a> {
 impl Task for SalvageNodes<'_> {
     type Outcome = Result<Option<Vec<PmError>>, IndexError>;
 
-    fn run<K: Key + Kept, V: Value + Kept>(self) -> Self::Outcome {
+    fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
         let mut hand_on = |key: K, value: V| (self.each)(key.into_raw(), value.into_raw());
         AnyIndex::<K, V>::salvage_nodes(self.pool, self.name, self.foreign, &mut hand_on)
     }

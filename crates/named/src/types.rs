@@ -1,15 +1,14 @@
 //! The types of keys and values that are known: by name, as text, and as JSON.
 //!
-//! An index is typed, and a pool records only a hash of the types' names. So that one compiled
-//! index serves every type that is kept in the same way, the types here take the name of what they
-//! stand for when an index is opened ([`as_types`]): one word for numbers, `bool`, `char` and `()`,
-//! bytes for byte strings and text. The encodings keep the order, so keys sort as they should.
+//! An index is typed, and a pool records only a hash of the types' names. One compiled index serves every
+//! type that is kept in the same way, under the name of that type ([`as_types`]): one word for numbers,
+//! `bool`, `char` and `()`, bytes for byte strings and text. The encodings keep the order, so keys sort as
+//! they should.
 
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt::Write;
 
-use pmindex::{Key, Shape, Storable, Words};
+use pmindex::Storable;
+use pmindex::kept::{self, KeptBytes, KeptWords};
 use serde_json::{Value, json};
 
 /// A key or value as it is kept.
@@ -204,101 +203,32 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     plain.then(|| pairs.iter().map(byte).collect()).flatten()
 }
 
-thread_local! {
-    /// What [`OneWord`] and [`AnyBytes`] are called now, as keys and as values.
-    static NAMES: Cell<[&'static str; 2]> = const { Cell::new([""; 2]) };
-}
-
 /// Creates or opens an index whose keys and values are called so.
 pub(crate) fn as_types<T>(keys: &Type, values: &Type, work: impl FnOnce() -> T) -> T {
-    NAMES.set([keys.name, values.name]);
-    work()
+    kept::as_types(keys.name.into(), values.name.into(), work)
 }
 
-/// Keys.
-pub(crate) const KEYS: usize = 0;
-/// Values.
-pub(crate) const VALUES: usize = 1;
-
-/// Something that [`Raw`] stands for.
-pub(crate) trait Kept: Storable {
+/// A kept type that [`Raw`] stands for.
+pub(crate) trait OfRaw: Storable {
     /// To it, if it is of this shape.
     fn from_raw(raw: Raw) -> Option<Self>;
     /// From it.
     fn into_raw(self) -> Raw;
 }
 
-/// Anything that is kept in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OneWord<const SIDE: usize>(u64);
-
-/// Anything that is kept as bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AnyBytes<const SIDE: usize>(Vec<u8>);
-
-impl<const SIDE: usize> Storable for OneWord<SIDE> {
-    type Ref = Self;
-    const SHAPE: Shape = Shape::Inline(1);
-    fn type_name() -> String {
-        NAMES.get()[SIDE].into()
-    }
-    fn borrowed(&self) -> &Self {
-        self
-    }
-    fn to_words(value: &Self) -> Words {
-        [value.0, 0, 0, 0]
-    }
-    fn from_words(words: &[u64]) -> Self {
-        Self(words[0])
-    }
-    fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
-        unreachable!("kept in a word")
-    }
-    fn from_bytes(_: &[u8]) -> Option<Self> {
-        unreachable!("kept in a word")
-    }
-}
-
-impl<const SIDE: usize> Key for OneWord<SIDE> {}
-
-impl<const SIDE: usize> Kept for OneWord<SIDE> {
+impl<const SIDE: usize> OfRaw for KeptWords<SIDE, 1> {
     fn from_raw(raw: Raw) -> Option<Self> {
         match raw {
-            Raw::Word(word) => Some(Self(word)),
+            Raw::Word(word) => Some(Self([word])),
             Raw::Bytes(_) => None,
         }
     }
     fn into_raw(self) -> Raw {
-        Raw::Word(self.0)
+        Raw::Word(self.0[0])
     }
 }
 
-impl<const SIDE: usize> Storable for AnyBytes<SIDE> {
-    type Ref = [u8];
-    const SHAPE: Shape = Shape::Bytes;
-    fn type_name() -> String {
-        NAMES.get()[SIDE].into()
-    }
-    fn borrowed(&self) -> &[u8] {
-        &self.0
-    }
-    fn to_words(_: &[u8]) -> Words {
-        unreachable!("kept as bytes")
-    }
-    fn from_words(_: &[u64]) -> Self {
-        unreachable!("kept as bytes")
-    }
-    fn to_bytes(value: &[u8]) -> Cow<'_, [u8]> {
-        Cow::Borrowed(value)
-    }
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Some(Self(bytes.to_vec()))
-    }
-}
-
-impl<const SIDE: usize> Key for AnyBytes<SIDE> {}
-
-impl<const SIDE: usize> Kept for AnyBytes<SIDE> {
+impl<const SIDE: usize> OfRaw for KeptBytes<SIDE> {
     fn from_raw(raw: Raw) -> Option<Self> {
         match raw {
             Raw::Bytes(bytes) => Some(Self(bytes)),

@@ -34,6 +34,8 @@ mod hash_index;
 mod implement;
 mod index;
 mod inline;
+#[doc(hidden)]
+pub mod kept;
 mod key;
 mod moment;
 mod noted;
@@ -41,6 +43,7 @@ mod noted;
 pub mod parts;
 mod range;
 mod records;
+mod shaped;
 mod tuple;
 
 #[doc(hidden)]
@@ -63,6 +66,8 @@ pub use key::{
 pub use noted::Noted;
 pub use range::{KeyRange, PrefixKey};
 pub use records::Records;
+#[doc(hidden)]
+pub use shaped::typed;
 // What `impl_index!` names where it is used.
 #[doc(hidden)]
 pub use pmindex_core::{Medium, Pool};

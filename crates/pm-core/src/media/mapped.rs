@@ -223,6 +223,8 @@ impl Mapped {
 impl Sealed for Mapped {}
 
 impl Medium for Mapped {
+    const IS_MAPPED: bool = true;
+
     #[inline(always)]
     fn load_word(&self, cell: &PmU64) -> u64 {
         cell.atomic().load(Acquire)

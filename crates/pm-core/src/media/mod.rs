@@ -62,6 +62,10 @@ pub(crate) mod sealed {
 /// durability fence, in any medium. The caller's location identifies a persistence step to the
 /// crash simulator, so helpers that persist on behalf of others are `#[track_caller]` too.
 pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
+    /// Whether this is [`Mapped`], for which code may be compiled beforehand.
+    #[doc(hidden)]
+    const IS_MAPPED: bool = false;
+
     // --- primitives ---------------------------------------------------------------------------
 
     /// Loads a word, Acquire.

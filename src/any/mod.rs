@@ -1,11 +1,16 @@
 //! An index whose kind is chosen at run time.
 
+#[cfg(feature = "precompiled")]
+mod precompiled;
+
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
-use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, PmIndex, Value, erase};
+use pmindex_index::kept::{ForKept, Kept, as_types, for_kept};
+use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, PmIndex, Value, erase, typed};
 
 /// The kinds of index: one line each; each is there with the feature of its name.
 macro_rules! kinds {
@@ -29,28 +34,21 @@ macro_rules! kinds {
                 }
             }
 
-            fn create<K: Key, V: Value, M: Medium>(
+            /// Creates (`new`) or opens an index of kept records.
+            fn make<A: Kept, B: Kept, M: Medium>(
                 self,
                 pool: &Arc<Pool<M>>,
                 name: &str,
-            ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
-                match self {
+                new: bool,
+            ) -> Result<Box<dyn ErasedIndex<A, B>>, IndexError> {
+                match (self, new) {
                     $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(
-                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::create(pool, name),
-                    ),)+
-                }
-            }
-
-            fn open<K: Key, V: Value, M: Medium>(
-                self,
-                pool: &Arc<Pool<M>>,
-                name: &str,
-            ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
-                match self {
-                    $(#[cfg(feature = $name)]
-                    Self::$kind => erase::<K, V, M, _>(
-                        <crate::$index<K, V, M> as PmIndex<K, V, M>>::open(pool, name),
+                    (Self::$kind, true) => erase::<A, B, M, _>(
+                        <crate::$index<A, B, M> as PmIndex<A, B, M>>::create(pool, name),
+                    ),
+                    #[cfg(feature = $name)]
+                    (Self::$kind, false) => erase::<A, B, M, _>(
+                        <crate::$index<A, B, M> as PmIndex<A, B, M>>::open(pool, name),
                     ),)+
                 }
             }
@@ -75,6 +73,36 @@ kinds! {
     BufferedSpTree: "sptree-buffered", BufferedSpTree;
     /// All in PM: opens at once whatever the size, the fastest scans; one writer at a time.
     WbTree: "wbtree", SharedWbTree;
+}
+
+impl Kind {
+    /// Hands what can be read of the index to `each`; `None` if the kind opens without reading its nodes.
+    fn salvage<A: Kept, B: Kept, M: Medium>(
+        self,
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        foreign: Option<&dyn Fn(u64) -> bool>,
+        each: &mut dyn FnMut(A, B) -> bool,
+    ) -> Result<Option<Vec<PmError>>, IndexError> {
+        Ok(match self {
+            #[cfg(feature = "fptree")]
+            Self::FpTree => Some(crate::FpTree::<A, B, M>::salvage(pool, name, foreign, each)?),
+            #[cfg(feature = "nvtree")]
+            Self::NvTree => Some(crate::NvTree::<A, B, M>::salvage(pool, name, foreign, each)?),
+            #[cfg(feature = "sptree")]
+            Self::SpTree => Some(crate::SpTree::<A, B, M>::salvage(pool, name, foreign, each)?),
+            #[cfg(feature = "sptree-buffered")]
+            Self::BufferedSpTree => {
+                Some(crate::BufferedSpTree::<A, B, M>::salvage(pool, name, foreign, each)?)
+            }
+            #[cfg(feature = "hart")]
+            Self::Hart => Some(crate::Hart::<A, B, M>::salvage(pool, name, foreign, each)?),
+            _ => {
+                let _ = (pool, name, foreign, each); // a build may have no other kinds
+                None
+            }
+        })
+    }
 }
 
 impl Kind {
@@ -118,9 +146,69 @@ impl FromStr for Kind {
     }
 }
 
+/// Creates or opens an index that keeps what its types are encoded as, under the names of the types.
+///
+/// So all types of one shape share one compiled index: a program compiles each kind of index once for
+/// words, once for byte strings, and not for every pair of types. (Feature `precompiled`: not even that.)
+struct Make<'a, K, V, M: Medium> {
+    kind: Kind,
+    pool: &'a Arc<Pool<M>>,
+    name: &'a str,
+    /// Creates it.
+    new: bool,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, M: Medium> ForKept for Make<'_, K, V, M> {
+    type Done = Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
+
+    fn run<A: Kept, B: Kept>(self) -> Self::Done {
+        let Self { kind, pool, name, new, .. } = self;
+        as_types(K::type_name(), V::type_name(), || {
+            #[cfg(feature = "precompiled")]
+            if const { precompiled::has::<K, V, M>() } {
+                return precompiled::make(kind, pool, name, new);
+            }
+            Ok(typed(kind.make::<A, B, M>(pool, name, new)?, pool))
+        })
+    }
+}
+
+/// Reads what can be read of an index that keeps what its types are encoded as.
+struct Salvaging<'a, K, V, M: Medium> {
+    kind: Kind,
+    pool: &'a Arc<Pool<M>>,
+    name: &'a str,
+    foreign: Option<&'a dyn Fn(u64) -> bool>,
+    each: &'a mut dyn FnMut(K, V) -> bool,
+}
+
+impl<K: Key, V: Value, M: Medium> ForKept for Salvaging<'_, K, V, M> {
+    type Done = Result<Option<Vec<PmError>>, IndexError>;
+
+    fn run<A: Kept, B: Kept>(self) -> Self::Done {
+        let Self { kind, pool, name, foreign, each } = self;
+        let mut undecoded = 0;
+        let mut decode = |key: A, value: B| {
+            let Some((key, value)) = key.decode().zip(value.decode()) else {
+                undecoded += 1;
+                return true;
+            };
+            each(key, value)
+        };
+        let salvaged = as_types(K::type_name(), V::type_name(), || {
+            kind.salvage::<A, B, M>(pool, name, foreign, &mut decode)
+        })?;
+        let what = "the encoding of a record";
+        let bad = std::iter::repeat_n(PmError::Corrupt { what, offset: 0 }, undecoded);
+        Ok(salvaged.map(|wrong| wrong.into_iter().chain(bad).collect()))
+    }
+}
+
 /// An index whose kind is chosen at run time; its keys and values have types as ever.
 ///
-/// Everything costs what it costs in the index itself, and a call through a table.
+/// Everything costs what it costs in the index itself, a call through a table, and for other types than
+/// `u64` and `Vec<u8>` what encoding them takes: batches copy their byte strings.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -158,7 +246,8 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         name: &str,
         kind: Kind,
     ) -> Result<Self, IndexError> {
-        Ok(Self { kind, index: kind.create(pool, name)? })
+        let index = for_kept::<K, V, _>(Make { kind, pool, name, new: true, types: PhantomData })?;
+        Ok(Self { kind, index })
     }
 
     /// Opens the index `name`, of whatever kind it is; recovery is part of it.
@@ -178,7 +267,8 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
                 wanted: "an index of any known kind".into(),
             });
         };
-        Ok(Self { kind, index: kind.open(pool, name).noted(pool)? })
+        let make = Make { kind, pool, name, new: false, types: PhantomData };
+        Ok(Self { kind, index: for_kept::<K, V, _>(make).noted(pool)? })
     }
 
     /// Hands every record that can be read of the index `name` to `each`, until that says `false`,
@@ -200,30 +290,8 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
-        Ok(match Kind::of(&entry) {
-            #[cfg(feature = "fptree")]
-            Some(Kind::FpTree) => {
-                Some(crate::FpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
-            }
-            #[cfg(feature = "nvtree")]
-            Some(Kind::NvTree) => {
-                Some(crate::NvTree::<K, V, M>::salvage(pool, name, foreign, each)?)
-            }
-            #[cfg(feature = "sptree")]
-            Some(Kind::SpTree) => {
-                Some(crate::SpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
-            }
-            #[cfg(feature = "sptree-buffered")]
-            Some(Kind::BufferedSpTree) => {
-                Some(crate::BufferedSpTree::<K, V, M>::salvage(pool, name, foreign, each)?)
-            }
-            #[cfg(feature = "hart")]
-            Some(Kind::Hart) => Some(crate::Hart::<K, V, M>::salvage(pool, name, foreign, each)?),
-            _ => {
-                let _ = (foreign, each); // a build may have no other kinds
-                None
-            }
-        })
+        let Some(kind) = Kind::of(&entry) else { return Ok(None) };
+        for_kept::<K, V, _>(Salvaging { kind, pool, name, foreign, each })
     }
 
     /// Its kind.
