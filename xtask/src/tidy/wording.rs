@@ -6,6 +6,9 @@ use super::File;
 /// First folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: &[&str] = &["home", "root", "work", "farm", "Users"];
 
+/// What git leaves where two changes met.
+const MARKERS: &[&str] = &["<<<<<<< ", ">>>>>>> "];
+
 /// Phrases that tell the story of a change.
 const STORY: &[&str] = &[
     "this session",
@@ -31,6 +34,9 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
             if let Some(folder) = folders.iter().find(|folder| is_path(line, folder)) {
                 complaints.push(format!("{}:{at}: a machine's path, {folder}", file.path));
             }
+            if MARKERS.iter().any(|marker| line.starts_with(marker)) {
+                complaints.push(format!("{}:{at}: a merge that was not finished", file.path));
+            }
             let lower = line.to_lowercase();
             if let Some(phrase) = STORY.iter().find(|phrase| lower.contains(**phrase)) {
                 complaints.push(format!("{}:{at}: {phrase:?} is no property of code", file.path));
@@ -51,6 +57,12 @@ fn is_path(line: &str, folder: &str) -> bool {
 mod tests {
     use super::super::file;
     use super::*;
+
+    #[test]
+    fn a_merge_that_was_not_finished_is_found() {
+        let merged = file("a.md", "one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> 1\n");
+        assert_eq!(check(&[merged]).len(), 2);
+    }
 
     #[test]
     fn absolute_paths_of_a_machine_are_found() {
