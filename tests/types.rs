@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pmindex::kept::{KEYS, KeptBytes, VALUES, as_types};
 use pmindex::{
-    FpTree, Hart, IndexError, Key, Mapped, PmIndex, Pool, PoolOptions, Storable, Total, Value,
+    AnyIndex, FpTree, Hart, Index, IndexError, Key, Kind, Mapped, PmError, PmIndex, Pool,
+    PoolOptions, Records, Storable, Total, Value,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Storable, Key)]
@@ -141,4 +143,44 @@ fn a_grown_enum_opens_and_another_is_refused() {
     assert_eq!(cells.get(&cell).expect("intact"), Some(7));
     assert!(cells.try_insert(&grown::Cell::Whole, &8).expect("room").is_ok());
     assert_eq!(all(&cells), [(grown::Cell::Whole, 8), (cell, 7)]);
+}
+
+/// An index of run-time kind keeps what types are encoded as; bytes that are no encoding are found all the same.
+#[test]
+fn bytes_that_are_no_text_are_damage() {
+    for &kind in Kind::ALL {
+        let pool = Arc::new(Pool::emulated(16 << 20).expect("memory"));
+        as_types("str".into(), "str".into(), || {
+            let bytes =
+                AnyIndex::<KeptBytes<KEYS>, KeptBytes<VALUES>>::create(&pool, "texts", kind)
+                    .expect("room");
+            bytes.put(b"whole", b"text").expect("room");
+            bytes.put(b"broken", b"te\xff").expect("room");
+            bytes.close().expect("closed");
+        });
+        let is_damage = |error: IndexError| {
+            assert!(matches!(error, IndexError::Pool(PmError::Corrupt { .. })), "{kind}: {error}");
+        };
+        let texts = AnyIndex::<String, String>::open(&pool, "texts").expect("intact so far");
+        assert_eq!(texts.get("whole").expect("intact"), Some("text".into()), "{kind}");
+        assert!(pool.damage().is_none(), "{kind}");
+        let mut read = String::from("before");
+        is_damage(texts.get_into("broken", &mut read).expect_err("no text"));
+        assert!(pool.damage().is_some(), "{kind}: the pool takes no writes now");
+        is_damage(texts.get("broken").expect_err("no text"));
+        is_damage(texts.check().expect_err("no text"));
+        is_damage(texts.range(..).next().expect("a record").expect_err("no text"));
+        is_damage(texts.scan_into(.., 10, &mut Records::new()).expect_err("no text"));
+        drop(texts);
+        let mut found = Vec::new();
+        let mut each = |key, value| {
+            found.push((key, value));
+            true
+        };
+        let salvaged = AnyIndex::<String, String>::salvage_nodes(&pool, "texts", None, &mut each);
+        if let Some(wrong) = salvaged.expect("read") {
+            let whole = (String::from("whole"), String::from("text"));
+            assert_eq!((found, wrong.len()), (vec![whole], 1), "{kind}");
+        }
+    }
 }
