@@ -368,14 +368,3 @@ fn signals_and_shutdown_end_it_cleanly() {
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && text.contains("it has 1 partitions"), "{text}");
 }
-
-/// What other people's programs say; without them, the script names what it skips.
-#[test]
-fn other_peoples_clients_find_what_they_expect() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/clients.sh");
-    let output = Command::new(script).args([env!("CARGO_BIN_EXE_rstore"), "2"]).output();
-    let output = output.expect("a shell");
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    assert!(output.status.success(), "{out}\n{err}");
-    eprintln!("{out}");
-}
