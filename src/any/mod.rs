@@ -77,6 +77,7 @@ kinds! {
 
 impl Kind {
     /// Hands what can be read of the index to `each`; `None` if the kind opens without reading its nodes.
+    #[allow(unreachable_patterns, clippy::unnecessary_wraps, reason = "a build may have one kind")]
     fn salvage<A: Kept, B: Kept, M: Medium>(
         self,
         pool: &Arc<Pool<M>>,
