@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::kept::{ForKept, Kept, as_types, for_kept};
-use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, PmIndex, Value, erase, typed};
+use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, Value, typed};
 
 /// The kinds of index: one line each; each is there with the feature of its name.
 macro_rules! kinds {
@@ -41,14 +41,15 @@ macro_rules! kinds {
                 name: &str,
                 new: bool,
             ) -> Result<Box<dyn ErasedIndex<A, B>>, IndexError> {
+                let _ = (pool, name); // a build may have no kind at all
                 match (self, new) {
                     $(#[cfg(feature = $name)]
-                    (Self::$kind, true) => erase::<A, B, M, _>(
-                        <crate::$index<A, B, M> as PmIndex<A, B, M>>::create(pool, name),
+                    (Self::$kind, true) => pmindex_index::erase::<A, B, M, _>(
+                        <crate::$index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::create(pool, name),
                     ),
                     #[cfg(feature = $name)]
-                    (Self::$kind, false) => erase::<A, B, M, _>(
-                        <crate::$index<A, B, M> as PmIndex<A, B, M>>::open(pool, name),
+                    (Self::$kind, false) => pmindex_index::erase::<A, B, M, _>(
+                        <crate::$index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open(pool, name),
                     ),)+
                 }
             }
@@ -313,7 +314,7 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
     }
 
     /// Removes the index `name`, of whatever kind it is, and frees all its blocks; `false` if there is
-    /// none. Nobody has it open. See [`PmIndex::destroy`].
+    /// none. Nobody has it open. See [`PmIndex::destroy`](pmindex_index::PmIndex::destroy).
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`]; the index stays.
