@@ -35,7 +35,8 @@
 //! | a look at a pool that another process has | [`Pool::peek`] |
 //! | what can be read of a damaged index | [`salvage`] |
 //! | what can go wrong | [`OpenError`], [`IndexError`], [`PmError`] |
-#![doc = include_str!("../docs/guide.md")]
+//!
+//! [`guide`] is a guide from the choice of an index to the recovery of a damaged file, a module for each chapter.
 #![forbid(unsafe_code)]
 
 /// The README's examples, as tests.
@@ -50,6 +51,7 @@ extern crate self as pmindex;
 mod any;
 mod backup;
 mod batch;
+pub mod guide;
 mod salvage;
 #[cfg(feature = "store")]
 mod store;

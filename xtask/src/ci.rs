@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::book;
 use crate::cross;
 use crate::dax_vm;
 use crate::disk_vm;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     times.push(("format", run_cargo(FMT, &[])?));
     tidy::run()?;
+    times.push(("book", book::run(book::Args::CHECK)?));
     times.push(("deny", deny(&["bans", "licenses", "sources"])?));
     times.push(("lint", run_cargo(CLIPPY, &[])?));
     times.push(("features", features()?));

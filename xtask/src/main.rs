@@ -3,6 +3,7 @@
 
 mod bindgen;
 mod bless;
+mod book;
 mod ci;
 mod crash;
 mod cross;
@@ -40,6 +41,8 @@ enum Command {
     Bindgen,
     /// Rewrites the golden files (costs per operation) and shows what changed
     Bless,
+    /// Builds the guide as a book, in target/book
+    Book(book::Args),
     /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
     Ci(ci::Args),
     /// Explores crash states: every image that a crash may leave must recover
@@ -68,7 +71,7 @@ enum Command {
     Sanitize,
     /// Kills writing processes for a long time, and shows that nothing is lost
     Torture(torture::Args),
-    /// Fills the measured table of docs/which-index.md from a report of `pmindex bench --json`
+    /// Fills the measured table of docs/book/src/which-index.md from a report of `pmindex bench --json`
     WhichIndex(which_index::Args),
     /// House rules no compiler checks: file sizes, module docs, layers, links, wording
     Tidy,
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Bindgen => bindgen::run(),
         Command::Bless => bless::run(),
+        Command::Book(args) => book::run(args).map(drop),
         Command::Ci(args) => ci::run(&args),
         Command::Crash(args) => crash::run(&args),
         Command::DaxVm(args) => dax_vm::run(&args),

@@ -1,4 +1,4 @@
-//! `cargo xtask which-index FILE`: the measured table of docs/which-index.md, from a report.
+//! `cargo xtask which-index FILE`: the measured table of docs/book/src/which-index.md, from a report.
 //!
 //! The report is what `pmindex bench --json` printed. No number of that page is typed by hand.
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::shell::root;
 
-const PAGE: &str = "docs/which-index.md";
+const PAGE: &str = "docs/book/src/which-index.md";
 /// Around the table.
 const BEGIN: &str = "<!-- measured: begin -->\n";
 const END: &str = "<!-- measured: end -->";

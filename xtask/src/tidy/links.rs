@@ -1,5 +1,6 @@
 //! Rules: relative links of Markdown files lead somewhere, headings included; a Markdown file that is part
-//! of a crate's documentation has none, because rustdoc's pages lie elsewhere.
+//! of a crate's documentation has none, because rustdoc's pages lie elsewhere, but for such as are defined at
+//! its end (`[label]: target`) and once more, before it, by the crate.
 
 use super::File;
 use crate::shell;
@@ -24,7 +25,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
                 continue;
             }
             let page = files.iter().find(|f| f.path == resolved && f.is_markdown());
-            if !anchor.is_empty() && page.is_some_and(|page| !has_heading(&page.text, anchor)) {
+            if !anchor.is_empty() && page.is_some_and(|page| !has_heading(files, page, anchor)) {
                 complaints.push(format!("{}:{line}: no heading for #{anchor}", file.path));
             }
         }
@@ -33,17 +34,19 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Relative links of the files that `#![doc = include_str!("...")]` makes pages of rustdoc.
+/// Relative links of the files that `#[doc = include_str!("...")]` makes pages of rustdoc.
 fn included(files: &[File]) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
-        let includes = file.text.lines().filter_map(|line| {
-            line.trim().strip_prefix("#![doc = include_str!(\"")?.strip_suffix("\")]")
-        });
-        for included in includes {
-            let path = join(&file.path, included);
-            let page = files.iter().find(|page| page.path == path);
-            for (line, target) in page.map(|page| targets(&page.text)).unwrap_or_default() {
+        for path in pages_of(file) {
+            let Some(page) = files.iter().find(|page| page.path == path) else { continue };
+            let defined = |label: &str| file.text.contains(&format!("[{label}]: "));
+            let dead = inline(&page.text).chain(
+                definitions(&page.text)
+                    .filter(|(_, label, _)| !defined(label))
+                    .map(|(line, _, target)| (line, target)),
+            );
+            for (line, target) in dead {
                 if !target.contains("://") && !target.starts_with(['#', '@']) {
                     let by = &file.path;
                     complaints
@@ -55,30 +58,68 @@ fn included(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// The targets of `[text](target)` outside code, with their lines.
-fn targets(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let mut fenced = false;
-    for (number, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        }
-        if fenced {
-            continue;
-        }
+/// The Markdown files that are pages of rustdoc by this source, not of its tests alone.
+pub(super) fn pages_of(source: &File) -> impl Iterator<Item = String> {
+    included_by(source).filter(|(_, tested)| !tested).map(|(path, _)| path)
+}
+
+/// The Markdown files that this source includes, and whether only tests see them.
+pub(super) fn included_by(source: &File) -> impl Iterator<Item = (String, bool)> {
+    let mut before = "";
+    source.text.lines().filter_map(move |line| {
+        let tested = before == "#[cfg(doctest)]";
+        before = line.trim();
+        let doc = before.strip_prefix("#![doc").or(before.strip_prefix("#[doc"))?;
+        let path = doc.strip_prefix(" = include_str!(\"")?.strip_suffix("\")]")?;
+        Some((join(&source.path, path), tested))
+    })
+}
+
+/// The targets of links outside code, with their lines.
+pub(super) fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    inline(text).chain(definitions(text).map(|(line, _, target)| (line, target)))
+}
+
+/// The targets of `[text](target)`.
+fn inline(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
         // Even pieces lie outside backquotes.
-        for piece in line.split('`').step_by(2) {
-            for (at, _) in piece.match_indices("](") {
-                let target = piece[at + 2..].split([')', ' ']).next().unwrap_or_default();
-                found.push((number + 1, target));
-            }
-        }
-    }
-    found
+        line.split('`').step_by(2).flat_map(move |piece| {
+            piece.match_indices("](").map(move |(at, _)| {
+                (number, piece[at + 2..].split([')', ' ']).next().unwrap_or_default())
+            })
+        })
+    })
+}
+
+/// Lines `[label]: target`, with label and target.
+fn definitions(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
+    prose(text).filter_map(|(number, line)| {
+        let (label, target) = line.strip_prefix('[')?.split_once("]: ")?;
+        Some((number, label, target.trim()))
+    })
+}
+
+/// The lines outside of fenced code, from 1.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fence && !fenced).then_some((number + 1, line))
+    })
+}
+
+/// Lines `{{#include path}}`, by which mdBook makes another file part of a page: the paths.
+pub(super) fn includes(page: &File) -> impl Iterator<Item = (usize, String)> {
+    page.text.lines().enumerate().filter_map(|(number, line)| {
+        let path = line.strip_prefix("{{#include ")?.strip_suffix("}}")?;
+        Some((number + 1, join(&page.path, path)))
+    })
 }
 
 /// `target` as seen from the folder of `file`.
-fn join(file: &str, target: &str) -> String {
+pub(super) fn join(file: &str, target: &str) -> String {
     let mut parts: Vec<&str> = file.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -93,8 +134,11 @@ fn join(file: &str, target: &str) -> String {
     parts.join("/")
 }
 
-fn has_heading(text: &str, anchor: &str) -> bool {
-    text.lines().filter(|line| line.starts_with('#')).any(|line| slug(line) == anchor)
+fn has_heading(files: &[File], page: &File, anchor: &str) -> bool {
+    let here = page.text.lines().filter(|line| line.starts_with('#'));
+    let parts = || includes(page).filter_map(|(_, path)| files.iter().find(|f| f.path == path));
+    here.map(slug).any(|slug| slug == anchor)
+        || parts().any(|part| part.path != page.path && has_heading(files, part, anchor))
 }
 
 /// The anchor a heading gets: lower case, punctuation dropped, blanks as dashes.
@@ -128,6 +172,27 @@ mod tests {
         let source = file("src/lib.rs", "#![doc = include_str!(\"../docs/a.md\")]\n");
         let complaints = check(&[page, other, source]);
         assert_eq!(complaints, ["docs/a.md:1: b.md is dead on rustdoc's page (src/lib.rs)"]);
+    }
+
+    #[test]
+    fn a_link_that_the_crate_defines_too_is_none_that_is_dead() {
+        let page = file("docs/a.md", "[b] [c]\n\n[b]: b.md\n[c]: c.md\n");
+        let source = file(
+            "src/lib.rs",
+            "#[doc = \"[b]: crate::b\\n\"]\n#[doc = include_str!(\"../docs/a.md\")]\npub mod a {}\n\
+             #[cfg(doctest)]\n#[doc = include_str!(\"../README.md\")]\nstruct Readme;\n",
+        );
+        let others = ["docs/b.md", "docs/c.md"].map(|path| file(path, ""));
+        let readme = file("README.md", "[x](docs/a.md)\n");
+        let complaints = check(&[&[page, source, readme][..], &others].concat());
+        assert_eq!(complaints, ["docs/a.md:4: c.md is dead on rustdoc's page (src/lib.rs)"]);
+    }
+
+    #[test]
+    fn headings_are_found_in_what_a_page_includes() {
+        let page = file("docs/book/a.md", "{{#include ../b.md}}\n[x](#there) [y](#not-there)\n");
+        let part = file("docs/b.md", "# There\n");
+        assert_eq!(check(&[page, part]), ["docs/book/a.md:2: no heading for #not-there"]);
     }
 
     #[test]

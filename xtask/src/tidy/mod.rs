@@ -3,6 +3,7 @@
 //! Each rule is a function from the files of the repository to complaints; every complaint names
 //! the file, where it can the line, and what to do. All of them are printed, then the run fails.
 
+mod book;
 mod duplicates;
 mod edges;
 mod files;
@@ -17,6 +18,7 @@ mod wording;
 use crate::shell;
 
 /// A tracked text file.
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct File {
     /// Its path from the root of the workspace, with `/`.
     path: String,
@@ -52,6 +54,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(source::check(&files));
     complaints.extend(macros::check(&files));
     complaints.extend(links::check(&files));
+    complaints.extend(book::check(&files));
     complaints.extend(guarantees::check(&files));
     complaints.extend(wording::check(&files));
     complaints.extend(format::check(&files));
