@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::api;
 use crate::book;
 use crate::cross;
 use crate::dax_vm;
@@ -18,7 +19,7 @@ use crate::tidy;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also the slow half: known vulnerabilities, sanitizers, ten million crash states an index, every mutant,
-    /// packages as they would be published, the main job in a release build
+    /// packages as they would be published, what changed of the public interface, the main job in a release build
     #[arg(long)]
     long: bool,
 }
@@ -72,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         times.push(("sanitize", sanitize::run()?));
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
         times.push(("packages", run_cargo(PACKAGES, &[])?));
+        times.push(("interface", api::check()?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
     }
     println!("\nall of it holds");

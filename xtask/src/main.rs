@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask help` lists them. One file per command.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bindgen;
 mod bless;
 mod book;
@@ -15,6 +16,7 @@ mod format;
 mod fuzz;
 mod peers;
 mod python;
+mod release;
 mod rstore;
 mod sanitize;
 mod shell;
@@ -65,6 +67,8 @@ enum Command {
     Peers(peers::Args),
     /// Builds the package for Python, and runs its tests
     Python(python::Args),
+    /// Makes the tree the one of a version: manifests, lock file, CHANGELOG.md
+    Release(release::Args),
     /// The server `rstore` beside Redis and memcached, and with their clients
     Rstore(rstore::Args),
     /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Python(args) => python::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Rstore(args) => rstore::run(&args),
         Command::Sanitize => sanitize::run().map(drop),
         Command::Torture(args) => torture::run(&args),

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chapter_nobody_lists_is_found() {
+    fn a_chapter_that_is_not_listed_is_found() {
         let mut files = book("# A\n[B](b.md)\n");
         files.push(file("docs/book/src/b.md", "# B\n"));
         let contents = format!("docs/book/src/b.md: not in {CONTENTS}");

@@ -11,6 +11,7 @@ mod format;
 mod guarantees;
 mod links;
 mod macros;
+mod packages;
 mod source;
 mod supply;
 mod wording;
@@ -60,6 +61,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(format::check(&files));
     complaints.extend(duplicates::check(&files, include_str!("duplicates.txt")));
     complaints.extend(edges::check(&edges::read()?));
+    complaints.extend(packages::check(&packages::read()?));
     let rules = files.iter().find(|file| file.path == "deny.toml");
     let rules = rules.map_or("", |file| file.text.as_str());
     complaints.extend(supply::check(&supply::read()?, rules));
