@@ -58,6 +58,8 @@ pub(crate) enum Op {
     Get(u8),
     /// Collects, and commits.
     Collect(u16),
+    /// Several writes, each of its own, a slice of collection, and one commit.
+    Paid(Vec<Write>, u16),
     /// Removes what has expired.
     Expire,
     Clear,
@@ -167,6 +169,15 @@ fn stage(partition: &mut Small, (of, what): Write) -> Result<(), Error> {
     }
 }
 
+fn stage_all(partition: &mut Small, writes: &[Write]) -> Result<(), Fault> {
+    for &write in writes {
+        if !may_refuse(stage(partition, write))? {
+            return Err(Fault::new("a turn was refused"));
+        }
+    }
+    Ok(())
+}
+
 /// `false` if it was refused, as it may be where there is little room.
 fn may_refuse(result: Result<(), Error>) -> Result<bool, Fault> {
     match result {
@@ -187,12 +198,10 @@ fn run(partition: &mut Small, op: &Op) -> Result<Ret, Fault> {
             partition.commit().map_err(fault)?;
             return Ok(Ret::Did(removed));
         }
-        Op::Turn(writes) => {
-            for &write in writes {
-                if !may_refuse(stage(partition, write))? {
-                    return Err(Fault::new("a turn was refused"));
-                }
-            }
+        Op::Turn(writes) => stage_all(partition, writes)?,
+        Op::Paid(writes, bytes) => {
+            stage_all(partition, writes)?;
+            partition.collect(Budget::bytes(u64::from(*bytes))).map_err(fault)?;
         }
         Op::Write(writes) => {
             let mut batch = Batch::new();
@@ -299,7 +308,9 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
         match op {
             Op::Put(of, seed, len) => write(&(*of, Some((*seed, *len)))),
             Op::Remove(of) => return Ret::Did(model.remove(of).is_some()),
-            Op::Turn(writes) | Op::Write(writes) => writes.iter().for_each(write),
+            Op::Turn(writes) | Op::Paid(writes, _) | Op::Write(writes) => {
+                writes.iter().for_each(write)
+            }
             Op::Get(of) => return Ret::Found(model.get(of).copied()),
             Op::Expire => model.retain(|_, (_, len)| expiry(*len).is_none()),
             Op::Clear => model.clear(),
@@ -338,9 +349,10 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
             12 => put,
             4 => (0..KEYS).prop_map(Op::Remove),
             3 => writes.clone().prop_map(Op::Turn),
-            3 => writes.prop_map(Op::Write),
+            3 => writes.clone().prop_map(Op::Write),
             2 => (0..KEYS).prop_map(Op::Get),
             2 => (100..900u16).prop_map(Op::Collect),
+            1 => (writes, 100..900u16).prop_map(|(w, b)| Op::Paid(w, b)),
             1 => Just(Op::Expire),
             1 => Just(Op::Clear),
             1 => any::<bool>().prop_map(|closed| Op::Reopen { closed }),
@@ -350,7 +362,7 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
     }
 
     fn directed() -> Vec<Plan<Op>> {
-        directed()
+        Case::ALL.map(Case::plan).into()
     }
 
     fn owns(site: &Location<'static>) -> bool {
@@ -358,87 +370,160 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
     }
 }
 
-/// Runs that random ones hardly are.
-fn directed() -> Vec<Plan<Op>> {
-    let plan =
-        |setup: Vec<Op>, run: Vec<Op>, tail: Vec<Op>| Plan { setup, threads: vec![run], tail };
-    let fill = |seed: u8| (0..5).map(move |of| Op::Put(of, seed + of, 40));
-    let gets = || (0..KEYS).map(Op::Get);
-    // A block of five records, of which four stay.
-    let old = || {
-        let one = [Op::Put(0, 7, 4)].into_iter();
-        one.chain((1..5).map(|of| Op::Put(of, of, 32))).chain([Op::Churn(5, 8)]).collect()
-    };
-    vec![
-        // Collected while records move: copies, then the victim used anew.
-        plan(
-            fill(1).chain([Op::Churn(5, 20)]).collect(),
-            vec![
-                Op::Collect(200),
-                Op::Churn(5, 8),
-                Op::Collect(900),
-                Op::Put(0, 99, 30),
-                Op::Churn(5, 8),
-            ],
-            gets().chain([Op::Churn(5, 20), Op::Reopen { closed: false }]).chain(gets()).collect(),
-        ),
-        // A version lies in an old block with others that are live, its tombstone in one that is collected.
-        plan(
-            old(),
-            vec![Op::Remove(0), Op::Churn(5, 10), Op::Churn(5, 10)],
-            vec![
-                Op::Get(0),
-                Op::Reopen { closed: false },
-                Op::Get(0),
-                Op::Churn(5, 20),
-                Op::Get(0),
-            ],
-        ),
-        // As before, a newer version in its place.
-        plan(
-            old(),
-            vec![Op::Put(0, 9, 5), Op::Churn(5, 10), Op::Churn(5, 10)],
-            vec![
-                Op::Get(0),
-                Op::Reopen { closed: false },
-                Op::Get(0),
-                Op::Churn(5, 20),
-                Op::Get(0),
-            ],
-        ),
-        // Large values: replaced, removed, in a batch, and of several pieces.
-        plan(
-            vec![Op::Put(0, 1, 600), Op::Put(1, 2, 500)],
-            vec![
-                Op::Put(0, 3, 700),
-                Op::Write(vec![(1, Some((4, 450))), (2, Some((5, 460)))]),
-                Op::Remove(0),
-                Op::Put(1, 6, 10),
-                Op::Churn(5, 6),
-            ],
-            gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
-        ),
-        // The log is cut while a block is filled, a batch over two blocks.
-        plan(
-            vec![Op::Churn(5, 3)],
-            vec![
-                Op::Turn((0..5).map(|of| (of, Some((of + 10, 44)))).collect()),
-                Op::Write((0..5).map(|of| (of, Some((of + 20, 46)))).collect()),
-                Op::Churn(5, 14),
-            ],
-            vec![Op::Get(0), Op::Reopen { closed: false }, Op::Get(4), Op::Churn(5, 9)],
-        ),
-        // Cleared, and what was there before stays away when its blocks are used anew.
-        plan(
-            fill(1).chain([Op::Put(1, 9, 500)]).collect(),
-            vec![Op::Clear, Op::Put(0, 50, 20), Op::Churn(5, 12), Op::Clear, Op::Put(2, 3, 20)],
-            gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
-        ),
-        // Closed, opened, gone on in the tails of its blocks.
-        plan(
-            fill(1).chain([Op::Expire]).collect(),
-            vec![Op::Reopen { closed: true }, Op::Put(0, 2, 41), Op::Churn(5, 6), Op::Expire],
-            gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
-        ),
-    ]
+/// A run that random ones hardly are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Collected while records move: copies, then the victim used anew.
+    Moved,
+    /// The only live record of a block is replaced, and the block collected before that is committed.
+    Replaced,
+    /// The same, and it is removed.
+    Removed,
+    /// A version lies in an old block with others that are live, its tombstone in one that is collected.
+    Tombstone,
+    /// The same, and closed then, so that the log does not count.
+    TombstoneClosed,
+    /// As `Tombstone`, a newer version in its place.
+    Newer,
+    /// Large values: replaced, removed, in a batch, and of several pieces.
+    Large,
+    /// The log is cut while a block is filled, a batch over two blocks.
+    Cut,
+    /// Cleared, and what was there before stays away when its blocks are used anew.
+    Cleared,
+    /// Closed, opened, gone on in the tails of its blocks.
+    Closed,
+    /// Records move out of a block, and the log does not count any more.
+    MovedClosed,
+    /// Batches.
+    Batch,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Moved,
+        Self::Tombstone,
+        Self::Newer,
+        Self::Large,
+        Self::Cut,
+        Self::Cleared,
+        Self::Closed,
+        Self::Replaced,
+        Self::Removed,
+        Self::TombstoneClosed,
+        Self::MovedClosed,
+        Self::Batch,
+    ];
+
+    pub(crate) fn plan(self) -> Plan<Op> {
+        let plan =
+            |setup: Vec<Op>, run: Vec<Op>, tail: Vec<Op>| Plan { setup, threads: vec![run], tail };
+        let fill = |seed: u8| (0..5).map(move |of| Op::Put(of, seed + of, 40));
+        let gets = || (0..KEYS).map(Op::Get);
+        // What comes after most of them.
+        let later = || {
+            let again = [Op::Get(0), Op::Reopen { closed: false }, Op::Get(0)].into_iter();
+            again.chain([Op::Churn(5, 20), Op::Get(0)]).collect::<Vec<Op>>()
+        };
+        match self {
+            Self::Moved => plan(
+                fill(1).chain([Op::Churn(5, 20)]).collect(),
+                vec![
+                    Op::Collect(200),
+                    Op::Churn(5, 8),
+                    Op::Collect(900),
+                    Op::Put(0, 99, 30),
+                    Op::Churn(5, 8),
+                ],
+                gets()
+                    .chain([Op::Churn(5, 20), Op::Reopen { closed: false }])
+                    .chain(gets())
+                    .collect(),
+            ),
+            Self::Replaced => plan(
+                alone(),
+                vec![Op::Paid(vec![(0, Some((9, 5)))], 900), Op::Churn(5, 8)],
+                later(),
+            ),
+            Self::Removed => plan(
+                alone(),
+                vec![Op::Paid(vec![(0, None), (5, Some((3, 20)))], 900), Op::Collect(900)],
+                later(),
+            ),
+            Self::Tombstone => {
+                plan(old(), vec![Op::Remove(0), Op::Churn(5, 10), Op::Churn(5, 10)], later())
+            }
+            Self::TombstoneClosed => plan(
+                old(),
+                vec![Op::Remove(0), Op::Churn(5, 20), Op::Reopen { closed: true }, Op::Get(0)],
+                later(),
+            ),
+            Self::Newer => {
+                plan(old(), vec![Op::Put(0, 9, 5), Op::Churn(5, 10), Op::Churn(5, 10)], later())
+            }
+            Self::Large => plan(
+                vec![Op::Put(0, 1, 600), Op::Put(1, 2, 500)],
+                vec![
+                    Op::Put(0, 3, 700),
+                    Op::Write(vec![(1, Some((4, 450))), (2, Some((5, 460)))]),
+                    Op::Remove(0),
+                    Op::Put(1, 6, 10),
+                    Op::Churn(5, 6),
+                ],
+                gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
+            ),
+            Self::Cut => plan(
+                vec![Op::Churn(5, 3)],
+                vec![
+                    Op::Turn((0..5).map(|of| (of, Some((of + 10, 44)))).collect()),
+                    Op::Write((0..5).map(|of| (of, Some((of + 20, 46)))).collect()),
+                    Op::Churn(5, 14),
+                ],
+                vec![Op::Get(0), Op::Reopen { closed: false }, Op::Get(4), Op::Churn(5, 9)],
+            ),
+            Self::Cleared => plan(
+                fill(1).chain([Op::Put(1, 9, 500)]).collect(),
+                vec![Op::Clear, Op::Put(0, 50, 20), Op::Churn(5, 12), Op::Clear, Op::Put(2, 3, 20)],
+                gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
+            ),
+            Self::MovedClosed => plan(
+                half(),
+                vec![Op::Collect(900), Op::Churn(5, 3)],
+                later().into_iter().chain([Op::Get(1)]).collect(),
+            ),
+            Self::Batch => plan(
+                vec![Op::Put(0, 1, 20), Op::Put(1, 2, 20)],
+                vec![
+                    Op::Write(vec![(0, Some((3, 20))), (1, None), (2, Some((4, 20)))]),
+                    Op::Write(vec![(1, Some((5, 44))), (0, None), (3, Some((6, 40)))]),
+                ],
+                gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
+            ),
+            Self::Closed => plan(
+                fill(1).chain([Op::Expire]).collect(),
+                vec![Op::Reopen { closed: true }, Op::Put(0, 2, 41), Op::Churn(5, 6), Op::Expire],
+                gets().chain([Op::Reopen { closed: true }]).chain(gets()).collect(),
+            ),
+        }
+    }
+}
+
+/// A block of five records, of which four stay.
+fn old() -> Vec<Op> {
+    let one = [Op::Put(0, 7, 4)].into_iter();
+    one.chain((1..5).map(|of| Op::Put(of, of, 32))).chain([Op::Churn(5, 8)]).collect()
+}
+
+/// A full block whose only live record is that of key 0, which the log does not count any more.
+fn alone() -> Vec<Op> {
+    let one = [Op::Put(0, 7, 4)].into_iter();
+    let closed = [Op::Reopen { closed: true }];
+    one.chain((1..14).map(|of| Op::Put(5, of, 24))).chain(closed).collect()
+}
+
+/// A full block of which two records live, which the log does not count any more.
+fn half() -> Vec<Op> {
+    let two = [Op::Put(0, 7, 24), Op::Put(1, 8, 24)].into_iter();
+    let closed = [Op::Reopen { closed: true }];
+    two.chain((1..14).map(|of| Op::Put(5, of, 24))).chain(closed).collect()
 }

@@ -32,7 +32,6 @@ const LAYERS: &[&[&str]] = &[
     &[
         "pmindex-cli",
         "pmindex-capi",
-        "pmindex-kv-server",
         "pmindex-orders-service",
         "pmindex-rstore-server",
         "pmindex-crash",
