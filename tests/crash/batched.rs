@@ -18,7 +18,7 @@ const KEYS: u64 = 6;
 pub(crate) const INDEX: &str = "index";
 
 /// The index that is changed.
-pub(crate) type Tree = FpTree<u64, u64, Traced, 4, 3>;
+pub(crate) type Tree = FpTree<u64, u64, Traced, 4, 4>;
 /// The same with batches.
 pub(crate) type Batches = Batched<u64, u64, Tree, Traced>;
 

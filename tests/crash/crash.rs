@@ -131,7 +131,16 @@ fn explores(entry: &Entry, args: &Args) -> bool {
     let findings = (entry.run)(&Campaign { states, seed, mutate, slots });
     let verdict = if findings.hold() { "holds" } else { "BROKEN" };
     println!("{findings}{}: {} states, {verdict}\n", entry.name, findings.states());
-    findings.hold()
+    findings.hold() && keeps_to_schedules(entry)
+}
+
+/// Puts an index through the conformance suite's part of the deterministic scheduler.
+fn keeps_to_schedules(entry: &Entry) -> bool {
+    let verdict = entry.scheduled.map_or(Ok(()), |scheduled| scheduled());
+    if let Err(failure) = &verdict {
+        println!("{}, under the scheduler: {failure}\n", entry.name);
+    }
+    verdict.is_ok()
 }
 
 /// Explores each structure in a process of its own, as many at a time as there are cores: what a seed

@@ -1,25 +1,122 @@
 //! An index of every kind that is dropped, beside another one that goes on being used.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::panic::Location;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pmindex::core::trace::Space;
 use pmindex::core::{Pool, PoolOptions, Traced};
-use pmindex::{AnyIndex, FpTree, Index, IndexError, Kind};
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_used_pool, open_pool};
+use pmindex::{Index, IndexError, Key, Value};
+use pmindex_index::{ErasedIndex, PmIndex, erase};
+use pmindex_testkit::crash::{
+    CrashIndex, CrashSubject, Fault, Geometry, create_used_pool, open_pool,
+};
 use proptest::prelude::*;
+
+use super::fastfair::FastFairBytes;
+use super::hart::HartBytes;
+use super::nvtree::NvTreeBytes;
+use super::sptree::SpTreeBytes;
+use super::sptree_buffered::SpTreeBuffered;
+use super::trees::{BzTreeBytes, FpTreeBytes, FpTreeWords};
+use super::wbtree::WbTreeBytes;
 
 const DOOMED: &str = "doomed";
 const OTHER: &str = "other";
 
-type Other = FpTree<u64, u64, Traced, 4, 3>;
+type Other = <FpTreeWords as CrashIndex>::Index;
+
+/// A word or a byte string, by its number.
+trait Numbered: Key + Value {
+    fn of(n: u64) -> Self;
+    fn number(&self) -> u64;
+}
+
+impl Numbered for u64 {
+    fn of(n: u64) -> Self {
+        n
+    }
+
+    fn number(&self) -> u64 {
+        *self
+    }
+}
+
+impl Numbered for Vec<u8> {
+    fn of(n: u64) -> Self {
+        [n.to_be_bytes().as_slice(), &[0; 32]].concat()
+    }
+
+    fn number(&self) -> u64 {
+        self.first_chunk().map_or(u64::MAX, |bytes| u64::from_be_bytes(*bytes))
+    }
+}
+
+/// The index that comes and goes, without its types.
+trait Doomed: Send + Sync {
+    fn put(&self, key: u64, value: u64) -> Result<bool, IndexError>;
+    fn records(&self) -> Result<BTreeMap<u64, u64>, IndexError>;
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+}
+
+impl<K: Numbered, V: Numbered> Doomed for Box<dyn ErasedIndex<K, V>> {
+    fn put(&self, key: u64, value: u64) -> Result<bool, IndexError> {
+        Index::put(&**self, K::of(key).borrowed(), V::of(value).borrowed())
+    }
+
+    fn records(&self) -> Result<BTreeMap<u64, u64>, IndexError> {
+        self.check()?;
+        let all = self.range_bounds(Bound::Unbounded, Bound::Unbounded);
+        all.map(|record| record.map(|(key, value)| (key.number(), value.number()))).collect()
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        (**self).blocks()
+    }
+}
+
+/// Creates (`true`) or opens the index.
+type Make = fn(&Arc<Pool<Traced>>, &str, bool) -> Result<Box<dyn Doomed>, IndexError>;
+
+fn make<C: CrashIndex>(
+    pool: &Arc<Pool<Traced>>,
+    name: &str,
+    new: bool,
+) -> Result<Box<dyn Doomed>, IndexError>
+where
+    C::Key: Numbered,
+    C::Value: Numbered,
+{
+    type Of<C> = <C as CrashIndex>::Index;
+    let made = if new { Of::<C>::create(pool, name) } else { Of::<C>::open(pool, name) };
+    Ok(Box::new(erase::<C::Key, C::Value, _, _>(made)?))
+}
+
+/// Every kind, as other subjects have it.
+const KINDS: [Make; 8] = [
+    make::<BzTreeBytes>,
+    make::<FastFairBytes>,
+    make::<FpTreeBytes>,
+    make::<HartBytes>,
+    make::<NvTreeBytes>,
+    make::<SpTreeBuffered>,
+    make::<SpTreeBytes>,
+    make::<WbTreeBytes>,
+];
+
+/// Opens an index, whatever its kind.
+fn open_any(pool: &Arc<Pool<Traced>>, name: &str) -> Result<Box<dyn Doomed>, IndexError> {
+    let opened = KINDS.iter().map(|open| open(pool, name, false));
+    let known = |opened: &Result<_, _>| !matches!(opened, Err(IndexError::WrongType { .. }));
+    opened.into_iter().find(known).expect("its kind is one of them")
+}
 
 /// Two indexes in a pool: one of any kind that comes and goes, another that stays.
 pub(crate) struct Dropped {
     // Dropped first: they use the pool.
-    doomed: Mutex<Option<AnyIndex<u64, Vec<u8>>>>,
+    doomed: Mutex<Option<Box<dyn Doomed>>>,
     other: Other,
     pool: Arc<Pool<Traced>>,
 }
@@ -39,17 +136,13 @@ pub(crate) enum Op {
 /// The records of both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Contents {
-    doomed: Option<BTreeMap<u64, Vec<u8>>>,
+    doomed: Option<BTreeMap<u64, u64>>,
     other: BTreeMap<u64, u64>,
 }
 
 /// Slots of 4 tickets: what one operation cannot free goes slice by slice.
 fn options() -> PoolOptions {
-    PoolOptions::new().size(512 << 10).zone_bytes(128 << 10).slots(4).slot_bytes(256)
-}
-
-fn value(n: u64) -> Vec<u8> {
-    vec![n as u8; 40]
+    PoolOptions::new().size(256 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(256)
 }
 
 impl CrashSubject for Dropped {
@@ -75,7 +168,7 @@ impl CrashSubject for Dropped {
             Err(IndexError::NoSuchIndex { .. }) => return Ok(None),
             opened => opened?,
         };
-        let doomed = match AnyIndex::open(&pool, DOOMED) {
+        let doomed = match open_any(&pool, DOOMED) {
             Err(IndexError::NoSuchIndex { .. }) => None,
             opened => Some(opened?),
         };
@@ -87,16 +180,16 @@ impl CrashSubject for Dropped {
         Ok(match op {
             Op::Create(_) if doomed.is_some() => false,
             Op::Create(kind) => {
-                *doomed = Some(AnyIndex::create(&self.pool, DOOMED, Kind::ALL[*kind])?);
+                *doomed = Some(KINDS[*kind](&self.pool, DOOMED, true)?);
                 true
             }
             Op::Put(k, v) => match &*doomed {
-                Some(index) => index.put(k, &value(*v))?,
+                Some(index) => index.put(*k, *v)?,
                 None => false,
             },
             Op::Drop => {
                 *doomed = None;
-                AnyIndex::<u64, Vec<u8>>::destroy(&self.pool, DOOMED)?
+                self.pool.drop_index(DOOMED, |name| open_any(&self.pool, name)?.blocks())?
             }
             Op::PutOther(k, v) => self.other.put(k, v)?,
         })
@@ -104,15 +197,13 @@ impl CrashSubject for Dropped {
 
     fn observe(&self) -> Result<Contents, Fault> {
         let doomed = self.doomed.lock();
-        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        let records = |index: &AnyIndex<u64, Vec<u8>>| {
-            index.check()?;
-            index.range_bounds(all.0, all.1).collect::<Result<_, IndexError>>()
-        };
         self.other.check()?;
         Ok(Contents {
-            doomed: doomed.as_ref().map(records).transpose()?,
-            other: self.other.range_bounds(all.0, all.1).collect::<Result<_, _>>()?,
+            doomed: doomed.as_ref().map(|index| index.records()).transpose()?,
+            other: self
+                .other
+                .range_bounds(Bound::Unbounded, Bound::Unbounded)
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -132,9 +223,7 @@ impl CrashSubject for Dropped {
                 model.doomed = Some(BTreeMap::new());
                 true
             }
-            Op::Put(k, v) => {
-                model.doomed.as_mut().is_some_and(|all| all.insert(*k, value(*v)).is_none())
-            }
+            Op::Put(k, v) => model.doomed.as_mut().is_some_and(|all| all.insert(*k, *v).is_none()),
             Op::Drop => model.doomed.take().is_some(),
             Op::PutOther(k, v) => model.other.insert(*k, *v).is_none(),
         }
@@ -142,7 +231,7 @@ impl CrashSubject for Dropped {
 
     fn ops() -> BoxedStrategy<Op> {
         prop_oneof![
-            3 => (0..Kind::ALL.len()).prop_map(Op::Create),
+            3 => (0..KINDS.len()).prop_map(Op::Create),
             8 => (0..9u64, 1..200u64).prop_map(|(k, v)| Op::Put(k, v)),
             3 => Just(Op::Drop),
             2 => (0..9u64, 1..200u64).prop_map(|(k, v)| Op::PutOther(k, v)),

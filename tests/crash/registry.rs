@@ -1,7 +1,8 @@
 //! The structures that `cargo xtask crash` knows. A new index adds a line here.
 
 use pmindex_testkit::attack::{Attacked, attack};
-use pmindex_testkit::crash::{Campaign, CrashSubject, Fault, Findings, Indexed};
+use pmindex_testkit::conformance::{SampleKey, SampleValue, Verdict, scheduled_index};
+use pmindex_testkit::crash::{Campaign, CrashIndex, CrashSubject, Fault, Findings, Indexed};
 
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
@@ -38,10 +39,22 @@ pub(crate) struct Entry {
     pub(crate) run: fn(&Campaign) -> Findings,
     /// So many attacks, from a seed.
     pub(crate) attack: fn(u64, u64) -> Result<Attacked, Fault>,
+    /// What the conformance suite does under the deterministic scheduler, for an index of words or of byte
+    /// strings.
+    pub(crate) scheduled: Option<fn() -> Verdict>,
 }
 
 fn entry<S: CrashSubject>() -> Entry {
-    Entry { name: S::NAME, run: |campaign| campaign.run::<S>(), attack: attack::<S> }
+    let run = |campaign: &Campaign| campaign.run::<S>();
+    Entry { name: S::NAME, run, attack: attack::<S>, scheduled: None }
+}
+
+fn index<C: CrashIndex>() -> Entry
+where
+    C::Key: SampleKey,
+    C::Value: SampleValue,
+{
+    Entry { scheduled: Some(scheduled_index::<C>), ..entry::<Indexed<C>>() }
 }
 
 /// All of them.
@@ -70,29 +83,29 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Words>(),
         entry::<Blocks>(),
         entry::<Linked>(),
-        entry::<Indexed<CcehWords>>(),
-        entry::<Indexed<CcehBytes>>(),
-        entry::<Indexed<FpTreeWords>>(),
-        entry::<Indexed<FpTreeBytes>>(),
+        index::<CcehWords>(),
+        index::<CcehBytes>(),
+        index::<FpTreeWords>(),
+        index::<FpTreeBytes>(),
         entry::<Indexed<FpTreeValues>>(),
-        entry::<Indexed<FastFairWords>>(),
-        entry::<Indexed<FastFairBytes>>(),
-        entry::<Indexed<HartWords>>(),
-        entry::<Indexed<HartBytes>>(),
-        entry::<Indexed<BzTreeWords>>(),
-        entry::<Indexed<BzTreeBytes>>(),
+        index::<FastFairWords>(),
+        index::<FastFairBytes>(),
+        index::<HartWords>(),
+        index::<HartBytes>(),
+        index::<BzTreeWords>(),
+        index::<BzTreeBytes>(),
         entry::<Indexed<BzTreeValues>>(),
-        entry::<Indexed<NvTreeWords>>(),
-        entry::<Indexed<NvTreeBytes>>(),
+        index::<NvTreeWords>(),
+        index::<NvTreeBytes>(),
         entry::<Indexed<NvTreeWide>>(),
         entry::<Indexed<FpTreeWide>>(),
-        entry::<Indexed<WbTreeWords>>(),
-        entry::<Indexed<WbTreeBytes>>(),
+        index::<WbTreeWords>(),
+        index::<WbTreeBytes>(),
         entry::<Indexed<WbTreeValues>>(),
-        entry::<Indexed<SpTreeWords>>(),
-        entry::<Indexed<SpTreeBytes>>(),
+        index::<SpTreeWords>(),
+        index::<SpTreeBytes>(),
         entry::<Indexed<SpTreeWide>>(),
-        entry::<Indexed<SpTreeBuffered>>(),
+        index::<SpTreeBuffered>(),
         entry::<Indexed<SpTreeBufferedWide>>(),
     ]
 }

@@ -36,14 +36,14 @@ impl Catalog for Small {
         name: &str,
         (): (),
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
-        erase(FpTree::<K, V, M, 4, 3>::create(pool, name))
+        erase(FpTree::<K, V, M, 4, 4>::create(pool, name))
     }
 
     fn open<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
-        erase(<FpTree<K, V, M, 4, 3> as PmIndex<K, V, M>>::open(pool, name))
+        erase(<FpTree<K, V, M, 4, 4> as PmIndex<K, V, M>>::open(pool, name))
     }
 }
 

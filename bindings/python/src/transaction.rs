@@ -9,7 +9,7 @@ use crate::held::{At, Begun, Held, Shared};
 
 /// A transaction: all of its changes take place, or none.
 ///
-/// It reads one moment, that of its beginning, and its own changes; `map.at(transaction)` is a map
+/// It reads one moment, that of its first read, and its own changes; `map.at(transaction)` is a map
 /// within it. It is serializable: if another commit changes what it has read, committing it is a
 /// `Conflict`. As a context manager it commits at the end, or rolls back if the body raises something.
 #[pyclass(frozen, module = "pmindex")]

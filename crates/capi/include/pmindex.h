@@ -163,7 +163,7 @@ typedef struct pmindex_snapshot pmindex_snapshot;
 typedef struct pmindex_store pmindex_store;
 
 // A transaction over the maps of a store: all of its changes take place, or none. It reads one moment, that of
-// its beginning, and its own changes. It is a handle, like pmindex_pool, for one thread at a time (any, not
+// its first read, and its own changes. It is a handle, like pmindex_pool, for one thread at a time (any, not
 // the same): a call while another is under way is PMINDEX_STATUS_BUSY. After commit and rollback it is
 // closed. Hold it briefly: while one is open, writes keep in memory what they replace.
 typedef struct pmindex_transaction pmindex_transaction;

@@ -15,7 +15,7 @@ use crate::store::{STORES, Store};
 use crate::stored::{Running, View};
 
 /// A transaction over the maps of a store: all of its changes take place, or none. It reads one moment, that of
-/// its beginning, and its own changes. It is a handle, like `pmindex_pool`, for one thread at a time (any, not
+/// its first read, and its own changes. It is a handle, like `pmindex_pool`, for one thread at a time (any, not
 /// the same): a call while another is under way is `PMINDEX_STATUS_BUSY`. After commit and rollback it is
 /// closed. Hold it briefly: while one is open, writes keep in memory what they replace.
 pub struct Transaction {

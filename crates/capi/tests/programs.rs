@@ -86,8 +86,12 @@ fn every_function_does_and_refuses_what_the_header_says() {
     let archive = libraries().join("libpmindex.a");
     let shared = shared();
     let shared: Vec<&OsStr> = shared.iter().map(AsRef::as_ref).collect();
-    for (name, library) in [("shared", &shared[..]), ("static", &[archive.as_os_str()])] {
-        for part in ["interface", "several", "store", "stream"] {
+    let parts = ["interface", "several", "store", "stream"];
+    // Of the static library one part shows that it links.
+    for (name, library, parts) in
+        [("shared", &shared[..], &parts[..]), ("static", &[archive.as_os_str()], &parts[..1])]
+    {
+        for part in parts {
             let program = folder.path().join(format!("{name}-{part}"));
             if compile(&format!("tests/{part}.c"), &program, library).is_none() {
                 return;

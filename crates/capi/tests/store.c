@@ -325,10 +325,12 @@ static void ended_snapshots(const char *path) {
     OK(pmindex_store_map(store, "map", NULL, NUMBER, NUMBER, &map));
     OK(pmindex_snapshot_begin(store, &snapshot));
     OK(pmindex_transaction_begin(store, &transaction));
+    /* Its moment is that of its first read. */
+    uint64_t key = 1;
+    IS(pmindex_transaction_get(transaction, map, number(&key), room(&value, 8)), NOT_FOUND);
     for (uint64_t i = 0; i < 1000; i++) {
         OK(pmindex_u64_put(map, i, i, NULL));
     }
-    uint64_t key = 1;
     IS(pmindex_snapshot_get(snapshot, map, number(&key), room(&value, 8)), SNAPSHOT_ENDED);
     SAYS("4096");
     IS(pmindex_transaction_get(transaction, map, number(&key), room(&value, 8)), SNAPSHOT_ENDED);

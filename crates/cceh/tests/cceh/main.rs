@@ -1,7 +1,7 @@
 //! Tests of CCEH: one binary, so that each of its types is compiled once for all of them.
 
+mod beds;
 mod conformance;
 mod disk;
 mod fixture;
 mod golden;
-mod simulated;

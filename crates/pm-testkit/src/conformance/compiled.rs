@@ -53,10 +53,7 @@ fn in_memory<S: Types<Bed = Emulated>>() {
 
 /// Names those of simulated pools.
 fn in_simulation<S: Types<Bed = Simulated>>() {
-    black_box::<[Plain<S>; 2]>([
-        |of| super::schedules(of, 1),
-        |of| super::panics_at_any_access(of, 1),
-    ]);
+    black_box::<Plain<S>>(super::scheduled);
 }
 
 /// Compiles the suite for the usual types; there is no need to call it.
@@ -68,7 +65,7 @@ pub fn compiled() {
     in_memory::<(Vec<u8>, Vec<u8>, Emulated)>();
     in_memory::<([u8; 16], [u8; 16], Emulated)>();
     in_memory::<((u64, [u8; 12]), [u8; 16], Emulated)>();
-    anywhere::<(u64, Vec<u8>, InFiles)>();
+    anywhere::<(Vec<u8>, Vec<u8>, InFiles)>();
     in_simulation::<(u64, u64, Simulated)>();
     in_simulation::<(Vec<u8>, Vec<u8>, Simulated)>();
     black_box::<Plain<(Fuse, Fuse, Emulated)>>(super::panics_in_conversions);

@@ -1,14 +1,19 @@
 //! Many short histories under the deterministic scheduler, each interleaved as its seed says.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use parking_lot::Mutex;
 
 use super::bed::Simulated;
 use super::calls::{everything, perform, record, record_get_many, record_insert_many, record_scan};
-use super::subject::{IndexOf, Maker, Rig, Types};
+use super::handles::panics_while_opening;
+use super::panics::panics_at_any_access;
+use super::sample::{SampleKey, SampleValue};
+use super::sequences::scaled;
+use super::subject::{IndexOf, Maker, Rig, Subject, Types, maker};
 use super::verdict::{Failure, Verdict, Within, ensure_eq};
-use crate::crash::{Rng, interleave};
+use crate::crash::{CrashIndex, Rng, interleave};
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 
 /// Accesses after which a schedule counts as endless.
@@ -131,4 +136,35 @@ pub fn schedules<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict
 /// The schedule of one seed.
 pub fn replay_schedule<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     run(of, seed).within(format_args!("schedule {seed}"))
+}
+
+/// What the suite does with an index under the scheduler: histories, panics in mid-operation, panics while
+/// opening.
+pub fn scheduled<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict {
+    schedules(of, scaled(400))?;
+    panics_at_any_access(of, 1)?;
+    panics_while_opening(of)
+}
+
+/// The index of a crash campaign as a subject of the suite.
+struct Campaigned<C>(PhantomData<fn() -> C>);
+
+impl<C: CrashIndex> Subject for Campaigned<C>
+where
+    C::Key: SampleKey,
+    C::Value: SampleValue,
+{
+    type Key = C::Key;
+    type Value = C::Value;
+    type Bed = Simulated;
+    type Index = C::Index;
+}
+
+/// [`scheduled`] for the index of a crash campaign: a program that explores its crashes has it compiled.
+pub fn scheduled_index<C: CrashIndex>() -> Verdict
+where
+    C::Key: SampleKey,
+    C::Value: SampleValue,
+{
+    scheduled(maker::<Campaigned<C>>())
 }

@@ -1,8 +1,8 @@
 //! Tests of FPTree: one binary, so that each of its types is compiled once for all of them.
 
+mod beds;
 mod conformance;
 mod disk;
 mod golden;
 mod grown_pool;
 mod read_only;
-mod simulated;

@@ -1,6 +1,6 @@
 //! Tests of wBTree: one binary, so that each of its types is compiled once for all of them.
 
+mod beds;
 mod conformance;
 mod disk;
 mod golden;
-mod simulated;

@@ -1,0 +1,21 @@
+//! CCEH through the parts of the conformance suite that need files, threads or counts. (Schedules and
+//! crashes of simulated memory are explored by `cargo xtask crash`.)
+
+use pmindex_cceh::Cceh;
+use pmindex_core::{Counting, Mapped};
+use pmindex_testkit::Unordered;
+use pmindex_testkit::conformance::{Counted, Fuse, InFiles};
+
+type Tiny<K, V, M = Mapped> = Unordered<Cceh<K, V, M, 3, 2>>;
+
+pmindex_testkit::conformance! {
+    /// Segments of production size.
+    shared_words: Unordered<Cceh<u64, u64>>, keys u64, values u64, groups [threads];
+    /// In files that grow, are closed, killed and opened.
+    in_files: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on InFiles,
+        groups [model, checked, naming, space];
+    /// What is read and refused flushes nothing.
+    counted: Tiny<u64, u64, Counting>, keys u64, values u64, on Counted, groups [counts];
+    /// Conversions that panic.
+    fused: Tiny<Fuse, Fuse>, keys Fuse, values Fuse, groups [conversions];
+}

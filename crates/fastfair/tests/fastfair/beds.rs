@@ -1,0 +1,16 @@
+//! FAST&FAIR through the parts of the conformance suite that need files, threads or counts. (Schedules and
+//! crashes of simulated memory are explored by `cargo xtask crash`.)
+
+use pmindex_core::Mapped;
+use pmindex_fastfair::FastFair;
+use pmindex_testkit::conformance::{Fuse, InFiles};
+
+pmindex_testkit::conformance! {
+    /// Nodes of production size.
+    shared_words: FastFair<u64, u64>, keys u64, values u64, groups [space, threads];
+    /// In files that grow, are closed, killed and opened.
+    in_files: FastFair<Vec<u8>, Vec<u8>, Mapped, 4, 3>, keys Vec<u8>, values Vec<u8>, on InFiles,
+        groups [model, checked, naming, space];
+    /// Conversions that panic.
+    fused: FastFair<Fuse, Fuse, Mapped, 4, 3>, keys Fuse, values Fuse, groups [conversions];
+}
