@@ -13,6 +13,7 @@
 //! | How is an engine's cache warm after a deploy? | [`caches`] |
 //! | How do I use it from C and C++? | [`c`] |
 //! | How do I use it from Python? | [`python`] |
+#![allow(clippy::doc_markdown, reason = "chapters are pages of a book as well")]
 
 /// Where the chapters' links lead on these pages. In the book they lead to files, by definitions at the
 /// ends of the chapters; of two definitions of a link the first counts.

@@ -309,7 +309,7 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
             Op::Put(of, seed, len) => write(&(*of, Some((*seed, *len)))),
             Op::Remove(of) => return Ret::Did(model.remove(of).is_some()),
             Op::Turn(writes) | Op::Paid(writes, _) | Op::Write(writes) => {
-                writes.iter().for_each(write)
+                writes.iter().for_each(write);
             }
             Op::Get(of) => return Ret::Found(model.get(of).copied()),
             Op::Expire => model.retain(|_, (_, len)| expiry(*len).is_none()),
@@ -416,15 +416,6 @@ impl Case {
     ];
 
     pub(crate) fn plan(self) -> Plan<Op> {
-        let plan =
-            |setup: Vec<Op>, run: Vec<Op>, tail: Vec<Op>| Plan { setup, threads: vec![run], tail };
-        let fill = |seed: u8| (0..5).map(move |of| Op::Put(of, seed + of, 40));
-        let gets = || (0..KEYS).map(Op::Get);
-        // What comes after most of them.
-        let later = || {
-            let again = [Op::Get(0), Op::Reopen { closed: false }, Op::Get(0)].into_iter();
-            again.chain([Op::Churn(5, 20), Op::Get(0)]).collect::<Vec<Op>>()
-        };
         match self {
             Self::Moved => plan(
                 fill(1).chain([Op::Churn(5, 20)]).collect(),
@@ -506,6 +497,25 @@ impl Case {
             ),
         }
     }
+}
+
+fn plan(setup: Vec<Op>, run: Vec<Op>, tail: Vec<Op>) -> Plan<Op> {
+    Plan { setup, threads: vec![run], tail }
+}
+
+/// Five records.
+fn fill(seed: u8) -> impl Iterator<Item = Op> {
+    (0..5).map(move |of| Op::Put(of, seed + of, 40))
+}
+
+fn gets() -> impl Iterator<Item = Op> {
+    (0..KEYS).map(Op::Get)
+}
+
+/// What comes after most of them.
+fn later() -> Vec<Op> {
+    let again = [Op::Get(0), Op::Reopen { closed: false }, Op::Get(0)].into_iter();
+    again.chain([Op::Churn(5, 20), Op::Get(0)]).collect()
 }
 
 /// A block of five records, of which four stay.
