@@ -34,8 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         |path: &str| std::fs::read_to_string(root().join(path)).map_err(|e| format!("{path}: {e}"));
     let date = args.date.clone().map_or_else(today, Ok)?;
     let old = version_of(&read(MANIFEST)?)?;
-    if parse(&args.version)? <= parse(&old)? {
-        return Err(format!("{} does not come after {old}", args.version));
+    // The version that the tree has may be unreleased: that it has a section of its own is found below.
+    if parse(&args.version)? < parse(&old)? {
+        return Err(format!("{} comes before {old}", args.version));
     }
     let mut files =
         vec![(CHANGES.to_owned(), with_section(&read(CHANGES)?, &args.version, &date)?)];
