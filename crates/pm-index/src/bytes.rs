@@ -63,7 +63,7 @@ byte_string! {
                 }
                 Err(error) => {
                     let mut bytes = error.into_bytes();
-                    bytes.clear(); // the memory stays
+                    bytes.clear(); // keeps the memory
                     *self = String::from_utf8(bytes).unwrap_or_default();
                     false
                 }

@@ -1,24 +1,24 @@
-//! An index as the directory of a pool knows it: what creating and opening have in common.
+//! The entry of an index in a pool's directory, and how an index is created and opened through it.
 
 use pmindex_core::{Flushed, IndexEntry, Medium, OpenIndex, PmError, PmType, Pool};
 
 use crate::error::IndexError;
 
-/// As what an index stands in the directory.
+/// What the directory says of an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<F> {
     /// The type of index: 8 ASCII bytes.
     pub kind: [u8; 8],
-    /// Its types and capacities, as a number.
+    /// A number for the types and capacities of the index.
     pub layout: u64,
-    /// The same number for keys and values of these names.
+    /// Returns that number for keys and values whose types have these names.
     pub layout_of: fn(&str, &str) -> u64,
     /// The type and layout, for people.
     pub wanted: F,
 }
 
 impl<F: Fn() -> String> Listed<F> {
-    /// Enters the index `name` with a new root block, which `init` fills and flushes. It is open.
+    /// Creates the index `name` with a new root block, which `init` fills and flushes, and opens it.
     ///
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
@@ -34,8 +34,8 @@ impl<F: Fn() -> String> Listed<F> {
         })
     }
 
-    /// As [`create`](Self::create), and starts the index. If that fails while its root is `vacant`, there
-    /// is no index either.
+    /// Creates the index as [`create`](Self::create) does, and starts it. If starting fails while the root
+    /// is `vacant`, the index is removed again.
     ///
     /// # Errors
     /// Those of `create` and of `start`.
@@ -61,7 +61,7 @@ impl<F: Fn() -> String> Listed<F> {
     /// [`PmError::AlreadyOpen`].
     pub fn open<M: Medium>(&self, pool: &Pool<M>, name: &str) -> Result<OpenIndex, IndexError> {
         let missing = || IndexError::NoSuchIndex { name: name.into() };
-        // Another type is the wrong one whether or not the index is open.
+        // The wrong type is told first, whether or not the index is open.
         self.check(&pool.find_index(name)?.ok_or_else(missing)?)?;
         let open = pool.open_index(name)?.ok_or_else(missing)?;
         self.check(&open)?; // it may have been dropped and created anew in between

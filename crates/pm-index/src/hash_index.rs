@@ -26,50 +26,50 @@ use crate::key::{Key, Value};
 /// }
 /// ```
 pub trait HashIndex<K: Key, V: Value>: Send + Sync {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Whether `key` is present.
+    /// Returns whether `key` is present.
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     fn len(&self) -> Result<u64, IndexError>;
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is no `key`:
-    /// see [`Index::get_into`](crate::Index::get_into).
+    /// Reads the value of `key` into `value`, whose memory it uses again; returns `false` if the key is
+    /// absent. See [`Index::get_into`](crate::Index::get_into).
     fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
         Ok(self.get(key)?.map(|found| *value = found).is_some())
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Inserts or replaces a record; returns the value that it replaced.
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Inserts or replaces a record without reading the old value; returns `true` if the key is new.
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.len()? == 0)
     }
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Inserts a record; returns [`Occupied`], and changes nothing, if the key is present.
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError>;
 
-    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    /// Replaces a value; returns [`Missing`], and changes nothing, if the key is absent.
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError>;
 
     /// Removes a record and returns its value.
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value equals `value` (as encoded); returns the value that was removed.
     fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError>;
 
-    /// Removes a record if `condition` says so of its value; returns what was removed.
+    /// Removes a record if `condition` holds for its value; returns the value that was removed.
     ///
-    /// A value that another thread replaces meanwhile is judged again. No lock is held while
-    /// `condition` runs.
+    /// If another thread replaces the value meanwhile, `condition` runs again on the new one. No lock is
+    /// held while it runs.
     fn remove_if(
         &self,
         key: &K::Ref,
@@ -87,16 +87,17 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
         }
     }
 
-    /// Hands every record to `visit`, in no order, until that says `false`.
+    /// Calls `visit` with every record, in no particular order, until it returns `false`.
     ///
-    /// A record that is there throughout is handed out once; one that comes or goes meanwhile, at most
-    /// once. No lock is held while `visit` runs.
+    /// A record that is present throughout is visited once; one that is inserted or removed meanwhile, at
+    /// most once. No lock is held while `visit` runs.
     fn for_each(&self, visit: &mut dyn FnMut(K, V) -> bool) -> Result<(), IndexError>;
 
-    /// Removes the records of which `keep` says `false`; returns how many.
+    /// Removes the records for which `keep` returns `false`; returns how many.
     ///
-    /// Record by record: other threads go on, and a crash leaves some removed, all of them whole. A
-    /// value that another thread replaces meanwhile is judged again.
+    /// Each removal is an operation of its own: other threads go on, and after a crash some of the records
+    /// are removed and the others are whole. If another thread replaces a value meanwhile, `keep` runs again
+    /// on the new one.
     fn retain(&self, keep: &mut dyn FnMut(&K, &V) -> bool) -> Result<u64, IndexError> {
         let (mut removed, mut failed) = (0, None);
         self.for_each(&mut |key, value| {
@@ -130,13 +131,13 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
-    /// Sizes: leaves are the nodes that have records, and there are no inner ones.
+    /// Returns the size of the index. Its leaves are the nodes with records; it has no inner nodes.
     fn stats(&self) -> Result<Stats, IndexError>;
 
     /// Verifies the whole structure; returns the number of records.
     fn check(&self) -> Result<u64, IndexError>;
 
-    /// What opening did.
+    /// Returns what opening the index did.
     fn recovery_report(&self) -> RecoveryReport;
 }
 
@@ -148,17 +149,17 @@ pub trait PmHashIndex<K: Key, V: Value, M: Medium>: HashIndex<K, V> + Sized {
     /// Creates the index `name` in the pool.
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
 
-    /// Opens the index `name`: recovery is part of it.
+    /// Opens the index `name`, and recovers it if that is needed.
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
 
-    /// Saves what makes the next open fast, and ends.
+    /// Closes the index, and saves what makes the next opening fast.
     fn close(self) -> Result<(), IndexError>;
 
-    /// The offsets of all blocks this index owns, for the allocator's audit: see
+    /// Returns the offsets of all blocks that this index owns, for the allocator's audit: see
     /// [`PmIndex::blocks`](crate::PmIndex::blocks).
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
 
-    /// Removes the index `name` and frees all its blocks; `false` if there is none: see
+    /// Removes the index `name` and frees all its blocks; returns `false` if it does not exist: see
     /// [`PmIndex::destroy`](crate::PmIndex::destroy).
     ///
     /// # Errors

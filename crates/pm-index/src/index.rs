@@ -12,11 +12,11 @@ use crate::key::{Key, Value};
 use crate::range::{KeyRange, PrefixKey};
 use crate::records::Records;
 
-/// Items of a range scan, from both ends.
+/// The iterator of a range: records in key order, or errors, from both ends.
 pub type RangeIter<'a, K, V> =
     Box<dyn DoubleEndedIterator<Item = Result<(K, V), IndexError>> + Send + 'a>;
 
-/// What [`Index::try_insert_many`] did.
+/// The outcome of [`Index::try_insert_many`].
 #[derive(Debug, Default)]
 #[must_use = "the batch may have stopped, or left out keys that were there"]
 pub struct InsertMany {
@@ -26,39 +26,39 @@ pub struct InsertMany {
     pub stopped: Option<IndexError>,
 }
 
-/// Numbers about an index. Bytes are bytes, counts are counts.
+/// The size of an index: counts, and bytes where the name says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Records.
+    /// How many records it has.
     pub records: u64,
-    /// Levels of nodes, leaves included.
+    /// How many levels of nodes it has, leaves included.
     pub height: u32,
-    /// Leaves.
+    /// How many leaves it has.
     pub leaves: u64,
-    /// Inner nodes.
+    /// How many inner nodes it has.
     pub inners: u64,
-    /// PM in blocks of this index.
+    /// Bytes of PM in its blocks.
     pub pm_bytes: u64,
-    /// DRAM of this index.
+    /// Bytes of DRAM that it uses.
     pub dram_bytes: u64,
 }
 
-/// What opening did.
+/// What opening an index did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Whether the last shutdown was clean.
     pub clean: bool,
-    /// Whether DRAM parts were restored from a clean-shutdown image.
+    /// Whether the parts in DRAM were read from an image that a clean shutdown wrote.
     pub from_image: bool,
     /// Time until the index was usable.
     pub elapsed: Duration,
-    /// Records found (0 where opening does not count).
+    /// How many records were found; 0 where opening does not count them.
     pub records: u64,
-    /// Leaves read.
+    /// How many leaves were read.
     pub leaves: u64,
-    /// Interrupted operations rolled forward or back.
+    /// How many interrupted operations were rolled forward or back.
     pub repaired: u64,
-    /// Threads used.
+    /// How many threads worked.
     pub threads: usize,
 }
 
@@ -68,9 +68,9 @@ pub struct RecoveryReport {
 /// an effect that a crash could still take back. All operations are linearizable, scans excepted:
 /// each item of a scan was present and durable at some moment during it.
 ///
-/// Writes that take place only if the key is there, or is not, return a `Result` of their own inside
-/// that of the index, which the compiler does not let a program forget; a second `?` makes it an error
-/// of the index.
+/// A conditional write (only if the key is present, or only if it is absent) returns a `Result` inside
+/// the `Result` of the index. The compiler warns if a program ignores it; a second `?` turns it into an
+/// error of the index.
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -92,17 +92,18 @@ pub struct RecoveryReport {
 /// }
 /// ```
 pub trait Index<K: Key, V: Value>: Send + Sync {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is no `key`.
+    /// Reads the value of `key` into `value`, whose memory it uses again; returns `false` if the key is
+    /// absent.
     ///
-    /// `value` is some value of its type after `false` or an error: what it was before, or what the key
-    /// had a moment ago.
+    /// After `false` or an error `value` is unspecified, but valid: what it was before, or an earlier value
+    /// of the key.
     ///
     /// # Cost
-    /// That of [`get`](Self::get), and no allocation if `V` is of fixed size, a `Vec<u8>` or a `String`
-    /// with room for the value. (A type of several parts allocates what its parts need.)
+    /// That of [`get`](Self::get), without an allocation if `V` has a fixed size, or is a `Vec<u8>` or a
+    /// `String` with room for the value. (A type of several parts allocates for its parts.)
     ///
     /// ```
     /// # use pmindex_index::{Index, IndexError};
@@ -120,33 +121,33 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(self.get(key)?.map(|found| *value = found).is_some())
     }
 
-    /// Whether `key` is present.
+    /// Returns whether `key` is present.
     fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Inserts or replaces a record; returns the value that it replaced.
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Inserts a record; returns [`Occupied`], and changes nothing, if the key is present.
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError>;
 
-    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    /// Replaces a value; returns [`Missing`], and changes nothing, if the key is absent.
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError>;
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Inserts or replaces a record without reading the old value; returns `true` if the key is new.
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError>;
 
     /// Removes a record and returns its value.
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError>;
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value equals `value` (as encoded); returns the value that was removed.
     fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError>;
 
-    /// Removes a record if `condition` says so of its value; returns what was removed.
+    /// Removes a record if `condition` holds for its value; returns the value that was removed.
     ///
-    /// A value that another thread replaces meanwhile is judged again. No lock is held while
-    /// `condition` runs.
+    /// If another thread replaces the value meanwhile, `condition` runs again on the new one. No lock is
+    /// held while it runs.
     fn remove_if(
         &self,
         key: &K::Ref,
@@ -165,7 +166,8 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 
     /// Removes the least record and returns it.
     ///
-    /// It was the least at some moment; a lesser one that another thread adds meanwhile may stay.
+    /// It was the least at some moment during the call; a smaller one that another thread inserts
+    /// meanwhile may stay.
     fn pop_first(&self) -> Result<Option<(K, V)>, IndexError> {
         while let Some((key, _)) = self.first_key_value()? {
             if let Some(value) = self.remove(key.borrowed())? {
@@ -175,7 +177,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(None)
     }
 
-    /// Removes the greatest record and returns it, as [`pop_first`](Self::pop_first) the least.
+    /// Removes the greatest record and returns it; see [`pop_first`](Self::pop_first).
     fn pop_last(&self) -> Result<Option<(K, V)>, IndexError> {
         while let Some((key, _)) = self.last_key_value()? {
             if let Some(value) = self.remove(key.borrowed())? {
@@ -185,10 +187,11 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(None)
     }
 
-    /// Removes the records of which `keep` says `false`; returns how many.
+    /// Removes the records for which `keep` returns `false`; returns how many.
     ///
-    /// Record by record: other threads go on, and a crash leaves some removed, all of them whole. A
-    /// value that another thread replaces meanwhile is judged again.
+    /// Each removal is an operation of its own: other threads go on, and after a crash some of the records
+    /// are removed and the others are whole. If another thread replaces a value meanwhile, `keep` runs again
+    /// on the new one.
     fn retain(&self, keep: &mut dyn FnMut(&K, &V) -> bool) -> Result<u64, IndexError> {
         let mut removed = 0;
         for item in self.range_bounds(Bound::Unbounded, Bound::Unbounded) {
@@ -206,8 +209,8 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 
     /// Removes the records with keys in the bounds; returns how many.
     ///
-    /// Record by record: other threads go on, what they add meanwhile may stay, and a crash leaves
-    /// some removed, all of them whole.
+    /// Each removal is an operation of its own: other threads go on, and what they insert meanwhile may
+    /// stay. After a crash some of the records are removed and the others are whole.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -241,14 +244,14 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         self.remove_bounds(Bound::Unbounded, Bound::Unbounded).map(drop)
     }
 
-    /// The records with keys in the bounds, in order, from both ends.
+    /// Returns an iterator over the records with keys in the bounds, in key order, from both ends.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V>;
 
-    /// The records with keys in `range`, in order, from both ends. As
-    /// [`range_bounds`](Self::range_bounds), for which the index need not be of a known size.
+    /// Returns an iterator over the records with keys in `range`, in key order, from both ends. On a
+    /// `dyn Index` call [`range_bounds`](Self::range_bounds).
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -260,7 +263,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         self.range_bounds(lower, upper)
     }
 
-    /// The records whose keys begin with `prefix`, in order, from both ends.
+    /// Returns an iterator over the records whose keys begin with `prefix`, in key order, from both ends.
     fn prefix(&self, prefix: &K::Ref) -> RangeIter<'_, K, V>
     where
         K: PrefixKey,
@@ -269,7 +272,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         self.range_bounds(Bound::Included(prefix), after.as_ref().map(K::borrowed))
     }
 
-    /// Up to `limit` records from `from` on, ascending, appended to `out`.
+    /// Appends up to `limit` records with keys from `from` on to `out`, in ascending order.
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
         for item in self.range_bounds(Bound::Included(from), Bound::Unbounded).take(limit) {
             out.push(item?);
@@ -277,12 +280,12 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(())
     }
 
-    /// Reads up to `limit` records with keys in the bounds, ascending, into `out`, in the memory that it
-    /// has; returns how many. They take the place of what was in it.
+    /// Reads up to `limit` records with keys in the bounds into `out`, in ascending order; returns how many.
+    /// They replace what `out` had, and use its memory again.
     ///
     /// # Cost
-    /// That of [`scan`](Self::scan), and no allocation if keys and values are of fixed size, `Vec<u8>` or
-    /// `String`, and `out` has had as many and as long ones before.
+    /// That of [`scan`](Self::scan), without an allocation if keys and values have a fixed size, or are
+    /// `Vec<u8>` or `String`, and `out` has had as many records, and as long ones, before.
     ///
     /// # Errors
     /// Those of a scan. What was read before stays in `out`.
@@ -303,8 +306,8 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         Ok(out.len())
     }
 
-    /// Reads up to `limit` records with keys in `range` into `out`. As
-    /// [`scan_bounds_into`](Self::scan_bounds_into), for which the index need not be of a known size.
+    /// Reads up to `limit` records with keys in `range` into `out`. On a `dyn Index` call
+    /// [`scan_bounds_into`](Self::scan_bounds_into).
     ///
     /// # Errors
     /// Those of a scan.
@@ -324,20 +327,20 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
         self.scan_bounds_into(lower, upper, limit, out)
     }
 
-    /// The least record.
+    /// Returns the least record.
     fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next().transpose()
     }
 
-    /// The greatest record.
+    /// Returns the greatest record.
     fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next_back().transpose()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     fn len(&self) -> Result<u64, IndexError>;
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.first_key_value()?.is_none())
     }
@@ -357,26 +360,26 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
-    /// Sizes.
+    /// Returns the size of the index.
     fn stats(&self) -> Result<Stats, IndexError>;
 
     /// Verifies the whole structure; returns the number of records.
     fn check(&self) -> Result<u64, IndexError>;
 
-    /// What opening did.
+    /// Returns what opening the index did.
     fn recovery_report(&self) -> RecoveryReport;
 
-    /// Whether there is work that a thread of its own can take off those that write.
+    /// Returns whether the index has work that a background thread can do instead of its writers.
     fn has_background(&self) -> bool {
         false
     }
 
-    /// Does the work in the background that those who write would do themselves otherwise, until `stop`
-    /// is set (and its thread [unparked](std::thread::Thread::unpark), to be seen at once), and then what
-    /// is left of it. Nobody need call it; an index without any returns at once.
+    /// Does work that the writers would do otherwise, until `stop` is set, and then what is left of it. To
+    /// end it at once, [unpark](std::thread::Thread::unpark) its thread after setting `stop`. Calling it is
+    /// optional; an index without such work returns at once.
     ///
     /// # Errors
-    /// The pool's. Those who write do the work themselves then.
+    /// Those of the pool. The writers do the work themselves then.
     fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
         let _ = stop;
         Ok(())
@@ -387,28 +390,29 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// The name used by tools: `fptree`, `wbtree`, ...
     const NAME: &'static str;
-    /// Whether a crash leaves all of a bulk load or nothing. For tests: one of an index without an order,
-    /// which has no bulk load of its own, leaves a part.
+    /// Whether a crash leaves all of a bulk load or none of it. For tests: an index without an order has no
+    /// bulk load of its own, and a crash may leave a part.
     #[doc(hidden)]
     const LOADS_AT_ONCE: bool = true;
 
     /// Creates the index `name` in the pool.
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
 
-    /// Opens the index `name`: recovery is part of it.
+    /// Opens the index `name`, and recovers it if that is needed.
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
 
-    /// Waits for background work, saves what makes the next open fast, and ends.
+    /// Closes the index: waits for background work, and saves what makes the next opening fast.
     fn close(self) -> Result<(), IndexError>;
 
-    /// The offsets of all blocks this index owns, for the allocator's audit: its root block, nodes,
-    /// records out of line. Called on a quiescent index.
+    /// Returns the offsets of all blocks that this index owns (its root block, nodes, records out of line),
+    /// for the allocator's audit. Call it while no operation is under way.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
 
-    /// Removes the index `name` and frees all its blocks; `false` if there is none. Nobody has it open.
+    /// Removes the index `name`, which must not be open, and frees all its blocks; returns `false` if it
+    /// does not exist.
     ///
-    /// A crash leaves the index as it was, or gone; what is left of its blocks then is freed by the
-    /// operations that follow. Others use the pool meanwhile. See [`Pool::drop_index`].
+    /// After a crash the index is as it was, or gone; later operations free what is left of its blocks.
+    /// Other indexes of the pool can be used meanwhile. See [`Pool::drop_index`].
     ///
     /// # Errors
     /// Those of [`open`](Self::open) and of [`Pool::drop_index`].

@@ -42,13 +42,13 @@ macro_rules! in_words {
 }
 pub(crate) use in_words;
 
-/// A signed number so that words order it: the sign bit flipped.
+/// Encodes a signed number so that words have its order: with the sign bit flipped.
 #[inline(always)]
 pub(crate) const fn signed(number: i64) -> u64 {
     number.cast_unsigned() ^ (1 << 63)
 }
 
-/// The number of [`signed`].
+/// Decodes what [`signed`] encoded.
 #[inline(always)]
 pub(crate) const fn unsigned(word: u64) -> i64 {
     (word ^ (1 << 63)).cast_signed()

@@ -1,4 +1,4 @@
-//! Types that keep what others are encoded as: words or bytes.
+//! Types that hold the encodings of other types: words or bytes.
 //!
 //! An index depends on its types through their shapes alone, and records their names. So an index of
 //! [`KeptWords`] and [`KeptBytes`], opened under the names of other types ([`as_types`]), is an index of
@@ -11,11 +11,11 @@ use std::ops::Deref;
 use crate::key::{Key, Shape, Storable, Value, Words};
 
 thread_local! {
-    /// The names of the types that are kept, of keys and of values.
+    /// The names of the types whose encodings are kept, of keys and of values.
     static NAMES: RefCell<[String; 2]> = const { RefCell::new([String::new(), String::new()]) };
 }
 
-/// Runs `work`, which creates or opens an index of kept types, as one of the types of these names.
+/// Runs `work`, which creates or opens an index of kept types, under these names of types.
 pub fn as_types<T>(key: String, value: String, work: impl FnOnce() -> T) -> T {
     let before = NAMES.replace([key, value]);
     let done = work();
@@ -28,11 +28,11 @@ pub const KEYS: usize = 0;
 /// Values, among the parameters of kept types.
 pub const VALUES: usize = 1;
 
-/// What a key or value of `N` words is encoded as.
+/// The encoding of a key or value of `N` words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeptWords<const SIDE: usize, const N: usize>(pub [u64; N]);
 
-/// What a key or value that is a byte string is encoded as.
+/// The encoding of a key or value that is a byte string.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeptBytes<const SIDE: usize>(pub Vec<u8>);
 
@@ -41,13 +41,13 @@ impl<const SIDE: usize> Clone for KeptBytes<SIDE> {
         Self(self.0.clone())
     }
 
-    /// Copies into the memory that there is, which a derived implementation gives up.
+    /// Copies into the memory of `self`, which a derived implementation would free.
     fn clone_from(&mut self, source: &Self) {
         self.0.clone_from(&source.0);
     }
 }
 
-/// A value that is borrowed from nothing.
+/// An owned value where a borrowed one is asked for.
 #[derive(Debug)]
 pub struct Owned<T>(T);
 
@@ -59,9 +59,9 @@ impl<T> Deref for Owned<T> {
     }
 }
 
-/// A kept type: to what it keeps, and back. Only for types of its own shape.
+/// Conversions between a kept type and the types of its shape.
 pub trait Kept: Key + Value {
-    /// What is encoded, for as long as it is borrowed.
+    /// The encoding, as a call borrows it.
     type Encoded<'a>: Deref<Target = Self::Ref>;
 
     /// Encodes for a call.
@@ -73,14 +73,14 @@ pub trait Kept: Key + Value {
     /// Decodes; `None` if this is no encoding.
     fn decode<T: Storable>(self) -> Option<T>;
 
-    /// Has `read` read what is kept, and decodes it into `value` if that says that it has; `None` if it
-    /// is no encoding then.
+    /// Lets `read` read the encoding, and decodes it into `value` if `read` returns that there was one;
+    /// returns `None` if that is no encoding.
     fn decode_into<T: Storable, E>(
         value: &mut T,
         read: impl FnOnce(&mut Self) -> Result<bool, E>,
     ) -> Result<Option<bool>, E>;
 
-    /// Decodes a copy into `value`; `false` if this is no encoding.
+    /// Decodes into `value`; returns `false` if this is no encoding.
     fn copy_into<T: Storable>(&self, value: &mut T) -> bool;
 }
 
@@ -217,17 +217,16 @@ impl<const SIDE: usize> Kept for KeptBytes<SIDE> {
     }
 }
 
-/// What is done for kept types that are known when it is compiled.
+/// Work that is compiled for each kept type.
 pub trait ForKept {
-    /// What comes of it.
+    /// Its result.
     type Done;
 
     /// Does it.
     fn run<K: Kept, V: Kept>(self) -> Self::Done;
 }
 
-/// Runs `work` for the types that keep keys of type `K` and values of type `V`. Only for these it is
-/// compiled.
+/// Runs `work` for the kept types of keys of type `K` and values of type `V`, and compiles it for these alone.
 pub fn for_kept<K: Storable, V: Storable, W: ForKept>(work: W) -> W::Done {
     if const { K::SHAPE.is_bytes() } {
         for_values::<KeptBytes<KEYS>, V, W>(work)

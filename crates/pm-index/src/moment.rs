@@ -1,11 +1,11 @@
-//! Times: the standard library's, and the words that all libraries of times share.
+//! Times of the standard library, and the encoding that the types of all time libraries share.
 
 use std::time::{Duration, SystemTime};
 
 use crate::inline::{in_words, signed, unsigned};
 use crate::key::Key;
 
-/// Nanoseconds of a second, less one.
+/// The last nanosecond of a second.
 pub(crate) const LAST_NANO: u32 = 999_999_999;
 
 /// The name of a moment: seconds since 1970 in UTC, rounded down, and nanoseconds.

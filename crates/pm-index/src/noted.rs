@@ -1,14 +1,14 @@
-//! Telling the pool of damage that an operation ends with.
+//! Tells the pool of damage that an operation has found.
 
 use pmindex_core::{Medium, PmError, Pool};
 
 use crate::error::IndexError;
 use crate::index::InsertMany;
 
-/// The outcome of an operation of an index.
+/// The outcome of an operation on an index.
 pub trait Noted: Sized {
-    /// Tells the pool if the outcome is that something is damaged, and returns it. The last thing an
-    /// operation does: what a racing reader found must have been validated.
+    /// Returns the outcome, and tells the pool if it is an error that says that something is damaged. An
+    /// operation does this last: what a racing reader found must have been validated before.
     #[must_use]
     fn noted<M: Medium>(self, pool: &Pool<M>) -> Self;
 }

@@ -1,5 +1,5 @@
-//! What has parts: tuples, structs and enums. The code that is derived calls this; the encodings are
-//! documented at [`Storable`].
+//! Encodings of types with parts: tuples, structs and enums. The derived code calls these functions; the
+//! encodings are documented at [`Storable`].
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::key::{MAX_INLINE_WORDS, Shape, Storable, Words};
 const END: u8 = 0;
 const ZERO: u8 = 0xff;
 
-/// The shape of parts in a row.
+/// Returns the shape of parts in a row.
 #[must_use]
 pub const fn shape(parts: &[Shape]) -> Shape {
     match words(parts) {

@@ -41,8 +41,8 @@ impl<K: Key> KeyRange<K> for RangeFull {
 
 /// A key that others can begin with: a byte string, or text.
 pub trait PrefixKey: Key {
-    /// The least key that is greater than all keys that begin with `prefix`, which is the greatest
-    /// possible if there is none.
+    /// Returns the least key that is greater than all keys that begin with `prefix`, or the greatest
+    /// possible key if there is none.
     fn after_prefix(prefix: &Self::Ref) -> Bound<Self>;
 }
 
@@ -80,7 +80,7 @@ prefix_keys!(bytes_after: bytes::Bytes);
 mod tests {
     use super::*;
 
-    /// Whether the keys from `prefix` to what comes after are just those that begin with it.
+    /// Tests that the keys from `prefix` up to the next are exactly those that begin with it.
     fn is_exact<K: PrefixKey>(keys: &[&K::Ref], begins: impl Fn(&K::Ref, &K::Ref) -> bool) {
         for prefix in keys {
             let (from, to) = (K::owned(prefix), K::after_prefix(prefix));

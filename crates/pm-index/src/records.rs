@@ -1,4 +1,4 @@
-//! Records in memory that is used again.
+//! A buffer of records for scans, whose memory is used again.
 
 use std::fmt;
 use std::ops::{Bound, Deref};
@@ -6,8 +6,8 @@ use std::ops::{Bound, Deref};
 use crate::key::Key;
 use crate::range::KeyRange;
 
-/// Records that [`scan_into`](crate::Index::scan_into) has read: a slice of them, which keeps its memory,
-/// that of its strings and vectors included, for the next scan.
+/// The records that [`scan_into`](crate::Index::scan_into) has read. It dereferences to a slice, and keeps its
+/// memory, that of strings and vectors included, for the next scan.
 ///
 /// ```
 /// # mod pmindex { pub use pmindex_index::*; }
@@ -28,21 +28,21 @@ use crate::range::KeyRange;
 /// }
 /// ```
 pub struct Records<K, V> {
-    /// The records, and behind them what earlier ones have left.
+    /// The records, and behind them those of earlier scans, whose memory is used again.
     slots: Vec<(K, V)>,
     len: usize,
-    /// Keys that bounds are copied to.
+    /// Memory for copies of a range's bounds.
     spare: [Option<K>; 2],
 }
 
 impl<K, V> Records<K, V> {
-    /// None, and no memory.
+    /// Makes an empty buffer without memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { slots: Vec::new(), len: 0, spare: [None, None] }
     }
 
-    /// Forgets the records; the memory stays.
+    /// Removes the records, and keeps their memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -76,14 +76,15 @@ impl<K, V> Records<K, V> {
         self.len += 1;
     }
 
-    /// What the next record may be read into, of no use any more; then [`grow`](Self::grow).
+    /// Returns a record of an earlier scan, into which the next one may be read; then call
+    /// [`grow`](Self::grow).
     #[doc(hidden)]
     #[inline]
     pub fn spare(&mut self) -> Option<&mut (K, V)> {
         self.slots.get_mut(self.len)
     }
 
-    /// What [`spare`](Self::spare) gave is a record.
+    /// Makes what [`spare`](Self::spare) returned a record of this scan.
     #[doc(hidden)]
     #[inline]
     pub fn grow(&mut self) {
@@ -92,7 +93,7 @@ impl<K, V> Records<K, V> {
 }
 
 impl<K: Key, V> Records<K, V> {
-    /// Copies of a range's bounds, in memory of former ones.
+    /// Copies a range's bounds into memory of earlier ones.
     #[doc(hidden)]
     #[allow(clippy::needless_pass_by_value, reason = "as ranges are passed everywhere")]
     pub fn bounds(&mut self, range: impl KeyRange<K>) -> (Bound<K>, Bound<K>) {

@@ -1,4 +1,4 @@
-//! An index of typed records over one of kept records.
+//! A typed index over an index of encodings ([`kept`](crate::kept)).
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::kept::Kept;
 use crate::key::{Key, Storable, Value};
 use crate::records::Records;
 
-/// Hears of damage: a pool.
+/// What is told of damage: a pool.
 trait Damaged: Send + Sync {
     /// See [`Pool::note_damage`].
     fn note(&self, error: &PmError);
@@ -27,19 +27,19 @@ impl<M: Medium> Damaged for Pool<M> {
     }
 }
 
-/// An index of `K` and `V` over one of what they are encoded as.
+/// An index of `K` and `V` over an index of their encodings.
 struct Shaped<K, V, A: Key, B: Value> {
     index: Box<dyn ErasedIndex<A, B>>,
     pool: Arc<dyn Damaged>,
-    /// What scans read into, for the next ones.
+    /// Buffers of earlier scans, for the next ones.
     pages: Mutex<Vec<Records<A, B>>>,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// Pages that are kept for scans.
+/// How many buffers are kept for scans.
 const PAGES: usize = 4;
 
-/// Gives an index its types. Where these are the kept ones, it is as it was.
+/// Gives an index its types. If these are the kept types themselves, the index stays as it is.
 #[doc(hidden)]
 pub fn typed<K: Key, V: Value, A: Kept, B: Kept, M: Medium>(
     index: Box<dyn ErasedIndex<A, B>>,
@@ -55,7 +55,7 @@ pub fn typed<K: Key, V: Value, A: Kept, B: Kept, M: Medium>(
     Box::new(Shaped { index: *index, pool, pages: Mutex::default(), types: PhantomData })
 }
 
-/// Bytes that are no encoding: of keys or of values.
+/// The error for bytes that are no encoding, of keys or of values.
 #[cold]
 fn no_encoding(what: &'static str) -> IndexError {
     PmError::Corrupt { what, offset: 0 }.into()
@@ -75,7 +75,7 @@ fn record<K: Storable, V: Storable, A: Kept, B: Kept>(
     Ok((key(a)?, value(b)?))
 }
 
-/// Notes the damage that an operation ends with.
+/// Tells the pool of damage that an operation has found.
 fn noted<T>(pool: &dyn Damaged, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let Err(IndexError::Pool(error)) = &done {
         pool.note(error);
