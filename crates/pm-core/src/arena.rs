@@ -57,14 +57,14 @@ impl Free {
     #[inline(never)]
     fn take_run(&mut self, run: u32) -> Option<u32> {
         let at = self.runs.pop()?;
-        // Not when this one is free again: whoever takes and gives at its edge would pay each time.
+        // Not when this one is free again: a thread that takes and gives at its edge would pay each time.
         self.look = 2 * run as usize;
         self.indices.extend(elements(at, run).rev());
         self.indices.pop()
     }
 }
 
-/// The elements of a run, of so many each.
+/// The elements of run number `at`; each run has `run` of them.
 fn elements(at: u32, run: u32) -> Range<u32> {
     at * run..(at + 1) * run
 }
@@ -73,7 +73,7 @@ impl<T: PmType> Arena<T> {
     /// An empty arena for up to `capacity` elements.
     ///
     /// # Errors
-    /// [`PmError::Os`] if there are not so many addresses.
+    /// [`PmError::Os`] if the system has not as many addresses.
     pub fn new(capacity: u32) -> Result<Self, PmError> {
         const { assert!(size_of::<T>() > 0) };
         // What is more than all addresses is refused as that is.

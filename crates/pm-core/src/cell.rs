@@ -2,7 +2,7 @@
 //!
 //! A pool has one access size, the aligned 8-byte word. A [`PmCell`] is
 //! such a word with a typed meaning; every bit pattern is a valid word, so a shared reference to a
-//! cell is sound whatever the bytes are and whoever writes them. Cells are read and written only
+//! cell is sound whatever the bytes are, and whatever else writes them. Cells are read and written only
 //! through a [`Medium`](crate::Medium), which is why they have no public load or store.
 
 use core::fmt;

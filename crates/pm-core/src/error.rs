@@ -13,7 +13,7 @@ use crate::mode::{Durability, FlushInstruction};
 /// In modes `Msync` and `Journal` a fence is refused with it, and the pool acknowledges nothing any more;
 /// in modes `Process` and `Periodic` it is [`Pool::sync`](crate::Pool::sync) that is refused, and writes go
 /// on, which survive a kill of the process and nothing more. Also if the pool is open for reading only and
-/// somebody wrote without [asking](crate::Pool::check_writable).
+/// a caller wrote without [asking](crate::Pool::check_writable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurabilityLost;
 
@@ -116,7 +116,7 @@ error_enum! {
             /// The name.
             name: String,
         },
-        /// Somebody in this process has the index, or other structure of the pool, open: two handles
+        /// The index, or another structure of the pool, is open in this process: two handles
         /// would be two sets of locks over one structure. Share the handle among threads.
         #[error(
             "{what} is already open in this process; share the handle there is, or drop that one first"

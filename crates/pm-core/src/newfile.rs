@@ -12,7 +12,7 @@ use crate::pool::random_u128;
 use crate::sys;
 
 /// A file in the making. Until it is [finished](Self::finish) it has no name (`O_TMPFILE`), so that
-/// neither a crash leaves it behind nor anybody else's file is in its way; where the file system
+/// neither a crash leaves it behind nor another process's file is in its way; where the file system
 /// cannot do that, it has a hidden name that is made of a random number and was never taken before.
 /// Dropping it is the end of it.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that nobody else has.
+/// A name beside `path` that no other process uses.
 pub(crate) fn hidden_name(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "a directory"));

@@ -60,11 +60,11 @@ pub(crate) struct Region {
 #[derive(Debug)]
 enum Backing {
     Heap,
-    /// Nobody here: the memory of a traced space, which lives at least as long and shares its
+    /// Not this region: it is the memory of a traced space, which lives at least as long and shares its
     /// length word with this region.
     Lent(Arc<TracedInner>),
     /// Start and length of the whole mapping, the prefix page included. Less only after a mapping
-    /// failed: beyond may be somebody else's.
+    /// failed: what lies beyond may belong to others.
     Map {
         start: NonNull<u8>,
         len: AtomicUsize,
@@ -170,7 +170,7 @@ impl Region {
     /// Declares the first `len` bytes usable.
     ///
     /// # Panics
-    /// If the region has not so many.
+    /// If the region has fewer.
     fn set_len(&self, len: usize) {
         assert!(len <= self.capacity, "length within the region");
         self.bound().store(len as u64, Release);
@@ -188,7 +188,7 @@ impl Region {
     /// Makes more bytes usable, of memory that is there already: a simulated file's.
     ///
     /// # Panics
-    /// If the region has not so many.
+    /// If the region has fewer.
     pub(crate) fn lengthen(&self, len: usize) {
         assert!(matches!(self.backing, Backing::Lent(_)), "memory that is there");
         self.set_len(len.max(self.len()));
@@ -216,7 +216,7 @@ impl Region {
         }
     }
 
-    /// Makes the pages of so many bytes from `offset` on present at once, to be read; bytes out of
+    /// Makes the pages of `len` bytes from `offset` on present at once, to be read; bytes out of
     /// bounds are left out. A hint.
     pub(crate) fn make_present(&self, offset: usize, len: usize) {
         let page = sys::page();
@@ -230,7 +230,7 @@ impl Region {
         }
     }
 
-    /// Gives the memory of so many bytes from `offset` on back to the system, whole pages of anonymous
+    /// Gives the memory of `len` bytes from `offset` on back to the system, whole pages of anonymous
     /// memory: they read as zeros from then on. Whether it did; if not, some may.
     pub(crate) fn release(&self, offset: usize, len: usize) -> bool {
         let page = sys::page();

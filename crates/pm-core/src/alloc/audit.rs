@@ -33,7 +33,7 @@ error_enum! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum AuditError {
-        /// A live block that nobody owns.
+        /// A live block that has no owner.
         #[error("leaked: a block of {bytes} bytes at {offset:#x} is live and nobody owns it")]
         Leaked {
             /// Where.

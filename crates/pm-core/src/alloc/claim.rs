@@ -1,4 +1,4 @@
-//! A claim: a lock that nobody waits for, released by a plain store.
+//! A claim: a lock that no thread waits for, released by a plain store.
 //!
 //! A slot is claimed and released once per operation, and every atomic read-modify-write counts: on
 //! x86 it drains the store buffer. A mutex needs one to lock and one to unlock; this needs one.
@@ -29,7 +29,7 @@ pub(super) struct Claimed<'a, T> {
 }
 
 impl<T> Claim<T> {
-    /// Claims the value, if nobody has it.
+    /// Claims the value, if no other thread has it.
     #[inline]
     pub(super) fn try_claim(&self) -> Option<Claimed<'_, T>> {
         // Acquire pairs with the Release of the last holder's drop.

@@ -98,7 +98,7 @@ impl<M: Medium> Op<'_, M> {
         } // else dropped: decided as recovery would
         let pool = self.pool;
         pool.pm().handover_point();
-        drop(self); // the slot, with what is in quarantine there, is anybody's
+        drop(self); // the slot, with what is in quarantine there, can be used by any thread
         pool.pm().handover_point();
     }
 

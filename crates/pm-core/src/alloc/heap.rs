@@ -124,7 +124,7 @@ impl Heap {
         self.end.fetch_max(end, AcqRel);
     }
 
-    /// Lets so many more reservations succeed.
+    /// Limits how many more reservations succeed.
     pub(crate) fn limit_reservations(&self, left: Option<u64>) {
         self.device_refuses.store(left.is_some_and(|left| left % 2 == 1), Relaxed);
         self.reservations_left.store(left.unwrap_or(u64::MAX), Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! Only runs of 2 MiB go, at multiples of 2 MiB, all of whose pages are free: durably, since pages are
 //! free in DRAM only when the page-table word of their last run is durably 0. The heap's lock is held
-//! meanwhile, so nobody takes a page of the run. What was there is zeros afterwards; to a reader who is
-//! late that is as if the pages had been used anew, and nobody depends on what free pages contain. A
+//! meanwhile, so no thread takes a page of the run. What was there is zeros afterwards; to a reader who is
+//! late that is as if the pages had been used anew, and nothing depends on what free pages contain. A
 //! crash may leave the file with the hole or without it, which is the same pool.
 //!
 //! Before a page of such a run is handed out again the file gets its blocks back: a full device is an

@@ -40,7 +40,7 @@ pub(super) struct Limbo {
     expired: Arc<Expired>,
 }
 
-/// Blocks that nobody can be in any more. The lock is never held across an access to a pool.
+/// Blocks that no thread can be in any more. The lock is never held across an access to a pool.
 #[derive(Debug, Default)]
 struct Expired {
     some: AtomicBool,

@@ -34,7 +34,7 @@ const DEAD: &str = "a freed pointer that leads to no live block";
 /// op.finish(durable);                                      // P3
 /// ```
 ///
-/// From staging to [`finish`](Self::finish) nobody else may change the bits that decide. Release
+/// From staging to [`finish`](Self::finish) no other operation may change the bits that decide. Release
 /// the locks on them after it, or after the operation is dropped.
 ///
 /// Dropping an operation in the middle (an error, a panic) decides every ticket by its word, as
@@ -168,7 +168,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Verifies that the allocator knows `target` as the start of a block. For who finds zeros there:
-    /// in a page that was lost they are what nobody wrote.
+    /// in a page that was lost they are words that were never written.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -270,7 +270,7 @@ impl<'p, M: Medium> Op<'p, M> {
             if state.is_fresh() {
                 self.state.fresh.push(slab);
             }
-            // A slab from the lists has room, and nobody else takes from it now.
+            // A slab from the lists has room, and no other thread takes from it now.
             if let Some(bit) = self.take_bit(state) {
                 self.state.attached[class] = slab + 1;
                 return Ok(Block::Slab { slab, bit });

@@ -1,4 +1,4 @@
-//! What a block's liveness hangs on, and blocks that are nobody's yet.
+//! What a block's liveness hangs on, and blocks that have no owner yet.
 
 use crate::cell::{PmCell, PmU64, Word};
 use crate::ptr::PPtr;
@@ -26,7 +26,7 @@ impl<'p> Owner<'p> {
     }
 }
 
-/// A block that is reserved by an [`Op`](crate::Op): nobody else has it, and a crash frees it.
+/// A block that is reserved by an [`Op`](crate::Op): no other operation has it, and a crash frees it.
 #[derive(Debug)]
 #[must_use = "a reservation that is not allocated goes back when the operation ends"]
 pub struct Reserved<T> {

@@ -18,7 +18,7 @@ use super::zone::{self, Page};
 const UNREAD_TRIES: usize = 8;
 
 impl<M: Medium> Pool<M> {
-    /// Reads the page table of a zone, if nobody did. Under the heap's lock.
+    /// Reads the page table of a zone, unless it has been read. Under the heap's lock.
     pub(super) fn load_zone(&self, shared: &mut Shared, zone: usize) -> Result<(), PmError> {
         let heap = &self.heap;
         if heap.zone(zone).is_loaded() {
@@ -41,7 +41,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Reads the bitmap of a slab, if nobody did. Under the heap's lock; in no list afterwards.
+    /// Reads the bitmap of a slab, unless it has been read. Under the heap's lock; in no list afterwards.
     pub(super) fn read_slab(&self, shared: &mut Shared, slab: u32) -> Result<(), PmError> {
         let heap = &self.heap;
         let state = heap.slab(slab);

@@ -101,7 +101,7 @@ fn valid(word: usize, blocks: u32) -> u64 {
 }
 
 impl Slab {
-    /// Starts a slab; the caller holds the heap's lock and nobody uses the element.
+    /// Starts a slab; the caller holds the heap's lock, and the element is not in use.
     pub(super) fn start(&self, base: u64, class: usize, shape: Shape, phase: Phase, fresh: bool) {
         for (taken, leaving) in self.taken.iter().zip(&self.leaving) {
             taken.store(0, Relaxed);

@@ -7,7 +7,7 @@
 //!
 //! # Tickets that are over
 //!
-//! A finished operation's tickets are void in the cache, and durably void only when somebody flushes
+//! A finished operation's tickets are void in the cache, and durably void only when a thread flushes
 //! and fences them. Until then they are *unsettled*, and a crash would decide them once more. What
 //! must not happen meanwhile:
 //!
@@ -16,7 +16,7 @@
 //! 3. a reuse of the memory its word lies in.
 //!
 //! So each slot publishes what its unsettled tickets *name*: a 64-bit filter of hashed blocks and
-//! words, and one of the pages the words lie in. Whoever is about to do 1, 2 or 3 looks at every
+//! words, and one of the pages the words lie in. An operation that is about to do 1, 2 or 3 looks at every
 //! slot's filters, and on a match flushes that slot's tickets under the fence it executes anyway,
 //! *before* its commit: an operation by itself ([`Op::stage`](crate::Op::stage)), with the blocks
 //! and words of its own tickets, the words announced by [`Op::changes`](crate::Op::changes), and the
@@ -316,7 +316,7 @@ impl<M: Medium> Pool<M> {
         flushed
     }
 
-    /// After the fence: forgets the tickets of slots that nobody used meanwhile.
+    /// After the fence: forgets the tickets of slots that were not used meanwhile.
     pub(super) fn clear_met(&self, settled: &mut Vec<(u32, u32)>) {
         for (index, round) in settled.drain(..) {
             let slot = self.slot_state(index as usize);

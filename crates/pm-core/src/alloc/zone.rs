@@ -151,7 +151,7 @@ impl FreePages {
         0
     }
 
-    /// Where the first `pages` pages in a row are, if there are so many.
+    /// Returns where the first run of `pages` free pages begins, if there is one.
     pub(super) fn find(&mut self, pages: u32) -> Option<usize> {
         if self.most < pages as usize {
             return None;

@@ -117,7 +117,7 @@ pub enum JournalMoment {
     Flushed,
     /// The next thing is a write to the journal.
     Writing,
-    /// The journal was written, and nobody was told.
+    /// The journal was written, and no writer was told.
     Written,
     /// The pool's file was synchronised.
     Synchronised,
@@ -385,11 +385,11 @@ impl Journal {
         let _ = self.why.set(why.to_owned()); // the first reason counts
         self.cutter.cut();
         self.poisoned.store(true, Release);
-        // Whoever waits for the checkpoint that makes room waits for nothing.
+        // A thread that waits for the checkpoint that makes room would wait in vain.
         self.log.end("a write", why);
     }
 
-    /// Lets nobody synchronise the file as long as this lives.
+    /// Keeps others from synchronising the file as long as this lives.
     #[cfg(test)]
     pub(crate) fn hold_syncs(&self) -> parking_lot::MutexGuard<'_, ()> {
         self.syncing.lock()

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Each batch of the log has one record: lines of the pool, as they are to be, each at most once in it.
-//! Whoever opens the pool after a crash writes the lines of all records, in order, over the pool's file, or
+//! Opening the pool after a crash writes the lines of all records, in order, over the pool's file, or
 //! over the base.
 //!
 //! ```text

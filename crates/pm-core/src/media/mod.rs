@@ -154,7 +154,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn written_back(&self) {}
 
-    /// Whether nothing in this medium survives the process, so that nobody need write tickets,
+    /// Whether nothing in this medium survives the process, so that tickets need not be written,
     /// logs, or anything else that only recovery reads.
     #[inline(always)]
     fn is_volatile(&self) -> bool {
@@ -185,7 +185,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     fn keep_stores(&self) {}
 
     /// Calls `sync`, which writes the whole file back, apart from every fence: the system reports a
-    /// failed write-back once, to whoever asks first. Its failure is that of a fence.
+    /// failed write-back once, to the thread that asks first. Its failure is that of a fence.
     fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
         sync()
     }
@@ -206,7 +206,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[inline(always)]
     fn handover_point(&self) {}
 
-    /// Sleeps for a while in a long wait. Nothing under a scheduler, where nobody else would run.
+    /// Sleeps for a while in a long wait. Nothing under a scheduler, where no other thread would run.
     fn nap(&self, time: core::time::Duration) {
         std::thread::sleep(time);
     }

@@ -1,4 +1,4 @@
-//! Who may write to a private copy: the threads that recover, and nobody else.
+//! The permission to write to a private copy, which the threads that recover have, and no others.
 //!
 //! A pool that is open for reading only, and one that lost its disk, is a private copy of the file.
 //! Recovery may write to it, and its fences succeed, though nothing is durable. Any other write would

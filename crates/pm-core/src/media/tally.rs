@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Counts since the pool was opened. Whoever counts here waits for a disk, or holds a lock: a shared count costs
+/// Counts since the pool was opened. A thread that counts here waits for a disk, or holds a lock: a shared count costs
 /// nothing beside that.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {

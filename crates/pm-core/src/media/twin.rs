@@ -160,7 +160,7 @@ struct State {
     whole: bool,
     /// The log has room for what has gathered, and for nothing more.
     tight: bool,
-    /// Somebody waits: write now.
+    /// A thread waits: write now.
     urgent: bool,
     /// Pages with lines that were fenced since the last checkpoint began, a bit for each.
     dirty: Vec<u64>,
@@ -205,7 +205,7 @@ enum How {
     Logged,
 }
 
-/// Nobody waits any longer: the twin is lost, or the pool ends.
+/// No thread waits any longer: the twin is lost, or the pool ends.
 struct Over;
 
 impl Twin {
@@ -413,7 +413,7 @@ impl Twin {
         }
         self.is_lost.store(true, Release);
         state.pending = Vec::new();
-        self.log.end("a write", why); // whoever waits for room in it waits for nothing
+        self.log.end("a write", why); // a thread that waits for room in it would wait in vain
         self.write.notify_all();
         self.copy.notify_all();
         self.changed.notify_all();

@@ -6,11 +6,11 @@
 //! * a fence makes one call, over all between its first and its last page: what others have stored
 //!   there and not yet flushed goes with it, as it might at any time. (To write exactly the pages that were
 //!   flushed takes a call for each run and one more wait for the drive: fewer pages where words are stored
-//!   that nobody flushes, and slower everywhere);
+//!   that no thread flushes, and slower everywhere);
 //! * fences that come while one is under way wait and then go together, one thread for all.
 //!
 //! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a
-//! file once, to whoever asks first, so a call that ran beside it could be told that all is well.
+//! file once, to the thread that asks first, so a call that ran beside it could be told that all is well.
 //!
 //! # A disk that fails
 //!
@@ -18,7 +18,7 @@
 //! anything: the pool is poisoned for good. Before the fence that failed, and any that waited for it,
 //! returns,
 //!
-//! 1. the mapping is cut off the file: what anybody stores from then on stays in this process, so the
+//! 1. the mapping is cut off the file: what any thread stores from then on stays in this process, so the
 //!    file holds what a killed process leaves, and the disk any part of what was not yet fenced;
 //! 2. the thread takes back what it stored since its last fence ([`Undo`]): an operation that is refused
 //!    has changed nothing that can be seen. Every other thread does so in its own next fence, which is

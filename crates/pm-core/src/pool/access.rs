@@ -50,7 +50,7 @@ impl<M: Medium> Pool<M> {
         arch::prefetch_read(self.region.base().as_ptr().wrapping_add(ptr.offset() as usize));
     }
 
-    /// Makes the pages of so many bytes from `offset` on present at once, to be read: a page that is
+    /// Makes the pages of `bytes` bytes from `offset` on present at once, to be read: a page that is
     /// met on the way costs a microsecond. A hint, no access: any bytes are allowed.
     pub fn prefetch_pages(&self, offset: u64, bytes: u64) {
         if let (Ok(offset), Ok(bytes)) = (usize::try_from(offset), usize::try_from(bytes)) {

@@ -1,4 +1,4 @@
-//! What a pool has done since it was opened, for whoever looks after it. Nothing is counted where a read
+//! What a pool has done since it was opened, for its operators. Nothing is counted where a read
 //! would pay for it.
 
 use core::sync::atomic::AtomicU64;

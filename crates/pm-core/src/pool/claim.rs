@@ -1,4 +1,4 @@
-//! Who uses what: a structure of a pool is open once in a process, behind one handle.
+//! Claims: each structure of a pool is open once in a process, behind one handle.
 //!
 //! Two handles on one index would be two sets of locks over one structure, so each write of the one
 //! may undo a write of the other, for good. A *claim* stands for the right to use the structure
@@ -61,7 +61,7 @@ impl Drop for Claim {
 }
 
 /// An index that is open: its entry in the directory, and the right to use it until this is
-/// dropped. Whoever keeps the parts of the index in DRAM keeps this as long, and drops it last.
+/// dropped. The owner of the index's parts in DRAM keeps this as long as they live, and drops it last.
 #[derive(Debug)]
 pub struct OpenIndex {
     entry: IndexEntry,

@@ -1,7 +1,7 @@
 //! Damage: what was found in the pool that no operation of this library leaves there.
 //!
 //! A pool that is found damaged takes no more writes, of whatever index: a write goes by what it
-//! reads, and would make the damage worse. Reads go on. It is noted in DRAM, by whoever returns
+//! reads, and would make the damage worse. Reads go on. It is noted in DRAM, by the operation that returns
 //! [`PmError::Corrupt`] to a user (a racing reader, which has yet to validate what it read, notes
 //! nothing): the next opening has to find it again.
 

@@ -58,7 +58,7 @@ fn describe(origin: &Origin, read_only: bool, emulated: bool) -> String {
     text + asserted
 }
 
-/// What a medium gives to whoever writes to it.
+/// What a medium gives to a process that writes to it.
 pub(super) fn for_writers(medium: &detect::Medium) -> String {
     let survives = match medium.durability {
         Durability::Volatile => "nothing survives the end of the process",

@@ -120,7 +120,7 @@ pub(crate) struct Directory(pub(super) Mutex<Vec<Place>>);
 pub(super) enum Place {
     Free,
     Taken(IndexEntry),
-    /// [`Pool::drop_index`] asks the index for its blocks. It is there, and nobody else opens it.
+    /// [`Pool::drop_index`] asks the index for its blocks. It exists, and no other caller opens it.
     Leaving(IndexEntry),
     /// It is being dropped, durably: it is gone, and its blocks are freed one slice after another.
     Dropped(IndexEntry),
@@ -179,7 +179,7 @@ impl<M: Medium> Pool<M> {
     /// dropped. No access to the pool, O(indexes).
     ///
     /// # Errors
-    /// [`PmError::AlreadyOpen`] if somebody has it open; those of [`find_index`](Self::find_index).
+    /// [`PmError::AlreadyOpen`] if it is open; those of [`find_index`](Self::find_index).
     pub fn open_index(&self, name: &str) -> Result<Option<OpenIndex>, PmError> {
         let places = self.pm().lock(&self.directory.0);
         if let Some(Place::Leaving(entry)) = place_of(&places, name) {
@@ -246,7 +246,7 @@ impl<M: Medium> Pool<M> {
         let filled = init(self.get(block.ptr())?);
         let found = IndexEntry { id, name: name.into(), kind, layout, root: block.ptr().offset() };
         let body = found.body();
-        // The block is this operation's, and free otherwise: nobody can have claimed it.
+        // The block is this operation's, and free otherwise: no other operation can have claimed it.
         let open = self.claims.take_index(found.clone())?;
         pm.write_words(&words_of(entry)[..BODY], &body);
         if !pm.load(&entry.list).is_null() {

@@ -1,7 +1,7 @@
 //! How an index goes, with all its blocks.
 //!
-//! The directory knows no kinds, so whoever drops an index says which blocks are its own: the index
-//! is opened for that, under a name that nobody else has. If one operation can free them all, it does
+//! The directory knows no kinds, so the caller that drops an index says which blocks are its own: the index
+//! is opened for that, under a name that no other caller knows. If one operation can free them all, it does
 //! (`directory`). Else they are written down first, one bit a block, in a list that the entry leads
 //! to; then the entry says that the index is being dropped, and the blocks go slice by slice:
 //!
@@ -50,7 +50,7 @@ const SLICE: usize = 124;
 /// What the pool knows in DRAM of the indexes that are being dropped.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
-    /// Whoever frees a slice holds it; taken before the directory's.
+    /// Held by the thread that frees a slice; taken before the directory's.
     one: Mutex<()>,
     /// Whether there is something that an earlier process, or a failure, left.
     unfinished: AtomicBool,
@@ -105,7 +105,7 @@ impl<M: Medium> Pool<M> {
     /// [`trim`](Self::trim). Others use the pool meanwhile.
     ///
     /// # Errors
-    /// [`PmError::AlreadyOpen`] if somebody has it open; those of `blocks`: the index stays. So it does
+    /// [`PmError::AlreadyOpen`] if it is open; those of `blocks`: the index stays. So it does
     /// if the pool has no room for the list of its blocks ([`PmError::Full`]), which takes 16 bytes for
     /// up to 64 blocks; an index that is cleared has few. Those of [`find_index`](Self::find_index) and
     /// [`op`](Self::op).
@@ -168,7 +168,7 @@ impl<M: Medium> Pool<M> {
         if matches!(place, Place::Leaving(_)) {
             return Err(PmError::AlreadyOpen { what: format!("index {name:?}") });
         }
-        drop(self.claims.take_index(entry.clone())?); // nobody has it open
+        drop(self.claims.take_index(entry.clone())?); // it is not open
         *place = Place::Leaving(entry.clone());
         Ok(Some(Leaving { pool: self, entry }))
     }
@@ -261,7 +261,7 @@ impl<M: Medium> Pool<M> {
     fn free_slice(&self, id: IndexId) -> Result<bool, PmError> {
         let (pm, entry) = (self.pm(), self.directory_entry(id)?);
         if !matches!(pm.lock(&self.directory.0)[usize::from(id.0)], Place::Dropped(_)) {
-            return Ok(false); // somebody else has freed the rest
+            return Ok(false); // another thread has freed the rest
         }
         let at = pm.load(&entry.list);
         if at.is_null() {
@@ -329,7 +329,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Does nothing while somebody, who may be the caller, has one of the locks.
+    /// Does nothing while a thread, perhaps the caller, has one of the locks.
     #[cold]
     fn free_unfinished(&self) {
         if self.facts.read_only {

@@ -5,7 +5,7 @@
 //! * **Symbolic links** are followed when a pool is opened (a link from a data directory to a PM
 //!   mount is common) and never when one is created: a link in the way is `AlreadyExists`, dangling
 //!   or not.
-//! * **Ownership** is the file system's business: whoever may open the file may use the pool. New
+//! * **Ownership** is the file system's business: a user who may open the file may use the pool. New
 //!   files get mode 0600.
 //! * **Creation** happens in a file without a name (`O_TMPFILE`), which gets its name when the pool in
 //!   it is complete and durable: a crash leaves no half-made pool behind, and two creators cannot
@@ -67,7 +67,7 @@ impl PoolFile {
         Ok(file)
     }
 
-    /// Opens an existing file, whoever has it locked.
+    /// Opens an existing file, even if it is locked.
     pub(super) fn open_unlocked(path: &Path, read_only: bool) -> Result<Self, OpenError> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         // NONBLOCK: opening a FIFO must not wait for its other end.

@@ -4,7 +4,7 @@ use super::directory;
 use super::layout::{DIRECTORY_ENTRIES, DIRECTORY_OFFSET, DirectoryEntry, SUPERBLOCKS};
 use super::superblock;
 
-/// Makes every checksum of an image what its words demand. For tests and fuzzing: whoever can write
+/// Makes every checksum of an image what its words demand. For tests and fuzzing: an enemy that can write
 /// a file can do this too.
 #[doc(hidden)]
 pub fn forge_checksums(image: &mut [u64]) {

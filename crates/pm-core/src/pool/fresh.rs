@@ -11,7 +11,7 @@ use crate::sys;
 
 use super::{Pool, PoolOptions};
 
-/// A pool in the making, for whoever fills one and then is done: it is durable before it has its name. Dropped
+/// A pool in the making, for a program that fills one and then is done: it is durable before it has its name. Dropped
 /// before that, it is gone.
 ///
 /// Until then it is `target` with `.partial` behind it. An attempt that a kill has interrupted leaves this file,
@@ -60,7 +60,7 @@ impl FreshPool {
     /// Closes it, makes it durable and gives it its name, durably.
     ///
     /// # Errors
-    /// `ResourceBusy` if somebody has the pool still open, `AlreadyExists` if the name is taken; the system's.
+    /// `ResourceBusy` if the pool is still open, `AlreadyExists` if the name is taken; the system's.
     pub fn finish(mut self) -> io::Result<()> {
         let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "the new pool is still in use");
         let pool = self.pool.take().and_then(Arc::into_inner).ok_or_else(busy)?;

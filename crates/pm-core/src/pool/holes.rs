@@ -9,7 +9,7 @@ use super::Pool;
 use super::file::is_full;
 
 impl<M: Medium> Pool<M> {
-    /// Makes zeros of bytes that nobody uses, and gives their memory back; how many bytes that was.
+    /// Turns bytes that are not in use into zeros, and gives their memory back; returns how many.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> u64 {
         match &self.backing {
             Some(backing) => backing.file.punch(offset, bytes),

@@ -83,7 +83,7 @@ impl PoolDisk for File {
     }
 }
 
-/// The lock of a journal: whoever has it writes to the journal. The pool's own does not do: its file may
+/// The lock of a journal: its holder writes to the journal. The pool's own does not do: its file may
 /// have another name by now, or none yet.
 #[derive(Debug)]
 pub(super) struct Lock(fs::File);
@@ -102,7 +102,7 @@ impl Lock {
         own.is_ok_and(|own| named.is_ok_and(|named| same(&own, &named)))
     }
 
-    /// Gives it back, whoever else has the descriptor.
+    /// Gives it back, even if other processes have the descriptor.
     pub(super) fn end(&self) {
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock); // else when it is closed
     }
@@ -145,7 +145,7 @@ pub(super) fn make(
         may_be_replaced(&path, identity).map_err(in_the_way)?;
         let held = fs::File::open(&path).map_err(io("opening the journal"))?;
         let held = Lock::take(held).map_err(locked)?;
-        may_be_replaced(&path, identity).map_err(in_the_way)?; // nobody writes to it any more
+        may_be_replaced(&path, identity).map_err(in_the_way)?; // no process writes to it any more
         lock = Some(held);
     }
     if there != Some(len) {
@@ -159,7 +159,7 @@ pub(super) fn make(
             _ => io("allocating the journal")(e),
         })?;
         match new.finish(there.is_some()) {
-            // Somebody else was faster.
+            // Another process was faster.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(OpenError::Locked { path: file.path.clone() });
             }
@@ -168,14 +168,14 @@ pub(super) fn make(
         lock = Some(held);
     }
     if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
-        return Err(OpenError::Locked { path: file.path.clone() }); // somebody replaced it meanwhile
+        return Err(OpenError::Locked { path: file.path.clone() }); // it was replaced meanwhile
     }
     let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
     let log = Log::format(Box::new(disk), id, options);
     Ok((log.map_err(|e| damaged(&file.path, &path, &e))?, lock))
 }
 
-/// Whether nobody needs what is in the way of a new journal: it is this pool's, whose file is whole
+/// Returns whether what is in the way of a new journal is not needed: it is this pool's, whose file is whole
 /// without it, or an empty one, or one whose making a crash interrupted.
 fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
     let disk = FileDisk::open_to_read(path).map_err(|e| e.to_string())?;

@@ -81,7 +81,7 @@ impl<M: Medium> Pool<M> {
         self.facts.durability
     }
 
-    /// What the medium gives to whoever writes to the pool with the usual options, as this opening
+    /// What the medium gives to a process that writes to the pool with the usual options, as this opening
     /// found it; the same as [`durability`](Self::durability) if this one writes and asked for nothing
     /// else.
     pub fn medium_durability(&self) -> Durability {

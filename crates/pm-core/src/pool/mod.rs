@@ -9,7 +9,7 @@
 //! | `path`, `file` | pools in files |
 //! | `journal` | the journal beside a file on a disk |
 //! | `twin` | the twin on a disk of a pool in memory |
-//! | `peek` | what can be told of a pool that somebody else has open |
+//! | `peek` | what can be told of a pool that another process has open |
 //! | `detect`, `describe` | what the medium gives, in a word and in sentences |
 //! | `access` | following pointers |
 //! | `grow` | growth in place |

@@ -132,8 +132,8 @@ impl PoolOptions {
 
     // --- for each opening ---------------------------------------------------------------------
 
-    /// How large the pool may grow, in bytes; so many addresses are reserved, or as many as the system
-    /// gives, if it has fewer (default: 16 times the present size, 64 GiB at least).
+    /// Sets how large the pool may grow, in bytes. That many addresses are reserved, or as many as the
+    /// system has, if it has fewer (default: 16 times the present size, 64 GiB at least).
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.max_size = Some(bytes);
         self
@@ -180,7 +180,7 @@ impl PoolOptions {
     /// persistent memory and in memory it changes nothing.
     ///
     /// The journal has the file's name with `.journal` behind it. As long as the pool is open, and after
-    /// a crash, the two belong together: whoever copies or moves one takes the other, too. Any opening
+    /// a crash, the two belong together: copy or move both, never one alone. Any opening
     /// after a crash replays the journal, whatever its options. A pool that was closed is its file alone.
     pub fn journal(mut self, yes: bool) -> Self {
         self.journal = yes;

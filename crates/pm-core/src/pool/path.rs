@@ -143,7 +143,7 @@ impl Pool<Mapped> {
         let path = path.as_ref();
         match Self::open(path, opts) {
             Err(OpenError::NotFound { .. }) if !opts.read_only => match Self::create(path, opts) {
-                // Somebody else was faster.
+                // Another process was faster.
                 Err(OpenError::AlreadyExists { .. }) => Self::open(path, opts),
                 other => other,
             },
@@ -262,7 +262,7 @@ impl<M: Medium> Pool<M> {
         }
         let mapped = backing.file.map(&self.region, len as usize, backing.kind, backing.huge);
         mapped.map_err(|e| match e {
-            // Somebody else's fence has failed meanwhile, and the mapping is cut off.
+            // Another thread's fence has failed meanwhile, and the mapping is cut off.
             Errno::IO => DurabilityLost.into(),
             e => os("mapping more of the file", e),
         })

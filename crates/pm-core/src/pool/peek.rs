@@ -1,9 +1,9 @@
-//! Looking at a pool that somebody else has open: what its fixed parts say, without a lock, without a
+//! Looks at a pool that another process has open: what its fixed parts say, without a lock, without a
 //! mapping, and without recovery.
 //!
 //! The superblock and the directory have checksums, and a writer changes them seldom: while they are
 //! being changed a checksum fails, and they are read again. What else is in a pool a writer changes all
-//! the time, and nobody but its process knows which of it counts; so this reads nothing else.
+//! the time, and only its process knows which of it counts; so this reads nothing else.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Peek {
     pub uuid: u128,
     /// Counts the openings that could write.
     pub generation: u64,
-    /// Whether nobody has opened it for writing since it was closed.
+    /// Whether it was closed, and has not been opened for writing since.
     pub clean: bool,
     /// Whether one copy of the superblock is damaged.
     pub superblock_damaged: bool,
@@ -45,7 +45,7 @@ pub struct Peek {
     pub indexes: Vec<IndexEntry>,
     /// How many entries of the directory are damaged.
     pub damaged_entries: usize,
-    /// What the medium gives to whoever writes with the usual options.
+    /// What the medium gives to a process that writes with the usual options.
     pub durability: Durability,
     /// The same in words.
     pub medium: String,
@@ -53,7 +53,7 @@ pub struct Peek {
 
 impl Pool<Mapped> {
     /// Looks at a pool, in use or not: its superblock and its directory. It takes no lock and writes
-    /// nothing, so it disturbs nobody, and what it says may be over when it returns.
+    /// nothing, so it disturbs no other process, and what it says may be out of date when it returns.
     ///
     /// # Errors
     /// [`OpenError`], as for opening, but never `Locked`. A device-DAX device cannot be looked at in

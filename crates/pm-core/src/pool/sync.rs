@@ -33,7 +33,7 @@ pub(super) struct Synced {
 impl Synced {
     /// Synchronises, and remembers a failure.
     pub(super) fn note<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let mut failed = self.failed.lock(); // one at a time: nobody else hears of its failure
+        let mut failed = self.failed.lock(); // one at a time: the system tells one caller alone of a failure
         self.count.fetch_add(1, Relaxed);
         let synced = sync();
         *failed |= synced.is_err();
@@ -67,7 +67,7 @@ impl<M: Medium> Pool<M> {
     /// * in mode `Process` (or emulated) on a disk, where nothing else waits for the disk, a power failure
     ///   too, **until the next write**: the file is synchronised as a whole, and the kernel writes what is
     ///   stored later in any order, so that a power failure after it may leave a pool that does not open.
-    ///   Nobody may write during the call or after it, [`close`](Self::close) included; whoever goes on
+    ///   No thread may write during the call or after it, [`close`](Self::close) included; one that goes on
     ///   writing and wants to survive power failures needs `Journal` or `Msync`;
     /// * on tmpfs the end of the process, and in anonymous memory nothing: there is no medium to wait for.
     ///

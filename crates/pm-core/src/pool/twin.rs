@@ -13,7 +13,7 @@
 //! which state it is. Beside a pool in memory a twin goes on as it is only if the pool was closed, and the
 //! twin has that very superblock, the last thing that is stored. Else the pool in memory is newer: a
 //! killed process had not written everything. A twin with a later generation than the pool in memory is
-//! one that somebody else went on with.
+//! one that another process went on with.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -131,7 +131,7 @@ impl Drop for Base {
             && !self.is_named.load(Acquire)
             && self.process == std::process::id()
         {
-            // Never whole. Somebody else's may have the name as soon as the lock is gone.
+            // Never whole. Another process's may have the name as soon as the lock is gone.
             let _ = fs::remove_file(from);
         }
     }
@@ -315,7 +315,7 @@ pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing
     })?;
     content.copy_to(new.file(), size).map_err(|bad| bad.at(path, twin))?;
     match new.finish(false) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(OpenError::Locked { path: path.into() });
         }
@@ -440,7 +440,7 @@ fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lo
     if !lock.is_of(&name) {
         return Err(in_use());
     }
-    // One that a crash left behind; nobody has it.
+    // One that a crash left behind; it is not in use.
     file.set_len(0).map_err(io("creating the twin"))?;
     // A larger one takes more writes before it is full: a fast writer waits less.
     let start = opts.journal_bytes.unwrap_or((len / 4).clamp(32 << 20, 256 << 20));

@@ -7,14 +7,14 @@
 //! what comes next.
 //!
 //! The thread lives while it touches, some milliseconds for each [`STEP`]; an idle pool has none.
-//! `MADV_POPULATE_WRITE` (Linux 5.14) changes no contents, so it needs no order with anybody's
+//! `MADV_POPULATE_WRITE` (Linux 5.14) changes no contents, so it needs no order with other threads'
 //! stores; where the kernel has not got it, nothing happens. What is touched ahead is at most
 //! [`STEP`] bytes more than is used, up to the next huge page.
 //!
 //! It runs wherever the thread that made the mapping might: the writer that happens to need it may be
 //! bound to one processor, which it would have to share with it while others idle.
 //!
-//! In a file on tmpfs it is the thread, too, that asks for huge pages: most mounts give them to nobody
+//! In a file on tmpfs it is the thread, too, that asks for huge pages: most mounts give them to no process
 //! who does not ask for each (`MADV_COLLAPSE`; `huge` says when that is safe). Without them every leaf that a search comes
 //! to is a walk through the page tables, nested ones in a virtual machine, before the leaf is even asked
 //! for: a quarter of a lookup. Persistent memory has huge pages of its own (DAX).
@@ -98,7 +98,7 @@ impl Ahead {
         if self.huge.get().is_none()
             && let Some(mount) = mount()
         {
-            let _ = self.huge.set(Arc::new(mount)); // whoever was faster found the same
+            let _ = self.huge.set(Arc::new(mount)); // the thread that was faster found the same
         }
     }
 
@@ -119,7 +119,7 @@ impl Ahead {
     /// As of [`reached`](Self::reached).
     #[cold]
     unsafe fn touch(&self, used: usize, base: NonNull<u8>, len: usize) {
-        // Somebody else is at it, or was when the process forked.
+        // Another thread does it, or did when the process forked.
         let Some(mut toucher) = self.toucher.try_lock() else { return };
         let huge = self.huge.get().filter(|mount| mount.is_promising()).cloned();
         let page = sys::page();

@@ -1,7 +1,7 @@
 //! Cutting a region off its file, once and for good: what is stored afterwards stays in this process.
 //!
 //! The kernel replaces the shared mapping by a private one of the same pages at the same addresses, in
-//! one step: whoever stores meanwhile stores before it or after it. The private pages read as the
+//! one step: a thread that stores meanwhile stores before it or after it. The private pages read as the
 //! file's until they are stored to.
 
 use core::array::from_fn;
@@ -23,7 +23,7 @@ use crate::sys;
 
 use super::{MapKind, Region};
 
-/// What is known of a region's mapping to whoever may have to cut it off.
+/// What is known of a region's mapping to a thread that may have to cut it off.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -168,7 +168,7 @@ impl Mapping {
         // A fixed mapping that fails may leave a hole: ask first.
         Region::probe(file.as_fd(), end, MapKind::Private, true)?;
         // SAFETY: the range is mapped from this file by the region, at the same offsets, and stays
-        // so until `end`, which waits for the lock; whoever stores to it stores atomically.
+        // so until `end`, which waits for the lock; every store to it is atomic.
         unsafe {
             rustix::mm::mmap(
                 self.base.as_ptr().cast(),

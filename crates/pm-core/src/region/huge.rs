@@ -8,7 +8,7 @@
 //! `MADV_COLLAPSE` (Linux 6.1) is for tmpfs alone, and not before everything speaks for it. Asked to
 //! collapse a huge page that `fallocate` gave the file and that nothing has touched, Linux 6.18 says
 //! that all is well, and what is stored there from then on never reaches the file: the kernel clears
-//! the page when somebody meets it in another way. So a page is collapsed if
+//! the page when a thread meets it in another way. So a page is collapsed if
 //!
 //! * the mount gives no huge pages by itself (`huge=never` or `advise`);
 //! * each small page of it is present in this mapping: it was touched;

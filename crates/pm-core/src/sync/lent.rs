@@ -3,7 +3,7 @@
 //! A load holds the locks of an index while it takes records from an iterator, and the iterator may use
 //! the same index: it would wait for its own thread, for ever. So the thread says which locks it
 //! holds, and a wait for one of them is a panic, which ends the load as any panic in the iterator
-//! does. Whoever finds a lock free, and whoever waits for another thread, pays nothing.
+//! does. A thread that finds a lock free, or that waits for another thread, pays nothing.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;

@@ -22,7 +22,7 @@
 //!
 //! # Memory that is given back
 //!
-//! The memory of a node that nobody can reach any more may become zeros, words in any order, and be
+//! The memory of a node that no thread can reach any more may become zeros, words in any order, and be
 //! a node again:
 //!
 //! ```text
@@ -74,13 +74,13 @@ impl VersionWord {
         self.0.store(locked.wrapping_add(1), Release);
     }
 
-    /// F1: a version, unlocked and not 0, above all that the word ever had; nobody holds it.
+    /// F1: a version, unlocked and not 0, above all that the word ever had; it is not held.
     #[inline(always)]
     pub(crate) fn above(&self) -> u64 {
         (self.0.load(Relaxed) | 1).wrapping_add(1)
     }
 
-    /// F3: begins at `version` if the word is zero. Nobody can reach the node.
+    /// F3: begins at `version` if the word is zero. No thread can reach the node.
     #[inline(always)]
     pub(crate) fn begin_at(&self, version: u64) {
         debug_assert!(version & 1 == 0 && version != 0, "unlocked, and not what zeros are");

@@ -44,13 +44,13 @@ impl VersionLock {
         Self(VersionWord(AtomicU64::new(0)))
     }
 
-    /// A version, unlocked and not 0, above all that this lock ever had; nobody holds it.
+    /// A version, unlocked and not 0, above all that this lock ever had; it is not held.
     #[must_use]
     pub fn above(&self) -> u64 {
         self.0.above()
     }
 
-    /// Begins at `version`, if this is version 0: the lock of a node that nobody can reach, in memory
+    /// Begins at `version`, if this is version 0: the lock of a node that no thread can reach, in memory
     /// that may be [released](crate::Arena::free_and_release) and be zero again. So it is never at
     /// version 0 while the node can be reached, and a reader that has a version of it finds another one
     /// in the zeros.
@@ -130,7 +130,7 @@ impl Drop for VersionGuard<'_> {
 /// Version locks shared by many nodes: node `offset` uses the lock at a hash of its offset.
 ///
 /// The locks outlive every node, so a node's memory may be reused for anything at any time: a
-/// reader that followed a stale pointer fails its validation, because whoever unlinked the node
+/// reader that followed a stale pointer fails its validation, because the thread that unlinked the node
 /// held its lock. Two nodes that share a lock only cost each other retries. A thread that needs
 /// several locks takes them by [`index_of`](Self::index_of), ascending, each once.
 #[derive(Debug)]

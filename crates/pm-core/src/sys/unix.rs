@@ -13,7 +13,7 @@ use crate::region::Found;
 
 use super::{InMemory, TMPFS};
 
-/// Nobody vouches that a flushed line is durable.
+/// The system does not say that a flushed line is durable.
 pub(crate) const MAP_SYNC: Option<MapFlags> = None;
 
 /// Addresses are had without swap space as it is.
