@@ -1,6 +1,6 @@
 //! The process: its options, its start, its clean end.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,7 +71,13 @@ pub enum Failure {
 /// The store's; [`Failure::StillBusy`].
 pub fn serve(args: &Args) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // A file and the journal of systemd have no colours.
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(io::stderr)
+        .init();
     let buckets = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
     let figures = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("http_request_seconds".into()), &buckets)?

@@ -1,6 +1,7 @@
 //! The program: `rstore serve`, and what tries it out.
 #![forbid(unsafe_code)]
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,7 +52,13 @@ enum Command {
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A file and the journal of systemd have no colours.
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(io::stderr)
+        .init();
     let done = match Cli::parse().command {
         Command::Serve { config, settings } => {
             settled(config, *settings).and_then(|settings| rstore_server::serve(&settings))
