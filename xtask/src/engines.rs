@@ -1,7 +1,7 @@
 //! `cargo xtask engines`: the block cache under engines that people use.
 //!
-//! Builds `crates/cache-adapters`, runs its tests and examples, and if it is asked for the cache tests of SlateDB
-//! itself, in a copy of its sources where what its tests cache in lies in a pool: these were never run yet.
+//! Builds `crates/cache-adapters`, runs its tests and examples, and if it is asked for SlateDB's own tests, in a
+//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,9 +11,13 @@ use crate::shell::{cargo, root, run_cargo};
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also the cache tests of `SlateDB` itself, which take some minutes to build; never run yet
+    /// Also the tests of `SlateDB` itself, over our cache, which take some minutes to build
     #[arg(long)]
     own_tests: bool,
+
+    /// Of those, only tests whose names have one of these words
+    #[arg(long, value_delimiter = ',', requires = "own_tests")]
+    only: Vec<String>,
 }
 
 /// Runs it.
@@ -33,9 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let copy = folder.join("slatedb");
     copy_of_slatedb(&manifest, &copy)?;
     let manifest = copy.join("Cargo.toml").display().to_string();
-    let line = ["test", "--lib", "--features", "moka,test-util", "--manifest-path", &manifest];
-    // Of these modules every test; elsewhere those with a cache are few.
-    run_cargo(&[&line[..], &["--", "db_cache", "tablestore"]].concat(), &env).map(drop)
+    let line = ["test", "--lib", "--tests", "--no-fail-fast", "--manifest-path", &manifest];
+    let features = ["--features", "moka,test-util"];
+    let only: Vec<&str> = args.only.iter().map(String::as_str).collect();
+    run_cargo(&[&line[..], &features, &["--"], &only].concat(), &env).map(drop)
 }
 
 /// Copies the sources that are locked, our cache in the place of those of the tests.
@@ -79,31 +84,59 @@ fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
     let cases = [
         ("FoyerCache::new()", "crate::db_cache::in_a_pool::over(FoyerCache::new())"),
         ("MokaCache::new()", "crate::db_cache::in_a_pool::over(MokaCache::new())"),
+    ];
+    let own = [
         (
-            "Some(Arc::new(TestCache::new()))",
-            "Some(Arc::new(crate::db_cache::in_a_pool::over(TestCache::new())))",
+            "case::test_cache(Arc::new(TestCache::new())",
+            "case::test_cache(crate::db_cache::in_a_pool::arc(TestCache::new())",
         ),
         (
             "let shared_cache: Arc<dyn DbCache> = Arc::new(TestCache::new())",
-            "let shared_cache: Arc<dyn DbCache> = Arc::new(crate::db_cache::in_a_pool::over(TestCache::new()))",
+            "let shared_cache: Arc<dyn DbCache> = crate::db_cache::in_a_pool::arc(TestCache::new())",
         ),
+        ("mod serde;", "mod serde;\n#[allow(missing_docs)]\npub(crate) mod in_a_pool;"),
     ];
-    change(
-        "src/db_cache/mod.rs",
-        &[&cases[..], &[("mod serde;", "mod serde;\npub(crate) mod in_a_pool;")]].concat(),
-    )?;
-    change("src/tablestore.rs", &cases[..2])
+    change("src/db_cache/mod.rs", &[&cases[..], &own].concat())?;
+    change("src/tablestore.rs", &cases)?;
+    // What a database has that is not given a cache: in nearly all tests.
+    let default = "Some(Arc::new(crate::db_cache::foyer::FoyerCache::new_with_opts(";
+    let ours =
+        "Some(crate::db_cache::in_a_pool::arc(crate::db_cache::foyer::FoyerCache::new_with_opts(";
+    change("src/db/builder.rs", &[(default, ours)])
 }
 
 /// What the copy has beside the adapter.
-const FOR_TESTS: &str = "
+const FOR_TESTS: &str = r#"
+/// Every cache in a pool.
+static ALL: std::sync::Mutex<Vec<std::sync::Weak<BlockCache>>> = std::sync::Mutex::new(vec![]);
+
 /// A cache of a test over one in a pool of its own.
 pub(crate) fn over<C: DbCache>(front: C) -> SlateCache<C> {
-    let pool = Arc::new(pmindex_core::Pool::emulated(24 << 20).unwrap());
+    let pool = Arc::new(pmindex_core::Pool::emulated(24 << 20).expect("memory"));
     let options = pmindex_cache::CacheOptions::new(8 << 20).segment_bytes(64 << 10);
-    SlateCache::new(front, Arc::new(BlockCache::create(&pool, \"blocks\", &options).unwrap()))
+    let back = Arc::new(BlockCache::create(&pool, "blocks", &options).expect("room"));
+    ALL.lock().expect("whole").push(Arc::downgrade(&back));
+    SlateCache::new(front, back)
 }
-";
+
+pub(crate) fn arc<C: DbCache + 'static>(front: C) -> Arc<dyn DbCache> {
+    Arc::new(over(front))
+}
+
+/// A database that is given no cache reads its blocks through one in a pool.
+#[cfg(test)]
+#[tokio::test]
+async fn what_is_read_is_in_a_pool() {
+    let store = Arc::new(object_store::memory::InMemory::new());
+    let db = crate::Db::open("read through a pool", store).await.expect("a database");
+    db.put(b"key", b"value").await.expect("written");
+    let options = crate::config::FlushOptions { flush_type: crate::config::FlushType::MemTable };
+    db.flush_with_options(options).await.expect("flushed");
+    assert_eq!(db.get(b"key").await.expect("read").as_deref(), Some(&b"value"[..]));
+    let all = ALL.lock().expect("whole");
+    assert!(all.iter().filter_map(std::sync::Weak::upgrade).any(|back| back.len() > 0));
+}
+"#;
 
 /// Where cargo has the sources of the version that is locked.
 fn sources(manifest: &str) -> Result<PathBuf, String> {

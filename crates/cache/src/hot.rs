@@ -1,12 +1,11 @@
 //! What is hot, in DRAM, above a level that holds everything.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::marker::PhantomData;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::hash::Mixer;
-use crate::policy::{Access, Keeper, Policy, S3Fifo};
+use crate::policy::{Access, Hashed, Keeper, Policy, TinyLfu};
 
 /// Values in DRAM, as many as a policy keeps, for threads at once.
 ///
@@ -15,7 +14,8 @@ use crate::policy::{Access, Keeper, Policy, S3Fifo};
 ///
 /// Its policy decides about misses as well. One with [`TwoQ`](crate::policy::TwoQ) is for a level below that
 /// can be read in place, a [`BlockCache`](crate::BlockCache) or a file of a pool: of a block that is asked
-/// for once no copy is made. With [`S3Fifo`], the default, every miss is admitted.
+/// for once no copy is made. With [`TinyLfu`], the default, and [`S3Fifo`](crate::policy::S3Fifo) every miss is
+/// admitted, and a hit takes no lock that keeps other hits out.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::policy::{Access, Keeper, Policy, S3Fifo};
 /// # Ok::<_, std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Hot<K, V, P = S3Fifo<K, V>> {
+pub struct Hot<K, V, P = TinyLfu<K, V>> {
     shards: Box<[Shard<K, P>]>,
     values: PhantomData<V>,
 }
@@ -38,18 +38,23 @@ pub struct Hot<K, V, P = S3Fifo<K, V>> {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard<K, P> {
-    state: Mutex<State<K, P>>,
+    state: RwLock<State<K, P>>,
+    /// Who waits for a value that somebody else fills in holds this before the lock is let go.
+    waits: Mutex<()>,
     /// A value came, or will not come.
     filled: Condvar,
 }
 
 #[derive(Debug)]
+#[repr(C)] // what a hit needs is beside the lock
 struct State<K, P> {
     policy: P,
     /// Ids whose values are being filled in, pinned meanwhile, each with a number of its own.
     filling: Vec<(K, u64)>,
     /// The next number.
     next: u64,
+    /// How many threads wait.
+    waiting: usize,
 }
 
 impl<K: Copy + Eq + Hash, P: Policy<K>> State<K, P> {
@@ -70,9 +75,19 @@ impl<K: Copy + Eq + Hash, P: Policy<K>> State<K, P> {
     }
 }
 
+impl<K, P> Shard<K, P> {
+    /// Wakes who waits, if it is said that somebody does; with the lock of the state let go.
+    fn wake(&self, waiting: usize) {
+        if waiting > 0 {
+            drop(self.waits.lock());
+            self.filled.notify_all();
+        }
+    }
+}
+
 /// What asking for a value comes to.
 #[derive(Debug)]
-pub enum Placed<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V> = S3Fifo<K, V>> {
+pub enum Placed<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V> = TinyLfu<K, V>> {
     /// It is here.
     Hit(V),
     /// It is kept from now on: the caller [fills](Vacant::fill) it.
@@ -97,25 +112,54 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         let shards = shards.clamp(1, 1 << 16).next_power_of_two();
         let shard = |at: usize| {
             let capacity = capacity / shards + usize::from(at < capacity % shards);
-            let state = State { policy: P::with_capacity(capacity), filling: vec![], next: 0 };
-            Shard { state: Mutex::new(state), filled: Condvar::new() }
+            let policy = P::with_capacity(capacity);
+            let state = State { policy, filling: vec![], next: 0, waiting: 0 };
+            Shard { state: RwLock::new(state), waits: Mutex::new(()), filled: Condvar::new() }
         };
         Self { shards: (0..shards).map(shard).collect(), values: PhantomData }
     }
 
-    fn shard(&self, id: K) -> &Shard<K, P> {
-        let mut hasher = Mixer::default();
-        id.hash(&mut hasher);
-        &self.shards[(hasher.finish() >> 48) as usize & (self.shards.len() - 1)]
+    #[inline]
+    fn shard(&self, id: Hashed<K>) -> &Shard<K, P> {
+        &self.shards[(id.hash >> 48) as usize & (self.shards.len() - 1)]
     }
 
     /// The value, if it is here; a miss is not noted.
     ///
     /// # Cost
-    /// The lock of a shard; the lines of an id and its value.
+    /// The lock of a shard, which a policy that [counts](Keeper::COUNTS) takes for reading; the lines of an id
+    /// and its value.
+    #[inline]
     #[must_use]
     pub fn get(&self, id: K) -> Option<V> {
-        self.shard(id).state.lock().policy.hit(id).cloned()
+        let id = Hashed::of(id);
+        let shard = self.shard(id);
+        if P::COUNTS {
+            shard.state.read().policy.get(id).cloned()
+        } else {
+            shard.state.write().policy.hit(id).cloned()
+        }
+    }
+
+    /// Gives an id a value, if the policy keeps it; one that is being filled in gets this one instead. Returns
+    /// whether it is kept.
+    ///
+    /// # Cost
+    /// The lock of a shard, once; a miss of the policy. What is evicted is dropped after it.
+    pub fn insert(&self, id: K, value: V) -> bool {
+        let hashed = Hashed::of(id);
+        let shard = self.shard(hashed);
+        let mut state = shard.state.write();
+        let mut waiting = 0;
+        if let Some(at) = state.filling.iter().position(|&(filling, _)| filling == id) {
+            state.filling.swap_remove(at);
+            state.policy.unpin(id);
+            waiting = state.waiting;
+        }
+        let gone = state.policy.insert(hashed, value);
+        drop(state);
+        shard.wake(waiting);
+        gone.is_ok()
     }
 
     /// Asks for a value: it is here, or is to be filled in, or is not kept. Never waits: while somebody
@@ -124,8 +168,9 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
     /// # Cost
     /// That of [`get`](Self::get); a miss that of the policy's.
     pub fn place(&self, id: K) -> Placed<'_, K, V, P> {
-        let mut state = self.shard(id).state.lock();
-        if let Some(value) = state.policy.hit(id) {
+        let hashed = Hashed::of(id);
+        let mut state = self.shard(hashed).state.write();
+        if let Some(value) = state.policy.hit(hashed) {
             return Placed::Hit(value.clone());
         }
         if state.policy.contains(id) {
@@ -141,16 +186,28 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
     /// # Errors
     /// Those of `load`; others who wait then try for themselves.
     pub fn get_or_load<E>(&self, id: K, load: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
-        let shard = self.shard(id);
-        let mut state = shard.state.lock();
+        let hashed = Hashed::of(id);
+        if P::COUNTS
+            && let Some(value) = self.shard(hashed).state.read().policy.get(hashed)
+        {
+            return Ok(value.clone());
+        }
+        let shard = self.shard(hashed);
+        let mut state = shard.state.write();
         loop {
-            if let Some(value) = state.policy.hit(id) {
+            if let Some(value) = state.policy.hit(hashed) {
                 return Ok(value.clone());
             }
             if !state.policy.contains(id) {
                 break;
             }
-            shard.filled.wait(&mut state);
+            state.waiting += 1;
+            let mut waits = shard.waits.lock();
+            drop(state);
+            shard.filled.wait(&mut waits);
+            drop(waits);
+            state = shard.state.write();
+            state.waiting -= 1;
         }
         let number = state.admit(id);
         drop(state);
@@ -164,19 +221,20 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
 
     /// Forgets a value. One that is being filled in is forgotten as well. Returns whether it was here.
     pub fn remove(&self, id: K) -> bool {
-        let shard = self.shard(id);
-        let mut state = shard.state.lock();
+        let shard = self.shard(Hashed::of(id));
+        let mut state = shard.state.write();
         state.filling.retain(|&(filling, _)| filling != id);
         let removed = state.policy.remove(id);
+        let waiting = state.waiting;
         drop(state);
-        shard.filled.notify_all();
+        shard.wake(waiting);
         removed
     }
 
     /// How many values there are, those included that are being filled in.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.state.lock().policy.len()).sum()
+        self.shards.iter().map(|shard| shard.state.read().policy.len()).sum()
     }
 
     /// Returns whether there are none.
@@ -189,9 +247,10 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
 impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Vacant<'_, K, V, P> {
     /// Fills the value in, unless the id was removed meanwhile.
     pub fn fill(self, value: V) {
-        let mut state = self.hot.shard(self.id).state.lock();
+        let hashed = Hashed::of(self.id);
+        let mut state = self.hot.shard(hashed).state.write();
         if state.end(self.id, self.number) {
-            if let Some(place) = state.policy.value(self.id) {
+            if let Some(place) = state.policy.value(hashed) {
                 *place = Some(value);
             }
             state.policy.unpin(self.id);
@@ -202,13 +261,14 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Vacant<'_, K, V, P> {
 
 impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Drop for Vacant<'_, K, V, P> {
     fn drop(&mut self) {
-        let shard = self.hot.shard(self.id);
-        let mut state = shard.state.lock();
+        let shard = self.hot.shard(Hashed::of(self.id));
+        let mut state = shard.state.write();
         if state.end(self.id, self.number) {
             state.policy.remove(self.id);
         }
+        let waiting = state.waiting;
         drop(state);
-        shard.filled.notify_all();
+        shard.wake(waiting);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A cache of blocks in persistent memory that is warm after a crash, and policies of placement.
 //!
 //! * [`BlockCache`]: keeps blocks of slow files in a pool, across crashes.
-//! * [`policy`]: which blocks are worth a copy in DRAM as well: 2Q, S3-FIFO, LRU.
+//! * [`policy`]: which blocks are worth a copy in DRAM as well: W-TinyLFU, 2Q, S3-FIFO, LRU.
 //! * [`Hot`]: values in DRAM by one of these policies, for threads at once.
 
 #![forbid(unsafe_code)]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{build_in, target, write_page};
+use crate::shell::output;
 
 /// Its name among the measurements.
 pub(super) const NAME: &str = "cache";
@@ -17,5 +18,12 @@ pub(super) fn run(quick: bool, out: &Path) -> Result<(), String> {
     if quick {
         command.args(["--smaller", "50"]);
     }
-    write_page(NAME, command, out)
+    write_page(NAME, command, out)?;
+    let file = out.join(format!("{NAME}.md"));
+    let failed = |e: std::io::Error| format!("{}: {e}", file.display());
+    let page = std::fs::read_to_string(&file).map_err(failed)?;
+    let commit = output("git", &["rev-parse", "--short=7", "HEAD"])?;
+    let (title, rest) = page.split_once('\n').ok_or("the page has no title")?;
+    let named = format!("{title}\n\nMeasured on commit {}.\n{rest}", commit.trim());
+    std::fs::write(&file, named).map_err(failed)
 }

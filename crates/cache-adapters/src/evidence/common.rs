@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 
 use pmindex_core::{Pool, PoolOptions};
 
@@ -88,21 +89,46 @@ impl Skew {
     }
 }
 
-/// Waits as long as a medium would.
-pub(crate) fn delay(time: Duration) {
-    if !time.is_zero() {
-        let began = Instant::now();
-        while began.elapsed() < time {
-            std::hint::spin_loop();
-        }
+thread_local! {
+    /// What this thread waited for a medium.
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Has waited for a medium so long. Nobody sleeps: it is added to the time that is measured.
+pub(crate) fn wait(time: Duration) {
+    WAITED.set(WAITED.get() + time);
+}
+
+/// A time of this thread: what it had a processor and what it [waited](wait). Other programs beside it do not
+/// make it longer, and nor does a lock that another thread holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Began(Duration);
+
+impl Began {
+    pub(crate) fn now() -> Self {
+        Self(processor(rustix::time::ClockId::ThreadCPUTime) + WAITED.get())
     }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+/// Of this process since it was started, with what this thread waited.
+pub(crate) fn since_start() -> Duration {
+    processor(rustix::time::ClockId::ProcessCPUTime) + WAITED.get()
+}
+
+fn processor(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// How much longer a read of so many bytes takes in persistent memory.
 pub(crate) fn pm_delay(is_delayed: bool, bytes: usize) {
     if is_delayed {
         let lines = bytes.div_ceil(64) as u32;
-        delay(Duration::from_nanos(270) * (9 + lines) / 10);
+        wait(Duration::from_nanos(270) * (9 + lines) / 10);
     }
 }
 

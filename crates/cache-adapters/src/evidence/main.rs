@@ -31,7 +31,7 @@ struct Args {
     /// Everything this many times smaller
     #[arg(long, default_value_t = 1)]
     smaller: u64,
-    /// Only these parts: search, writes, blocks, tables, slow, restart, peers
+    /// Only these parts: search, writes, blocks, tables, slow, restart, ratios, speeds
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Reads through a cache until it is killed: what the part `restart` starts
@@ -51,14 +51,15 @@ fn main() -> ExitCode {
 
 type Part = fn(&common::Places, u64) -> Result<String, Fault>;
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("search", search::page),
     ("writes", writes::page),
     ("blocks", blocks::page),
     ("tables", tables::page),
     ("slow", slow::page),
     ("restart", restart::page),
-    ("peers", peers::page),
+    ("ratios", peers::ratios),
+    ("speeds", peers::speeds),
 ];
 
 fn run(args: &Args) -> Result<(), Fault> {
@@ -71,7 +72,10 @@ fn run(args: &Args) -> Result<(), Fault> {
          this machine's size, and caches of other crates in the same run. Persistent memory is tmpfs here, as \
          fast as DRAM; where a table says *delayed*, each read of a place in it waits 270 ns longer (the thesis \
          has 360 against 90), and of ten lines in a row as long once more, since about ten are fetched at a \
-         time."
+         time.\n\nTimes are those in which a thread had a processor, and what it waited for a medium: the delays \
+         of persistent memory and of slow storage are added to them and nobody sleeps, a disk's flushes are as long \
+         as they were. So what else runs on the machine does not make them longer, but for what it does to the \
+         processor's caches."
     );
     for (name, part) in PARTS {
         if args.parts.is_empty() || args.parts.iter().any(|wanted| wanted == name) {

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pmindex_core::{Pool, PoolOptions};
 
-use crate::common::{Fault, Places, Random, Sheet, Skew, chapter, texts};
+use crate::common::{Began, Fault, Places, Random, Sheet, Skew, chapter, since_start, texts};
 use crate::slow::{BLOCK, DramOnly, Ours, Reader, Storage, warm};
 
 /// Of one figure of a reader.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// Reads blocks, and says how many in each window; `how` is `dram` or `pool`, and `-warm` if it is warmed first.
+/// Reads blocks, and says how many in each window, and when that ended, in ms since the process was started; `how` is `dram` or `pool`, and `-warm` if it is warmed first.
 pub(crate) fn read_until_killed(how: &str, dir: &Path, smaller: u64) -> Result<(), Fault> {
     let storage = Storage {
         blocks: 65_536 / smaller,
@@ -37,12 +37,14 @@ fn windows(reader: &dyn Reader, storage: &Storage, how: &str) -> Result<(), Faul
     let mut random = Random::new(std::process::id().into());
     let mut out = std::io::stdout();
     loop {
-        let (began, mut reads) = (Instant::now(), 0);
+        let (began, mut reads) = (Began::now(), 0);
         while began.elapsed() < WINDOW {
-            reader.read(Skew::EightyTwenty.next(&mut random, storage.blocks))?;
-            reads += 1;
+            for _ in 0..4 {
+                reader.read(Skew::EightyTwenty.next(&mut random, storage.blocks))?;
+            }
+            reads += 4;
         }
-        writeln!(out, "{reads}")?;
+        writeln!(out, "{reads} {}", since_start().as_millis())?;
         out.flush()?;
     }
 }
@@ -51,7 +53,7 @@ fn start(
     how: &str,
     dir: &Path,
     smaller: u64,
-) -> Result<(Child, impl Iterator<Item = f64> + use<>), Fault> {
+) -> Result<(Child, impl Iterator<Item = (f64, f64)> + use<>), Fault> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--reader", how, "--smaller", &smaller.to_string(), "--dir"])
         .arg(dir)
@@ -59,21 +61,24 @@ fn start(
         .spawn()?;
     let out = child.stdout.take().ok_or("no output")?;
     let lines = BufReader::new(out).lines().map_while(Result::ok);
-    Ok((child, lines.filter_map(|line| line.parse().ok())))
+    let two = |line: String| {
+        let (reads, at) = line.split_once(' ')?;
+        Some((reads.parse().ok()?, at.parse().ok()?))
+    };
+    Ok((child, lines.filter_map(two)))
 }
 
 /// Reads a second at the peak, those of the next process in its first second, and milliseconds from its start
 /// until it reads 90 % of the peak. It has what lies in another folder.
 fn one(kind: &str, dir: &Path, next: &Path, smaller: u64) -> Result<[f64; 3], Fault> {
     let (mut child, windows) = start(&format!("{kind}-warm"), dir, smaller)?;
-    let peak: Vec<f64> = windows.take(20).collect();
+    let peak: Vec<f64> = windows.take(20).map(|(reads, _)| reads).collect();
     child.kill()?;
     child.wait()?;
     let peak = peak.iter().sum::<f64>() / peak.len().max(1) as f64;
-    let began = Instant::now();
     let (mut child, windows) = start(kind, next, smaller)?;
     let (mut last, mut reached, mut first) = (Vec::new(), None, 0.0);
-    for reads in windows {
+    for (reads, at) in windows {
         last.push(reads);
         if last.len() == 10 {
             first = last.iter().sum();
@@ -81,16 +86,16 @@ fn one(kind: &str, dir: &Path, next: &Path, smaller: u64) -> Result<[f64; 3], Fa
         // Two windows, so that one lucky one does not count.
         let two = last.iter().rev().take(2).sum::<f64>() / 2.0;
         if reached.is_none() && last.len() >= 2 && two >= 0.9 * peak {
-            reached = Some(began.elapsed());
+            reached = Some(at);
         }
-        if (reached.is_some() && last.len() >= 10) || began.elapsed() > Duration::from_secs(60) {
+        if (reached.is_some() && last.len() >= 10) || at > 200_000.0 {
             break;
         }
     }
     child.kill()?;
     child.wait()?;
     let reached = reached.ok_or("the peak was not reached again")?;
-    Ok([peak * 10.0, first, reached.as_secs_f64() * 1e3])
+    Ok([peak * 10.0, first, reached])
 }
 
 pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
@@ -117,7 +122,8 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
     let found = format!(
         "**Here** DRAM alone takes {:.0} times as long as the pool, a pool that is empty {:.0} times. Each is a \
          process that is killed with `kill -9` at its peak and started again; two windows of 100 ms are the \
-         least that is told apart, so 200 ms is the floor. Storage is a sleep of 1 ms a block.",
+         least that is told apart, so 200 ms is the floor. Storage takes 1 ms a block. Times count from the start of \
+         the process, opening the pool included.",
         all[0] / all[1],
         all[2] / all[1],
     );

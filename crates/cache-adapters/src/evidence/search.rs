@@ -2,13 +2,12 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pmindex_cache::policy::{Lru, TwoQ};
 use pmindex_cache::{Hot, Placed};
 use pmindex_env::{Env, File};
 
-use crate::common::{Fault, Places, Random, Sheet, chapter, pm_delay, texts};
+use crate::common::{Began, Fault, Places, Random, Sheet, chapter, pm_delay, texts};
 
 const INTEGERS: usize = 512;
 const BLOCK: usize = 8 * INTEGERS;
@@ -53,7 +52,7 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
     let dram: Vec<Arc<[u64]>> =
         (0..blocks).map(|n| copy(&file, n, false)).collect::<Result<_, _>>()?;
     let time = |search: &mut dyn FnMut(u64, u64) -> Result<usize, Fault>| {
-        let (mut random, began) = (Random::new(1), Instant::now());
+        let (mut random, began) = (Random::new(1), Began::now());
         for _ in 0..searches {
             let wanted = random.below(2 * INTEGERS as u64);
             black_box(search(random.below(blocks), wanted)?);

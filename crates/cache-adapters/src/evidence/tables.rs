@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pmindex_cache::policy::{Keeper, Lru, TwoQ};
 use pmindex_cache::{Hot, Placed};
 use pmindex_env::{Env, File};
 
 use crate::blocks::{BLOCKS_IN_TABLE, RECORDS_IN_BLOCK};
-use crate::common::{Fault, Places, Random, Sheet, Skew, chapter, pm_delay, texts};
+use crate::common::{Began, Fault, Places, Random, Sheet, Skew, chapter, pm_delay, texts};
 
 const KEY: usize = 16;
 const RECORD: usize = 128;
@@ -241,7 +240,7 @@ fn gets<P: Keeper<u64, Arc<[u8]>>>(
         }
         (tables.is_delayed, tables.copies) = (is_delayed, 0);
     }
-    let began = Instant::now();
+    let began = Began::now();
     for _ in 0..gets {
         let n = skew.next(&mut random, records);
         assert_eq!(black_box(tables.get(n)?)[..KEY], key(n));
@@ -326,7 +325,7 @@ fn mixed(
     let mut tables = Tables::<TwoQ<u64, Arc<[u8]>>>::make(env, records, placement, is_delayed)?;
     let mut log = tables.env.create_file("log")?;
     let (mut fresh, mut pending, mut random) = (BTreeMap::new(), Vec::new(), Random::new(10));
-    let began = Instant::now();
+    let began = Began::now();
     for operation in 0..operations {
         let n = Skew::EightyTwenty.next(&mut random, records);
         if random.below(100) >= updates {

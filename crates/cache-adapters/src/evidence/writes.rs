@@ -10,7 +10,7 @@ use pmindex_env::{Env, LevelEnv};
 use rusty_leveldb::env::{Env as Files, FileLock, Logger, RandomAccess};
 use rusty_leveldb::{DB, Options, PosixDiskEnv, Result as Answer, WriteBatch};
 
-use crate::common::{Fault, Places, Random, Sheet, chapter, texts};
+use crate::common::{Began, Fault, Places, Random, Sheet, chapter, texts, wait};
 
 const BATCHES: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 
@@ -25,7 +25,10 @@ impl Write for SyncedFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+        let began = Instant::now();
+        self.0.sync_data()?;
+        wait(began.elapsed());
+        Ok(())
     }
 }
 
@@ -106,11 +109,11 @@ fn run(env: Box<dyn Files>, folder: &Path, batch: u64, records: u64) -> Result<R
     let options = Options { env: Rc::new(env), compressor: 0, ..Options::default() };
     let mut db = DB::open(folder, options)?;
     let (mut random, mut waits) = (Random::new(7), Vec::with_capacity(records as usize));
-    let began = Instant::now();
+    let began = Began::now();
     for _ in 0..records / batch {
         let (mut writes, mut came) = (WriteBatch::default(), Vec::with_capacity(batch as usize));
         for _ in 0..batch {
-            came.push(Instant::now());
+            came.push(Began::now());
             let key = format!("{:016x}", random.next());
             writes.put(key.as_bytes(), &[7; 112]);
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 
 use super::*;
 use crate::hash::mix;
-use crate::policy::{Lru, TwoQ};
+use crate::policy::{Lru, S3Fifo, TwoQ};
 
 fn load(n: u64) -> Arc<u64> {
     Arc::new(n * 3)
@@ -36,6 +36,7 @@ fn each_policy_keeps_as_many_as_it_may_and_drops_what_it_evicts() {
     check::<Lru<u64, Arc<u64>>>();
     check::<TwoQ<u64, Arc<u64>>>();
     check::<S3Fifo<u64, Arc<u64>>>();
+    check::<TinyLfu<u64, Arc<u64>>>();
 }
 
 #[test]
@@ -93,4 +94,25 @@ fn threads_that_miss_at_once_load_once() {
         }
     });
     assert_eq!(loads.load(Relaxed), 100);
+}
+
+#[test]
+fn a_value_that_is_inserted_takes_the_place_of_one_that_is_filled_in() {
+    let hot: Hot<u64, u64> = Hot::new(4, 1);
+    assert!(hot.insert(1, 1) && hot.insert(1, 2));
+    assert_eq!((hot.get(1), hot.len()), (Some(2), 1));
+    let Placed::Admitted(stale) = hot.place(2) else { panic!("there is room") };
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| hot.get_or_load(2, || Err("somebody else loads")));
+        while hot.shards[0].state.read().waiting == 0 {
+            std::thread::yield_now();
+        }
+        assert!(hot.insert(2, 5));
+        assert_eq!(waits.join().unwrap(), Ok(5));
+    });
+    stale.fill(6);
+    assert_eq!(hot.get(2), Some(5));
+    let two_q: Hot<u64, u64, TwoQ<u64, u64>> = Hot::new(1, 1);
+    assert!(two_q.insert(1, 1) && !two_q.insert(2, 2) && two_q.insert(2, 3));
+    assert_eq!((two_q.get(1), two_q.get(2)), (None, Some(3)));
 }

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use super::table::Table;
-use super::{Access, Keeper, Policy};
+use super::{Access, Hashed, Keeper, Policy};
 
 /// Keeps what was used last.
 #[derive(Debug)]
@@ -21,25 +21,31 @@ impl<K: Copy + Eq + Hash> Lru<K> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for Lru<K, V> {
+    const COUNTS: bool = false;
+
     fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self { table: Table::new(capacity), capacity }
     }
 
-    fn hit(&mut self, id: K) -> Option<&V> {
-        let node = self.table.find(id)?;
-        self.table.renew(node, 0);
-        self.table.value(node).as_ref()
+    fn get(&self, id: Hashed<K>) -> Option<&V> {
+        self.table.get(self.table.find(id)?)
     }
 
-    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
+        let node = self.table.find(id)?;
+        self.table.renew(node, 0);
+        self.table.get(node)
+    }
+
+    fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {
         self.table.find(id).map(|node| self.table.value(node))
     }
 }
 
 impl<K: Copy + Eq + Hash, V> Policy<K> for Lru<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
-        if let Some(node) = self.table.find(id) {
+        if let Some(node) = self.table.find(Hashed::of(id)) {
             self.table.renew(node, 0);
             return Access::Hit;
         }
@@ -53,19 +59,19 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for Lru<K, V> {
     }
 
     fn contains(&self, id: K) -> bool {
-        self.table.find(id).is_some()
+        self.table.find(Hashed::of(id)).is_some()
     }
 
     fn remove(&mut self, id: K) -> bool {
-        self.table.find(id).and_then(|node| self.table.take(node)).is_some()
+        self.table.find(Hashed::of(id)).and_then(|node| self.table.take(node)).is_some()
     }
 
     fn pin(&mut self, id: K) -> bool {
-        self.table.find(id).map(|node| self.table.pin(node)).is_some()
+        self.table.find(Hashed::of(id)).map(|node| self.table.pin(node)).is_some()
     }
 
     fn unpin(&mut self, id: K) -> bool {
-        self.table.find(id).is_some_and(|node| self.table.unpin(node))
+        self.table.find(Hashed::of(id)).is_some_and(|node| self.table.unpin(node))
     }
 
     fn len(&self) -> usize {

@@ -6,6 +6,7 @@
 //! | [`Lru`] | what was used last; admits every miss | evicts everything |
 //! | [`TwoQ`] | what was asked for twice in a while; of what is used once, nothing | leaves the rest in place |
 //! | [`S3Fifo`] | what was asked for again soon after it came, or after it went | passes through the small queue |
+//! | [`TinyLfu`] | what is asked for most often, or was used last: it finds out which has more hits | has counts too low to stay |
 //!
 //! A policy that may answer [`Access::Below`] is for a memory whose lower level can be read in place
 //! (thesis, section 3.4): a miss then need not cost a copy. Every policy answers so when all it holds
@@ -13,7 +14,7 @@
 //!
 //! # Cost
 //! Every call takes constant time ([`S3Fifo`]: amortized), and no memory after the policy was made: ids
-//! are nodes of one table of fixed size.
+//! are nodes of one table of fixed size. A hit of [`S3Fifo`] and [`TinyLfu`] changes a counter and no more.
 //!
 //! ```
 //! use pmindex_cache::policy::{Access, Policy, TwoQ};
@@ -25,9 +26,13 @@
 //! assert_eq!(hot.access("c"), Access::Admitted { evicted: Some("a") }); // again: it is hot
 //! ```
 
+mod cells;
 mod lru;
 mod s3_fifo;
+mod share;
+mod sketch;
 mod table;
+mod tiny_lfu;
 mod two_q;
 
 #[cfg(test)]
@@ -35,10 +40,13 @@ mod tests;
 #[cfg(test)]
 mod traces;
 
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
+
+use crate::hash::Mixer;
 
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
+pub use tiny_lfu::TinyLfu;
 pub use two_q::TwoQ;
 
 /// What a policy decides about an access.
@@ -85,16 +93,64 @@ pub trait Policy<K: Copy + Eq + Hash> {
     fn capacity(&self) -> usize;
 }
 
-/// A policy that has a place for the caller's value beside each id that is kept. The value is dropped with
+/// An id and its hash: computed once, used by shards and tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashed<K> {
+    pub(crate) id: K,
+    pub(crate) hash: u64,
+}
+
+impl<K: Copy + Hash> Hashed<K> {
+    /// Hashes an id.
+    #[inline]
+    #[must_use]
+    pub fn of(id: K) -> Self {
+        let mut hasher = Mixer::default();
+        id.hash(&mut hasher);
+        Self { id, hash: hasher.finish() }
+    }
+
+    /// The id.
+    #[must_use]
+    pub const fn id(self) -> K {
+        self.id
+    }
+}
+
+/// A policy that has a place for the caller's value beside each id that is kept. The value goes with
 /// the id.
 pub trait Keeper<K: Copy + Eq + Hash, V>: Policy<K> + Sized {
+    /// Whether a hit changes counters alone. If so [`get`](Self::get) notes it, and threads may do so at once.
+    const COUNTS: bool;
+
     /// Keeps so many values, at least one.
     fn with_capacity(capacity: usize) -> Self;
 
+    /// The value of an id that is kept; an [`access`](Policy::access) of it if the policy
+    /// [counts](Self::COUNTS).
+    fn get(&self, id: Hashed<K>) -> Option<&V>;
+
     /// The value of an id that is kept, as an [`access`](Policy::access) of it; of another id nothing is
     /// noted.
-    fn hit(&mut self, id: K) -> Option<&V>;
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V>;
 
     /// The place for the value of an id that is kept; no access.
-    fn value(&mut self, id: K) -> Option<&mut Option<V>>;
+    fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>>;
+
+    /// Gives an id this value: one that is kept has it in place of its own, any other is accessed. Returns the
+    /// value that went, which is dropped best without a lock.
+    ///
+    /// # Errors
+    /// The value, if its id is not kept.
+    fn insert(&mut self, id: Hashed<K>, value: V) -> Result<Option<V>, V> {
+        if let Some(place) = self.value(id) {
+            return Ok(place.replace(value));
+        }
+        if matches!(self.access(id.id), Access::Admitted { .. })
+            && let Some(place) = self.value(id)
+        {
+            return Ok(place.replace(value));
+        }
+        Err(value)
+    }
 }

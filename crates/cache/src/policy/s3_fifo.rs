@@ -6,9 +6,10 @@
 //! the main queue and was used since it came there goes round again.
 
 use std::hash::Hash;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::table::{Node, Table};
-use super::{Access, Keeper, Policy};
+use super::{Access, Hashed, Keeper, Policy};
 
 /// Blocks that came not long ago.
 const SMALL: usize = 0;
@@ -41,9 +42,12 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
 
 impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
     /// Notes a use of a block that is kept.
-    fn note(&mut self, node: Node) {
+    fn note(&self, node: Node) {
         let uses = self.table.uses(node);
-        *uses = (*uses + 1).min(MAX_USES);
+        let before = uses.load(Relaxed);
+        if before < MAX_USES {
+            uses.store(before + 1, Relaxed);
+        }
     }
 
     /// Evicts a block; `None` if all are pinned.
@@ -53,8 +57,8 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
             let main = self.table.oldest(MAIN);
             match (small, main) {
                 (Some(node), main) if main.is_none() || self.table.len(SMALL) >= self.small => {
-                    if *self.table.uses(node) > FEW_USES {
-                        *self.table.uses(node) = 0;
+                    if self.table.uses(node).load(Relaxed) > FEW_USES {
+                        self.table.uses(node).store(0, Relaxed);
                         self.table.renew(node, MAIN);
                         continue;
                     }
@@ -64,10 +68,11 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
                 }
                 (_, Some(node)) => {
                     let uses = self.table.uses(node);
-                    if *uses == 0 {
+                    let before = uses.load(Relaxed);
+                    if before == 0 {
                         return self.table.take(node);
                     }
-                    *uses -= 1;
+                    uses.store(before - 1, Relaxed);
                     self.table.renew(node, MAIN);
                 }
                 (_, None) => return None,
@@ -77,6 +82,8 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
+    const COUNTS: bool = true;
+
     fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         let small = (capacity / 10).max(1);
@@ -85,20 +92,24 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
         Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
     }
 
-    fn hit(&mut self, id: K) -> Option<&V> {
+    fn get(&self, id: Hashed<K>) -> Option<&V> {
         let node = self.table.find_before(id, GHOST)?;
         self.note(node);
-        self.table.value(node).as_ref()
+        self.table.get(node)
     }
 
-    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
+        self.get(id)
+    }
+
+    fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {
         self.table.find_before(id, GHOST).map(|node| self.table.value(node))
     }
 }
 
 impl<K: Copy + Eq + Hash, V> Policy<K> for S3Fifo<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
-        let found = self.table.find(id);
+        let found = self.table.find(Hashed::of(id));
         let ghost = found.filter(|&node| self.table.list_of(node) == GHOST);
         if let Some(node) = found
             && ghost.is_none()
@@ -126,21 +137,21 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for S3Fifo<K, V> {
     }
 
     fn contains(&self, id: K) -> bool {
-        self.table.find_before(id, GHOST).is_some()
+        self.table.find_before(Hashed::of(id), GHOST).is_some()
     }
 
     fn remove(&mut self, id: K) -> bool {
         let kept = self.contains(id);
-        self.table.find(id).and_then(|node| self.table.take(node));
+        self.table.find(Hashed::of(id)).and_then(|node| self.table.take(node));
         kept
     }
 
     fn pin(&mut self, id: K) -> bool {
-        self.table.find_before(id, GHOST).map(|node| self.table.pin(node)).is_some()
+        self.table.find_before(Hashed::of(id), GHOST).map(|node| self.table.pin(node)).is_some()
     }
 
     fn unpin(&mut self, id: K) -> bool {
-        self.table.find_before(id, GHOST).is_some_and(|node| self.table.unpin(node))
+        self.table.find_before(Hashed::of(id), GHOST).is_some_and(|node| self.table.unpin(node))
     }
 
     fn len(&self) -> usize {

@@ -1,9 +1,10 @@
 //! Ids in lists: a hash table whose nodes are linked into lists as well. Its size is fixed when it is
 //! made.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
+use std::sync::atomic::AtomicU8;
 
-use crate::hash::Mixer;
+use super::Hashed;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -24,7 +25,7 @@ struct Slot<K, V> {
     list: u8,
     pins: u32,
     /// For the policy to use.
-    uses: u8,
+    uses: AtomicU8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,8 @@ pub(super) struct Table<K, V, const LISTS: usize> {
 
 impl<K, V> Slot<K, V> {
     const fn free(chain: Node) -> Self {
-        Self { id: None, value: None, chain, newer: NONE, older: NONE, list: 0, pins: 0, uses: 0 }
+        let uses = AtomicU8::new(0);
+        Self { id: None, value: None, chain, newer: NONE, older: NONE, list: 0, pins: 0, uses }
     }
 }
 
@@ -63,10 +65,8 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         }
     }
 
-    fn bucket(&self, id: K) -> usize {
-        let mut hasher = Mixer::default();
-        id.hash(&mut hasher);
-        hasher.finish() as usize & (self.buckets.len() - 1)
+    const fn bucket(&self, id: Hashed<K>) -> usize {
+        id.hash as usize & (self.buckets.len() - 1)
     }
 
     fn slot(&self, node: Node) -> &Slot<K, V> {
@@ -78,11 +78,12 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
     }
 
     /// The node of an id.
-    pub(super) fn find(&self, id: K) -> Option<Node> {
+    #[inline]
+    pub(super) fn find(&self, id: Hashed<K>) -> Option<Node> {
         let mut at = self.buckets[self.bucket(id)];
         while at != NONE {
             let slot = self.slot(at);
-            if slot.id == Some(id) {
+            if slot.id == Some(id.id) {
                 return Some(at);
             }
             at = slot.chain;
@@ -91,7 +92,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
     }
 
     /// The node of an id, if it is in one of the lists before this one.
-    pub(super) fn find_before(&self, id: K, list: usize) -> Option<Node> {
+    pub(super) fn find_before(&self, id: Hashed<K>, list: usize) -> Option<Node> {
         self.find(id).filter(|&node| usize::from(self.slot(node).list) < list)
     }
 
@@ -106,13 +107,18 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
     }
 
     /// What the caller keeps beside an id.
+    pub(super) fn get(&self, node: Node) -> Option<&V> {
+        self.slot(node).value.as_ref()
+    }
+
+    /// The place of what the caller keeps beside an id.
     pub(super) fn value(&mut self, node: Node) -> &mut Option<V> {
         &mut self.slot_mut(node).value
     }
 
     /// A number that the policy keeps of a node; 0 in the beginning.
-    pub(super) fn uses(&mut self, node: Node) -> &mut u8 {
-        &mut self.slot_mut(node).uses
+    pub(super) fn uses(&self, node: Node) -> &AtomicU8 {
+        &self.slot(node).uses
     }
 
     /// The oldest node of a list that is not pinned.
@@ -123,7 +129,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
 
     /// Adds an id that is not there as the newest of a list. There is room.
     pub(super) fn add(&mut self, id: K, list: usize) {
-        let bucket = self.bucket(id);
+        let bucket = self.bucket(Hashed::of(id));
         let node = self.free;
         let chain = std::mem::replace(&mut self.buckets[bucket], node);
         let slot = self.slot_mut(node);
@@ -139,7 +145,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         self.unlink(node);
         let id = self.slot(node).id;
         self.lists[self.list_of(node)].len -= 1;
-        let bucket = self.bucket(id?);
+        let bucket = self.bucket(Hashed::of(id?));
         let next = self.slot(node).chain;
         if self.buckets[bucket] == node {
             self.buckets[bucket] = next;

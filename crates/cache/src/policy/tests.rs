@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{Access, Lru, Policy, S3Fifo, TwoQ};
+use super::{Access, Lru, Policy, S3Fifo, TinyLfu, TwoQ};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -266,6 +266,11 @@ proptest! {
         same(&mut S3Fifo::new(capacity), &mut Queues::new(capacity), &ops);
     }
 
+    #[test]
+    fn tiny_lfu_answers_what_fits(ops in ops(), capacity in 1..13usize) {
+        fits(&mut TinyLfu::new(capacity), &ops);
+    }
+
     /// LRU is 2Q that promotes at once: one id in A1, asked for twice.
     #[test]
     fn lru_keeps_what_was_used_last(ops in ops(), capacity in 1..7usize) {
@@ -288,6 +293,38 @@ proptest! {
     }
 }
 
+/// W-TinyLFU has no second writing here: what it answers must fit what it answered before.
+fn fits(policy: &mut TinyLfu<u8>, ops: &[Op]) {
+    let (mut kept, mut pins) = (std::collections::HashSet::new(), Pins::default());
+    for (at, op) in ops.iter().enumerate() {
+        match *op {
+            Op::Access(id) => match policy.access(id) {
+                Access::Hit => assert!(kept.contains(&id), "{at}: {op:?}"),
+                Access::Admitted { evicted } => {
+                    assert!(kept.insert(id), "{at}: {op:?}");
+                    assert!(evicted.is_none_or(|old| kept.remove(&old) && !pins.is_pinned(old)));
+                }
+                Access::Below => {
+                    assert!(!kept.contains(&id) && kept.iter().all(|&id| pins.is_pinned(id)));
+                }
+            },
+            Op::Remove(id) => {
+                pins.0.remove(&id);
+                assert_eq!(policy.remove(id), kept.remove(&id), "{at}: {op:?}");
+            }
+            Op::Pin(id) => {
+                assert_eq!(policy.pin(id), kept.contains(&id), "{at}: {op:?}");
+                if kept.contains(&id) {
+                    pins.pin(id);
+                }
+            }
+            Op::Unpin(id) => assert_eq!(policy.unpin(id), pins.unpin(id).0, "{at}: {op:?}"),
+        }
+        assert!(policy.len() == kept.len() && kept.len() <= policy.capacity(), "{at}: {op:?}");
+        (0..14).for_each(|id| assert_eq!(policy.contains(id), kept.contains(&id), "{at}: {id}"));
+    }
+}
+
 /// As printed, the promoted `2` stays in A1, so that the victim `0` pushes out `1`, which was asked for
 /// and is not kept: the next time it is asked for, it counts as new.
 #[test]
@@ -300,6 +337,23 @@ fn the_algorithm_as_printed_forgets_a_block_that_is_asked_for_again() {
     let printed = run(&mut Algorithm::new(2, 2, false));
     assert_eq!(printed[..5], mended[..5]);
     assert_eq!(printed[5], Access::Below);
+}
+
+/// What is asked for often stays, whatever else is asked for once; what was is forgotten in time.
+#[test]
+fn tiny_lfu_keeps_what_is_asked_for_often() {
+    let mut policy = TinyLfu::new(100);
+    let ask = |policy: &mut TinyLfu<u32>, hot: u32, rounds: u32| {
+        (0..rounds).for_each(|round| {
+            for id in (hot..hot + 50).chain((0..50).map(|n| 1000 + round * 50 + n)) {
+                policy.access(id);
+            }
+        });
+        (hot..hot + 50).filter(|&id| policy.contains(id)).count()
+    };
+    assert_eq!(ask(&mut policy, 0, 20), 50);
+    assert_eq!(ask(&mut policy, 100, 60), 50);
+    assert!((0..50).filter(|&id| policy.contains(id)).count() < 50, "none of them is forgotten");
 }
 
 #[test]

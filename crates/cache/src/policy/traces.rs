@@ -1,7 +1,7 @@
 //! Hit ratios on synthetic traces. The bounds are those of the traces, with some room: each is a
 //! property that a wrong policy does not have.
 
-use super::{Access, Lru, Policy, S3Fifo, TwoQ};
+use super::{Access, Lru, Policy, S3Fifo, TinyLfu, TwoQ};
 use crate::hash::mix;
 
 const IDS: u64 = 10_000;
@@ -39,12 +39,13 @@ fn measure(policy: &mut dyn Policy<u64>, trace: impl Fn(u64) -> u64) -> (u64, u6
     (hits * 200 / ACCESSES, copies * 200 / ACCESSES)
 }
 
-/// LRU, 2Q, S3-FIFO.
-fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 3] {
+/// LRU, 2Q, S3-FIFO, W-TinyLFU.
+fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 4] {
     let all = [
         measure(&mut Lru::new(CAPACITY), &trace),
         measure(&mut TwoQ::new(CAPACITY), &trace),
         measure(&mut S3Fifo::new(CAPACITY), &trace),
+        measure(&mut TinyLfu::new(CAPACITY), &trace),
     ];
     println!("{all:?}");
     all
@@ -54,8 +55,8 @@ fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 3] {
 /// anything.
 #[test]
 fn uniform() {
-    let [lru, two_q, s3] = all(|at| random(at, IDS));
-    for (hits, _) in [lru, two_q, s3] {
+    let [lru, two_q, s3, tiny] = all(|at| random(at, IDS));
+    for (hits, _) in [lru, two_q, s3, tiny] {
         assert!((8..=12).contains(&hits));
     }
     assert!(lru.1 >= 85 && two_q.1 <= 2);
@@ -64,8 +65,8 @@ fn uniform() {
 #[test]
 fn skewed() {
     let zipfian = zipfian();
-    let [lru, two_q, s3] = all(zipfian);
-    assert!(two_q.0 >= lru.0 && s3.0 >= lru.0);
+    let [lru, two_q, s3, tiny] = all(zipfian);
+    assert!(two_q.0 >= lru.0 && s3.0 >= lru.0 && tiny.0 > s3.0);
     assert!(two_q.1 * 4 <= lru.1, "2Q copies less than a quarter as often");
 }
 
@@ -74,15 +75,27 @@ fn skewed() {
 fn skewed_with_a_scan() {
     let zipfian = zipfian();
     let trace = |at: u64| if at.is_multiple_of(2) { zipfian(at) } else { IDS + 1 + at };
-    let [lru, two_q, s3] = all(trace);
-    assert!(two_q.0 >= lru.0 + 3 && s3.0 >= lru.0 + 3);
+    let [lru, two_q, s3, tiny] = all(trace);
+    assert!(two_q.0 >= lru.0 + 3 && s3.0 >= lru.0 + 3 && tiny.0 >= s3.0);
     assert!(two_q.1 * 8 <= lru.1);
 }
 
 /// A loop over somewhat more than is kept: LRU evicts each block just before it is asked for.
 #[test]
 fn loop_over_too_much() {
-    let [lru, two_q, _] = all(|at| at % (CAPACITY as u64 * 5 / 4));
+    let [lru, two_q, _, tiny] = all(|at| at % (CAPACITY as u64 * 5 / 4));
     assert_eq!(lru, (0, 100));
     assert!(two_q.0 >= 75 && two_q.1 == 0);
+    assert!(tiny.0 >= 70);
+}
+
+/// Each id comes again soon or never: counts say nothing, and W-TinyLFU's window grows until it is nearly LRU.
+#[test]
+fn what_came_last() {
+    let trace = |at: u64| {
+        let back = (0..8).map(|n| random(at * 8 + n, CAPACITY as u64 / 8)).sum::<u64>();
+        (at / 2).saturating_sub(back)
+    };
+    let [lru, _, s3, tiny] = all(trace);
+    assert!(tiny.0 + 8 >= lru.0 && tiny.0 > s3.0);
 }

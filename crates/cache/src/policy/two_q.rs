@@ -12,7 +12,7 @@
 use std::hash::Hash;
 
 use super::table::Table;
-use super::{Access, Keeper, Policy};
+use super::{Access, Hashed, Keeper, Policy};
 
 /// The blocks that are kept.
 const AM: usize = 0;
@@ -65,24 +65,30 @@ impl<K: Copy + Eq + Hash, V> TwoQ<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TwoQ<K, V> {
+    const COUNTS: bool = false;
+
     fn with_capacity(capacity: usize) -> Self {
         Self::sized(capacity, capacity / 20)
     }
 
-    fn hit(&mut self, id: K) -> Option<&V> {
-        let node = self.table.find_before(id, A1)?;
-        self.table.renew(node, AM);
-        self.table.value(node).as_ref()
+    fn get(&self, id: Hashed<K>) -> Option<&V> {
+        self.table.get(self.table.find_before(id, A1)?)
     }
 
-    fn value(&mut self, id: K) -> Option<&mut Option<V>> {
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
+        let node = self.table.find_before(id, A1)?;
+        self.table.renew(node, AM);
+        self.table.get(node)
+    }
+
+    fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {
         self.table.find_before(id, A1).map(|node| self.table.value(node))
     }
 }
 
 impl<K: Copy + Eq + Hash, V> Policy<K> for TwoQ<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
-        let found = self.table.find(id);
+        let found = self.table.find(Hashed::of(id));
         if let Some(node) = found
             && self.table.list_of(node) == AM
         {
@@ -111,21 +117,21 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TwoQ<K, V> {
     }
 
     fn contains(&self, id: K) -> bool {
-        self.table.find_before(id, A1).is_some()
+        self.table.find_before(Hashed::of(id), A1).is_some()
     }
 
     fn remove(&mut self, id: K) -> bool {
         let kept = self.contains(id);
-        self.table.find(id).and_then(|node| self.table.take(node));
+        self.table.find(Hashed::of(id)).and_then(|node| self.table.take(node));
         kept
     }
 
     fn pin(&mut self, id: K) -> bool {
-        self.table.find_before(id, A1).map(|node| self.table.pin(node)).is_some()
+        self.table.find_before(Hashed::of(id), A1).map(|node| self.table.pin(node)).is_some()
     }
 
     fn unpin(&mut self, id: K) -> bool {
-        self.table.find_before(id, A1).is_some_and(|node| self.table.unpin(node))
+        self.table.find_before(Hashed::of(id), A1).is_some_and(|node| self.table.unpin(node))
     }
 
     fn len(&self) -> usize {

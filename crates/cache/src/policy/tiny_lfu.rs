@@ -1,0 +1,388 @@
+//! W-TinyLFU (Einziger, Friedman, Manes, "`TinyLFU`: A highly efficient cache admission policy", ACM TOS 2017), with
+//! changes that make a hit cheap and a stationary load lose nothing.
+//!
+//! A block comes into the window, a queue first in, first out, where a use gives one more round. What leaves the
+//! window is kept in place of a block of the main part that was used less often, or goes. As there:
+//!
+//! * Counts of ids that are not kept are in a [sketch](super::sketch); all counts are halved once in a while.
+//! * How large the window is adapts itself ([`share`](super::share)): the authors climb a hill of small steps
+//!   ("Adaptive software cache management", Middleware 2018), here few sizes are tried.
+//!
+//! Otherwise than there:
+//!
+//! * A block that is kept has its count beside it, and the sketch gets it when the block goes. So a hit writes
+//!   no line but the block's, and none when its count is at its most.
+//! * The main part is not ordered. The victim is the least often used of a few that are looked at in turn.
+//! * The halving goes along with the misses, a few counts each, so none waits for all of it.
+
+use std::hash::Hash;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use super::cells::Cells;
+use super::share::Share;
+use super::sketch::{MOST, Sketch};
+use super::{Access, Hashed, Keeper, Policy};
+
+/// No node.
+const NONE: u32 = u32::MAX;
+/// Blocks of the main part of which the least used one is a victim.
+const LOOKED_AT: usize = 8;
+/// Accesses for each block that is kept in which all counts are halved once.
+const FORGETS: u64 = 25;
+/// A miss halves the counts of so many blocks, and passes over so many of the window, at most.
+const AT_ONCE: u64 = 64;
+/// Of `uses`: used since it came, or since it was passed over. The rest is the count.
+const USED: u8 = 0x80;
+
+/// What a hit looks at: half a line, for a number and a pointer.
+#[derive(Debug)]
+#[repr(align(32))]
+struct Slot<K, V> {
+    id: Option<K>,
+    value: Option<V>,
+    uses: AtomicU8,
+}
+
+/// Where a block is. One that is pinned is in neither part.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The next newer one of the window; of a block of the main part, where it is there.
+    newer: u32,
+    older: u32,
+    pins: u32,
+    is_main: bool,
+}
+
+/// Keeps what is asked for most often, or was used last, whichever has more hits.
+///
+/// Beside ids and values it takes about 75 bytes a block.
+#[derive(Debug)]
+#[repr(C)] // what a hit needs lies together
+pub struct TinyLfu<K, V = ()> {
+    /// Not all of those that threads note at once.
+    hits: AtomicU64,
+    cells: Cells,
+    slots: Vec<Slot<K, V>>,
+    capacity: usize,
+    misses: u64,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    window: usize,
+    main: Vec<u32>,
+    pinned: usize,
+    /// The next block of the main part that is looked at.
+    hand: usize,
+    sketch: Sketch,
+    share: Share,
+    /// The next block whose count is halved; accesses that were accounted for.
+    broom: usize,
+    swept: u64,
+}
+
+impl<K: Copy + Eq + Hash> TinyLfu<K> {
+    /// Keeps so many blocks, at least one.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self::with_capacity(capacity)
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
+    #[inline]
+    fn find(&self, id: Hashed<K>) -> Option<u32> {
+        self.cells.find(id.hash, |node| self.slots[node as usize].id == Some(id.id))
+    }
+
+    fn count(&self, node: u32) -> u8 {
+        self.slots[node as usize].uses.load(Relaxed) & MOST
+    }
+
+    /// Makes a node the newest of the window.
+    fn link(&mut self, node: u32) {
+        let older = std::mem::replace(&mut self.newest, node);
+        let place = &mut self.places[node as usize];
+        (place.newer, place.older, place.is_main) = (NONE, older, false);
+        match self.places.get_mut(older as usize) {
+            Some(older) => older.newer = node,
+            None => self.oldest = node,
+        }
+        self.window += 1;
+    }
+
+    /// Adds a node to the main part.
+    fn promote(&mut self, node: u32) {
+        let place = &mut self.places[node as usize];
+        (place.newer, place.is_main) = (self.main.len() as u32, true);
+        self.main.push(node);
+    }
+
+    /// Takes a node that is not pinned out of its part.
+    fn unlink(&mut self, node: u32) {
+        let Place { newer, older, is_main, .. } = self.places[node as usize];
+        if is_main {
+            self.main.swap_remove(newer as usize);
+            if let Some(&moved) = self.main.get(newer as usize) {
+                self.places[moved as usize].newer = newer;
+            }
+            return;
+        }
+        match self.places.get_mut(newer as usize) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+        match self.places.get_mut(older as usize) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        self.window -= 1;
+    }
+
+    /// Takes a node, which is in no part any more, out of the table.
+    fn take(&mut self, node: u32) -> Option<(K, Option<V>)> {
+        let slot = &mut self.slots[node as usize];
+        let (id, value) = (slot.id.take()?, slot.value.take());
+        let slots = &self.slots;
+        let hash_of = |node: u32| slots[node as usize].id.map_or(0, |id| Hashed::of(id).hash);
+        self.cells.take(Hashed::of(id).hash, node, hash_of);
+        self.free.push(node);
+        Some((id, value))
+    }
+
+    /// Evicts a node; its count is remembered.
+    fn evict(&mut self, node: u32) -> Option<(K, Option<V>)> {
+        let count = self.count(node);
+        self.unlink(node);
+        let taken = self.take(node)?;
+        let counters = self.sketch.of(Hashed::of(taken.0).hash);
+        self.sketch.raise(counters, count);
+        Some(taken)
+    }
+
+    /// The least used of the next few blocks of the main part.
+    fn victim(&mut self) -> Option<u32> {
+        let len = self.main.len();
+        let looked_at = (self.hand..self.hand + LOOKED_AT.min(len)).map(|at| self.main[at % len]);
+        let victim = looked_at.min_by_key(|&node| self.count(node))?;
+        self.hand = (self.hand + LOOKED_AT) % len;
+        Some(victim)
+    }
+
+    /// The oldest of the window that was not used lately; the others of those that are looked at become newer.
+    fn candidate(&mut self) -> Option<u32> {
+        for _ in 0..(self.window as u64).min(AT_ONCE) {
+            let uses = &self.slots[self.oldest as usize].uses;
+            if uses.load(Relaxed) & USED == 0 {
+                break;
+            }
+            uses.fetch_and(!USED, Relaxed);
+            let node = self.oldest;
+            self.unlink(node);
+            self.link(node);
+        }
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// Makes room for one block. Returns `None` if all are pinned.
+    fn make_room(&mut self) -> Option<(K, Option<V>)> {
+        let window = self.share.window();
+        for _ in 0..self.window.saturating_sub(window).min(AT_ONCE as usize) {
+            let node = self.oldest;
+            self.unlink(node);
+            self.promote(node);
+        }
+        if self.window < window
+            && let Some(victim) = self.victim()
+        {
+            return self.evict(victim);
+        }
+        match (self.candidate(), self.victim()) {
+            (Some(candidate), Some(victim)) if self.count(candidate) > self.count(victim) => {
+                let evicted = self.evict(victim);
+                self.unlink(candidate);
+                self.promote(candidate);
+                evicted
+            }
+            (Some(node), _) | (None, Some(node)) => self.evict(node),
+            (None, None) => None,
+        }
+    }
+
+    /// Halves as many counts as it is time for.
+    fn sweep(&mut self, accesses: u64) {
+        // What was not done is not made up for, if it is more than all.
+        let most = FORGETS.saturating_mul(self.capacity as u64);
+        self.swept = self.swept.max(accesses.saturating_sub(most));
+        for _ in 0..(accesses.saturating_sub(self.swept) / FORGETS).min(AT_ONCE) {
+            self.swept += FORGETS;
+            if let Some(slot) = self.slots.get_mut(self.broom) {
+                let uses = slot.uses.get_mut();
+                *uses = (*uses & USED) | ((*uses & MOST) / 2);
+            }
+            let block = |at: usize| {
+                (at as u128 * self.sketch.blocks() as u128 / self.capacity as u128) as usize
+            };
+            for block in block(self.broom)..block(self.broom + 1) {
+                self.sketch.halve(block);
+            }
+            self.broom = (self.broom + 1) % self.capacity;
+        }
+    }
+
+    /// Keeps a block that is not kept; `Err` if all are pinned. Returns what was evicted.
+    #[expect(clippy::type_complexity, reason = "a node, and a block")]
+    fn admit(&mut self, id: Hashed<K>) -> Result<(u32, Option<(K, Option<V>)>), ()> {
+        self.misses += 1;
+        let hits = self.hits.load(Relaxed);
+        self.share.note(hits + self.misses, hits);
+        self.sweep(hits + self.misses);
+        let counters = self.sketch.of(id.hash);
+        let count = (self.sketch.count(counters) + 1).min(MOST);
+        self.sketch.raise(counters, count);
+        let mut evicted = None;
+        if self.len() == self.capacity {
+            evicted = Some(self.make_room().ok_or(())?);
+        } else if self.window >= self.share.window() {
+            let node = self.oldest;
+            self.unlink(node);
+            self.promote(node);
+        }
+        let slot = Slot { id: Some(id.id), value: None, uses: count.into() };
+        let place = Place { newer: NONE, older: NONE, pins: 0, is_main: false };
+        let node = if let Some(node) = self.free.pop() {
+            (self.slots[node as usize], self.places[node as usize]) = (slot, place);
+            node
+        } else {
+            self.slots.push(slot);
+            self.places.push(place);
+            self.slots.len() as u32 - 1
+        };
+        self.cells.add(id.hash, node);
+        self.link(node);
+        Ok((node, evicted))
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
+    const COUNTS: bool = true;
+
+    fn with_capacity(capacity: usize) -> Self {
+        let capacity = capacity.clamp(1, (1 << 31) - 1);
+        Self {
+            hits: AtomicU64::new(0),
+            cells: Cells::new(capacity),
+            slots: Vec::with_capacity(capacity),
+            capacity,
+            misses: 0,
+            places: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            newest: NONE,
+            oldest: NONE,
+            window: 0,
+            main: Vec::with_capacity(capacity),
+            pinned: 0,
+            hand: 0,
+            sketch: Sketch::new(capacity),
+            share: Share::new(capacity),
+            broom: 0,
+            swept: 0,
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: Hashed<K>) -> Option<&V> {
+        let node = self.find(id)?;
+        let slot = &self.slots[node as usize];
+        let uses = slot.uses.load(Relaxed);
+        let more = USED | ((uses & MOST) + 1).min(MOST);
+        if more != uses {
+            slot.uses.store(more, Relaxed);
+        }
+        self.hits.store(self.hits.load(Relaxed) + 1, Relaxed);
+        slot.value.as_ref()
+    }
+
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
+        self.get(id)
+    }
+
+    fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {
+        self.find(id).map(|node| &mut self.slots[node as usize].value)
+    }
+
+    fn insert(&mut self, id: Hashed<K>, value: V) -> Result<Option<V>, V> {
+        if let Some(node) = self.find(id) {
+            return Ok(self.slots[node as usize].value.replace(value));
+        }
+        match self.admit(id) {
+            Ok((node, evicted)) => {
+                self.slots[node as usize].value = Some(value);
+                Ok(evicted.and_then(|(_, value)| value))
+            }
+            Err(()) => Err(value),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Policy<K> for TinyLfu<K, V> {
+    fn access(&mut self, id: K) -> Access<K> {
+        let id = Hashed::of(id);
+        if self.find(id).is_some() {
+            self.get(id);
+            return Access::Hit;
+        }
+        match self.admit(id) {
+            Ok((_, evicted)) => Access::Admitted { evicted: evicted.map(|(id, _)| id) },
+            Err(()) => Access::Below,
+        }
+    }
+
+    fn contains(&self, id: K) -> bool {
+        self.find(Hashed::of(id)).is_some()
+    }
+
+    fn remove(&mut self, id: K) -> bool {
+        let Some(node) = self.find(Hashed::of(id)) else { return false };
+        if self.places[node as usize].pins > 0 {
+            self.pinned -= 1;
+        } else {
+            self.unlink(node);
+        }
+        self.take(node).is_some()
+    }
+
+    fn pin(&mut self, id: K) -> bool {
+        let Some(node) = self.find(Hashed::of(id)) else { return false };
+        if self.places[node as usize].pins == 0 {
+            self.unlink(node);
+            self.pinned += 1;
+        }
+        self.places[node as usize].pins += 1;
+        true
+    }
+
+    fn unpin(&mut self, id: K) -> bool {
+        let Some(node) = self.find(Hashed::of(id)) else { return false };
+        let place = &mut self.places[node as usize];
+        if place.pins == 0 {
+            return false;
+        }
+        place.pins -= 1;
+        if place.pins == 0 {
+            let is_main = place.is_main;
+            self.pinned -= 1;
+            if is_main { self.promote(node) } else { self.link(node) }
+        }
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.window + self.main.len() + self.pinned
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
