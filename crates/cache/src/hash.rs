@@ -33,7 +33,9 @@ impl Hasher for Mixer {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        self.0 = mix(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15);
+        // Both halves of a product: each bit of a word reaches low bits and high ones.
+        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xbea2_25f9_eb34_556d;
+        self.0 = product as u64 ^ (product >> 64) as u64;
     }
 
     #[inline]

@@ -138,7 +138,11 @@ impl Reader for OverFile<'_> {
     }
 }
 
-/// 2Q in DRAM over a block cache in a pool.
+const fn name(n: u64) -> Key {
+    Key { instance: 1, file: n / 512, offset: n % 512 }
+}
+
+/// 2Q in DRAM over a block cache in a pool, which is told what is used in DRAM.
 pub(crate) struct Ours<'s> {
     storage: &'s Storage,
     hot: Hot<u64, Shared, TwoQ<u64, Shared>>,
@@ -158,12 +162,11 @@ impl<'s> Ours<'s> {
     }
 
     fn below(&self, n: u64, is_cached: &mut bool) -> Result<Vec<u8>, Fault> {
-        let key = Key { instance: 1, file: n / 512, offset: n % 512 };
         let load = || {
             *is_cached = false;
             Ok::<_, Fault>(Block { kind: 0, bytes: self.storage.read(n) })
         };
-        Ok(self.cache.get_or_load(&key, load)?.bytes)
+        Ok(self.cache.get_or_load(&name(n), load)?.bytes)
     }
 }
 
@@ -171,7 +174,10 @@ impl Reader for Ours<'_> {
     fn read(&self, n: u64) -> Result<bool, Fault> {
         let mut is_cached = true;
         match self.hot.place(n) {
-            Placed::Hit(block) => check(&block, n)?,
+            Placed::Hit(block) => {
+                self.cache.touch(&name(n));
+                check(&block, n)?;
+            }
             Placed::Below => check(&self.below(n, &mut is_cached)?, n)?,
             Placed::Admitted(vacant) => {
                 let block = Shared::from(self.below(n, &mut is_cached)?);

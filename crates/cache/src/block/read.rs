@@ -117,6 +117,16 @@ impl<M: Medium> BlockCache<M> {
         Some(Copied::Block(header.kind))
     }
 
+    /// Counts a use of a block without reading it. Who has a copy in DRAM says so at a hit of that, at each or at
+    /// one of some: else what is used most is the first to go from here, and is not here after a crash. Returns
+    /// whether the block is here.
+    ///
+    /// # Cost
+    /// A line of the index, and the first one of the entry.
+    pub fn touch(&self, key: &Key) -> bool {
+        self.find(key, key.hash()).is_some()
+    }
+
     /// The entry of this name that the index has, which counts as a use.
     pub(super) fn find(&self, key: &Key, hash: u64) -> Option<Found> {
         let pm = self.pool.pm();

@@ -12,7 +12,7 @@
 //!
 //! * A block that is kept has its count beside it, and the sketch gets it when the block goes. So a hit writes
 //!   no line but the block's, and none when its count is at its most.
-//! * The main part is not ordered. The victim is the least often used of a few that are looked at in turn.
+//! * The main part is not ordered. The victim is the least often used of a few slots that lie side by side.
 //! * The halving goes along with the misses, a few counts each, so none waits for all of it.
 
 use std::hash::Hash;
@@ -26,8 +26,9 @@ use super::{Access, Hashed, Keeper, Policy};
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Blocks of the main part of which the least used one is a victim.
+/// Blocks of the main part of which the least used one is a victim, and slots that are looked at for them.
 const LOOKED_AT: usize = 8;
+const PASSED: usize = 64;
 /// Accesses for each block that is kept in which all counts are halved once.
 const FORGETS: u64 = 25;
 /// A miss halves the counts of so many blocks, and passes over so many of the window, at most.
@@ -42,21 +43,31 @@ struct Slot<K, V> {
     id: Option<K>,
     value: Option<V>,
     uses: AtomicU8,
+    part: Part,
 }
 
-/// Where a block is. One that is pinned is in neither part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Free,
+    Window,
+    Main,
+    /// Of the window or the main part, in neither until it is unpinned.
+    Pinned,
+}
+
+/// Where a block of the window is, and what pins one.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The next newer one of the window; of a block of the main part, where it is there.
     newer: u32,
     older: u32,
     pins: u32,
+    /// Of a block that is pinned.
     is_main: bool,
 }
 
 /// Keeps what is asked for most often, or was used last, whichever has more hits.
 ///
-/// Beside ids and values it takes about 75 bytes a block.
+/// Beside ids and values it takes about 70 bytes a block.
 #[derive(Debug)]
 #[repr(C)] // what a hit needs lies together
 pub struct TinyLfu<K, V = ()> {
@@ -71,9 +82,9 @@ pub struct TinyLfu<K, V = ()> {
     newest: u32,
     oldest: u32,
     window: usize,
-    main: Vec<u32>,
+    main: usize,
     pinned: usize,
-    /// The next block of the main part that is looked at.
+    /// The next slot that is looked at.
     hand: usize,
     sketch: Sketch,
     share: Share,
@@ -103,8 +114,9 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     /// Makes a node the newest of the window.
     fn link(&mut self, node: u32) {
         let older = std::mem::replace(&mut self.newest, node);
+        self.slots[node as usize].part = Part::Window;
         let place = &mut self.places[node as usize];
-        (place.newer, place.older, place.is_main) = (NONE, older, false);
+        (place.newer, place.older) = (NONE, older);
         match self.places.get_mut(older as usize) {
             Some(older) => older.newer = node,
             None => self.oldest = node,
@@ -114,21 +126,17 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
 
     /// Adds a node to the main part.
     fn promote(&mut self, node: u32) {
-        let place = &mut self.places[node as usize];
-        (place.newer, place.is_main) = (self.main.len() as u32, true);
-        self.main.push(node);
+        self.slots[node as usize].part = Part::Main;
+        self.main += 1;
     }
 
     /// Takes a node that is not pinned out of its part.
     fn unlink(&mut self, node: u32) {
-        let Place { newer, older, is_main, .. } = self.places[node as usize];
-        if is_main {
-            self.main.swap_remove(newer as usize);
-            if let Some(&moved) = self.main.get(newer as usize) {
-                self.places[moved as usize].newer = newer;
-            }
+        if self.slots[node as usize].part == Part::Main {
+            self.main -= 1;
             return;
         }
+        let Place { newer, older, .. } = self.places[node as usize];
         match self.places.get_mut(newer as usize) {
             Some(newer) => newer.older = older,
             None => self.newest = older,
@@ -144,6 +152,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     fn take(&mut self, node: u32) -> Option<(K, Option<V>)> {
         let slot = &mut self.slots[node as usize];
         let (id, value) = (slot.id.take()?, slot.value.take());
+        slot.part = Part::Free;
         let slots = &self.slots;
         let hash_of = |node: u32| slots[node as usize].id.map_or(0, |id| Hashed::of(id).hash);
         self.cells.take(Hashed::of(id).hash, node, hash_of);
@@ -156,18 +165,34 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         let count = self.count(node);
         self.unlink(node);
         let taken = self.take(node)?;
-        let counters = self.sketch.of(Hashed::of(taken.0).hash);
-        self.sketch.raise(counters, count);
+        if count > 1 {
+            let counters = self.sketch.of(Hashed::of(taken.0).hash);
+            self.sketch.raise(counters, count);
+        }
         Some(taken)
     }
 
     /// The least used of the next few blocks of the main part.
     fn victim(&mut self) -> Option<u32> {
-        let len = self.main.len();
-        let looked_at = (self.hand..self.hand + LOOKED_AT.min(len)).map(|at| self.main[at % len]);
-        let victim = looked_at.min_by_key(|&node| self.count(node))?;
-        self.hand = (self.hand + LOOKED_AT) % len;
-        Some(victim)
+        if self.main == 0 {
+            return None;
+        }
+        let (mut victim, mut least, mut seen, mut passed) = (None, u8::MAX, 0, 0);
+        while seen < LOOKED_AT && (passed < PASSED || victim.is_none()) {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let slot = &self.slots[self.hand];
+            if slot.part == Part::Main {
+                seen += 1;
+                let count = slot.uses.load(Relaxed) & MOST;
+                if count < least {
+                    (victim, least) = (Some(self.hand as u32), count);
+                }
+            }
+            (self.hand, passed) = (self.hand + 1, passed + 1);
+        }
+        victim
     }
 
     /// The oldest of the window that was not used lately; the others of those that are looked at become newer.
@@ -198,7 +223,15 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         {
             return self.evict(victim);
         }
-        match (self.candidate(), self.victim()) {
+        let candidate = self.candidate();
+        // What was asked for once hardly ever stays: one of four times it is looked whether it does.
+        if let Some(node) = candidate
+            && self.count(node) <= 1
+            && !self.misses.is_multiple_of(4)
+        {
+            return self.evict(node);
+        }
+        match (candidate, self.victim()) {
             (Some(candidate), Some(victim)) if self.count(candidate) > self.count(victim) => {
                 let evicted = self.evict(victim);
                 self.unlink(candidate);
@@ -249,7 +282,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             self.unlink(node);
             self.promote(node);
         }
-        let slot = Slot { id: Some(id.id), value: None, uses: count.into() };
+        let slot = Slot { id: Some(id.id), value: None, uses: count.into(), part: Part::Free };
         let place = Place { newer: NONE, older: NONE, pins: 0, is_main: false };
         let node = if let Some(node) = self.free.pop() {
             (self.slots[node as usize], self.places[node as usize]) = (slot, place);
@@ -281,7 +314,7 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
             newest: NONE,
             oldest: NONE,
             window: 0,
-            main: Vec::with_capacity(capacity),
+            main: 0,
             pinned: 0,
             hand: 0,
             sketch: Sketch::new(capacity),
@@ -356,7 +389,9 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TinyLfu<K, V> {
     fn pin(&mut self, id: K) -> bool {
         let Some(node) = self.find(Hashed::of(id)) else { return false };
         if self.places[node as usize].pins == 0 {
+            self.places[node as usize].is_main = self.slots[node as usize].part == Part::Main;
             self.unlink(node);
+            self.slots[node as usize].part = Part::Pinned;
             self.pinned += 1;
         }
         self.places[node as usize].pins += 1;
@@ -379,7 +414,7 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TinyLfu<K, V> {
     }
 
     fn len(&self) -> usize {
-        self.window + self.main.len() + self.pinned
+        self.window + self.main + self.pinned
     }
 
     fn capacity(&self) -> usize {

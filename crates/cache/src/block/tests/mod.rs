@@ -120,9 +120,10 @@ fn a_block_is_replaced_by_other_bytes_and_ended_by_its_removal() {
 fn segments_are_used_anew_and_what_was_hit_has_a_second_chance() {
     let pool = pool();
     let cache = cache(&pool, 8); // some 88 blocks
-    (0..4).for_each(|n| assert_eq!(put(&cache, n, 256), Inserted::Stored));
-    for n in 4..2000 {
+    (0..5).for_each(|n| assert_eq!(put(&cache, n, 256), Inserted::Stored));
+    for n in 5..2000 {
         (0..4).for_each(|hot| assert!(has(&cache, hot, 256), "{hot} at {n}"));
+        assert!(cache.touch(&key(4)), "touched, not read, at {n}");
         assert_eq!(put(&cache, n, 256), Inserted::Stored);
     }
     let metrics = cache.metrics();
@@ -130,7 +131,7 @@ fn segments_are_used_anew_and_what_was_hit_has_a_second_chance() {
     // A new segment takes two fences more, of which none is counted.
     assert_eq!(metrics.fences, metrics.reclaimed + 8, "one a segment");
     assert!((1960..2000).all(|n| has(&cache, n, 256)));
-    assert!(!has(&cache, 100, 256));
+    assert!(has(&cache, 4, 256) && !has(&cache, 100, 256) && !cache.touch(&key(100)));
     let checked = cache.check().unwrap();
     assert_eq!((checked.entries, checked.segments), (cache.len(), 8));
     assert!(cache.len() >= 70);
