@@ -1,7 +1,8 @@
 //! `cargo xtask engines`: the block cache under engines that people use.
 //!
 //! Builds `crates/cache-adapters`, runs its tests and examples, and if it is asked for SlateDB's own tests, in a
-//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM.
+//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM: these were never run
+//! yet.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use crate::shell::{cargo, root, run_cargo};
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also the tests of `SlateDB` itself, over our cache, which take some minutes to build
+    /// Also the tests of `SlateDB` itself, over our cache, which take long to build; never run yet
     #[arg(long)]
     own_tests: bool,
 
