@@ -90,6 +90,10 @@ pub use pmindex_trees::FpTree;
 pub use pmindex_trees::NvTree;
 #[cfg(feature = "wbtree")]
 pub use pmindex_trees::{SharedWbTree, WbTree};
+#[cfg(feature = "artcow")]
+pub use pmindex_woart::ArtCow;
+#[cfg(feature = "woart")]
+pub use pmindex_woart::Woart;
 pub use salvage::{Gap, Salvage, salvage};
 #[cfg(feature = "store")]
 pub use store::{Kinds, Store};

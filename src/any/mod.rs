@@ -74,6 +74,10 @@ kinds! {
     BufferedSpTree: "sptree-buffered", BufferedSpTree;
     /// All in PM: opens at once whatever the size, the fastest scans; one writer at a time.
     WbTree: "wbtree", SharedWbTree;
+    /// A radix tree wholly in PM, changed in place: opens at once, whatever its size; long keys.
+    Woart: "woart", Woart;
+    /// The same with nodes that are copied to change: what WOART is compared with.
+    ArtCow: "artcow", ArtCow;
 }
 
 impl Kind {

@@ -36,6 +36,7 @@ mod sptree_log;
 mod store;
 mod trees;
 mod wbtree;
+mod woart;
 
 use std::env;
 use std::io::{self, Write};

@@ -31,6 +31,7 @@ use super::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
     wbtree::{WbTreeBytes, WbTreeValues, WbTreeWords},
+    woart::{ArtCowBytes, ArtCowWords, WoartBytes, WoartWords},
 };
 
 /// A structure and how to explore it.
@@ -102,6 +103,10 @@ pub(crate) fn registry() -> Vec<Entry> {
         index::<WbTreeWords>(),
         index::<WbTreeBytes>(),
         entry::<Indexed<WbTreeValues>>(),
+        index::<WoartWords>(),
+        entry::<Indexed<WoartBytes>>(),
+        entry::<Indexed<ArtCowWords>>(),
+        index::<ArtCowBytes>(),
         index::<SpTreeWords>(),
         index::<SpTreeBytes>(),
         entry::<Indexed<SpTreeWide>>(),

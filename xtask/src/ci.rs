@@ -88,6 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 fn features() -> Result<Duration, String> {
     let started = Instant::now();
     for index in [
+        "artcow",
         "bztree",
         "cceh",
         "fastfair",
@@ -97,6 +98,7 @@ fn features() -> Result<Duration, String> {
         "sptree",
         "sptree-buffered",
         "wbtree",
+        "woart",
     ] {
         let facade = ["clippy", "--package", "pmindex", "--lib", "--no-default-features"];
         let arguments = [&facade[..], &["--features", index, "--", "-D", "warnings"]].concat();

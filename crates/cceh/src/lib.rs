@@ -36,6 +36,8 @@ mod recover;
 mod salvage;
 mod segment;
 mod split;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use index::Cceh;

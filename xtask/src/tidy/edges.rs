@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-core"],
     &["pmindex-index", "pmindex-log"],
     &["pmindex-record"],
-    &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair", "pmindex-cceh"],
+    &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair", "pmindex-cceh", "pmindex-woart"],
     &[
         "pmindex-trees",
         "pmindex-hart",

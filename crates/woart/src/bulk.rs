@@ -1,0 +1,137 @@
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the records, one by one | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, what hangs off the top is not in the index: opening discards it, and so does a
+//! load that fails. The top's lock is held throughout, so nobody sees any of it.
+
+use std::slice::from_ref;
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Medium, PmError};
+use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_record::{Loader, RecordBlock, bulk_load};
+
+use crate::index::{Woart, with_record};
+use crate::layout::Child;
+use crate::node::Node;
+use crate::path::{deep, lonely};
+use crate::tree::Tree;
+
+/// A load under way.
+struct Load<'t, K, V, M: Medium> {
+    tree: &'t Tree<M>,
+    _top: VersionGuard<'t>,
+    types: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
+    /// Fills an empty index from strictly ascending records; returns how many. Operations of other
+    /// threads wait until it returns.
+    ///
+    /// # Cost
+    /// That of as many inserts.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
+        self.pool.check_writable()?;
+        let tree = &self.tree;
+        let top = tree.top.lock(tree.pm());
+        if tree.pm().load(&tree.root()?.top) != 0 {
+            return Err(IndexError::NotEmpty);
+        }
+        let load = Load::<K, V, M> { tree, _top: top, types: std::marker::PhantomData };
+        bulk_load(load, &[from_ref(&tree.top)], records)
+    }
+}
+
+impl<M: Medium> Tree<M> {
+    /// Removes all records; the top's lock is held, or nobody else has the tree.
+    pub(crate) fn discard(&self) -> Result<(), PmError> {
+        while let Some(key) = self.first_key()? {
+            if let Some(way) = self.descend(&key, usize::MAX, true, |_| {})? {
+                self.remove_at(&way, &key, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The least key of a quiescent tree.
+    fn first_key(&self) -> Result<Option<Vec<u8>>, PmError> {
+        let pm = self.pm();
+        let mut child = Child(pm.load(&self.root()?.top));
+        let mut least = 0;
+        while !child.is_none() && !child.is_leaf() {
+            let node = Node::at(&self.pool, child)?;
+            if node.depth < least {
+                return Err(deep(node.offset));
+            }
+            child = node.any_child(pm).ok_or_else(|| lonely(node.offset))?;
+            least = node.depth + 1;
+        }
+        if child.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(RecordBlock::at(&self.pool, child.offset())?.key(pm)))
+    }
+
+    fn mark(&self, mark: u64) -> Result<(), PmError> {
+        let root = self.root()?;
+        self.pm().store(&root.bulk_load, mark);
+        self.pm().persist(root)?;
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
+    type Key = K;
+    type Value = V;
+    const PART: usize = 64;
+
+    fn begin(&mut self) -> Result<(), PmError> {
+        self.tree.mark(1) // P1
+    }
+
+    fn add(&mut self, part: &[(K, V)], _: Option<&K>) -> Result<(), IndexError> {
+        for (key, value) in part {
+            with_record::<K, V, _>(key.borrowed(), value.borrowed(), |record| {
+                self.tree.insert(record, true) // P2
+            })?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), PmError> {
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), PmError> {
+        self.tree.mark(0) // P3
+    }
+
+    fn install(&mut self, _: u64) {}
+
+    fn undo(&mut self) {
+        let tree = self.tree;
+        let _recovery = tree.pool.recovery();
+        if tree.discard().is_ok() {
+            let _ = tree.mark(0);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The index itself, and its operations with types.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_index::{
+    IndexError, InsertMany, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Missing, Noted, Occupied,
+    RecoveryReport, Shape, Stats, Value, same_encoding,
+};
+use pmindex_record::{Pair, RecordBlock};
+
+use crate::layout::Root;
+use crate::tree::{Tree, Visited};
+use crate::write::Record;
+
+/// A persistent, concurrent ordered map: an adaptive radix tree wholly in PM.
+///
+/// `COW` says how a node gets and loses children: in place (WOART), or by a copy ([`ArtCow`]).
+///
+/// # Cost
+///
+/// 2 fences per insert and removal, and per update of values that are no single word; 1 per update of
+/// one-word values. Flushed lines of an insert in place: the record's, the ticket's, the allocation
+/// bit's, and 1 to 3 of the node. Reads flush nothing. Opening reads one line, whatever the size.
+///
+/// # Example
+///
+/// ```
+/// # mod pmindex { pub use pmindex_core::Pool; pub use pmindex_woart::Woart; }
+/// use std::sync::Arc;
+/// use pmindex::{Pool, Woart};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let words = Woart::<String, u64>::create(&pool, "words")?;
+/// for word in ["radix", "rad", "tree"] {
+///     words.insert(word, &(word.len() as u64))?;
+/// }
+/// drop(words); // not closed: as after a crash
+/// let words = Woart::<String, u64>::open(&pool, "words")?;
+/// assert_eq!(words.first_key_value()?, Some(("rad".into(), 3)));
+/// assert_eq!(words.prefix("rad").count(), 2);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Woart<K, V, M: Medium = Mapped, const COW: bool = false> {
+    pub(crate) pool: Arc<Pool<M>>,
+    pub(crate) report: RecoveryReport,
+    pub(crate) types: std::marker::PhantomData<fn() -> (K, V)>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(crate) tree: Tree<M>,
+}
+
+/// An adaptive radix tree wholly in PM whose nodes are copied to get or lose a child.
+pub type ArtCow<K, V, M = Mapped> = Woart<K, V, M, true>;
+
+impl<K, V, M: Medium, const COW: bool> std::fmt::Debug for Woart<K, V, M, COW> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if COW { "ArtCow" } else { "Woart" };
+        f.debug_struct(name).field("name", &self.tree.entry.name).finish_non_exhaustive()
+    }
+}
+
+/// The bytes of a key.
+///
+/// # Errors
+/// [`IndexError::KeyTooLong`].
+#[inline(always)]
+pub(crate) fn key_bytes<K: Key>(key: &K::Ref) -> Result<KeyBytes<'_>, IndexError> {
+    let bytes = KeyBytes::of::<K>(key);
+    let len = bytes.len();
+    if len > MAX_KEY_BYTES {
+        return Err(IndexError::KeyTooLong { len, max: MAX_KEY_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// A key's bytes, which order keys.
+pub(crate) enum KeyBytes<'k> {
+    /// So many of a key of words.
+    Inline([u8; 8 * MAX_INLINE_WORDS], usize),
+    Bytes(Cow<'k, [u8]>),
+}
+
+impl<'k> KeyBytes<'k> {
+    /// Of any key, be it too long for the index.
+    #[inline(always)]
+    pub(crate) fn of<K: Key>(key: &'k K::Ref) -> Self {
+        let Shape::Inline(count) = K::SHAPE else { return Self::Bytes(K::to_bytes(key)) };
+        let mut bytes = [0; 8 * MAX_INLINE_WORDS];
+        for (word, place) in K::to_words(key)[..count].iter().zip(bytes.as_chunks_mut().0) {
+            *place = word.to_be_bytes();
+        }
+        Self::Inline(bytes, 8 * count)
+    }
+}
+
+impl std::ops::Deref for KeyBytes<'_> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes, len) => &bytes[..*len],
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Encodes a record and hands it to `then`.
+#[inline(always)]
+pub(crate) fn with_record<K: Key, V: Value, T>(
+    key: &K::Ref,
+    value: &V::Ref,
+    then: impl FnOnce(&Record<'_>) -> Result<T, IndexError>,
+) -> Result<T, IndexError> {
+    let key = key_bytes::<K>(key)?;
+    if Pair::<K, V>::WORD_VALUE {
+        let word = V::to_words(value)[0].to_le_bytes();
+        return then(&Record { key: &key, value: &word });
+    }
+    let value = Pair::<K, V>::encode(value)?;
+    then(&Record { key: &key, value: &value.bytes })
+}
+
+impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
+    /// The value of `key`. No flush, no fence.
+    #[inline]
+    pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        let found = self.tree.look_up(&key_bytes::<K>(key)?, Pair::<K, V>::value_in);
+        found.map_err(IndexError::from).noted(&self.pool)
+    }
+
+    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none: see
+    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    #[inline]
+    pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
+        let read = |pool: &Pool<M>, leaf| Pair::<K, V>::value_into(pool, leaf, value);
+        let found = self.tree.look_up(&key_bytes::<K>(key)?, read);
+        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+    }
+
+    /// Whether `key` is present. No flush, no fence.
+    #[inline]
+    pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        let found = self.tree.look_up(&key_bytes::<K>(key)?, |_, _| Ok(()));
+        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+    }
+
+    /// Looks up many keys; `out[i]` is the value of `keys[i]`. Costs as many calls of
+    /// [`get`](Self::get).
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "one place per key");
+        for (key, out) in keys.iter().zip(out) {
+            *out = self.get(key.borrowed())?;
+        }
+        Ok(())
+    }
+
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 2 fences.
+    ///
+    /// # Errors
+    /// A key or value too long; the pool's.
+    #[inline]
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        with_record::<K, V, _>(key, value, |record| self.tree.insert(record, false))
+            .noted(&self.pool)
+            .map(Occupied::unless)
+    }
+
+    /// Inserts many records: as many inserts, which end at the first error.
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        for (key, value) in records {
+            match self.try_insert(key.borrowed(), value.borrowed()) {
+                Ok(new) => result.inserted.push(new.is_ok()),
+                Err(error) => {
+                    result.stopped = Some(error);
+                    break;
+                }
+            }
+        }
+        result
+    }
+
+    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    ///
+    /// # Cost
+    /// One-word values in WOART: 1 line, 1 fence; else 2 fences.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        with_record::<K, V, _>(key, value, |record| self.tree.update(record))
+            .noted(&self.pool)
+            .map(Missing::unless)
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let mut old = None;
+        let mut read = |leaf| {
+            old = Some(Pair::<K, V>::value_in(&self.pool, leaf)?);
+            Ok(())
+        };
+        with_record::<K, V, _>(key, value, |record| self.tree.put(record, &mut read))
+            .noted(&self.pool)?;
+        Ok(old)
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    #[inline]
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        with_record::<K, V, _>(key, value, |record| self.tree.put(record, &mut |_| Ok(())))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 2 fences.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |_| true)
+    }
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+    }
+
+    #[inline(always)]
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        let mut value = None;
+        let mut judge = |leaf| {
+            let stored = Pair::<K, V>::value_in(&self.pool, leaf)?;
+            let goes = wanted(&stored);
+            value = Some(stored);
+            Ok(goes)
+        };
+        let removed = self.tree.remove(&key_bytes::<K>(key)?, &mut judge).noted(&self.pool)?;
+        Ok(value.filter(|_| removed))
+    }
+
+    /// How many records there are. Complexity: the number of locks; once after a crash, the number of
+    /// records. Exact when no write is under way.
+    pub fn len(&self) -> Result<u64, IndexError> {
+        let count = || {
+            let mut records = 0;
+            for item in self {
+                item?;
+                records += 1;
+            }
+            Ok(records)
+        };
+        self.tree.tally.len(self.tree.pm(), count).noted(&self.pool)
+    }
+
+    /// What opening did.
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    /// Sizes: a leaf is a record in its block. Reads all of a quiescent index.
+    pub fn stats(&self) -> Result<Stats, IndexError> {
+        let tree = &self.tree;
+        let mut stats = Stats {
+            dram_bytes: (tree.tally.bytes() + 8 * tree.locks.len()) as u64,
+            pm_bytes: size_of::<Root>() as u64,
+            height: 1,
+            ..Stats::default()
+        };
+        let walked: Result<(), PmError> = tree.walk(&mut |visited| {
+            match visited {
+                Visited::Node(node) => {
+                    stats.inners += 1;
+                    stats.pm_bytes += 8 * node.kind.words() as u64;
+                }
+                Visited::Leaf(leaf, way) => {
+                    stats.leaves += 1;
+                    stats.records += 1;
+                    stats.height = stats.height.max(way.len() as u32 + 1);
+                    stats.pm_bytes += RecordBlock::at(&self.pool, leaf.offset())?.size();
+                }
+            }
+            Ok(())
+        });
+        walked.map_err(IndexError::from).noted(&self.pool)?;
+        Ok(stats)
+    }
+}
+
+pmindex_index::impl_index!(Woart<K, V, M, COW: bool>, if COW { "artcow" } else { "woart" });

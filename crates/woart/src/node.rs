@@ -1,0 +1,362 @@
+//! An inner node: its words, and which children it has.
+
+use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, words_of};
+
+use crate::layout::{BYTES_16, COMMIT, Child, Digit, END, Kind};
+
+/// A digit and the child that it leads to.
+pub(crate) type Branch = (Digit, Child);
+
+/// An inner node in a pool, its bounds checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'p> {
+    words: &'p [PmU64],
+    pub(crate) kind: Kind,
+    /// Which byte of a key tells its children apart.
+    pub(crate) depth: usize,
+    pub(crate) offset: u64,
+}
+
+/// How a child is added to a node or taken from it: `word` decides whether the child is there.
+pub(crate) struct Commit<'p> {
+    pub(crate) word: &'p PmU64,
+    /// The word with the child.
+    pub(crate) with: u64,
+    /// The word without it.
+    pub(crate) without: u64,
+    /// The bits that say so.
+    mask: u64,
+}
+
+impl<'p> Commit<'p> {
+    /// What decides whether the leaf is live that is the child.
+    pub(crate) fn owner(&self) -> Owner<'p> {
+        Owner { word: self.word, mask: self.mask, expect: self.with & self.mask }
+    }
+}
+
+impl<'p> Node<'p> {
+    /// The node that a child word points to.
+    #[inline(always)]
+    pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, child: Child) -> Result<Self, PmError> {
+        let offset = child.offset();
+        match child.kind() {
+            Some(kind) if kind != Kind::Leaf => {
+                let words = pool.words(offset, kind.words())?;
+                Ok(Self { words, kind, depth: child.depth(), offset })
+            }
+            _ => Err(PmError::Corrupt { what: "a child that is no node", offset }),
+        }
+    }
+
+    /// Whether its header says what the word that leads to it says.
+    pub(crate) fn is_as_told(&self, pm: &impl Medium) -> bool {
+        pm.load_word(&self.words[0]) == self.depth as u64
+    }
+
+    #[inline(always)]
+    fn child_cell(&self, place: usize) -> &'p PmU64 {
+        &self.words[self.kind.children() + place]
+    }
+
+    /// The word of the child at a key's digit. Racing: validate.
+    #[inline(always)]
+    pub(crate) fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<&'p PmU64> {
+        if let Some(&byte) = key.get(self.depth) {
+            return self.place(pm, byte).map(|place| self.child_cell(place));
+        }
+        let end = &self.words[END];
+        (key.len() == self.depth && pm.load_word(end) != 0).then_some(end)
+    }
+
+    /// The place of a byte's child. Racing: validate.
+    #[inline(always)]
+    fn place(&self, pm: &impl Medium, byte: u8) -> Option<usize> {
+        match self.kind {
+            Kind::Leaf => None,
+            Kind::N4 => {
+                const LANES: u64 = 0x0001_0001_0001_0001;
+                let slots = pm.load_word(&self.words[COMMIT]);
+                let others = (slots ^ (u64::from(byte) * LANES)) & (0xff * LANES);
+                // The first slot with the byte: free ones, which are zero, come last.
+                let alike = others.wrapping_sub(LANES) & !others & (LANES << 15);
+                let place = (slots >> (alike.trailing_zeros() & 0x30) >> 8 & 0xff) as usize;
+                (alike != 0 && (1..=4).contains(&place)).then(|| place - 1)
+            }
+            Kind::N16 => {
+                let used = pm.load_word(&self.words[COMMIT]);
+                let alike =
+                    pm.match_byte(&self.words[BYTES_16..BYTES_16 + 2], byte) & used & 0xffff;
+                (alike != 0).then(|| alike.trailing_zeros() as usize)
+            }
+            Kind::N48 => {
+                let index = pm.load_word(&self.words[COMMIT + byte as usize / 8]);
+                let place = (index >> (byte % 8 * 8) & 0xff) as usize;
+                (1..=48).contains(&place).then(|| place - 1)
+            }
+            Kind::N256 => {
+                (pm.load_word(self.child_cell(byte as usize)) != 0).then_some(byte as usize)
+            }
+        }
+    }
+
+    /// Visits all children, ascending. Racing: validate.
+    #[inline]
+    pub(crate) fn each_branch(&self, pm: &impl Medium, mut visit: impl FnMut(Branch)) {
+        let end = Child(pm.load_word(&self.words[END]));
+        if !end.is_none() {
+            visit((None, end));
+        }
+        let child = |place: usize| Child(pm.load_word(self.child_cell(place)));
+        match self.kind {
+            Kind::Leaf => {}
+            Kind::N4 => {
+                for (byte, place) in slots_of(pm.load_word(&self.words[COMMIT])) {
+                    visit((Some(byte), child(place)));
+                }
+            }
+            Kind::N16 => {
+                let used = pm.load_word(&self.words[COMMIT]);
+                let bytes = [0, 1].map(|word| pm.load_word(&self.words[BYTES_16 + word]));
+                let byte = |place: usize| (bytes[place / 8] >> (place % 8 * 8) & 0xff) as u8;
+                let (mut order, mut count) = ([(0, 0); 16], 0);
+                for place in (0..16).filter(|place| used >> place & 1 == 1) {
+                    order[count] = (byte(place), place);
+                    count += 1;
+                }
+                order[..count].sort_unstable();
+                order[..count].iter().for_each(|&(byte, at)| visit((Some(byte), child(at))));
+            }
+            Kind::N48 => {
+                for word in 0..32u8 {
+                    let index = pm.load_word(&self.words[COMMIT + word as usize]).to_le_bytes();
+                    for (byte, place) in (word * 8..=word * 8 + 7).zip(index) {
+                        if (1..=48).contains(&place) {
+                            visit((Some(byte), child(place as usize - 1)));
+                        }
+                    }
+                }
+            }
+            Kind::N256 => {
+                for byte in 0..=255 {
+                    let child = child(byte as usize);
+                    if !child.is_none() {
+                        visit((Some(byte), child));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All children, ascending. Racing: validate.
+    pub(crate) fn branches(&self, pm: &impl Medium) -> Vec<Branch> {
+        let mut branches = Vec::with_capacity(8);
+        self.each_branch(pm, |branch| branches.push(branch));
+        branches
+    }
+
+    /// One of its children. Racing: validate.
+    pub(crate) fn any_child(&self, pm: &impl Medium) -> Option<Child> {
+        let end = Child(pm.load_word(&self.words[END]));
+        if !end.is_none() {
+            return Some(end);
+        }
+        let slots = pm.load_word(&self.words[COMMIT]);
+        match self.kind {
+            Kind::N4 => slots_of(slots).next().map(|slot| slot.1),
+            Kind::N16 => (slots & 0xffff != 0).then(|| slots.trailing_zeros() as usize),
+            _ => (0..=255).find_map(|byte| self.place(pm, byte)),
+        }
+        .map(|place| Child(pm.load_word(self.child_cell(place))))
+    }
+
+    /// Whether a child can be added in place. Racing: validate.
+    pub(crate) fn has_room(&self, pm: &impl Medium, digit: Digit) -> bool {
+        digit.is_none() || self.kind == Kind::N256 || self.free_place(pm).is_some()
+    }
+
+    /// How a child is added that is not there; `None` if there is no room. What is stored before the
+    /// commit is not flushed: it is in `written`.
+    pub(crate) fn add(
+        &self,
+        pm: &impl Medium,
+        digit: Digit,
+        child: Child,
+        written: &mut Vec<&'p [PmU64]>,
+    ) -> Option<Commit<'p>> {
+        let Some(byte) = digit else {
+            return Some(Commit {
+                word: &self.words[END],
+                with: child.0,
+                without: 0,
+                mask: u64::MAX,
+            });
+        };
+        if self.kind == Kind::N256 {
+            let word = self.child_cell(byte as usize);
+            return Some(Commit { word, with: child.0, without: 0, mask: u64::MAX });
+        }
+        let place = self.free_place(pm)?;
+        let cell = self.child_cell(place);
+        pm.store_word(cell, child.0);
+        written.push(words_of(cell));
+        Some(match self.kind {
+            Kind::N4 => {
+                let word = &self.words[COMMIT];
+                let without = pm.load_word(word);
+                let with = with_slot(without, byte, place);
+                Commit { word, with, without, mask: u64::MAX }
+            }
+            Kind::N16 => {
+                let bytes = &self.words[BYTES_16 + place / 8];
+                let others = pm.load_word(bytes) & !(0xff << (place % 8 * 8));
+                pm.store_word(bytes, others | u64::from(byte) << (place % 8 * 8));
+                written.push(words_of(bytes));
+                let word = &self.words[COMMIT];
+                let without = pm.load_word(word);
+                Commit { word, with: without | 1 << place, without, mask: 1 << place }
+            }
+            _ => {
+                let word = &self.words[COMMIT + byte as usize / 8];
+                let (without, shift) = (pm.load_word(word), byte % 8 * 8);
+                let with = without | (place as u64 + 1) << shift;
+                Commit { word, with, without, mask: 0xff << shift }
+            }
+        })
+    }
+
+    /// A place that no byte has.
+    fn free_place(&self, pm: &impl Medium) -> Option<usize> {
+        let used = match self.kind {
+            Kind::Leaf | Kind::N256 => return None,
+            Kind::N4 => {
+                slots_of(pm.load_word(&self.words[COMMIT])).fold(0, |used, slot| used | 1 << slot.1)
+            }
+            Kind::N16 => pm.load_word(&self.words[COMMIT]),
+            Kind::N48 => (0..32).fold(0u64, |used, word| {
+                let index = pm.load_word(&self.words[COMMIT + word]).to_le_bytes();
+                index
+                    .iter()
+                    .filter(|place| (1..=48).contains(*place))
+                    .fold(used, |used, place| used | 1 << (place - 1))
+            }),
+        };
+        let place = used.trailing_ones() as usize;
+        (place < self.kind.room()).then_some(place)
+    }
+
+    /// How a child is taken that is there.
+    pub(crate) fn take(&self, pm: &impl Medium, digit: Digit, child: Child) -> Option<Commit<'p>> {
+        let Some(byte) = digit else {
+            return Some(Commit {
+                word: &self.words[END],
+                with: child.0,
+                without: 0,
+                mask: u64::MAX,
+            });
+        };
+        let place = self.place(pm, byte)?;
+        Some(match self.kind {
+            Kind::Leaf => return None,
+            Kind::N4 => {
+                let word = &self.words[COMMIT];
+                let with = pm.load_word(word);
+                Commit { word, with, without: without_slot(with, byte), mask: u64::MAX }
+            }
+            Kind::N16 => {
+                let word = &self.words[COMMIT];
+                let with = pm.load_word(word);
+                Commit { word, with, without: with & !(1 << place), mask: 1 << place }
+            }
+            Kind::N48 => {
+                let word = &self.words[COMMIT + byte as usize / 8];
+                let (with, mask) = (pm.load_word(word), 0xff << (byte % 8 * 8));
+                Commit { word, with, without: with & !mask, mask }
+            }
+            Kind::N256 => {
+                let word = self.child_cell(byte as usize);
+                Commit { word, with: child.0, without: 0, mask: u64::MAX }
+            }
+        })
+    }
+
+    /// Fills and flushes a new node.
+    #[track_caller]
+    pub(crate) fn write(&self, pm: &impl Medium, branches: &[Branch]) -> Flushed {
+        match self.kind {
+            Kind::Leaf | Kind::N4 => self.write_image(pm, branches, &mut [0; Kind::N4.words()]),
+            Kind::N16 => self.write_image(pm, branches, &mut [0; Kind::N16.words()]),
+            Kind::N48 => self.write_image(pm, branches, &mut [0; Kind::N48.words()]),
+            Kind::N256 => self.write_image(pm, branches, &mut [0; Kind::N256.words()]),
+        }
+    }
+
+    #[track_caller]
+    fn write_image(&self, pm: &impl Medium, branches: &[Branch], image: &mut [u64]) -> Flushed {
+        image[0] = self.depth as u64;
+        let children = self.kind.children();
+        let mut place = 0;
+        for &(digit, child) in branches {
+            let Some(byte) = digit else {
+                image[END] = child.0;
+                continue;
+            };
+            let at = if self.kind == Kind::N256 { byte as usize } else { place };
+            image[children + at] = child.0;
+            match self.kind {
+                Kind::N4 => image[COMMIT] |= (u64::from(byte) | (at as u64 + 1) << 8) << (16 * at),
+                Kind::N16 => {
+                    image[COMMIT] |= 1 << at;
+                    image[BYTES_16 + at / 8] |= u64::from(byte) << (at % 8 * 8);
+                }
+                Kind::N48 => {
+                    image[COMMIT + byte as usize / 8] |= (at as u64 + 1) << (byte % 8 * 8);
+                }
+                Kind::Leaf | Kind::N256 => {}
+            }
+            place += 1;
+        }
+        pm.stream_words(self.words, image)
+    }
+}
+
+/// The bytes and places in the word of a node of 4.
+#[inline(always)]
+fn slots_of(slots: u64) -> impl Iterator<Item = (u8, usize)> {
+    (0..4)
+        .map(move |i| slots >> (16 * i) & 0xffff)
+        .filter(|slot| (1..=4).contains(&(slot >> 8)))
+        .map(|slot| ((slot & 0xff) as u8, (slot >> 8) as usize - 1))
+}
+
+/// The word with one slot more; there are three at most.
+fn with_slot(word: u64, byte: u8, place: usize) -> u64 {
+    let slot = u64::from(byte) | (place as u64 + 1) << 8;
+    let less = slots_of(word).take_while(|slot| slot.0 < byte).count();
+    let below = (1 << (16 * less)) - 1;
+    word & below | slot << (16 * less) | (word & !below) << 16
+}
+
+fn without_slot(word: u64, byte: u8) -> u64 {
+    let less = slots_of(word).take_while(|slot| slot.0 < byte).count();
+    let below = (1 << (16 * less)) - 1;
+    word & below | word >> 16 & !below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_stay_in_order() {
+        let all = |word| slots_of(word).collect::<Vec<_>>();
+        let word = [(9, 0), (0, 1), (255, 2), (7, 3)]
+            .into_iter()
+            .fold(0, |word, (byte, place)| with_slot(word, byte, place));
+        assert_eq!(all(word), [(0, 1), (7, 3), (9, 0), (255, 2)]);
+        assert_eq!(all(without_slot(word, 0)), [(7, 3), (9, 0), (255, 2)]);
+        assert_eq!(all(without_slot(word, 9)), [(0, 1), (7, 3), (255, 2)]);
+        assert_eq!(all(without_slot(word, 255)), [(0, 1), (7, 3), (9, 0)]);
+        assert_eq!(with_slot(without_slot(word, 7), 7, 3), word);
+    }
+}

@@ -1,0 +1,313 @@
+//! Ways from the top to a key.
+//!
+//! Locks are coupled without being taken: a reader takes the version of a node's lock, then validates
+//! that of the word that led to it, so the node was in the tree at its version. Whoever takes a node
+//! out of the tree holds its lock. So memory may be used anew at any time, and needs no epoch.
+//!
+//! A way goes by the bytes that nodes tell their children apart by, and past the others: what these are,
+//! a leaf at its end says. All keys below a node have the same bytes before its depth, and keep them as long
+//! as the node is in the tree, since it always has children. So what one leaf below it says holds for all of
+//! them while the node's lock has the version at which it was entered.
+
+use pmindex_core::sync::{VersionGuard, VersionLock};
+use pmindex_core::{Medium, PmError, PmU64, Pool};
+use pmindex_record::RecordBlock;
+
+use crate::layout::{Child, Digit};
+use crate::node::Node;
+use crate::tree::Tree;
+
+/// A lock at a version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'t> {
+    /// `None`: the caller holds it throughout.
+    lock: Option<&'t VersionLock>,
+    version: u64,
+    /// Where what changes under it is counted.
+    pub(crate) count: usize,
+}
+
+/// What holds a lock.
+pub(crate) type Held<'t> = Option<VersionGuard<'t>>;
+
+impl<'t> At<'t> {
+    #[inline(always)]
+    pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
+        self.lock.is_none_or(|lock| lock.validate(pm, self.version))
+    }
+
+    /// Locks, if the version is still this one. `None`: it is not.
+    #[inline(always)]
+    pub(crate) fn hold(&self, pm: &impl Medium) -> Option<Held<'t>> {
+        match self.lock {
+            None => Some(None),
+            Some(lock) => lock.try_upgrade(pm, self.version).map(Some),
+        }
+    }
+
+    /// As [`hold`](Self::hold), beside a lock that was taken at `other`: perhaps it is the same.
+    pub(crate) fn hold_beside(&self, pm: &impl Medium, other: &Self) -> Option<Held<'t>> {
+        let same = match (self.lock, other.lock) {
+            (Some(a), Some(b)) => std::ptr::eq(a, b),
+            _ => false,
+        };
+        if same { (self.version == other.version).then_some(None) } else { self.hold(pm) }
+    }
+}
+
+/// A word on the way, and what it pointed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<'t> {
+    pub(crate) cell: &'t PmU64,
+    pub(crate) child: Child,
+    /// The lock of the node that has the word.
+    pub(crate) at: At<'t>,
+}
+
+/// A node on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered<'t> {
+    pub(crate) node: Node<'t>,
+    /// Its lock.
+    pub(crate) at: At<'t>,
+    /// The word that leads to it.
+    pub(crate) step: Step<'t>,
+}
+
+/// What a leaf at the end of a way says of all keys there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Near {
+    /// There are no records.
+    Nothing,
+    /// It is the key's own leaf.
+    Same,
+    /// It has the bytes of the key before `depth`, and there another digit.
+    Differs {
+        /// How many bytes are the same.
+        depth: usize,
+        /// The leaf's digit there.
+        digit: Digit,
+    },
+}
+
+/// A way to a key.
+#[derive(Debug)]
+pub(crate) struct Way<'t> {
+    /// The last node that was entered.
+    pub(crate) above: Option<Entered<'t>>,
+    /// The word that was read last: the node's word of the key's digit; `None`: it has none.
+    pub(crate) last: Option<Step<'t>>,
+    /// What the leaf says at which `last` ends, or any leaf below it; else any leaf below `above`.
+    pub(crate) near: Near,
+}
+
+impl<M: Medium> Tree<M> {
+    /// The top's lock at a version; `held`: the caller holds it.
+    #[inline(always)]
+    fn at_top(&self, held: bool) -> At<'_> {
+        let count = self.locks.len();
+        if held {
+            return At { lock: None, version: 0, count };
+        }
+        At { lock: Some(&self.top), version: self.top.begin_read(self.pm()), count }
+    }
+
+    /// The word that leads to the topmost node or leaf.
+    #[inline(always)]
+    pub(crate) fn first_step(&self, held: bool) -> Result<Step<'_>, PmError> {
+        let cell = self.root()?.top.as_word();
+        let at = self.at_top(held);
+        Ok(Step { cell, child: Child(self.pm().load_word(cell)), at })
+    }
+
+    /// The node that a word leads to, its lock at a version at which it did; `None` if that has changed.
+    #[inline(always)]
+    pub(crate) fn enter<'t>(
+        &'t self,
+        child: Child,
+        from: &At<'t>,
+    ) -> Result<Option<(Node<'t>, At<'t>)>, PmError> {
+        let count = self.locks.index_of(child.offset());
+        let lock = &self.locks.all()[count];
+        let at = At { lock: Some(lock), version: lock.begin_read(self.pm()), count };
+        if !from.validate(self.pm()) {
+            return Ok(None);
+        }
+        Ok(Some((Node::at(&self.pool, child)?, at)))
+    }
+
+    /// What `read` makes of the leaf of a key; it may be called more than once.
+    #[inline(always)]
+    pub(crate) fn look_up<T>(
+        &self,
+        key: &[u8],
+        mut read: impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        let pm = self.pm();
+        'again: loop {
+            let Step { mut child, mut at, .. } = self.first_step(false)?;
+            let mut least = 0;
+            while !child.is_leaf() {
+                if child.is_none() {
+                    if at.validate(pm) {
+                        return Ok(None);
+                    }
+                    continue 'again;
+                }
+                let Some((node, next)) = self.enter(child, &at)? else { continue 'again };
+                let cell = node.find(pm, key);
+                let below = cell.map(|cell| Child(pm.load_word(cell)));
+                if !next.validate(pm) {
+                    continue 'again;
+                }
+                if node.depth < least {
+                    return Err(deep(child.offset()));
+                }
+                let Some(below) = below else { return Ok(None) };
+                (child, at, least) = (below, next, node.depth + 1);
+            }
+            let found = RecordBlock::at(&self.pool, child.offset()).and_then(|leaf| {
+                leaf.key_is(pm, key).then(|| read(&self.pool, child.offset())).transpose()
+            });
+            if at.validate(pm) {
+                return found;
+            }
+        }
+    }
+
+    /// The way to a key, through nodes of depths below `limit`; `visit` is called for each. `held`: the
+    /// caller holds the top's lock, and nobody else is in the tree. `None` if something has changed.
+    pub(crate) fn descend<'t>(
+        &'t self,
+        key: &[u8],
+        limit: usize,
+        held: bool,
+        mut visit: impl FnMut(&Entered<'t>),
+    ) -> Result<Option<Way<'t>>, PmError> {
+        let pm = self.pm();
+        let mut step = self.first_step(held)?;
+        let mut above: Option<Entered<'t>> = None;
+        if step.child.is_none() {
+            let way = Way { above, last: Some(step), near: Near::Nothing };
+            return Ok(step.at.validate(pm).then_some(way));
+        }
+        while !step.child.is_leaf() && step.child.depth() < limit {
+            let Some((node, at)) = self.enter(step.child, &step.at)? else { return Ok(None) };
+            let cell = node.find(pm, key);
+            let child = cell.map(|cell| Child(pm.load_word(cell)));
+            if !at.validate(pm) {
+                return Ok(None);
+            }
+            if above.is_some_and(|above| above.node.depth >= node.depth) {
+                return Err(deep(node.offset));
+            }
+            let entered = Entered { node, at, step };
+            visit(&entered);
+            above = Some(entered);
+            let Some((cell, child)) = cell.zip(child) else {
+                let Some(below) = node.any_child(pm) else {
+                    // A writer was there, or nobody ever left this.
+                    return if at.validate(pm) { Err(lonely(node.offset)) } else { Ok(None) };
+                };
+                let near = self.near(key, below, at)?;
+                return Ok(near.map(|near| Way { above, last: None, near }));
+            };
+            step = Step { cell, child, at };
+        }
+        let near = self.near(key, step.child, step.at)?;
+        Ok(near.map(|near| Way { above, last: Some(step), near }))
+    }
+
+    /// What a leaf says at or below `child`, to which a word under `at` leads; `None` if something has
+    /// changed.
+    fn near<'t>(&'t self, key: &[u8], child: Child, at: At<'t>) -> Result<Option<Near>, PmError> {
+        let pm = self.pm();
+        let (mut child, mut at, mut least) = (child, at, 0);
+        while !child.is_leaf() {
+            let Some((node, next)) = self.enter(child, &at)? else { return Ok(None) };
+            let below = node.any_child(pm);
+            if !next.validate(pm) {
+                return Ok(None);
+            }
+            let Some(below) = below else { return Err(lonely(node.offset)) };
+            if node.depth < least {
+                return Err(deep(node.offset));
+            }
+            (child, at, least) = (below, next, node.depth + 1);
+        }
+        let near = RecordBlock::at(&self.pool, child.offset()).map(|leaf| leaf.near(pm, key));
+        if at.validate(pm) { near.map(Some) } else { Ok(None) }
+    }
+}
+
+/// Compares a key with that of a leaf.
+trait Compare {
+    /// Where they differ first. Racing: validate.
+    fn near(&self, pm: &impl Medium, key: &[u8]) -> Near;
+}
+
+impl Compare for RecordBlock<'_> {
+    fn near(&self, pm: &impl Medium, key: &[u8]) -> Near {
+        let (own, shorter) = (self.key_len(), self.key_len().min(key.len()));
+        for at in (0..shorter).step_by(8) {
+            let rest = &key[at..key.len().min(at + 8)];
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            let word = self.key_word(pm, at / 8);
+            let differ = word ^ u64::from_be_bytes(bytes);
+            let depth = at + differ.leading_zeros() as usize / 8;
+            if differ != 0 && depth < shorter {
+                let digit = Some((word >> (56 - 8 * (depth - at))) as u8);
+                return Near::Differs { depth, digit };
+            }
+        }
+        if own == key.len() {
+            return Near::Same;
+        }
+        let byte = |depth: usize| (self.key_word(pm, depth / 8) >> (56 - depth % 8 * 8)) as u8;
+        let digit = (own > shorter).then(|| byte(shorter));
+        Near::Differs { depth: shorter, digit }
+    }
+}
+
+#[cold]
+pub(crate) fn deep(offset: u64) -> PmError {
+    PmError::Corrupt { what: "the depth of a node", offset }
+}
+
+#[cold]
+pub(crate) fn lonely(offset: u64) -> PmError {
+    PmError::Corrupt { what: "a node of one child", offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::digit;
+
+    #[test]
+    fn keys_differ_at_the_first_digit_that_is_not_the_same() {
+        let pool = Pool::emulated(8 << 20).expect("memory");
+        let near = |stored: &[u8], key: &[u8]| {
+            let mut op = pool.op().expect("a slot");
+            let size = RecordBlock::size_for(stored.len(), 0);
+            let block = op.reserve_bytes(size, 16).expect("room");
+            RecordBlock::fill(&pool, block.ptr(), stored, b"").expect("in bounds");
+            let leaf = RecordBlock::at(&pool, block.ptr().offset()).expect("a block");
+            leaf.near(pool.pm(), key)
+        };
+        let stored: [&[u8]; 8] =
+            [b"", b"a", b"a\0", b"b", b"abcdefgh", b"abcdefg\0", b"abcdefghi", b"abcdefghi\0jkl"];
+        for own in stored {
+            for key in stored {
+                let same = own.iter().zip(key).take_while(|(a, b)| a == b).count();
+                let want = if own == key {
+                    Near::Same
+                } else {
+                    Near::Differs { depth: same, digit: digit(own, same) }
+                };
+                assert_eq!(near(own, key), want, "{own:?} {key:?}");
+            }
+        }
+    }
+}

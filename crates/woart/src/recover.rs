@@ -1,0 +1,118 @@
+//! Creating, opening, closing: one line, whatever the size.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the marks of the clean shutdown and of an unfinished load are cleared | return |
+//!
+//! Nothing is repaired: one word commits each operation. An unfinished load is discarded.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmindex_core::sync::{VersionLock, VersionTable};
+use pmindex_core::{Medium, OpenIndex, Pool};
+use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_record::{Pair, Tally};
+
+use crate::index::Woart;
+use crate::layout::{Geometry, Root, kind};
+use crate::tree::Tree;
+
+impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
+    fn wanted() -> String {
+        let kind = if COW { "artcow" } else { "woart" };
+        format!("{kind}<{}, {}>", K::type_name(), V::type_name())
+    }
+
+    /// As what it stands in the directory.
+    pub(crate) fn listed() -> Listed<fn() -> String> {
+        Listed {
+            kind: kind(COW),
+            layout: Geometry::<K, V>::id(),
+            layout_of: Geometry::<K, V>::id_of,
+            wanted: Self::wanted,
+        }
+    }
+
+    /// Creates the index `name`.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; the pool's.
+    pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let index = Self::listed().create(pool, name, |root: &Root| {
+            let pm = pool.pm();
+            for word in [&root.top, &root.closed, &root.bulk_load].into_iter().chain(&root.reserved)
+            {
+                pm.store(word, 0);
+            }
+            pm.flush(root)
+        })?;
+        Self::start(pool, index)
+    }
+
+    /// Opens the index `name`. Complexity: constant, an interrupted bulk load excepted, which is
+    /// discarded.
+    ///
+    /// # Errors
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
+    /// pool's.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+    }
+
+    fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
+        let started = Instant::now();
+        let _recovery = pool.recovery();
+        let root = pool.get(entry.root::<Root>())?;
+        if pool.pm().load(&root.top) == 0 {
+            pool.check_block(root)?; // zeros that somebody wrote, not a lost page's
+        }
+        let base = pool.pm().load(&root.closed).checked_sub(1);
+        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        let locks = VersionTable::new((pool.len() / 256 + 1).ilog2().clamp(4, 13));
+        let mut tree = Tree {
+            pool: Arc::clone(pool),
+            copies: COW,
+            word_values: Pair::<K, V>::WORD_VALUE,
+            top: VersionLock::new(),
+            tally: Tally::new(locks.len() + 1, base),
+            locks,
+            entry,
+        };
+        let mut report = RecoveryReport {
+            clean: pool.was_clean(),
+            records: base.unwrap_or(0),
+            threads: 1,
+            ..RecoveryReport::default()
+        };
+        if pool.pm().load(&root.bulk_load) != 0 {
+            tree.discard()?;
+            tree.tally = Tally::new(tree.locks.len() + 1, Some(0));
+            report.repaired = 1;
+        }
+        if base.is_some() || report.repaired > 0 {
+            pool.pm().store(&root.closed, 0);
+            pool.pm().store(&root.bulk_load, 0);
+            pool.pm().persist(root)?; // P1, durable before: any operation
+        }
+        report.elapsed = started.elapsed();
+        Ok(Self { pool: Arc::clone(pool), report, types: std::marker::PhantomData, tree })
+    }
+
+    /// Ends: notes how many records there are.
+    ///
+    /// The note is not flushed: if a power failure takes it back, the next opening is one as after a
+    /// crash.
+    ///
+    /// # Cost
+    /// That of [`len`](Self::len).
+    pub fn close(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        self.pool.check_writable()?;
+        let records = self.len()?;
+        self.tree.pm().store(&self.tree.root()?.closed, records.wrapping_add(1));
+        Ok(())
+    }
+}
