@@ -38,6 +38,7 @@ const PARTS: &[(&str, &str)] = &[
     ("Files", "crates/pm-env/src/layout.rs"),
     ("A buffer pool", "crates/buffer/src/layout.rs"),
     ("A partition of RStore", "crates/rstore/src/layout.rs"),
+    ("The log of a replica", "crates/replica/src/layout.rs"),
 ];
 
 const HEAD: &str = "# The on-media format

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::Error;
+use crate::group::{Identity, Member};
 
 /// Settings, as flags or in the file.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -54,6 +55,18 @@ pub struct Settings {
     #[arg(long, value_name = "HOST")]
     pub announce: Option<String>,
 
+    /// This server is node N of a group that has everything N times; N is no other's, now or later
+    #[arg(long, value_name = "N", requires = "peers")]
+    pub node: Option<u64>,
+
+    /// Where the other nodes of the group connect; on a network of their own: whoever connects is believed
+    #[arg(long, value_name = "ADDRESS", requires = "node")]
+    pub peers: Option<String>,
+
+    /// The nodes that found the group, alike on each: N=PEERS/CLIENTS,... ; none: this one joins a group
+    #[arg(long, value_name = "NODES", requires = "node")]
+    pub founders: Option<String>,
+
     /// What an acknowledged write survives [default: auto]
     ///
     /// `auto`, the strongest the medium gives; `process`, a kill of the process, fast on any file; `msync`,
@@ -73,7 +86,8 @@ pub struct Settings {
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Bytes>,
 
-    /// Bytes that all pools may grow to; writes are refused when they are full [default: 64GiB each]
+    /// Bytes that all pools may grow to; writes are refused when records have 7/8 of it, or 3/4 of less than
+    /// 256 MiB [default: 64GiB each]
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
 
@@ -140,6 +154,9 @@ impl Settings {
             partitions: self.partitions.or(file.partitions),
             cluster: self.cluster.or(file.cluster),
             announce: self.announce.or(file.announce),
+            node: self.node.or(file.node),
+            peers: self.peers.or(file.peers),
+            founders: self.founders.or(file.founders),
             durability: self.durability.or(file.durability),
             twin: self.twin.or(file.twin),
             size: self.size.or(file.size),
@@ -173,6 +190,37 @@ impl Settings {
             (false, Some(_)) => Err(Error::Setting("--twin is for --durability periodic")),
             _ => Ok(storage),
         }
+    }
+
+    /// Which node of a group this is, if it is one.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, Error> {
+        const WRONG: &str = "--founders has N=HOST:PORT/HOST:PORT for each node, N from 1 on";
+        let Some(id) = self.node else { return Ok(None) };
+        let alone = self.partitions.is_none_or(|partitions| partitions.number() == 1);
+        if !alone || self.cluster == Some(true) || self.memcached.is_some() {
+            return Err(Error::Setting(
+                "a node of a group has one partition, no --cluster and no --memcached",
+            ));
+        }
+        let mut founders = Vec::new();
+        for node in self.founders.iter().flat_map(|text| text.split(',')) {
+            let node = node.split_once('=').and_then(|(id, place)| {
+                Some((id.trim().parse().ok().filter(|id| *id > 0)?, Member::parse(place.trim())?))
+            });
+            founders.push(node.ok_or(Error::Setting(WRONG))?);
+        }
+        let peers = self.peers.clone().ok_or(Error::Setting("--node needs --peers"))?;
+        let clients = self.listen.clone().unwrap_or_else(|| "127.0.0.1:6379".into());
+        let me =
+            founders.iter().find(|(founder, _)| *founder == id).map(|(_, place)| place.clone());
+        if me.is_none() && !founders.is_empty() {
+            return Err(Error::Setting("--founders does not have this --node"));
+        }
+        let me = me.unwrap_or(Member { peers, clients });
+        if id == 0 || Member::parse(&me.text()).is_none() {
+            return Err(Error::Setting(WRONG));
+        }
+        Ok(Some(Identity { id, me, founders }))
     }
 
     /// The first port's address.

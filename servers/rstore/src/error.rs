@@ -32,6 +32,14 @@ pub enum Error {
         /// Why.
         source: pmindex_rstore::Error,
     },
+    /// A replica of a group cannot be opened.
+    #[error("{path}: {source}")]
+    Group {
+        /// Its pool.
+        path: PathBuf,
+        /// Why.
+        source: pmindex_replica::Error,
+    },
     /// A partition holds what this server did not write.
     #[error("partition {number}: {what}")]
     Place {

@@ -8,6 +8,7 @@
 //! | `command` | what each command does to the records of a partition |
 //! | `shard` | a partition as its thread owns it: entries, commits, backup |
 //! | `worker` | a thread of the event loop: connections, sessions, messages between partitions |
+//! | `group` | a partition that several processes replicate |
 //! | `control` | the thread that accepts connections, hears signals and serves figures |
 //! | `access` | users and what they may do |
 //! | `config` | flags and the file |
@@ -25,6 +26,7 @@ mod command;
 mod config;
 mod control;
 mod error;
+mod group;
 mod keyspace;
 mod memcache;
 mod shard;
@@ -36,4 +38,4 @@ pub use client::{Client, Reply};
 pub use config::{Bytes, Partitions, Settings, UserSettings, Wanted};
 pub use control::serve;
 pub use error::Error;
-pub use tools::{CompareArgs, LoadArgs, TrialArgs, compare, load, trial};
+pub use tools::{ClusterArgs, CompareArgs, LoadArgs, TrialArgs, cluster, compare, load, trial};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use rstore_server::{CompareArgs, Error, LoadArgs, Settings, TrialArgs};
+use rstore_server::{ClusterArgs, CompareArgs, Error, LoadArgs, Settings, TrialArgs};
 
 /// A key-value server for clients of Redis and memcached: its records are in pools of persistent memory,
 /// or of any mapped file, and it is back at once after a kill
@@ -28,6 +28,7 @@ Examples:
   redis-cli backup /backup/monday                          while it serves
   rstore serve --dir /backup/monday --listen 127.0.0.1:7000
                                                            a backup is a folder to serve
+  rstore cluster create /dev/shm/group                     three nodes, each of which has everything
   rstore trial /dev/shm/trial --records 1000000            write, kill -9, start, verify";
 
 #[derive(Subcommand)]
@@ -41,6 +42,9 @@ enum Command {
         #[command(flatten)]
         settings: Box<Settings>,
     },
+    /// Make and run a group of nodes on this machine, each of which has everything
+    #[command(subcommand)]
+    Cluster(ClusterArgs),
     /// Send sets and gets to any server and print rates and latencies
     Load(LoadArgs),
     /// Write, kill -9, start again, verify every acknowledged write
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Serve { config, settings } => {
             settled(config, *settings).and_then(|settings| rstore_server::serve(&settings))
         }
+        Command::Cluster(args) => rstore_server::cluster(&args),
         Command::Load(args) => rstore_server::load(&args),
         Command::Trial(args) => rstore_server::trial(&args),
         Command::Compare(args) => rstore_server::compare(&args),

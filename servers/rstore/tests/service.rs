@@ -1,6 +1,9 @@
 //! The server as its users meet it: real processes, kills, hostile and slow clients, a clean end.
 #![forbid(unsafe_code)]
 
+#[path = "group/mod.rs"]
+mod group;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -300,6 +303,53 @@ fn hostile_and_slow_clients_harm_no_other() {
 }
 
 #[test]
+fn a_full_server_refuses_writes_and_does_the_rest() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let small = ["--size", "4MiB", "--capacity", "6MiB"];
+    let mut server = Server::start(dir.path(), &small);
+    let mut client = server.client();
+    let value = "v".repeat(2000);
+    let mut written = 0;
+    loop {
+        match call(&mut client, &format!("SET k{written} {value}")) {
+            Reply::Error(error) => {
+                let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+                assert_eq!(error, oom);
+                break;
+            }
+            reply => assert_eq!(reply, ok()),
+        }
+        written += 1;
+    }
+    assert!(written > 500, "{written}");
+    // A transaction that has no room is not done at all.
+    assert_eq!(call(&mut client, "MULTI"), ok());
+    for key in ["a", "b", "c"] {
+        let queued = call(&mut client, &format!("SET {key} {value}"));
+        assert_eq!(queued, Reply::Simple("QUEUED".into()));
+    }
+    refused(&mut client, "EXEC", "OOM");
+    assert_eq!(call(&mut client, "EXISTS a b c"), Reply::Integer(0));
+    // What is there is read, replaced and removed, which makes room.
+    assert_eq!(call(&mut client, "GET k0"), bulk(&value));
+    assert_eq!(call(&mut client, "DBSIZE"), Reply::Integer(written));
+    for number in 0..written / 2 {
+        assert_eq!(call(&mut client, &format!("DEL k{number}")), Reply::Integer(1));
+    }
+    for number in 0..written / 4 {
+        assert_eq!(call(&mut client, &format!("SET n{number} {value}")), ok());
+    }
+    server.kill();
+    let server = Server::start(dir.path(), &small);
+    let mut client = server.client();
+    let left = written - written / 2;
+    assert_eq!(call(&mut client, "DBSIZE"), Reply::Integer(left + written / 4));
+    for number in (written / 2..written).step_by(37) {
+        assert_eq!(call(&mut client, &format!("GET k{number}")), bulk(&value));
+    }
+}
+
+#[test]
 fn users_do_what_they_may() {
     let dir = tempfile::tempdir().expect("a folder");
     let config = dir.path().join("rstore.toml");
@@ -367,4 +417,15 @@ fn signals_and_shutdown_end_it_cleanly() {
         .expect("it runs");
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && text.contains("it has 1 partitions"), "{text}");
+}
+
+/// What other people's programs say; without them, the script names what it skips.
+#[test]
+fn other_peoples_clients_find_what_they_expect() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/clients.sh");
+    let output = Command::new(script).args([env!("CARGO_BIN_EXE_rstore"), "1"]).output();
+    let output = output.expect("a shell");
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{out}\n{err}");
+    eprintln!("{out}");
 }

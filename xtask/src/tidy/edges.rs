@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-sptree",
         "pmindex-store",
         "pmindex-rstore",
+        "pmindex-replica",
         "pmindex-cache",
         "pmindex-env",
         "pmindex-pibench",

@@ -22,6 +22,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::Error;
 use crate::access::Users;
 use crate::config::Settings;
+use crate::group::{Identity, Peers};
 use crate::keyspace::slot;
 use crate::shard::{Folder, Opened};
 use crate::worker::{Common, Figures, Limits, Message, Post, Worker};
@@ -70,7 +71,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
         opened: OnceLock::new(),
     });
     common.last_save.store(crate::worker::now() / 1000, Relaxed);
-    let (threads, post, opened) = start(&common, &storage)?;
+    let (threads, post, opened) = start(&common, &storage, settings.identity()?)?;
     let _ = common.opened.set(persistence(&opened));
     let metrics = match &settings.metrics {
         Some(address) => Some(metrics::serve(address, &common)?),
@@ -115,19 +116,31 @@ struct Summary {
 }
 
 /// Starts a thread for each partition; each opens its own.
-fn start(common: &Arc<Common>, storage: &crate::config::Storage) -> Result<Threads, Error> {
+fn start(
+    common: &Arc<Common>,
+    storage: &crate::config::Storage,
+    identity: Option<Identity>,
+) -> Result<Threads, Error> {
     let polls: Result<Vec<_>, _> = (0..common.partitions()).map(|_| Worker::poll()).collect();
     let polls = polls.map_err(Error::io("a poll"))?;
     let wakers = polls.iter().map(|(_, waker)| Arc::clone(waker)).collect();
     let (post, ends) = Post::new(wakers);
+    let mut group = None;
+    if let Some(identity) = identity {
+        let address = common.settings.peers.clone().unwrap_or_default();
+        hear_peers(&address, common, &post)?;
+        let peers = Peers::new(identity.id, &identity.me);
+        group = Some((identity, peers));
+    }
     let (sender, receiver) = mpsc::channel();
     let mut threads = Vec::new();
     for (number, ((poll, _), mail)) in polls.into_iter().zip(ends).enumerate() {
         let (common, storage, post, sender) =
             (Arc::clone(common), storage.clone(), post.clone(), sender.clone());
+        let group = group.take();
         let thread = thread::Builder::new().name(format!("rstore-{number}"));
         let thread = thread.spawn(move || {
-            let opened = common.folder.partition(&storage, number);
+            let opened = common.folder.partition(&storage, number, group);
             let shard = match opened {
                 Err(error) => return drop(sender.send(Err(error))),
                 Ok(opened) => {
@@ -148,6 +161,17 @@ fn start(common: &Arc<Common>, storage: &crate::config::Storage) -> Result<Threa
         return Err(Error::Server("could not open every partition".into()));
     }
     Ok((threads, post, opened))
+}
+
+/// Listens for the other replicas of a group.
+fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
+    let (common, post) = (Arc::clone(common), post.clone());
+    let inbox = move |from, place, bytes| {
+        // A message that the queue does not take is lost, as it may be on its way.
+        let _ = post.send(0, Message::Peer { from, place, bytes });
+        !common.stopping.load(Relaxed)
+    };
+    Peers::listen(address, Arc::new(inbox)).map(drop)
 }
 
 fn summarize(number: usize, opened: Opened) -> (Summary, crate::shard::Shard) {

@@ -109,43 +109,7 @@ impl<'r> Draft<'r> {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Failure> {
-        if is_empty(range) {
-            return Ok(());
-        }
-        let now = self.now;
-        if self.changes.is_empty() {
-            return self.base.scan(range, now, reverse, visit);
-        }
-        let changed = self.changes.range::<[u8], _>(range);
-        let changed: Box<dyn Iterator<Item = (&Vec<u8>, &Change)>> =
-            if reverse { Box::new(changed.rev()) } else { Box::new(changed) };
-        let mut changed = changed.peekable();
-        let visit = std::cell::RefCell::new(visit);
-        let show = |key: &[u8], change: &Change| match change {
-            Some(stored) if stored.alive(now) => visit.borrow_mut()(key, &stored.value),
-            _ => true,
-        };
-        let mut going = true;
-        self.base.scan(range, now, reverse, &mut |key, value| {
-            let before = |other: &[u8]| if reverse { other > key } else { other < key };
-            while let Some((other, change)) = changed.next_if(|(other, _)| before(other)) {
-                going = show(other, change);
-                if !going {
-                    return false;
-                }
-            }
-            going = match changed.next_if(|(other, _)| *other == key) {
-                Some((other, change)) => show(other, change),
-                None => visit.borrow_mut()(key, value),
-            };
-            going
-        })?;
-        for (key, change) in changed {
-            if !going || !show(key, change) {
-                break;
-            }
-        }
-        Ok(())
+        changes_over(Some(self.base), &self.changes, range, self.now, reverse, visit)
     }
 
     /// By how many the changes alter the number of records that are no client's keys.
@@ -186,6 +150,57 @@ impl<'r> Draft<'r> {
     pub(crate) fn into_changes(self) -> BTreeMap<Vec<u8>, Change> {
         self.changes
     }
+}
+
+/// Visits the records of a range that are alive, with changes over them, in order or from its end.
+pub(crate) fn changes_over(
+    base: Option<&dyn Records>,
+    changes: &BTreeMap<Vec<u8>, Change>,
+    range: (Bound<&[u8]>, Bound<&[u8]>),
+    now: u64,
+    reverse: bool,
+    visit: &mut Visit<'_>,
+) -> Result<(), Failure> {
+    if is_empty(range) {
+        return Ok(());
+    }
+    if let Some(base) = base
+        && changes.is_empty()
+    {
+        return base.scan(range, now, reverse, visit);
+    }
+    let over = changes.range::<[u8], _>(range);
+    let over: Box<dyn Iterator<Item = (&Vec<u8>, &Change)>> =
+        if reverse { Box::new(over.rev()) } else { Box::new(over) };
+    let mut over = over.peekable();
+    let visit = std::cell::RefCell::new(visit);
+    let show = |key: &[u8], change: &Change| match change {
+        Some(stored) if stored.alive(now) => visit.borrow_mut()(key, &stored.value),
+        _ => true,
+    };
+    let mut going = true;
+    if let Some(base) = base {
+        base.scan(range, now, reverse, &mut |key, value| {
+            let before = |other: &[u8]| if reverse { other > key } else { other < key };
+            while let Some((other, change)) = over.next_if(|(other, _)| before(other)) {
+                going = show(other, change);
+                if !going {
+                    return false;
+                }
+            }
+            going = match over.next_if(|(other, _)| *other == key) {
+                Some((other, change)) => show(other, change),
+                None => visit.borrow_mut()(key, value),
+            };
+            going
+        })?;
+    }
+    for (key, change) in over {
+        if !going || !show(key, change) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn is_empty(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {

@@ -22,9 +22,7 @@ pub(crate) mod slot;
 mod watch;
 
 pub(crate) use cursor::Cursors;
-#[cfg(test)]
-pub(crate) use draft::Stored;
-pub(crate) use draft::{Change, Draft};
+pub(crate) use draft::{Change, Draft, Stored, changes_over};
 pub(crate) use item::{Item, Kind};
 pub(crate) use place::Place;
 pub(crate) use reap::Reaper;

@@ -22,8 +22,9 @@ pub(crate) struct Backup {
 impl Shard {
     /// Begins a backup of this moment into a folder.
     pub(crate) fn backup(&mut self, folder: &Folder) -> Result<Backup, String> {
+        self.store.alone()?;
         let target = folder.copy(self.place.number)?;
-        let source = self.engine.backup().map_err(|error| error.to_string())?;
+        let source = self.store.alone()?.backup().map_err(|error| error.to_string())?;
         self.staged = false;
         let path = folder.pool(self.place.number);
         Ok(Backup { source: Some(source), target: Some(target), path, records: 0 })
@@ -35,7 +36,8 @@ impl Shard {
             return Err("the backup is over".into());
         };
         let (mut written, mut records) = (Ok(()), 0);
-        let more = self.engine.back_up(source, &mut |key, value, expires| {
+        let engine = self.store.alone()?;
+        let more = engine.back_up(source, &mut |key, value, expires| {
             if written.is_ok() {
                 written = target.put(key, value, expires);
                 records += 1;
@@ -52,8 +54,10 @@ impl Shard {
 
     /// Ends a backup, whole or not.
     pub(crate) fn end_backup(&mut self, backup: &mut Backup) {
-        if let Some(source) = backup.source.take() {
-            self.engine.end_backup(source);
+        if let Some(source) = backup.source.take()
+            && let Ok(engine) = self.store.alone()
+        {
+            engine.end_backup(source);
         }
     }
 }

@@ -8,19 +8,22 @@
 mod backup;
 mod engine;
 mod open;
+mod store;
 
 use std::collections::BTreeMap;
 
-use pmindex_rstore::{Batch, Budget, Partition};
+use pmindex_rstore::{Batch, Budget};
 
 use crate::command::table::{UNWATCH_KEY, WATCH_KEY};
 use crate::command::{Call, Refusal, Run, Spec};
+use crate::group::{Group, Round};
 use crate::keyspace::{Change, Draft, Failure, NEVER, Place, Reaper};
 use crate::memcache;
 use crate::wire::{Args, Protocol, Reply, Request};
 
 pub(crate) use backup::Backup;
 pub(crate) use open::{Folder, Opened};
+pub(crate) use store::Store;
 
 /// What a command or a transaction does to the records: what replicas would agree on.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ const MOST_WRITTEN: usize = 128 << 20;
 /// A partition.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    engine: Partition,
+    store: Store,
     pub(crate) place: Place,
     reaper: Reaper,
     /// When the reaper walks again.
@@ -84,7 +87,7 @@ impl Shard {
             return;
         }
         let start = out.bytes.len();
-        let mut draft = Draft::new(&self.engine, now);
+        let mut draft = Draft::new(self.store.records(), now);
         let outcome = call(spec, args, &mut draft, &mut self.place, out);
         let outcome = match outcome {
             Ok(()) if draft.is_clean() => Ok(()),
@@ -112,7 +115,7 @@ impl Shard {
 
     /// Runs a transaction: its commands see each other's changes, and all become one entry.
     pub(crate) fn transact(&mut self, transaction: &Transaction, now: u64, out: &mut Reply) {
-        let mut draft = Draft::new(&self.engine, now);
+        let mut draft = Draft::new(self.store.records(), now);
         let mut same = true;
         for watch in &transaction.watched {
             same &= self.place.watches.unwatch(&watch.key, watch.version);
@@ -150,7 +153,7 @@ impl Shard {
 
     fn memcache(&mut self, command: &memcache::Command, now: u64, out: &mut Vec<u8>) {
         let start = out.len();
-        let mut draft = Draft::new(&self.engine, now);
+        let mut draft = Draft::new(self.store.records(), now);
         let outcome = memcache::run(command, &mut draft, &mut self.place, out);
         let outcome = match outcome {
             Ok(()) if draft.is_clean() => Ok(()),
@@ -171,23 +174,12 @@ impl Shard {
             return Err(Failure::Broken(why.clone()));
         }
         let Entry(changes) = entry;
-        let expiry = |expires: u64| (expires != NEVER).then_some(expires);
-        let done = if changes.len() == 1 {
-            changes.iter().try_for_each(|(key, change)| match change {
-                Some(stored) => self.engine.put(key, &stored.value, expiry(stored.expires)),
-                None => self.engine.remove(key).map(drop),
-            })
-        } else {
-            self.batch.clear();
-            for (key, change) in &changes {
-                match change {
-                    Some(stored) => self.batch.put(key, &stored.value, expiry(stored.expires)),
-                    None => self.batch.remove(key),
-                };
+        match &mut self.store {
+            Store::Alone(engine) => apply_alone(engine, &mut self.batch, &changes)?,
+            Store::Group(group) => {
+                changes.iter().try_for_each(|(key, change)| group.stage(key, change))?;
             }
-            self.engine.write(&self.batch)
-        };
-        done.map_err(|error| engine::failure(&error))?;
+        }
         self.staged = true;
         self.writes += 1;
         self.place.set_others(others);
@@ -203,7 +195,10 @@ impl Shard {
         if let Some(why) = &self.broken {
             return Err(Failure::Broken(why.clone()));
         }
-        self.engine.clear().map_err(|error| engine::failure(&error))?;
+        match &mut self.store {
+            Store::Alone(engine) => engine.clear().map_err(|error| engine::failure(&error))?,
+            Store::Group(group) => group.clear(),
+        }
         self.place.cleared();
         self.writes += 1;
         Ok(())
@@ -214,10 +209,47 @@ impl Shard {
         if !std::mem::take(&mut self.staged) {
             return Ok(());
         }
-        self.engine.commit().map_err(|error| {
+        match &mut self.store {
+            Store::Alone(engine) => engine.commit().map_err(|error| {
+                self.broken = Some(error.to_string());
+                engine::failure(&error)
+            }),
+            Store::Group(_) => Ok(()), // a round makes it durable
+        }
+    }
+
+    /// The group, if there is one.
+    pub(crate) fn group(&mut self) -> Option<&mut Group> {
+        match &mut self.store {
+            Store::Alone(_) => None,
+            Store::Group(group) => Some(group),
+        }
+    }
+
+    /// The end of a turn of a group's node; `None` if there is no group.
+    pub(crate) fn round(&mut self, now: u64) -> Option<Result<Round, Failure>> {
+        let Store::Group(group) = &mut self.store else { return None };
+        if let Some(why) = &self.broken {
+            return Some(Err(Failure::Broken(why.clone())));
+        }
+        let round = group.round(now).map_err(|error| {
             self.broken = Some(error.to_string());
-            engine::failure(&error)
-        })
+            Failure::Broken(error.to_string())
+        });
+        let began = round.as_ref().is_ok_and(|round| round.began || round.lost);
+        Some(if began { self.reread().and(round) } else { round })
+    }
+
+    /// Reads anew what is kept in memory of the records.
+    fn reread(&mut self) -> Result<(), Failure> {
+        let place = Place::open(self.store.records(), self.place.random())?;
+        let before = std::mem::replace(&mut self.place, place);
+        (self.place.number, self.place.next) = (before.number, before.next);
+        self.place.watches = before.watches;
+        self.place.watches.touch_all();
+        self.reaper = Reaper::default();
+        self.staged = false;
+        Ok(())
     }
 
     /// Does a slice of what can wait: expired records, members of dropped collections, collection of
@@ -227,9 +259,20 @@ impl Shard {
             return Ok(false);
         }
         let failed = |error| engine::failure(&error);
-        let expired = self.engine.expire(now, Budget::default()).map_err(failed)?;
-        self.staged |= expired > 0;
-        let mut draft = Draft::new(&self.engine, now);
+        let (mut expired, mut more_space) = (0, false);
+        match &mut self.store {
+            Store::Alone(engine) => {
+                expired = engine.expire(now, Budget::default()).map_err(failed)?;
+                self.staged |= expired > 0;
+            }
+            Store::Group(group) => {
+                more_space = group.upkeep(now).map_err(failed)?;
+                if group.leads().is_err() || group.is_busy() {
+                    return Ok(more_space);
+                }
+            }
+        }
+        let mut draft = Draft::new(self.store.records(), now);
         let mut more = Reaper::drop_step(&mut draft, &mut self.place)?;
         if !draft.is_clean() {
             let (entry, others) = entry(draft, &mut self.place)?;
@@ -241,36 +284,73 @@ impl Shard {
                 self.next_walk = now + WALK_EVERY;
             }
         }
-        let collected = self.engine.collect(Budget::default()).map_err(failed)?;
-        self.staged |= collected.copied > 0;
-        Ok(more || expired > 0 || !collected.done)
+        if let Store::Alone(engine) = &mut self.store {
+            let collected = engine.collect(Budget::default()).map_err(failed)?;
+            self.staged |= collected.copied > 0;
+            more_space = !collected.done;
+        }
+        Ok(more || expired > 0 || more_space)
     }
 
     /// The engine's figures.
     pub(crate) fn figures(&self) -> pmindex_rstore::Stats {
-        self.engine.stats()
+        self.store.stats()
     }
 
     /// How many keys clients have.
     pub(crate) fn keys(&self) -> u64 {
-        self.place.keys(self.engine.len())
+        self.place.keys(self.store.records().len())
     }
 
     /// Waits until what is committed survives a power failure, if the pool's mode defers that.
     pub(crate) fn sync(&mut self) -> Result<(), Failure> {
         self.commit()?;
-        self.engine.pool().sync().map_err(|error| Failure::Broken(error.to_string()))
+        let pool = match &self.store {
+            Store::Alone(engine) => engine.pool(),
+            Store::Group(group) => group.pool(),
+        };
+        pool.sync().map_err(|error| Failure::Broken(error.to_string()))
     }
 
     /// Ends cleanly: the next opening replays nothing.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        let pool = std::sync::Arc::clone(self.engine.pool());
-        self.engine.close().map_err(|error| engine::failure(&error))?;
+        let broken = |error: &dyn std::fmt::Display| Failure::Broken(error.to_string());
+        let engine = match self.store {
+            Store::Alone(engine) => *engine,
+            Store::Group(group) => group.close().map_err(|error| broken(&error))?,
+        };
+        let pool = std::sync::Arc::clone(engine.pool());
+        engine.close().map_err(|error| engine::failure(&error))?;
         if let Some(pool) = std::sync::Arc::into_inner(pool) {
             pool.close().map_err(|error| Failure::Broken(error.to_string()))?;
         }
         Ok(())
     }
+}
+
+/// Applies changes to an engine that is this process's alone.
+fn apply_alone(
+    engine: &mut pmindex_rstore::Partition,
+    batch: &mut Batch,
+    changes: &BTreeMap<Vec<u8>, Change>,
+) -> Result<(), Failure> {
+    let expiry = |expires: u64| (expires != NEVER).then_some(expires);
+    let done = if changes.len() == 1 {
+        changes.iter().try_for_each(|(key, change)| match change {
+            Some(stored) => engine.put(key, &stored.value, expiry(stored.expires)),
+            None => engine.remove(key).map(drop),
+        })
+    } else {
+        batch.clear();
+        for (key, change) in changes {
+            match change {
+                Some(stored) => batch.put(key, &stored.value, expiry(stored.expires)),
+                None => batch.remove(key),
+            };
+        }
+        engine.write(batch)
+    };
+    done.map_err(|error| engine::failure(&error))
 }
 
 /// Runs one command over a draft.

@@ -12,7 +12,8 @@ use crate::Error;
 use crate::config::{Storage, Wanted};
 use crate::keyspace::{Place, Reaper};
 
-use super::Shard;
+use super::{Shard, Store};
+use crate::group::{Group, Identity, Peers};
 
 /// The name of the partition in its pool.
 const NAME: &str = "rstore";
@@ -90,7 +91,12 @@ impl Folder {
     }
 
     /// Opens a partition, and makes it if there is none.
-    pub(crate) fn partition(&self, storage: &Storage, number: usize) -> Result<Opened, Error> {
+    pub(crate) fn partition(
+        &self,
+        storage: &Storage,
+        number: usize,
+        group: Option<(Identity, Peers)>,
+    ) -> Result<Opened, Error> {
         let started = Instant::now();
         let path = self.pool(number);
         let options = pool_options(storage, number);
@@ -101,14 +107,24 @@ impl Folder {
         let durability = format!("{}{emulated}", pool.durability());
         let engine_error = |source| Error::Engine { path: path.clone(), source };
         let mut engine_options = Options::new().salvage(storage.salvage);
-        if let Some(capacity) = storage.capacity {
-            engine_options = engine_options.capacity(capacity / self.partitions as u64 / 16 * 15);
-        }
+        let capacity = storage.capacity.unwrap_or(pool.max_size() * self.partitions as u64);
+        let spare = if group.is_some() { 2 } else { 1 } * spare(capacity);
+        engine_options = engine_options.capacity((capacity - spare) / self.partitions as u64);
         let pool = Arc::new(pool);
+        if let Some((identity, peers)) = group {
+            let group = Group::open(&pool, NAME, &engine_options, &identity, peers);
+            let group = group.map_err(|source| Error::Group { path: path.clone(), source })?;
+            drop(pool);
+            let mut recovery = Recovery::default();
+            recovery.records = group.stats().records;
+            let shard = Shard::new(Store::Group(Box::new(group)), number, 1, false)?;
+            return Ok(Opened { shard, recovery, was_clean, durability, took: started.elapsed() });
+        }
         let (engine, recovery) =
             Partition::open_or_create(&pool, NAME, &engine_options).map_err(engine_error)?;
         drop(pool);
-        let shard = Shard::new(engine, number, self.partitions, storage.cluster)?;
+        let shard =
+            Shard::new(Store::Alone(Box::new(engine)), number, self.partitions, storage.cluster)?;
         Ok(Opened { shard, recovery, was_clean, durability, took: started.elapsed() })
     }
 
@@ -122,21 +138,16 @@ impl Folder {
 }
 
 impl Shard {
-    fn new(
-        engine: Partition,
-        number: usize,
-        partitions: usize,
-        cluster: bool,
-    ) -> Result<Self, Error> {
+    fn new(store: Store, number: usize, partitions: usize, cluster: bool) -> Result<Self, Error> {
         let failed = |failure| Error::Place { number, what: format!("{failure:?}") };
         let seed = std::collections::hash_map::RandomState::new();
         let seed = std::hash::BuildHasher::hash_one(&seed, number);
-        let mut place = Place::open(&engine, seed).map_err(failed)?;
+        let mut place = Place::open(store.records(), seed).map_err(failed)?;
         place.number = number;
         // In a cluster each node scans its own keys.
         place.next = Some(number + 1).filter(|next| *next < partitions && !cluster);
         Ok(Self {
-            engine,
+            store,
             place,
             reaper: Reaper::default(),
             next_walk: 0,
@@ -146,6 +157,11 @@ impl Shard {
             writes: 0,
         })
     }
+}
+
+/// Bytes of a pool that the engine leaves to its log and its tables: a full engine must be able to remove.
+fn spare(capacity: u64) -> u64 {
+    (capacity / 8).max((capacity / 4).min(64 << 20))
 }
 
 fn pool_options(storage: &Storage, number: usize) -> PoolOptions {

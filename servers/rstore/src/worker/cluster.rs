@@ -29,6 +29,9 @@ impl Worker {
             connection.answer(|reply| reply.integer(slot.into()));
             return Ok(());
         }
+        if self.shard.group().is_some() {
+            return self.group(connection, &sub, args);
+        }
         if !self.common.cluster {
             return Err(Refusal::of("ERR This instance has cluster support disabled"));
         }
@@ -70,6 +73,92 @@ impl Worker {
         Ok(())
     }
 
+    /// `CLUSTER` of a group: its leader is the node that has all slots.
+    fn group(
+        &mut self,
+        connection: &mut Connection,
+        sub: &[u8],
+        args: Args<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(group) = self.shard.group() else { return Err(Refusal::SYNTAX) };
+        let (members, leader) = group.all();
+        let me = group.id();
+        match sub {
+            b"INFO" => {
+                let ok = leader.is_some();
+                let assigned = if ok { SLOTS } else { 0 };
+                let text = format!(
+                    "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOTS}\r\n\
+                     cluster_slots_ok:{assigned}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:0\r\n\
+                     cluster_known_nodes:{}\r\ncluster_size:1\r\ncluster_current_epoch:1\r\n\
+                     cluster_my_epoch:1\r\n",
+                    if ok { "ok" } else { "fail" },
+                    members.len(),
+                );
+                connection.answer(|reply| reply.verbatim(&text));
+            }
+            b"MYID" => connection.answer(|reply| reply.bulk(node_name(me).as_bytes())),
+            b"SLOTS" | b"SHARDS" => {
+                let (_, place, _) = members
+                    .into_iter()
+                    .find(|(id, ..)| Some(*id) == leader)
+                    .ok_or(Refusal::of("CLUSTERDOWN the group has no leader"))?;
+                let (host, port) = place.clients.rsplit_once(':').unwrap_or(("", "0"));
+                let id = node_name(leader.unwrap_or(0));
+                let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
+                let node = Node { first: 0, last: SLOTS - 1, host, port, id };
+                let write: fn(&mut Reply, &[Node]) = if sub == b"SLOTS" { slots } else { shards };
+                connection.answer(|reply| write(reply, &[node]));
+            }
+            b"NODES" => {
+                let behind = group.behind();
+                let mut text = String::new();
+                for (id, place, votes) in members {
+                    let role = match (Some(id) == leader, votes) {
+                        (true, _) => "master",
+                        (false, true) => "slave",
+                        (false, false) => "slave,learner",
+                    };
+                    let leader = leader.filter(|&leader| leader != id).map(node_name);
+                    let behind = behind.iter().find(|(other, _)| *other == id).map_or(0, |b| b.1);
+                    let slots = if role == "master" { " 0-16383" } else { "" };
+                    text += &format!(
+                        "{} {}@{} {}{role} {} 0 {behind} 1 connected{slots}\n",
+                        node_name(id),
+                        place.clients,
+                        place.peers.rsplit_once(':').map_or("0", |(_, port)| port),
+                        if id == me { "myself," } else { "" },
+                        leader.as_deref().unwrap_or("-"),
+                    );
+                }
+                connection.answer(|reply| reply.verbatim(&text));
+            }
+            b"JOIN" | b"LEAVE" => {
+                exactly(args, if sub == b"JOIN" { 4 } else { 3 })?;
+                if let Err(leader) = group.leads() {
+                    let place = leader.map_or("", |leader| leader.clients.as_str());
+                    return Err(format!("MOVED 0 {place}").into());
+                }
+                let number = integer(args.at(2)).and_then(|id| u64::try_from(id).ok());
+                let id = number.filter(|id| *id > 0).ok_or(Refusal::of("ERR no id of a node"))?;
+                let done = if sub == b"JOIN" {
+                    let text = std::str::from_utf8(args.at(3)).ok();
+                    let place = text.and_then(crate::group::Member::parse);
+                    let place =
+                        place.ok_or(Refusal::of("ERR write its place as host:port/host:port"))?;
+                    group.join(id, &place)
+                } else {
+                    group.leave(id)
+                };
+                group.note_command();
+                done.map_err(|what| Refusal::from(format!("ERR {what}")))?;
+                connection.answer(Reply::ok);
+            }
+            _ => return Err(unknown_subcommand(args)),
+        }
+        Ok(())
+    }
+
     fn nodes(&self) -> Vec<Node> {
         let partitions = self.common.partitions();
         let addresses = self.common.addresses.iter().enumerate();
@@ -93,6 +182,11 @@ impl Worker {
         }
         text
     }
+}
+
+/// The name of a node of a group: 40 hexadecimal digits.
+fn node_name(id: u64) -> String {
+    format!("{id:040x}")
 }
 
 struct Node {

@@ -10,6 +10,7 @@ use crate::memcache;
 use crate::shard::Watch;
 use crate::wire::{Parser, Reply, Request};
 
+use super::gates::Gates;
 use super::slots::Slots;
 use super::stream::Stream;
 
@@ -48,6 +49,8 @@ pub(super) struct Connection {
     pub(super) reply: Reply,
     /// Bytes of them that were sent.
     pub(super) sent: usize,
+    /// Which of them wait for a group.
+    pub(super) gates: Gates,
     pub(super) slots: Slots,
     pub(super) multi: Option<Multi>,
     pub(super) watched: Vec<Watch>,
@@ -96,6 +99,7 @@ impl Connection {
             input: Vec::new(),
             reply: Reply::default(),
             sent: 0,
+            gates: Gates::default(),
             slots: Slots::default(),
             multi: None,
             watched: Vec::new(),
@@ -149,8 +153,9 @@ impl Connection {
     /// Sends what the socket takes; returns how much.
     pub(super) fn send(&mut self) -> usize {
         let before = self.sent;
-        while self.writable && self.sent < self.reply.bytes.len() {
-            match self.stream.write(&self.reply.bytes[self.sent..]) {
+        let end = self.gates.open(self.reply.bytes.len());
+        while self.writable && self.sent < end {
+            match self.stream.write(&self.reply.bytes[self.sent..end]) {
                 Ok(0) => self.broken = true,
                 Ok(count) => {
                     self.sent += count;
@@ -173,6 +178,7 @@ impl Connection {
         }
         let count = self.sent - before;
         if self.sent == self.reply.bytes.len() {
+            self.gates.pass(self.sent);
             self.sent = 0;
             self.reply.bytes.clear();
             if self.reply.bytes.capacity() > KEPT {
@@ -180,6 +186,7 @@ impl Connection {
             }
         } else if self.sent >= REPLIES {
             self.reply.bytes.drain(..self.sent);
+            self.gates.pass(self.sent);
             self.sent = 0;
         }
         count

@@ -61,6 +61,14 @@ impl Worker {
             }
         };
         connection.last_command = spec.name;
+        if let Err(refusal) = self.ask_group(spec, args) {
+            add(&self.common.figures[self.number].refused, 1);
+            if let Some(multi) = &mut connection.multi {
+                multi.refused = true;
+            }
+            connection.refuse(&refusal.0);
+            return;
+        }
         if connection.multi.is_some() && !spec.has(NO_MULTI) {
             self.queue_in_transaction(connection, spec, args);
             return;
@@ -79,6 +87,32 @@ impl Worker {
         if let Err(refusal) = outcome {
             add(&self.common.figures[self.number].refused, 1);
             connection.refuse(&refusal.0);
+        }
+    }
+
+    /// A command that needs the records runs at the leader of the group, if there is a group.
+    fn ask_group(&mut self, spec: &Spec, args: Args<'_>) -> Result<(), Refusal> {
+        use crate::command::table::Session;
+        let reads = match spec.run {
+            Run::Session(command) => {
+                matches!(command, Session::Exec | Session::Scan | Session::Watch | Session::Save)
+            }
+            _ => true,
+        };
+        let Some(group) = self.shard.group().filter(|_| reads) else { return Ok(()) };
+        match group.leads() {
+            Ok(()) if group.is_busy() => {
+                Err(Refusal::of("TRYAGAIN too much waits for the group to agree on"))
+            }
+            Ok(()) => {
+                group.note_command();
+                Ok(())
+            }
+            Err(Some(leader)) => {
+                let slot = spec.keys.of(args.len()).next().map_or(0, |key| slot::of(args.at(key)));
+                Err(format!("MOVED {slot} {}", leader.clients).into())
+            }
+            Err(None) => Err(Refusal::of("CLUSTERDOWN the group has no leader")),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::group::Group;
 use crate::keyspace::slot;
 use crate::wire::Args;
 
@@ -25,7 +26,12 @@ impl Worker {
                             .any(|all| word.eq_ignore_ascii_case(all.as_bytes()))
                 })
         };
-        let sections = self.common.sections();
+        let mut sections = self.common.sections();
+        if let Some(group) = self.shard.group() {
+            for (_, text) in sections.iter_mut().filter(|(name, _)| *name == "Replication") {
+                *text = replication(group);
+            }
+        }
         let chosen: Vec<_> = sections
             .into_iter()
             .filter(|(name, _)| wanted(name))
@@ -33,6 +39,22 @@ impl Worker {
             .collect();
         chosen.join("\r\n")
     }
+}
+
+/// The section of a node of a group.
+fn replication(group: &Group) -> String {
+    let (members, leader) = group.all();
+    let others = members.len().saturating_sub(1);
+    if leader == Some(group.id()) {
+        return format!("role:master\r\nconnected_slaves:{others}\r\n");
+    }
+    let place = members.iter().find(|(id, ..)| Some(*id) == leader);
+    let place = place.and_then(|(_, place, _)| place.clients.rsplit_once(':'));
+    let (host, port) = place.unwrap_or(("", "0"));
+    format!(
+        "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{}\r\n",
+        if leader.is_some() { "up" } else { "down" }
+    )
 }
 
 /// One of the figures.

@@ -62,6 +62,12 @@ pub(crate) enum Message {
         ticket: Ticket,
         reply: Vec<u8>,
     },
+    /// What another replica of the group sends.
+    Peer {
+        from: u64,
+        place: crate::group::Member,
+        bytes: Vec<u8>,
+    },
     Stop,
 }
 

@@ -12,6 +12,7 @@ mod cluster;
 mod common;
 mod connection;
 mod dispatch;
+mod gates;
 mod info;
 mod mail;
 mod memcached;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use crate::group::{Round, TICK};
 use crate::shard::{Backup, Shard};
 use crate::wire::{self, Parsed};
 
@@ -54,6 +55,8 @@ pub(crate) struct Worker {
     next_upkeep: u64,
     next_sweep: u64,
     busy: bool,
+    /// Connections with replies that wait for the group.
+    gated: Vec<usize>,
 }
 
 impl Worker {
@@ -86,6 +89,7 @@ impl Worker {
             next_upkeep: 0,
             next_sweep: 0,
             busy: false,
+            gated: Vec::new(),
         }
     }
 
@@ -104,7 +108,7 @@ impl Worker {
             let wait = if !self.queue.is_empty() || self.busy || !self.backups.is_empty() {
                 Duration::ZERO
             } else {
-                Duration::from_millis(100)
+                Duration::from_millis(if self.shard.group().is_some() { TICK } else { 100 })
             };
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
@@ -115,6 +119,13 @@ impl Worker {
                 _ => {}
             }
             going = self.turn(&events);
+        }
+        if let Some(group) = self.shard.group() {
+            let tries = group.hand_over();
+            let _ = self.shard.round(now());
+            if tries {
+                std::thread::sleep(Duration::from_millis(50)); // for the message to leave
+            }
         }
         let number = self.number;
         for token in 0..self.connections.len() {
@@ -187,6 +198,11 @@ impl Worker {
                 Message::Connection(stream, speaks) => self.welcome(stream, speaks),
                 Message::Job { from, ticket, task } => self.job(from, ticket, task),
                 Message::Done { ticket, reply } => self.done(ticket, reply),
+                Message::Peer { from, place, bytes } => {
+                    if let Some(group) = self.shard.group() {
+                        group.step(from, place, &bytes);
+                    }
+                }
             }
         }
         // There may be more: come back at once.
@@ -425,17 +441,25 @@ impl Worker {
     /// The end of a turn: one commit, and then the replies.
     fn finish(&mut self) {
         add(&self.common.figures[self.number].turns, 1);
-        let failed = match self.shard.commit() {
-            Ok(()) => false,
-            Err(failure) => {
-                tracing::error!(
-                    partition = self.number,
-                    ?failure,
-                    "a commit failed: what the turn wrote may be lost; writes are refused from now on"
-                );
-                true
-            }
+        let round = self.shard.round(self.now);
+        let (round, outcome) = match round {
+            None => (None, self.shard.commit()),
+            Some(Ok(round)) => (Some(round), Ok(())),
+            Some(Err(failure)) => (None, Err(failure)),
         };
+        let lost = round.as_ref().is_some_and(|round| round.lost);
+        let failed = lost
+            || match outcome {
+                Ok(()) => false,
+                Err(failure) => {
+                    tracing::error!(
+                        partition = self.number,
+                        ?failure,
+                        "a commit failed: what the turn wrote may be lost; writes are refused from now on"
+                    );
+                    true
+                }
+            };
         for (to, mut message) in std::mem::take(&mut self.dones) {
             if failed && let Message::Done { reply, .. } = &mut message {
                 *reply = b"-ERR storage: the commit failed\r\n".to_vec();
@@ -443,6 +467,8 @@ impl Worker {
             self.outbox.push(to, message);
         }
         self.busy |= self.outbox.send();
+        self.let_go(round.as_ref(), failed);
+        let gate = round.and_then(|round| round.gate);
         let mut sent = 0;
         for token in std::mem::take(&mut self.dirty) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
@@ -452,6 +478,11 @@ impl Worker {
             }
             let was_held = connection.is_held();
             connection.slots.release(&mut connection.reply.bytes);
+            if let Some(gate) = gate
+                && connection.gates.close(gate, connection.reply.bytes.len(), connection.sent)
+            {
+                self.gated.push(token);
+            }
             sent += if connection.broken { 0 } else { connection.send() };
             let unheld = was_held && !connection.is_held();
             let over =
@@ -463,6 +494,22 @@ impl Worker {
             }
         }
         add(&self.common.figures[self.number].sent, sent as u64);
+    }
+
+    /// Lets replies go that the group has agreed on; closes their connections if it will not.
+    fn let_go(&mut self, round: Option<&Round>, failed: bool) {
+        for token in std::mem::take(&mut self.gated) {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            if failed {
+                connection.broken = true;
+            } else if let Some(round) = round {
+                connection.gates.let_go(round);
+            }
+            if !connection.gates.is_empty() {
+                self.gated.push(token);
+            }
+            self.dirty.push(token);
+        }
     }
 
     /// Ends a connection.

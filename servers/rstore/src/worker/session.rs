@@ -86,8 +86,11 @@ impl Worker {
                 self.unwatch(connection);
                 connection.answer(Reply::ok);
             }
-            // There is no replica yet.
-            Session::Wait => connection.answer(|reply| reply.integer(0)),
+            // A reply of a group's leader tells of what a majority has already.
+            Session::Wait => {
+                let members = self.shard.group().map_or(1, |group| group.all().0.len());
+                connection.answer(|reply| reply.integer((members / 2) as i64));
+            }
             Session::Watch => self.watch(connection, token, args)?,
         }
         Ok(())

@@ -32,6 +32,31 @@ start() {
     [ -n "$port" ] || { echo "the server $name does not start"; exit 1; }
 }
 
+# Starts another server on a port that is free, and waits until it answers: a port may be taken in between, and
+# then it is another one. The command gets the port where it says PORT.
+other() {
+    for _ in 1 2 3 4 5 6 7 8; do
+        other=$(free_port)
+        sh -c "exec $(echo "$*" | sed "s/PORT/$other/")" >/dev/null 2>&1 &
+        pid=$!
+        for _ in $(seq 50); do
+            kill -0 "$pid" 2>/dev/null || break
+            if answers "$other" && kill -0 "$pid" 2>/dev/null; then
+                pids="$pids $pid"
+                return
+            fi
+            sleep 0.1
+        done
+        kill "$pid" 2>/dev/null || true
+    done
+    echo "no port is free for: $*"
+    exit 1
+}
+
+answers() {
+    python3 -c "import socket; socket.create_connection(('127.0.0.1', $1), 1)" 2>/dev/null
+}
+
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
@@ -48,19 +73,15 @@ three=$port
 three_memcached=$memcached_port
 
 if command -v redis-server >/dev/null; then
-    redis=$(free_port)
-    redis-server --port "$redis" --save "" --appendonly no --dir "$work" >/dev/null &
-    pids="$pids $!"
-    sleep 1
+    other redis-server --port PORT --save "''" --appendonly no --dir "$work"
+    redis=$other
     python3 "$here/fuzz.py" redis "$one" "$redis" --seconds "$seconds"
 else
     skipped redis-server
 fi
 if command -v memcached >/dev/null; then
-    memcached=$(free_port)
-    memcached -u nobody -p "$memcached" -l 127.0.0.1 &
-    pids="$pids $!"
-    sleep 1
+    other memcached -u nobody -p PORT -l 127.0.0.1
+    memcached=$other
     python3 "$here/fuzz.py" memcached "$one_memcached" "$memcached" --seconds "$seconds"
     python3 "$here/fuzz.py" memcached "$three_memcached" "$memcached" --seconds "$seconds"
 else
@@ -93,15 +114,9 @@ else
     skipped openssl
 fi
 if python3 -c 'import redis' 2>/dev/null; then
-    first=$(free_port)
-    "$rstore" serve --dir "$work/cluster" --listen "127.0.0.1:$first" --partitions 3 --cluster \
-        --durability process >"$work/cluster.out" 2>/dev/null &
-    pids="$pids $!"
-    for _ in $(seq 100); do
-        grep -q '^ready' "$work/cluster.out" && break
-        sleep 0.1
-    done
-    python3 "$here/redis_py.py" "$three" "$first"
+    # Each node takes a port that is free; clients learn the others from the first.
+    start cluster --partitions 3 --cluster
+    python3 "$here/redis_py.py" "$three" "$port"
 else
     skipped redis-py
 fi

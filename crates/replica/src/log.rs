@@ -1,0 +1,449 @@
+//! The log of a replica: entries, votes and configurations in a [`pmindex_log`], with a copy in DRAM.
+//!
+//! ```text
+//! step  store                                                        durable before
+//! P1    entries, hard states, configurations: appended in one lane   the fence of `commit` (DUR), and that
+//!                                                                    before any message that tells of them
+//! P2    a base and copies of what else counts, behind them           the end of the segments before them
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use pmindex_core::{Medium, OpenIndex, PmError, Pool};
+use pmindex_log::{LANES, Log, Position};
+use protobuf::ProtobufEnum;
+use raft::prelude::{ConfState, Entry, EntryType, HardState, Snapshot};
+use raft::{GetEntriesContext, RaftState, Storage, StorageError};
+
+use crate::layout::{BASE, CONFIGURATION, ENTRY, FORMAT, HARD, KIND, MORE, Root};
+
+/// Entries for which a cut is not worth its records.
+const FEW: usize = 8;
+/// Bytes of an entry that are not its data, for bounds.
+const OVERHEAD: usize = 64;
+
+/// Where the log begins: everything up to an index is in the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    /// Which state has it.
+    pub(crate) generation: u64,
+}
+
+/// The log of a replica.
+pub(crate) struct RaftLog<M: Medium> {
+    log: Log<M>,
+    base: Base,
+    entries: VecDeque<Entry>,
+    /// Bytes of the entries in DRAM.
+    bytes: usize,
+    hard: HardState,
+    /// Configurations, and the index from which each is in force.
+    configurations: Vec<(u64, ConfState)>,
+    /// What the state had applied when it was opened: see [`RaftLog::settle`].
+    applied: u64,
+    /// Tag, index and words of what is appended with the next commit.
+    staged: Vec<(u64, u64, Vec<u64>)>,
+    /// The greatest index of each segment of the log, by its sequence.
+    segments: VecDeque<(u64, u64)>,
+    /// A follower needs a snapshot.
+    pub(crate) wants_snapshot: Cell<bool>,
+    pub(crate) snapshot: RefCell<Option<Snapshot>>,
+    _open: OpenIndex,
+}
+
+impl<M: Medium> RaftLog<M> {
+    /// Opens the log of this name, or makes it. What it has is read into DRAM.
+    pub(crate) fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PmError> {
+        let open = match pool.open_index(name)? {
+            Some(open) => open,
+            None => pool.create_index::<Root>(name, KIND, FORMAT, |root| {
+                pool.pm().store(root.log.as_word(), 0);
+                root.reserved.iter().for_each(|word| pool.pm().store(word, 0));
+                pool.pm().flush(root)
+            })?,
+        };
+        let at = open.root::<Root>();
+        if (open.kind, open.layout) != (KIND, FORMAT) {
+            let what = "an index that is no replica's log of this version";
+            return Err(PmError::Corrupt { what, offset: at.offset() });
+        }
+        let root = pool.get(at)?;
+        let log = match pool.pm().load(root.log.as_word()) {
+            0 => Log::create(pool, &root.log)?,
+            _ => Log::open(pool, &root.log)?,
+        };
+        let mut this = Self {
+            log,
+            base: Base::default(),
+            entries: VecDeque::new(),
+            bytes: 0,
+            hard: HardState::default(),
+            configurations: Vec::new(),
+            applied: 0,
+            staged: Vec::new(),
+            segments: VecDeque::new(),
+            wants_snapshot: Cell::new(false),
+            snapshot: RefCell::new(None),
+            _open: open,
+        };
+        this.read()?;
+        Ok(this)
+    }
+
+    /// Reads what the log has.
+    fn read(&mut self) -> Result<(), PmError> {
+        let mut records: Vec<(u64, u64, Vec<u64>)> = Vec::new();
+        for found in self.log.entries() {
+            let found = found?;
+            let mut words = vec![0; found.entry.payload.len()];
+            self.log.pool().pm().read_words(found.entry.payload, &mut words);
+            let sequence = found.position.sequence();
+            self.segments.push_back((sequence, 0));
+            match records.last_mut() {
+                Some((last, ENTRY, before)) if found.entry.tag == MORE => {
+                    *last = sequence;
+                    before.extend(words);
+                }
+                _ => records.push((sequence, found.entry.tag, words)),
+            }
+        }
+        let mut seen = VecDeque::new();
+        std::mem::swap(&mut seen, &mut self.segments);
+        for (sequence, _) in seen {
+            self.note(sequence, 0);
+        }
+        // The last base counts, and entries before the last one that voids them do not.
+        let is_base = |tag: u64, words: &[u64]| tag == BASE && words.len() >= 4;
+        if let Some((.., words)) = records.iter().rfind(|(_, tag, words)| is_base(*tag, words)) {
+            self.base = Base { index: words[0], term: words[1], generation: words[2] };
+        }
+        let voids = |(_, tag, words): &(u64, u64, Vec<u64>)| is_base(*tag, words) && words[3] != 0;
+        let begin = records.iter().rposition(voids).unwrap_or(0);
+        for (at, (sequence, tag, words)) in records.into_iter().enumerate() {
+            if tag == ENTRY && at < begin {
+                continue;
+            }
+            self.replay(sequence, tag, &words)?;
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, sequence: u64, tag: u64, words: &[u64]) -> Result<(), PmError> {
+        let corrupt = PmError::Corrupt { what: "an entry of a replica's log", offset: 0 };
+        match (tag, words) {
+            (ENTRY, [index, term, kind, len, data @ ..]) => {
+                if ((data.len() * 8) as u64) < *len {
+                    return Ok(()); // the crash came before all of it was there
+                }
+                let mut entry = Entry { index: *index, term: *term, ..Entry::default() };
+                let kind = i32::try_from(*kind).ok().and_then(EntryType::from_i32);
+                entry.set_entry_type(kind.ok_or(corrupt)?);
+                let mut bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
+                bytes.truncate(*len as usize);
+                entry.data = bytes.into();
+                self.note(sequence, *index);
+                self.push(entry)?;
+            }
+            (HARD, [term, vote, commit, ..]) => {
+                let (term, vote, commit) = (*term, *vote, *commit);
+                self.hard = HardState { term, vote, commit, ..HardState::default() };
+            }
+            (CONFIGURATION, [index, counts @ ..]) if counts.len() >= 5 => {
+                let (counts, ids) = counts.split_at(5);
+                let mut ids = ids.iter().copied();
+                let mut set = |count: u64| ids.by_ref().take(count as usize).collect::<Vec<u64>>();
+                let state = ConfState {
+                    voters: set(counts[0]),
+                    learners: set(counts[1]),
+                    voters_outgoing: set(counts[2]),
+                    learners_next: set(counts[3]),
+                    auto_leave: counts[4] != 0,
+                    ..ConfState::default()
+                };
+                self.note(sequence, *index);
+                self.set_configuration(*index, state);
+            }
+            (BASE, [_, _, _, _, ..]) => {} // the last one was found before
+            _ => return Err(corrupt),
+        }
+        Ok(())
+    }
+
+    fn set_configuration(&mut self, index: u64, state: ConfState) {
+        self.configurations.retain(|(known, _)| *known < index);
+        self.configurations.push((index, state));
+    }
+
+    /// Adds an entry to the copy in DRAM. Those behind it are void.
+    fn push(&mut self, entry: Entry) -> Result<(), PmError> {
+        while self.entries.back().is_some_and(|last| last.index >= entry.index) {
+            let last = self.entries.pop_back();
+            self.bytes -= last.map_or(0, |last| last.data.len() + OVERHEAD);
+        }
+        if entry.index <= self.base.index {
+            return Ok(());
+        }
+        if entry.index != self.last() + 1 {
+            return Err(PmError::Corrupt { what: "the order of a replica's log", offset: 0 });
+        }
+        self.bytes += entry.data.len() + OVERHEAD;
+        self.entries.push_back(entry);
+        Ok(())
+    }
+
+    fn rebase(&mut self, base: Base, void: bool) {
+        self.base = base;
+        while self.entries.front().is_some_and(|first| void || first.index <= base.index) {
+            let first = self.entries.pop_front();
+            self.bytes -= first.map_or(0, |first| first.data.len() + OVERHEAD);
+        }
+        // Of the configurations the last one that the base has is needed, and those after it.
+        let needed = self.configurations.iter().rposition(|(from, _)| *from <= base.index);
+        self.configurations.drain(..needed.unwrap_or(0));
+    }
+
+    fn note(&mut self, sequence: u64, index: u64) {
+        match self.segments.back_mut() {
+            Some((last, most)) if *last == sequence => *most = index.max(*most),
+            _ => self.segments.push_back((sequence, index)),
+        }
+    }
+
+    pub(crate) fn base(&self) -> Base {
+        self.base
+    }
+
+    /// Bytes of entries in DRAM, and about as many in the pool.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has more than so many bytes, in DRAM or in the pool, and entries that a cut would spare.
+    pub(crate) fn is_over(&self, bytes: usize) -> bool {
+        self.entries.len() >= FEW && (self.bytes > bytes || self.log.bytes() > bytes as u64)
+    }
+
+    fn last(&self) -> u64 {
+        self.entries.back().map_or(self.base.index, |entry| entry.index)
+    }
+
+    /// The index from which entries are there such that they have `bytes` bytes or less.
+    pub(crate) fn tail_of(&self, bytes: usize) -> u64 {
+        let (mut index, mut sum) = (self.last(), 0);
+        for entry in self.entries.iter().rev() {
+            sum += entry.data.len() + OVERHEAD;
+            if sum > bytes {
+                break;
+            }
+            index = entry.index - 1;
+        }
+        index
+    }
+
+    /// The configuration that is in force at an index.
+    pub(crate) fn configuration(&self, at: u64) -> ConfState {
+        let found = self.configurations.iter().rev().find(|(from, _)| *from <= at);
+        found.map_or_else(ConfState::default, |(_, state)| state.clone())
+    }
+
+    /// Says what the state has applied, before Raft starts on this log.
+    pub(crate) fn settle(&mut self, applied: u64) {
+        self.applied = applied;
+        // What was applied was committed.
+        self.hard.commit = self.hard.commit.max(applied);
+    }
+
+    /// Appends entries and a hard state; durable with the next [`commit`](Self::commit).
+    pub(crate) fn append(
+        &mut self,
+        entries: &[Entry],
+        hard: Option<&HardState>,
+    ) -> Result<(), PmError> {
+        for entry in entries {
+            self.stage_entry(entry);
+            self.push(entry.clone())?;
+        }
+        if let Some(hard) = hard {
+            self.hard = hard.clone();
+            self.stage_hard();
+        }
+        Ok(())
+    }
+
+    fn stage_entry(&mut self, entry: &Entry) {
+        let kind = u64::from(entry.get_entry_type().value().unsigned_abs());
+        let mut words = vec![entry.index, entry.term, kind, entry.data.len() as u64];
+        words.reserve(entry.data.len().div_ceil(8));
+        for chunk in entry.data.chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            words.push(u64::from_le_bytes(bytes));
+        }
+        self.staged.push((ENTRY, entry.index, words));
+    }
+
+    fn stage_hard(&mut self) {
+        self.staged.push((HARD, 0, vec![self.hard.term, self.hard.vote, self.hard.commit]));
+    }
+
+    /// Appends the configuration that is in force from an index on; durable with the next
+    /// [`commit`](Self::commit).
+    pub(crate) fn configure(&mut self, index: u64, state: &ConfState) {
+        let sets = [&state.voters, &state.learners, &state.voters_outgoing, &state.learners_next];
+        let mut words = vec![index];
+        words.extend(sets.iter().map(|set| set.len() as u64));
+        words.push(u64::from(state.auto_leave));
+        for set in sets {
+            words.extend(set.iter());
+        }
+        self.staged.push((CONFIGURATION, index, words));
+        self.set_configuration(index, state.clone());
+    }
+
+    /// Makes durable what was appended, with one fence. Returns the sequence of the first segment that it is
+    /// in. If there is no room nothing is appended, and it may be tried again.
+    ///
+    /// # Durability
+    /// DUR is its fence.
+    pub(crate) fn commit(&mut self) -> Result<Option<u64>, PmError> {
+        if self.staged.is_empty() {
+            return Ok(None);
+        }
+        let most = self.log.max_payload();
+        // Entries of one lane have an order.
+        let mut lane = self.log.lane_at(0);
+        let mut places = Vec::with_capacity(self.staged.len());
+        for (tag, index, words) in &self.staged {
+            for (part, words) in words.chunks(most).enumerate() {
+                let tag = if part == 0 { *tag } else { MORE };
+                let appended = lane.push(tag, [words])?; // P1
+                places.push((appended.position.sequence(), *index));
+            }
+        }
+        lane.commit()?; // DUR
+        drop(lane);
+        self.staged.clear();
+        let first = places.first().map(|&(sequence, _)| sequence);
+        for (sequence, index) in places {
+            self.note(sequence, index);
+        }
+        Ok(first)
+    }
+
+    /// Begins the log anew at a base: the state of its generation has everything up to it. The log keeps
+    /// the entries behind it, unless they are void.
+    ///
+    /// Durable when it returns, and segments that only had what is before the base are given back.
+    pub(crate) fn begin_at(
+        &mut self,
+        base: Base,
+        configuration: &ConfState,
+        void: bool,
+    ) -> Result<(), PmError> {
+        if void {
+            self.hard.commit = self.hard.commit.max(base.index);
+            self.hard.term = self.hard.term.max(base.term);
+            self.configurations.clear();
+        }
+        let later: Vec<_> =
+            self.configurations.iter().filter(|(from, _)| *from > base.index).cloned().collect();
+        self.configure(base.index, configuration);
+        for (from, state) in &later {
+            self.configure(*from, state);
+        }
+        self.stage_hard();
+        let words = vec![base.index, base.term, base.generation, u64::from(void)];
+        self.staged.push((BASE, 0, words));
+        let first = self.commit()?; // P2, LIN, DUR
+        self.rebase(base, void);
+        self.give_back(first.unwrap_or(0))
+    }
+
+    /// Gives back segments that nothing is needed of, of those before one.
+    fn give_back(&mut self, before: u64) -> Result<(), PmError> {
+        let mut needed = None;
+        while let Some(&(sequence, most)) = self.segments.front()
+            && sequence < before
+            && most <= self.base.index
+        {
+            self.segments.pop_front();
+            needed = self.segments.front().map(|&(sequence, _)| sequence);
+        }
+        if let Some(sequence) = needed {
+            self.log.release(&[Position::new(sequence, 0); LANES])?;
+        }
+        Ok(())
+    }
+
+    fn term_of(&self, index: u64) -> Option<u64> {
+        if index == self.base.index {
+            return Some(self.base.term);
+        }
+        let at = index.checked_sub(self.base.index + 1)?;
+        self.entries.get(at as usize).map(|entry| entry.term)
+    }
+}
+
+/// What Raft reads of it.
+impl<M: Medium> Storage for RaftLog<M> {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(RaftState::new(self.hard.clone(), self.configuration(self.applied)))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.base.index {
+            return Err(StorageError::Compacted.into());
+        }
+        if high > self.last() + 1 {
+            return Err(StorageError::Unavailable.into());
+        }
+        let (from, to) = (low - self.base.index - 1, high - self.base.index - 1);
+        let mut left = max_size.into().unwrap_or(u64::MAX);
+        let mut found = Vec::new();
+        for entry in self.entries.range(from as usize..to as usize) {
+            let bytes = (entry.data.len() + OVERHEAD) as u64;
+            if bytes > left && !found.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(bytes);
+            found.push(entry.clone());
+        }
+        Ok(found)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        match self.term_of(index) {
+            Some(term) => Ok(term),
+            None if index < self.base.index => Err(StorageError::Compacted.into()),
+            None => Err(StorageError::Unavailable.into()),
+        }
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.base.index + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last())
+    }
+
+    fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
+        match &*self.snapshot.borrow() {
+            Some(found) if found.get_metadata().index >= request_index => Ok(found.clone()),
+            _ => {
+                self.wants_snapshot.set(true);
+                Err(StorageError::SnapshotTemporarilyUnavailable.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The group, its network and its clients, driven by random numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pmindex_core::{Pool, PoolOptions, Traced};
+use pmindex_testkit::crash::{Rng, create_pool, open_pool};
+use pmindex_testkit::history::{Call, Event, History, Outcome};
+
+use super::disk::Disk;
+use super::records::{Records, Write};
+use crate::wrong::Wrong;
+use crate::{Change, Message, Options, Proposal, Replica, Turn};
+
+/// Keys of clients: few, so that calls meet.
+const KEYS: usize = 3;
+const LOG: &str = "log";
+
+/// What happens in a run, one in so many steps each; 0: never.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) steps: u64,
+    pub(super) crash: usize,
+    pub(super) partition: usize,
+    pub(super) change: usize,
+    /// A replica loses its pool.
+    pub(super) lose: usize,
+    /// Messages that are lost, one in so many.
+    pub(super) drop: usize,
+    /// The longest padding of an entry.
+    pub(super) padding: usize,
+    /// Bytes of the log that are kept.
+    pub(super) log_bytes: usize,
+}
+
+/// What a run has seen, so that a test can say that it has seen enough.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) answered: u64,
+    pub(super) unknown: u64,
+    pub(super) crashes: u64,
+    pub(super) leaders: u64,
+    pub(super) restored: u64,
+    pub(super) changes: u64,
+    pub(super) lost: u64,
+    pub(super) cuts: u64,
+}
+
+/// A call that has no answer yet.
+struct Waiting {
+    event: usize,
+    what: What,
+    term: u64,
+}
+
+enum What {
+    Write(Proposal),
+    Read(u64, u64),
+}
+
+type Node = Replica<Traced, Records>;
+
+struct Process {
+    disk: Disk,
+    replica: Option<Node>,
+    /// Calls at this replica.
+    waiting: Vec<Waiting>,
+    term: u64,
+    /// It is not started again.
+    gone: bool,
+}
+
+impl Process {
+    fn leads(&self) -> bool {
+        self.replica.as_ref().is_some_and(Replica::leads)
+    }
+}
+
+pub(super) struct Group {
+    random: Rng,
+    plan: Plan,
+    wrong: Option<Wrong>,
+    processes: BTreeMap<u64, Process>,
+    /// Who was there from the beginning.
+    founders: Vec<u64>,
+    next_id: u64,
+    next_tag: u64,
+    now: u64,
+    network: Vec<(u64, Vec<u8>)>,
+    /// Who does not hear whom.
+    cut: BTreeSet<(u64, u64)>,
+    events: Vec<Event>,
+    terms: BTreeMap<u64, u64>,
+    pub(super) seen: Seen,
+}
+
+fn pool_options() -> PoolOptions {
+    PoolOptions::new().size(512 << 10).zone_bytes(64 << 10).slots(2).slot_bytes(512)
+}
+
+fn bytes() -> usize {
+    pool_options().created_size().map_or(0, |bytes| bytes as usize)
+}
+
+impl Group {
+    pub(super) fn new(seed: u64, plan: Plan, wrong: Option<Wrong>) -> Self {
+        let founders = vec![1, 2, 3];
+        let mut group = Self {
+            random: Rng::new(seed),
+            plan,
+            wrong,
+            processes: BTreeMap::new(),
+            founders: founders.clone(),
+            next_id: 4,
+            next_tag: 1,
+            now: 0,
+            network: Vec::new(),
+            cut: BTreeSet::new(),
+            events: Vec::new(),
+            terms: BTreeMap::new(),
+            seen: Seen::default(),
+        };
+        for id in founders {
+            group.make(id);
+        }
+        group
+    }
+
+    /// A process with a pool of its own.
+    fn make(&mut self, id: u64) {
+        let mut disk = Disk::new(bytes());
+        drop(create_pool(&disk.space, &pool_options()).expect("room"));
+        disk.follow();
+        let process = Process { disk, replica: None, waiting: Vec::new(), term: 0, gone: false };
+        self.processes.insert(id, process);
+        self.start(id);
+    }
+
+    fn start(&mut self, id: u64) {
+        let founders: &[u64] = if self.founders.contains(&id) { &self.founders } else { &[] };
+        let mut options = Options::new(id).seed(self.random.next_u64()).ticks(2, 10);
+        options = options.log_bytes(self.plan.log_bytes);
+        if let Some(wrong) = self.wrong {
+            options = options.go_wrong(wrong);
+        }
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let pool: Arc<Pool<Traced>> =
+            open_pool(&process.disk.space, &pool_options()).expect("sound").expect("a pool");
+        let state = |generation| Records::open(&pool, generation);
+        let replica = Replica::start(&pool, LOG, &options, founders, state);
+        process.replica = Some(replica.unwrap_or_else(|error| panic!("replica {id}: {error}")));
+        process.disk.follow();
+    }
+
+    /// Ends a process at any store since its last turn.
+    fn crash(&mut self, id: u64) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(replica) = process.replica.take() else { return };
+        let trace = process.disk.space.take_trace();
+        drop(replica);
+        process.disk.crash(&trace, &mut self.random);
+        for waiting in process.waiting.drain(..) {
+            self.seen.unknown += 1;
+            self.events[waiting.event].end = u64::MAX;
+        }
+        self.seen.crashes += 1;
+    }
+
+    /// Lets a replica have its turn, and crashes it in there now and then.
+    fn turn(&mut self, id: u64) {
+        let mut dies = self.plan.crash > 0 && self.random.one_in(self.plan.crash);
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(replica) = &mut process.replica else { return };
+        let base = replica.base();
+        let turn = replica.turn().unwrap_or_else(|error| panic!("replica {id}: {error}"));
+        self.seen.cuts += u64::from(replica.base() != base);
+        // While a snapshot becomes the state there is much that a crash can leave half done.
+        dies |= self.plan.crash > 0 && turn.restored && self.random.one_in(2);
+        if dies {
+            self.crash(id);
+            return;
+        }
+        process.disk.follow();
+        for message in &turn.messages {
+            self.send(message);
+        }
+        self.answer(id, &turn);
+    }
+
+    fn send(&mut self, message: &Message) {
+        let copies = 1 + usize::from(self.random.one_in(20));
+        for _ in 0..copies {
+            if self.plan.drop > 0 && self.random.one_in(self.plan.drop) {
+                continue;
+            }
+            let late = if self.random.one_in(20) { 400 } else { 12 };
+            let at = self.now + 1 + self.random.below(late) as u64;
+            self.network.push((at, crate::encode(message)));
+        }
+    }
+
+    /// Answers calls whose entries are agreed on.
+    fn answer(&mut self, id: u64, turn: &Turn) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(replica) = &mut process.replica else { return };
+        self.seen.restored += u64::from(turn.restored);
+        if turn.leads && process.term != turn.term {
+            let other = *self.terms.entry(turn.term).or_insert(id);
+            assert_eq!(other, id, "two leaders of term {}", turn.term);
+            self.seen.leaders += 1;
+            process.term = turn.term;
+        }
+        let before = std::mem::take(&mut replica.state_mut().last);
+        for waiting in std::mem::take(&mut process.waiting) {
+            let event = &mut self.events[waiting.event];
+            if !turn.leads || turn.term != waiting.term {
+                self.seen.unknown += 1;
+                continue;
+            }
+            let outcome = match waiting.what {
+                What::Write(proposal) if proposal.index <= turn.applied => {
+                    let was = before.iter().find(|(index, _)| *index == proposal.index);
+                    was.map(|(_, before)| *before)
+                }
+                What::Read(number, key) if number <= turn.read => Some(replica.state().get(key)),
+                _ => {
+                    process.waiting.push(waiting);
+                    continue;
+                }
+            };
+            let Some(outcome) = outcome else { panic!("an entry was not applied by its leader") };
+            event.outcome = Some(Outcome::Value(outcome));
+            event.end = self.now;
+            self.seen.answered += 1;
+        }
+    }
+
+    fn any(&mut self) -> u64 {
+        let at = self.random.below(self.processes.len());
+        self.processes.keys().copied().nth(at).unwrap_or(1)
+    }
+
+    /// A client calls a replica that leads, as it thinks.
+    fn call(&mut self) {
+        let leaders: Vec<u64> =
+            self.processes.iter().filter(|(_, p)| p.leads()).map(|(&id, _)| id).collect();
+        if leaders.is_empty() {
+            return;
+        }
+        let id = leaders[self.random.below(leaders.len())];
+        let key = self.random.below(KEYS) as u64;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let reads = self.random.one_in(2);
+        let call = match self.random.below(8) {
+            _ if reads => Call::Get,
+            0 => Call::Remove,
+            _ => Call::Insert(tag),
+        };
+        let padding = self.random.below(self.plan.padding + 1) as u64;
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(replica) = &mut process.replica else { return };
+        if process.waiting.len() >= 3 {
+            return;
+        }
+        let what = match call {
+            Call::Get => replica.read().map(|number| What::Read(number, key)),
+            call => {
+                let tag = if let Call::Insert(tag) = call { Some(tag) } else { None };
+                replica.propose(Write { key, tag, padding }.encode()).map(What::Write)
+            }
+        };
+        let Ok(what) = what else { return };
+        let term = match &what {
+            What::Write(proposal) => proposal.term,
+            What::Read(..) => process.term,
+        };
+        let (thread, start) = (id as u32, self.now);
+        let event = Event { thread, key, call, outcome: None, start, end: u64::MAX };
+        process.waiting.push(Waiting { event: self.events.len(), what, term });
+        self.events.push(event);
+    }
+
+    /// A member comes or goes.
+    fn change(&mut self) {
+        let leader = self.processes.iter().find(|(_, process)| process.leads());
+        let Some((&leader, process)) = leader else { return };
+        let members = process.replica.as_ref().map(Replica::members);
+        let members = members.unwrap_or_default();
+        let gone: Vec<u64> = members
+            .voters
+            .iter()
+            .chain(&members.learners)
+            .copied()
+            .filter(|id| self.processes.get(id).is_none_or(|process| process.gone))
+            .collect();
+        let change = if let Some(&id) = gone.first() {
+            Change::Remove(id)
+        } else if let Some(&id) = members.learners.first() {
+            Change::Voter(id)
+        } else if members.voters.len() < 4 {
+            let id = self.next_id;
+            self.next_id += 1;
+            self.make(id);
+            Change::Learner(id)
+        } else if let Some(&id) = members.voters.iter().find(|&&id| id != leader) {
+            Change::Remove(id)
+        } else {
+            return;
+        };
+        let replica = self.processes.get_mut(&leader).and_then(|leader| leader.replica.as_mut());
+        if replica.is_some_and(|replica| replica.change(change).is_ok()) {
+            self.seen.changes += 1;
+        }
+    }
+
+    /// A replica loses its pool for good, if enough others are there.
+    fn lose(&mut self) {
+        let running = |process: &&Process| process.replica.is_some() && !process.gone;
+        let lost = self.processes.values().any(|process| process.gone);
+        if lost || self.processes.values().filter(running).count() < 3 {
+            return;
+        }
+        let id = self.any();
+        self.crash(id);
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.gone = true;
+            self.seen.lost += 1;
+        }
+    }
+
+    fn deliver(&mut self) {
+        let due: Vec<usize> =
+            (0..self.network.len()).filter(|&at| self.network[at].0 <= self.now).collect();
+        if due.is_empty() {
+            return;
+        }
+        let (_, bytes) = self.network.swap_remove(due[self.random.below(due.len())]);
+        let message = crate::decode(&bytes).expect("a message");
+        let id = message.to;
+        if self.cut.contains(&(message.from, id)) {
+            return;
+        }
+        if let Some(replica) = self.processes.get_mut(&id).and_then(|p| p.replica.as_mut()) {
+            replica.step(message).expect("not broken");
+            if !self.random.one_in(4) {
+                self.turn(id);
+            }
+        }
+    }
+
+    /// One thing happens.
+    fn step(&mut self) {
+        self.now += 1;
+        let happens = |one_in: usize, random: &mut Rng| one_in > 0 && random.one_in(one_in);
+        if happens(self.plan.partition, &mut self.random) {
+            self.cut.clear();
+            if self.random.one_in(2) {
+                let (mut a, b) = (self.any(), self.any());
+                let leader = self.processes.iter().find(|(_, p)| p.leads()).map(|(&id, _)| id);
+                if self.random.one_in(2) {
+                    a = leader.unwrap_or(a);
+                }
+                let others: Vec<u64> = self.processes.keys().copied().collect();
+                match self.random.below(3) {
+                    // One of them alone, one way, both ways.
+                    0 => self.cut.extend(others.iter().flat_map(|&o| [(a, o), (o, a)])),
+                    1 => self.cut.extend([(a, b)]),
+                    _ => self.cut.extend([(a, b), (b, a)]),
+                }
+            }
+        }
+        if happens(self.plan.change, &mut self.random) {
+            self.change();
+        }
+        if happens(self.plan.lose, &mut self.random) {
+            self.lose();
+        }
+        match self.random.below(10) {
+            0 | 1 => {
+                let id = self.any();
+                let process = self.processes.get_mut(&id);
+                if let Some(replica) = process.and_then(|process| process.replica.as_mut()) {
+                    replica.tick();
+                    self.turn(id);
+                }
+            }
+            2 => self.call(),
+            3 => {
+                let id = self.any();
+                let down = |p: &Process| p.replica.is_none() && !p.gone;
+                if self.processes.get(&id).is_some_and(down) && self.random.one_in(4) {
+                    self.start(id);
+                } else {
+                    self.turn(id);
+                }
+            }
+            _ => self.deliver(),
+        }
+    }
+
+    /// Runs it, heals everything, and compares what clients saw with an order of their calls.
+    pub(super) fn run(mut self) -> Result<Seen, String> {
+        for _ in 0..self.plan.steps {
+            self.step();
+        }
+        // All is well from now on: the group must find to itself, and agree.
+        (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
+        (self.plan.change, self.plan.lose) = (0, 0);
+        self.cut.clear();
+        let answered = self.seen.answered;
+        for round in 0.. {
+            for _ in 0..2_000 {
+                self.step();
+            }
+            if self.seen.answered > answered + 10 {
+                break;
+            }
+            if round == 20 {
+                return Err(format!("no leader answers: {:?}", self.seen));
+            }
+        }
+        let mut history = History::new(BTreeMap::new());
+        history.add(self.events.iter().copied());
+        history.check().map_err(|violation| violation.to_string())?;
+        Ok(self.seen)
+    }
+}

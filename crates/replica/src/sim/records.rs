@@ -1,0 +1,145 @@
+//! The state of the simulator's replicas: a partition of `RStore`.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use pmindex_core::{Pool, Traced};
+use pmindex_rstore::{Options, Partition};
+
+use crate::{State, StateError};
+
+/// A pool is small: collection, and the end of segments of the log, are soon seen.
+const BLOCK: u64 = 384;
+const BLOCKS: u64 = 40;
+/// The key of the index that is durable.
+const APPLIED: &[u8] = b"applied";
+
+/// What an entry says: a key's tag, or that it is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) key: u64,
+    pub(super) tag: Option<u64>,
+    /// Bytes behind the tag: some entries are long.
+    pub(super) padding: u64,
+}
+
+impl Write {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let words = [self.key, u64::from(self.tag.is_some()), self.tag.unwrap_or(0)];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.resize(bytes.len() + self.padding as usize, 7);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let word = |at: usize| {
+            u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("three words"))
+        };
+        Self {
+            key: word(0),
+            tag: (word(1) != 0).then(|| word(2)),
+            padding: bytes.len() as u64 - 24,
+        }
+    }
+}
+
+pub(super) struct Records {
+    pool: Arc<Pool<Traced>>,
+    generation: u64,
+    partition: Partition<Traced>,
+    next: Option<(u64, Partition<Traced>)>,
+    applied: u64,
+    /// The last entry, and what its key had before.
+    pub(super) last: Vec<(u64, Option<u64>)>,
+}
+
+fn name(generation: u64) -> String {
+    format!("records.{generation}")
+}
+
+fn options() -> Options {
+    Options::new().block_bytes(BLOCK).capacity(BLOCKS * BLOCK).records(1 << 10)
+}
+
+fn tag(partition: &Partition<Traced>, key: &[u8]) -> Result<Option<u64>, StateError> {
+    let mut value = Vec::new();
+    let found = partition.get_into(key, 0, &mut value)?;
+    Ok(found.then(|| u64::from_le_bytes(value.try_into().expect("a word"))))
+}
+
+impl Records {
+    pub(super) fn open(pool: &Arc<Pool<Traced>>, generation: u64) -> Result<Self, StateError> {
+        let (partition, _) = Partition::open_or_create(pool, &name(generation), &options())?;
+        let applied = tag(&partition, APPLIED)?.unwrap_or(0);
+        let pool = Arc::clone(pool);
+        Ok(Self { pool, generation, partition, next: None, applied, last: Vec::new() })
+    }
+
+    pub(super) fn get(&self, key: u64) -> Option<u64> {
+        tag(&self.partition, &key.to_le_bytes()).expect("sound")
+    }
+}
+
+impl State for Records {
+    fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    fn apply(&mut self, index: u64, data: &[u8]) -> Result<(), StateError> {
+        let write = Write::decode(data);
+        self.last.push((index, self.get(write.key)));
+        let key = write.key.to_le_bytes();
+        match write.tag {
+            Some(tag) => self.partition.put(&key, &tag.to_le_bytes(), None)?,
+            None => drop(self.partition.remove(&key)?),
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, applied: u64) -> Result<(), StateError> {
+        if applied != self.applied {
+            self.partition.put(APPLIED, &applied.to_le_bytes(), None)?;
+        }
+        self.partition.commit()?;
+        self.applied = applied;
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<u8>, StateError> {
+        let mut bytes = Vec::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            if key != APPLIED {
+                bytes.extend(key);
+                bytes.extend(value);
+            }
+            ControlFlow::Continue(())
+        };
+        self.partition.scan(Bound::Unbounded, Bound::Unbounded, 0, false, visit)?;
+        Ok(bytes)
+    }
+
+    fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError> {
+        self.next = None;
+        Partition::destroy(&self.pool, &name(generation))?;
+        let mut partition = Partition::create(&self.pool, &name(generation), &options())?;
+        for record in data.chunks_exact(16) {
+            partition.put(&record[..8], &record[8..], None)?;
+        }
+        partition.put(APPLIED, &applied.to_le_bytes(), None)?;
+        partition.commit()?;
+        self.next = Some((generation, partition));
+        Ok(())
+    }
+
+    fn switch(&mut self, generation: u64) -> Result<(), StateError> {
+        if let Some((made, partition)) = self.next.take_if(|(made, _)| *made == generation) {
+            self.partition = partition;
+            (self.generation, self.applied) = (made, tag(&self.partition, APPLIED)?.unwrap_or(0));
+        }
+        // The one before, and what an attempt that a crash ended has left.
+        for other in [generation.wrapping_sub(1), generation + 1] {
+            Partition::destroy(&self.pool, &name(other))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The state that a group replicates: a partition of the engine, and how far it has come.
+//!
+//! Beside clients' records the engine has those of the group, which every replica has: the index of the
+//! last entry that is durable, and where each member is.
+
+use std::fmt::Write as _;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use pmindex_core::Pool;
+use pmindex_replica::{State, StateError};
+use pmindex_rstore::{Options, Partition};
+
+use super::entry::{Step, push_put, steps};
+
+/// The key of the index of the last entry that is durable.
+const APPLIED: &[u8] = &[0, b'a'];
+/// Keys of members: their ids follow.
+const MEMBER: &[u8] = &[0, b'm'];
+/// The records of the group begin at the first of these, and end before the second.
+const KEPT: (&[u8], &[u8]) = (APPLIED, &[0, b'n']);
+/// Records that a clearing removes at once.
+const SLICE: usize = 512;
+/// Bytes of a snapshot between two commits.
+const COMMIT_EVERY: usize = 1 << 20;
+
+/// Whether a record is the group's.
+pub(super) fn is_groups(key: &[u8]) -> bool {
+    (KEPT.0..KEPT.1).contains(&key)
+}
+
+/// Where a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// For the others of the group.
+    pub(crate) peers: String,
+    /// For clients.
+    pub(crate) clients: String,
+}
+
+impl Member {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (peers, clients) = text.split_once('/')?;
+        let is_address =
+            |text: &str| text.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+        (is_address(peers) && is_address(clients))
+            .then(|| Self { peers: peers.into(), clients: clients.into() })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{}/{}", self.peers, self.clients)
+    }
+}
+
+/// The key of a member's record.
+pub(super) fn member_key(id: u64) -> Vec<u8> {
+    [MEMBER, &id.to_be_bytes()].concat()
+}
+
+/// The state.
+pub(super) struct Machine {
+    pool: Arc<Pool>,
+    name: String,
+    options: Options,
+    pub(super) engine: Partition,
+    /// Made from a snapshot, and not in use yet.
+    next: Option<(u64, Partition)>,
+    applied: u64,
+}
+
+fn name_of(name: &str, generation: u64) -> String {
+    let mut full = name.to_owned();
+    if generation > 0 {
+        let _ = write!(full, ".{generation}");
+    }
+    full
+}
+
+fn applied_in(engine: &Partition) -> Result<u64, StateError> {
+    let mut value = Vec::new();
+    engine.get_into(APPLIED, 0, &mut value)?;
+    Ok(value.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
+}
+
+impl Machine {
+    pub(super) fn open(
+        pool: &Arc<Pool>,
+        name: &str,
+        options: &Options,
+        generation: u64,
+    ) -> Result<Self, StateError> {
+        let (engine, recovery) =
+            Partition::open_or_create(pool, &name_of(name, generation), options)?;
+        tracing::info!(
+            records = recovery.records,
+            replayed = recovery.replayed,
+            generation,
+            "opened"
+        );
+        let applied = applied_in(&engine)?;
+        let (pool, name, options) = (Arc::clone(pool), name.to_owned(), options.clone());
+        Ok(Self { pool, name, options, engine, next: None, applied })
+    }
+
+    /// The members whose places are known.
+    pub(super) fn members(&self) -> Result<Vec<(u64, Member)>, StateError> {
+        let mut found = Vec::new();
+        let range = (Bound::Included(MEMBER), Bound::Excluded(KEPT.1));
+        self.engine.scan(range.0, range.1, 0, false, &mut |key, value| {
+            let id = key.get(MEMBER.len()..).and_then(|id| id.try_into().ok());
+            let member = std::str::from_utf8(value).ok().and_then(Member::parse);
+            found.extend(id.map(u64::from_be_bytes).zip(member));
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// How many records are the group's.
+    pub(super) fn kept(&self) -> u64 {
+        let mut count = 0;
+        let range = (Bound::Included(KEPT.0), Bound::Excluded(KEPT.1));
+        let counted = self.engine.scan(range.0, range.1, 0, false, &mut |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        counted.map_or(0, |()| count)
+    }
+
+    /// Removes clients' records. Not [`Partition::clear`], which would be durable before the rest, and take
+    /// the group's with it.
+    fn clear(&mut self) -> Result<(), StateError> {
+        let parts = [
+            (Bound::Unbounded, Bound::Excluded(KEPT.0)),
+            (Bound::Included(KEPT.1), Bound::Unbounded),
+        ];
+        for (from, to) in parts {
+            while self.engine.remove_range(from, to, SLICE)? == SLICE {
+                self.engine.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_all(engine: &mut Partition, data: &[u8]) -> Result<(), StateError> {
+        let mut since = 0;
+        for step in steps(data) {
+            if let Step::Put(key, value, expiry) = step? {
+                engine.put(key, value, expiry)?;
+                since += key.len() + value.len();
+            }
+            if since >= COMMIT_EVERY {
+                engine.commit()?;
+                since = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State for Machine {
+    fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    fn apply(&mut self, _: u64, data: &[u8]) -> Result<(), StateError> {
+        for step in steps(data) {
+            match step? {
+                Step::Put(key, value, expiry) => self.engine.put(key, value, expiry)?,
+                Step::Remove(key) => drop(self.engine.remove(key)?),
+                Step::Clear => self.clear()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, applied: u64) -> Result<(), StateError> {
+        if applied != self.applied {
+            self.engine.put(APPLIED, &applied.to_be_bytes(), None)?;
+        }
+        self.engine.commit()?;
+        self.applied = applied;
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Vec<u8>, StateError> {
+        let mut data = Vec::new();
+        let mut backup = self.engine.backup()?;
+        let mut visit = |key: &[u8], value: &[u8], expiry: Option<u64>| {
+            if key != APPLIED {
+                push_put(&mut data, key, value, expiry);
+            }
+        };
+        while self.engine.back_up(&mut backup, &mut visit)? {}
+        self.engine.end_backup(backup);
+        Ok(data)
+    }
+
+    fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError> {
+        self.next = None;
+        let name = name_of(&self.name, generation);
+        Partition::destroy(&self.pool, &name)?;
+        let mut engine = Partition::create(&self.pool, &name, &self.options)?;
+        Self::put_all(&mut engine, data)?;
+        engine.put(APPLIED, &applied.to_be_bytes(), None)?;
+        engine.commit()?;
+        self.next = Some((generation, engine));
+        Ok(())
+    }
+
+    fn switch(&mut self, generation: u64) -> Result<(), StateError> {
+        if let Some((_, engine)) = self.next.take_if(|(made, _)| *made == generation) {
+            self.engine = engine;
+            self.applied = applied_in(&self.engine)?;
+        }
+        // The one before, and what an attempt that a crash ended has left.
+        for other in [generation.checked_sub(1), Some(generation + 1)].into_iter().flatten() {
+            Partition::destroy(&self.pool, &name_of(&self.name, other))?;
+        }
+        Ok(())
+    }
+}

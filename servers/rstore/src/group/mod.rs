@@ -1,0 +1,495 @@
+//! A partition that several processes replicate, by Raft: [`pmindex_replica`].
+//!
+//! The leader runs commands, over what is agreed on and what it has proposed. What the commands of a turn
+//! write is one entry. Replies of a turn wait at a [`Gate`]: until the entry is applied, or, if the turn only
+//! read, until a majority has said that this replica still leads. If it does not lead any more, connections
+//! that wait are closed: what became of their requests is not known here.
+//!
+//! One group has all slots. The log of the group is what a replica recovers its engine from, which is made
+//! durable now and then; the engine's own log is written, too.
+
+mod entry;
+mod machine;
+mod peers;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Pool};
+use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica};
+use pmindex_rstore::{Options, Partition};
+
+use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
+
+pub(crate) use machine::Member;
+pub(crate) use peers::Peers;
+
+use machine::{Machine, member_key};
+
+/// The name of the group's log in its pool.
+const LOG: &str = "group";
+/// Milliseconds of a tick.
+pub(crate) const TICK: u64 = 100;
+/// Bytes of entries that wait to be agreed on, from which on requests are refused.
+const MOST_WAITING: usize = 64 << 20;
+/// Entries that a learner may be behind when it becomes a voter.
+const NEAR: u64 = 64;
+
+/// What a reply waits for: an entry that is applied, and a read that sees what it must.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gate {
+    index: u64,
+    read: u64,
+}
+
+impl Gate {
+    fn is_open(self, now: Self) -> bool {
+        self.index <= now.index && self.read <= now.read
+    }
+}
+
+/// What a round did.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// What the replies of this turn wait for; `None`: nothing.
+    pub(crate) gate: Option<Gate>,
+    /// How far it has come.
+    now: Gate,
+    /// This replica led and does not any more: replies that wait, and those of this turn, are void.
+    pub(crate) lost: bool,
+    /// This replica leads from now on: what was kept of the records is read anew.
+    pub(crate) began: bool,
+}
+
+impl Round {
+    /// Whether what waits at a gate may go.
+    pub(crate) fn opens(&self, gate: Gate) -> bool {
+        gate.is_open(self.now)
+    }
+}
+
+/// An entry that is proposed and not applied.
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    proposal: Proposal,
+    keys: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+/// What was proposed, or is about to be, over the records that are agreed on.
+#[derive(Debug, Default)]
+struct Pending {
+    changes: BTreeMap<Vec<u8>, Change>,
+    /// The batch that changed a key last.
+    last: BTreeMap<Vec<u8>, u64>,
+    /// The batch of a clearing: of the engine's records clients have none.
+    cleared: Option<u64>,
+    batches: VecDeque<Batch>,
+    bytes: usize,
+    /// The batch of this turn.
+    number: u64,
+    entry: Vec<u8>,
+    keys: Vec<Vec<u8>>,
+    /// By how many records this is more than what is agreed on.
+    added: i64,
+}
+
+/// A replica of a partition.
+pub(crate) struct Group {
+    replica: Replica<Mapped, Machine>,
+    pending: Pending,
+    /// The term in which this replica leads, and has applied all that was agreed on before.
+    serves: Option<u64>,
+    /// What the turn's commands have seen must be confirmed.
+    asks: bool,
+    peers: Peers,
+    members: BTreeMap<u64, Member>,
+    founders: Vec<(u64, Member)>,
+    next_tick: u64,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("id", &self.replica.id()).finish_non_exhaustive()
+    }
+}
+
+/// Who a replica is, and who founds its group.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) id: u64,
+    pub(crate) me: Member,
+    /// Empty: it joins a group.
+    pub(crate) founders: Vec<(u64, Member)>,
+}
+
+impl Group {
+    pub(crate) fn open(
+        pool: &Arc<Pool>,
+        name: &str,
+        options: &Options,
+        identity: &Identity,
+        peers: Peers,
+    ) -> Result<Self, Error> {
+        let seed = std::collections::hash_map::RandomState::new();
+        let seed = std::hash::BuildHasher::hash_one(&seed, identity.id);
+        let founders: Vec<u64> = identity.founders.iter().map(|(id, _)| *id).collect();
+        let replica_options = pmindex_replica::Options::new(identity.id).seed(seed);
+        let state = |generation| Machine::open(pool, name, options, generation);
+        let replica = Replica::start(pool, LOG, &replica_options, &founders, state)?;
+        let mut group = Self {
+            replica,
+            pending: Pending::default(),
+            serves: None,
+            asks: false,
+            peers,
+            members: identity.founders.iter().cloned().collect(),
+            founders: identity.founders.clone(),
+            next_tick: 0,
+        };
+        group.read_members();
+        Ok(group)
+    }
+
+    fn read_members(&mut self) {
+        match self.replica.state().members() {
+            Ok(members) => self.members.extend(members),
+            Err(error) => tracing::error!(%error, "the places of members cannot be read"),
+        }
+    }
+
+    fn engine(&self) -> &Partition {
+        &self.replica.state().engine
+    }
+
+    pub(crate) fn stats(&self) -> pmindex_rstore::Stats {
+        self.engine().stats()
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        self.engine().pool()
+    }
+
+    /// Where clients find the leader: `Ok` if here. The error is what they are told.
+    pub(crate) fn leads(&self) -> Result<(), Option<&Member>> {
+        if self.serves.is_some() {
+            return Ok(());
+        }
+        let leader = self.replica.leader().filter(|&leader| leader != self.replica.id());
+        Err(leader.and_then(|leader| self.members.get(&leader)))
+    }
+
+    /// Too much waits to be agreed on.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pending.bytes + self.pending.entry.len() > MOST_WAITING
+    }
+
+    /// A command of this turn runs here: its reply waits.
+    pub(crate) fn note_command(&mut self) {
+        self.asks = true;
+    }
+
+    /// The members, and which of them leads.
+    pub(crate) fn all(&self) -> (Vec<(u64, Member, bool)>, Option<u64>) {
+        let members = self.replica.members();
+        let voters = members.voters.iter().map(|id| (*id, true));
+        let all = voters.chain(members.learners.iter().map(|id| (*id, false)));
+        let place = |id: u64| {
+            let known = self.members.get(&id).cloned();
+            known.unwrap_or_else(|| Member { peers: "?:0".into(), clients: "?:0".into() })
+        };
+        let all = all.map(|(id, votes)| (id, place(id), votes)).collect();
+        (all, self.replica.leader())
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.replica.id()
+    }
+
+    /// By how many entries each member is behind.
+    pub(crate) fn behind(&self) -> Vec<(u64, u64)> {
+        self.replica.behind()
+    }
+
+    /// Takes a message of another replica, which is at this place.
+    pub(crate) fn step(&mut self, from: u64, place: Member, bytes: &[u8]) {
+        self.members.insert(from, place);
+        let Some(message) = pmindex_replica::decode(bytes) else { return };
+        if let Err(error) = self.replica.step(message) {
+            tracing::error!(%error, "a message of the group is ignored");
+        }
+    }
+
+    /// Proposes a member: it gets everything, and votes when it has it.
+    pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), String> {
+        self.stage(
+            &member_key(id),
+            &Some(Stored { value: member.text().into_bytes(), expires: NEVER }),
+        )
+        .map_err(|failure| format!("{failure:?}"))?;
+        self.members.insert(id, member.clone());
+        let change = MemberChange::Learner(id);
+        self.replica.change(change).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Proposes that a member is none any more.
+    pub(crate) fn leave(&mut self, id: u64) -> Result<(), String> {
+        let members = self.replica.members();
+        if !members.voters.contains(&id) && !members.learners.contains(&id) {
+            return Err(format!("node {id} is no member"));
+        }
+        if members.voters == [id] {
+            return Err("it is the only voter".into());
+        }
+        self.stage(&member_key(id), &None).map_err(|failure| format!("{failure:?}"))?;
+        self.replica.change(MemberChange::Remove(id)).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Takes a change into this turn's entry.
+    pub(crate) fn stage(&mut self, key: &[u8], change: &Change) -> Result<(), Failure> {
+        let was = Records::expiry(&*self, key, 0)?.is_some();
+        let pending = &mut self.pending;
+        if !machine::is_groups(key) {
+            pending.added += i64::from(change.is_some()) - i64::from(was);
+        }
+        entry::push(&mut pending.entry, key, change);
+        pending.keys.push(key.to_vec());
+        pending.last.insert(key.to_vec(), pending.number);
+        pending.changes.insert(key.to_vec(), change.clone());
+        Ok(())
+    }
+
+    /// Removes every record of clients, in this turn's entry.
+    pub(crate) fn clear(&mut self) {
+        let pending = &mut self.pending;
+        entry::push_clear(&mut pending.entry);
+        pending.changes.clear();
+        pending.last.clear();
+        pending.cleared = Some(pending.number);
+        self.set_len(0);
+    }
+
+    /// Records of clients that are agreed on.
+    fn agreed(&self) -> u64 {
+        let state = self.replica.state();
+        state.engine.len().saturating_sub(state.kept())
+    }
+
+    fn set_len(&mut self, len: u64) {
+        self.pending.added = len.cast_signed() - self.agreed().cast_signed();
+    }
+
+    /// The end of a turn: proposes what it wrote, sends and applies what is to be.
+    ///
+    /// # Errors
+    /// The replica is broken: nothing goes on here.
+    pub(crate) fn round(&mut self, now: u64) -> Result<Round, Error> {
+        let mut round = Round::default();
+        let ticks = now >= self.next_tick;
+        if ticks {
+            self.next_tick = now + TICK;
+            self.replica.tick();
+        }
+        let asks = std::mem::take(&mut self.asks);
+        if self.serves.is_some() {
+            round.gate = self.propose(asks);
+        }
+        let len = Records::len(&*self);
+        let turn = self.replica.turn()?;
+        round.now = Gate { index: turn.applied, read: turn.read };
+        for message in &turn.messages {
+            if let Some(member) = self.members.get(&message.to) {
+                self.peers.send(message.to, member, pmindex_replica::encode(message));
+            }
+        }
+        if ticks || turn.restored {
+            self.read_members(); // a few records
+        }
+        match self.serves {
+            Some(term) if turn.leads && turn.term == term => {
+                self.forget_applied(turn.applied);
+                self.set_len(len);
+                if ticks {
+                    self.promote();
+                }
+            }
+            Some(_) => {
+                tracing::warn!(
+                    node = self.replica.id(),
+                    leader = turn.leader,
+                    "does not lead any more"
+                );
+                (self.serves, round.lost) = (None, true);
+                self.pending = Pending::default();
+            }
+            None if turn.serves => {
+                tracing::info!(node = self.replica.id(), term = turn.term, "leads");
+                (self.serves, round.began) = (Some(turn.term), true);
+                self.pending = Pending::default();
+                self.introduce_founders();
+            }
+            None => {}
+        }
+        Ok(round)
+    }
+
+    /// Proposes the turn's entry; what its replies wait for.
+    fn propose(&mut self, asks: bool) -> Option<Gate> {
+        let pending = &mut self.pending;
+        if pending.entry.is_empty() {
+            // What it has seen may be proposed and not agreed on.
+            let index = pending.batches.back().map_or(0, |batch| batch.proposal.index);
+            let read = if asks { self.replica.read().unwrap_or(u64::MAX) } else { 0 };
+            return asks.then_some(Gate { index, read });
+        }
+        let entry = std::mem::take(&mut pending.entry);
+        let (keys, bytes) = (std::mem::take(&mut pending.keys), entry.len());
+        let number = pending.number;
+        pending.number += 1;
+        match self.replica.propose(entry) {
+            Ok(proposal) => {
+                pending.bytes += bytes;
+                pending.batches.push_back(Batch { number, proposal, keys, bytes });
+                Some(Gate { index: proposal.index, read: 0 })
+            }
+            Err(error) => {
+                // It leads no more, which the turn will say; or too much waits, and nobody may hear of this.
+                tracing::warn!(%error, "an entry was not proposed");
+                self.serves = Some(u64::MAX);
+                None
+            }
+        }
+    }
+
+    /// Writes down where the founders are, for those who were not told.
+    fn introduce_founders(&mut self) {
+        let known = self.replica.state().members().unwrap_or_default();
+        let voters = self.replica.members().voters;
+        for (id, place) in self.founders.clone() {
+            if voters.contains(&id) && known.iter().all(|(other, _)| *other != id) {
+                let record = Stored { value: place.text().into_bytes(), expires: NEVER };
+                if let Err(failure) = self.stage(&member_key(id), &Some(record)) {
+                    tracing::error!(?failure, "where a founder is cannot be written down");
+                }
+            }
+        }
+    }
+
+    /// What was applied is not pending.
+    fn forget_applied(&mut self, applied: u64) {
+        let pending = &mut self.pending;
+        while let Some(batch) =
+            pending.batches.pop_front_if(|batch| batch.proposal.index <= applied)
+        {
+            pending.bytes -= batch.bytes;
+            for key in &batch.keys {
+                if pending.last.get(key) == Some(&batch.number) {
+                    pending.last.remove(key);
+                    pending.changes.remove(key);
+                }
+            }
+            if pending.cleared == Some(batch.number) {
+                pending.cleared = None;
+            }
+        }
+    }
+
+    /// A learner that has everything becomes a voter.
+    fn promote(&mut self) {
+        let learners = self.replica.members().learners;
+        if learners.is_empty() {
+            return;
+        }
+        for (id, behind) in self.replica.behind() {
+            if learners.contains(&id) && behind < NEAR {
+                // If another change is under way it has no effect, and is tried again.
+                let _ = self.replica.change(MemberChange::Voter(id));
+                return;
+            }
+        }
+    }
+
+    /// Removes expired records and collects space, while nothing is pending. Each replica does so by itself.
+    pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, pmindex_rstore::Error> {
+        let idle = self.pending.batches.is_empty() && self.pending.entry.is_empty();
+        let engine = &mut self.replica.state_mut().engine;
+        let mut expired = 0;
+        if idle {
+            expired = engine.expire(now, pmindex_rstore::Budget::default())?;
+        }
+        let collected = engine.collect(pmindex_rstore::Budget::default())?;
+        if collected.copied > 0 || expired > 0 {
+            engine.commit()?;
+        }
+        if idle {
+            self.pending.added = 0;
+        }
+        Ok(expired > 0 || !collected.done)
+    }
+
+    /// Hands leadership over, if this replica leads, before it ends; returns whether it tries.
+    pub(crate) fn hand_over(&mut self) -> bool {
+        let others = self.replica.behind();
+        let voters = self.replica.members().voters;
+        let id = self.replica.id();
+        let next = others.iter().filter(|(other, _)| *other != id && voters.contains(other));
+        if let Some((next, _)) = next.min_by_key(|(_, behind)| *behind)
+            && self.replica.leads()
+        {
+            self.replica.hand_over(*next);
+            return true;
+        }
+        false
+    }
+
+    /// Ends cleanly.
+    pub(crate) fn close(self) -> Result<Partition, Error> {
+        Ok(self.replica.close()?.engine)
+    }
+}
+
+/// What is agreed on with what is pending over it.
+impl Records for Group {
+    fn get_into(&self, key: &[u8], now: u64, out: &mut Vec<u8>) -> Result<bool, Failure> {
+        match self.pending.changes.get(key) {
+            Some(change) => {
+                let found = change.as_ref().filter(|stored| stored.alive(now));
+                if let Some(stored) = found {
+                    out.extend_from_slice(&stored.value);
+                }
+                Ok(found.is_some())
+            }
+            None if self.pending.cleared.is_some() => Ok(false),
+            None => Records::get_into(self.engine(), key, now, out),
+        }
+    }
+
+    fn expiry(&self, key: &[u8], now: u64) -> Result<Option<u64>, Failure> {
+        match self.pending.changes.get(key) {
+            Some(change) => {
+                let found = change.as_ref().filter(|stored| stored.alive(now));
+                Ok(found.map(|stored| stored.expires))
+            }
+            None if self.pending.cleared.is_some() => Ok(None),
+            None => Records::expiry(self.engine(), key, now),
+        }
+    }
+
+    fn scan(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        now: u64,
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
+        let nothing = self.pending.cleared.is_some();
+        let base: Option<&dyn Records> = if nothing { None } else { Some(self.engine()) };
+        changes_over(base, &self.pending.changes, range, now, reverse, visit)
+    }
+
+    fn len(&self) -> u64 {
+        self.agreed().saturating_add_signed(self.pending.added)
+    }
+}

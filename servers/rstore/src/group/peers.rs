@@ -1,0 +1,181 @@
+//! The network of a group: a connection from each replica to each other one, with a thread at both ends.
+//!
+//! ```text
+//! | "rstore1\n" | id of the sender (8) | bytes of its place (4) | place |   then, for each message:
+//! | bytes (4) | message |
+//! ```
+//!
+//! What cannot be sent at once is lost: Raft sends it again. Whoever can connect is believed; the ports are for
+//! a network of their own.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use super::Member;
+use crate::Error;
+
+const MAGIC: &[u8; 8] = b"rstore1\n";
+/// Messages that wait for a connection.
+const QUEUE: usize = 1024;
+/// The longest message: a snapshot.
+const MOST: u32 = 1 << 30;
+const RETRY: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Takes a message: who sent it, where that is, and its bytes. Returns `false` when this process ends.
+pub(crate) type Inbox = Arc<dyn Fn(u64, Member, Vec<u8>) -> bool + Send + Sync>;
+
+/// The ways to the others.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    hello: Vec<u8>,
+    ways: BTreeMap<u64, (String, SyncSender<Vec<u8>>)>,
+}
+
+impl Peers {
+    /// Ways from a replica at this place.
+    pub(crate) fn new(id: u64, me: &Member) -> Self {
+        let place = me.text();
+        let mut hello = MAGIC.to_vec();
+        hello.extend(id.to_le_bytes());
+        hello.extend((place.len() as u32).to_le_bytes());
+        hello.extend(place.as_bytes());
+        Self { hello, ways: BTreeMap::new() }
+    }
+
+    /// Listens for the others.
+    pub(crate) fn listen(address: &str, inbox: Inbox) -> Result<SocketAddr, Error> {
+        let listener = TcpListener::bind(address).map_err(Error::io(address))?;
+        let bound = listener.local_addr().map_err(Error::io(address))?;
+        let accept = move || {
+            for stream in listener.incoming().flatten() {
+                let inbox = Arc::clone(&inbox);
+                let hear = move || {
+                    let peer = stream.peer_addr();
+                    if let Err(error) = hear(stream, &inbox) {
+                        tracing::debug!(?peer, %error, "another replica hung up");
+                    }
+                };
+                let _ = thread::Builder::new().name("rstore-peer-in".into()).spawn(hear);
+            }
+        };
+        let thread = thread::Builder::new().name("rstore-peers".into()).spawn(accept);
+        thread.map_err(Error::io("a thread"))?;
+        Ok(bound)
+    }
+
+    /// Sends a message, or loses it.
+    pub(crate) fn send(&mut self, to: u64, member: &Member, message: Vec<u8>) {
+        let known = self.ways.get(&to).is_some_and(|(address, _)| *address == member.peers);
+        if !known {
+            let (sender, queue) = sync_channel(QUEUE);
+            let (address, hello) = (member.peers.clone(), self.hello.clone());
+            let speak = move || speak(&address, &hello, &queue);
+            let thread = thread::Builder::new().name("rstore-peer-out".into()).spawn(speak);
+            if thread.is_err() {
+                return;
+            }
+            self.ways.insert(to, (member.peers.clone(), sender));
+        }
+        if let Some((_, way)) = self.ways.get(&to) {
+            let _ = way.try_send(message);
+        }
+    }
+}
+
+/// Sends what comes, until its sender is gone.
+fn speak(address: &str, hello: &[u8], queue: &Receiver<Vec<u8>>) {
+    while let Ok(first) = queue.recv() {
+        let spoken = connect(address, hello).and_then(|stream| send_all(stream, first, queue));
+        match spoken {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::debug!(address, %error, "another replica is not reached");
+                // What waited is old.
+                while queue.try_recv().is_ok() {}
+                thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+fn connect(address: &str, hello: &[u8]) -> io::Result<TcpStream> {
+    let all = address.to_socket_addrs()?;
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
+    for address in all {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(mut stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_write_timeout(Some(10 * PATIENCE))?;
+                stream.write_all(hello)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn send_all(stream: TcpStream, first: Vec<u8>, queue: &Receiver<Vec<u8>>) -> io::Result<()> {
+    let mut out = BufWriter::new(stream);
+    let mut next = Some(first);
+    loop {
+        let message = if let Some(message) = next.take().or_else(|| queue.try_recv().ok()) {
+            message
+        } else {
+            out.flush()?;
+            let Ok(message) = queue.recv() else { return Ok(()) };
+            message
+        };
+        let length = u32::try_from(message.len()).ok().filter(|length| *length <= MOST);
+        let Some(length) = length else {
+            tracing::error!(bytes = message.len(), "a snapshot is too long to be sent");
+            continue;
+        };
+        out.write_all(&length.to_le_bytes())?;
+        out.write_all(&message)?;
+    }
+}
+
+/// Takes what another replica sends.
+fn hear(stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream);
+    let mut magic = [0; 8];
+    input.read_exact(&mut magic)?;
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, "this is no replica");
+    if &magic != MAGIC {
+        return Err(strange());
+    }
+    let mut id = [0; 8];
+    input.read_exact(&mut id)?;
+    let place = read(&mut input, 1 << 10)?;
+    let member = std::str::from_utf8(&place).ok().and_then(Member::parse).ok_or_else(strange)?;
+    loop {
+        let message = read(&mut input, MOST)?;
+        if !inbox(u64::from_le_bytes(id), member.clone(), message) {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads so many bytes as the next word says; memory is taken as they come.
+fn read(input: &mut impl Read, most: u32) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    input.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
+    }
+    let mut bytes = Vec::new();
+    input.take(length.into()).read_to_end(&mut bytes)?;
+    if bytes.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,169 @@
+//! A group of three processes: its leader is killed, nodes come and go, and no acknowledged write is lost.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rstore_server::{Client, Reply};
+
+/// The nodes of a group in a folder, ended with it.
+struct Group<'d>(&'d Path);
+
+impl Group<'_> {
+    fn rstore(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rstore"));
+        command.args(["cluster", words[0]]).arg(self.0).args(&words[1..]);
+        command.output().expect("it runs")
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let output = self.rstore(words);
+        let (text, error) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {error}\n{}", self.logs());
+        String::from_utf8_lossy(text).into_owned()
+    }
+
+    /// What the nodes have said.
+    fn logs(&self) -> String {
+        let log = |node: u64| std::fs::read_to_string(self.0.join(format!("node-{node}/log")));
+        (1..5).filter_map(|node| Some(format!("node {node}:\n{}", log(node).ok()?))).collect()
+    }
+
+    /// Number and address of each node in the status, and its words.
+    fn status(&self) -> Vec<(u64, String, String)> {
+        let text = String::from_utf8_lossy(&self.rstore(&["status"]).stdout).into_owned();
+        let mut nodes = Vec::new();
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            nodes.push((words[0].parse().expect("a number"), words[1].into(), line.into()));
+        }
+        nodes
+    }
+
+    fn leader(&self) -> u64 {
+        let started = Instant::now();
+        loop {
+            let leads = |(_, _, line): &&(u64, String, String)| line.contains(" leader ");
+            if let Some((node, ..)) = self.status().iter().find(leads) {
+                return *node;
+            }
+            assert!(started.elapsed() < Duration::from_mins(2), "no leader\n{}", self.logs());
+        }
+    }
+
+    fn kill(&self, node: u64) {
+        let pid = std::fs::read_to_string(self.0.join(format!("node-{node}/pid"))).expect("a pid");
+        let killed = Command::new("kill").args(["-9", pid.trim()]).status().expect("kill");
+        assert!(killed.success());
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        for node in 1..10 {
+            if let Ok(pid) = std::fs::read_to_string(self.0.join(format!("node-{node}/pid"))) {
+                let _ = Command::new("kill").args(["-9", pid.trim()]).output();
+            }
+        }
+    }
+}
+
+/// A client that asks another node when one does not answer, as clients of Redis Cluster do.
+struct Follower {
+    nodes: Vec<String>,
+    next: usize,
+    client: Option<Client>,
+}
+
+impl Follower {
+    fn of(group: &Group<'_>) -> Self {
+        let nodes = group.status().into_iter().map(|(_, address, _)| address).collect();
+        Self { nodes, next: 0, client: None }
+    }
+
+    /// Asks until a leader answers: a request may be done more than once.
+    fn call(&mut self, request: &[&str]) -> Reply {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < Duration::from_mins(2), "{request:?} is not answered");
+            if self.client.is_none() {
+                self.next = (self.next + 1) % self.nodes.len();
+                self.client = Client::connect(&*self.nodes[self.next]).ok();
+            }
+            let Some(client) = &mut self.client else {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            match client.call(request) {
+                Ok(Reply::Error(error)) if error.starts_with("MOVED ") => {
+                    let place = error.split(' ').nth(2).expect("an address");
+                    self.client = Client::connect(place).ok();
+                }
+                Ok(Reply::Error(error))
+                    if error.starts_with("CLUSTERDOWN") || error.starts_with("TRYAGAIN") =>
+                {
+                    thread::sleep(Duration::from_millis(5));
+                    self.client = None;
+                }
+                Ok(reply) => return reply,
+                Err(_) => self.client = None,
+            }
+        }
+    }
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+#[test]
+fn a_group_goes_on_without_its_leader() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let group = Group(dir.path());
+    let text = group.done(&["create", "--durability", "process"]);
+    assert_eq!(text.matches(" runs ").count(), 3, "{text}");
+    let mut client = Follower::of(&group);
+    let mut written = 0;
+    let mut more = |client: &mut Follower, count: u32| {
+        for number in written..written + count {
+            let (key, value) = (format!("k{number}"), format!("v{number}"));
+            assert_eq!(client.call(&["SET", &key, &value]), ok());
+            assert!(matches!(client.call(&["SADD", "all", &key]), Reply::Integer(0 | 1)));
+        }
+        written += count;
+        for number in (0..written).step_by(7) {
+            let value = Reply::Bulk(Some(format!("v{number}").into()));
+            assert_eq!(client.call(&["GET", &format!("k{number}")]), value);
+        }
+        let all = i64::from(written);
+        assert_eq!(client.call(&["SCARD", "all"]), Reply::Integer(all));
+        assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(all + 1));
+    };
+    more(&mut client, 60);
+    // The leader dies, and the two others go on; then it comes back.
+    let first = group.leader();
+    group.kill(first);
+    more(&mut client, 60);
+    assert_ne!(group.leader(), first);
+    group.done(&["start"]);
+    // Another one comes, by a snapshot; one goes.
+    let text = group.done(&["add"]);
+    assert_eq!(text.matches(" runs ").count(), 4, "{text}");
+    more(&mut client, 20);
+    group.done(&["remove", &first.to_string()]);
+    more(&mut client, 20);
+    // Now the new one is needed: it and one other are two of three.
+    let second = group.leader();
+    group.kill(second);
+    client = Follower::of(&group);
+    more(&mut client, 20);
+    assert_eq!(client.call(&["FLUSHALL"]), ok());
+    assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(0));
+    // All stopped, all started.
+    assert_eq!(client.call(&["SET", "last", "one"]), ok());
+    group.done(&["stop"]);
+    group.done(&["start"]);
+    assert_eq!(client.call(&["GET", "last"]), Reply::Bulk(Some("one".into())));
+    assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(1));
+}
