@@ -1,9 +1,9 @@
 //! What the parts share: random numbers, time, tables.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::cell::Cell;
 use std::time::Duration;
 
 use pmindex_core::{Pool, PoolOptions};

@@ -218,10 +218,7 @@ pub(crate) fn ratios(places: &Places, smaller: u64) -> Result<String, Fault> {
         sheet.row(name, &cells);
     }
     let best = |at: usize| figures[&(at, false)];
-    sheet.row(
-        "**best of theirs**",
-        &texts((0..traces.len()).map(|at| format!("{:.1}", best(at)))),
-    );
+    sheet.row("**best of theirs**", &texts((0..traces.len()).map(|at| format!("{:.1}", best(at)))));
     let more = |at: usize| format!("{:+.1}", figures[&(at, true)] - best(at));
     sheet.row("**`TinyLfu`, the default, beside it**", &texts((0..traces.len()).map(more)));
     Ok(format!(

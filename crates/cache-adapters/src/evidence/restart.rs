@@ -120,7 +120,8 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
         all.push(cells[2]);
     }
     let found = format!(
-        "**Here** DRAM alone takes {:.0} times as long as the pool, a pool that is empty {:.0} times. Each is a \
+        "**Here** DRAM alone takes {:.0} times as long as the pool, though its peak is lower; the same cache takes {:.0} \
+         times as long if the pool was lost. Each is a \
          process that is killed with `kill -9` at its peak and started again; two windows of 100 ms are the \
          least that is told apart, so 200 ms is the floor. Storage takes 1 ms a block. Times count from the start of \
          the process, opening the pool included.",
