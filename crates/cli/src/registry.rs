@@ -6,9 +6,13 @@ use pmindex::core::Mapped;
 use pmindex::{
     BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
 };
+use pmindex_cceh::Cceh;
 use pmindex_pibench::{Peer, Yardstick};
+use pmindex_woart::{ArtCow, Woart};
 
-use crate::bench::bed::{AnyKind, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers};
+use crate::bench::bed::{
+    AnyKind, ByHash, Maker, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers,
+};
 use crate::bench::peer;
 use crate::error::CliError;
 
@@ -23,6 +27,9 @@ const ENTRIES: &[Entry] = &[
     in_pool::<SharedWbTree<u64, u64>>(),
     in_pool::<SpTree<u64, u64>>(),
     in_pool::<BufferedSpTree<u64, u64>>(),
+    by_type::<Typed<Woart<u64, u64>>, Typed<Woart<Vec<u8>, Vec<u8>>>>("woart"),
+    by_type::<Typed<ArtCow<u64, u64>>, Typed<ArtCow<Vec<u8>, Vec<u8>>>>("artcow"),
+    by_type::<ByHash<Cceh<u64, u64>>, ByHash<Cceh<Vec<u8>, Vec<u8>>>>("cceh"),
     YARDSTICK,
 ];
 
@@ -93,6 +100,16 @@ pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, C
 const fn in_pool<I: PmIndex<u64, u64, Mapped> + 'static>() -> Entry {
     let bytes = Some(pool_makers::<Vec<u8>, Vec<u8>, AnyKind>());
     Entry { name: I::NAME, integers: pool_makers::<u64, u64, Typed<I>>(), bytes }
+}
+
+/// The entry of an index that is off by default, and so no kind that a program has at run time.
+const fn by_type<N, T>(name: &'static str) -> Entry
+where
+    N: Maker<u64, u64>,
+    T: Maker<Vec<u8>, Vec<u8>>,
+{
+    let bytes = Some(pool_makers::<Vec<u8>, Vec<u8>, T>());
+    Entry { name, integers: pool_makers::<u64, u64, N>(), bytes }
 }
 
 /// The entry of an index with nodes of another size, for integers.

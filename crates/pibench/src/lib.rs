@@ -52,6 +52,8 @@ pub use pinned::Pinned;
 pub use probe::{Latency, Sampler, Ticks};
 pub use records::{Integers, Length, Lines, Records, Texts};
 pub use report::{Chosen, Field, PhaseRow, Report, Run, SCHEMA, series};
-pub use subject::{Counts, Fault, IndexSession, Indexed, Measurable, Session, Store, Subject};
+pub use subject::{
+    Counts, Fault, HashSession, Hashed, IndexSession, Indexed, Measurable, Session, Store, Subject,
+};
 pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Sizes, Workload};
 pub use yardstick::Yardstick;

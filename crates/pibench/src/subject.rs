@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
 
-use pmindex_index::{Index, Key, Stats, Value};
+use pmindex_index::{HashIndex, Index, Key, Stats, Value};
 
 use crate::job::{Job, Op, Ops};
 use crate::phase::Phase;
@@ -318,6 +318,82 @@ impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, 
         self.found.clear();
         self.index.scan(from.borrowed(), limit, &mut self.found)?;
         Ok(black_box(&self.found).len())
+    }
+
+    fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
+        self.values.resize(keys.len(), None);
+        self.index.get_many(keys, &mut self.values)?;
+        Ok(self.values.iter().filter(|value| value.is_some()).count() as u64)
+    }
+
+    fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
+        let outcome = self.index.try_insert_many(records);
+        if let Some(stopped) = outcome.stopped {
+            return Err(stopped.into());
+        }
+        Ok(outcome.inserted.iter().filter(|inserted| **inserted).count() as u64)
+    }
+}
+
+/// Any index by hash as a store: it cannot scan.
+#[derive(Debug)]
+pub struct Hashed<I>(pub I);
+
+/// A session of an index by hash.
+#[derive(Debug)]
+pub struct HashSession<'i, I, V> {
+    index: &'i I,
+    values: Vec<Option<V>>,
+}
+
+impl<K: Key, V: Value, I: HashIndex<K, V>> Store<K, V> for Hashed<I> {
+    type Session<'s>
+        = HashSession<'s, I, V>
+    where
+        I: 's;
+
+    fn session(&self) -> Self::Session<'_> {
+        HashSession { index: &self.0, values: Vec::new() }
+    }
+
+    fn can(&self, phase: Phase) -> bool {
+        phase != Phase::Scan
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, Fault> {
+        Ok(Some(self.0.stats()?))
+    }
+}
+
+impl<K: Key, V: Value, I: HashIndex<K, V>> Session<K, V> for HashSession<'_, I, V> {
+    #[inline(always)]
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.index.get(key.borrowed())?.map(black_box).is_some())
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.index.try_insert(key.borrowed(), value.borrowed())?.is_ok())
+    }
+
+    #[inline(always)]
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.index.update(key.borrowed(), value.borrowed())?.is_ok())
+    }
+
+    #[inline(always)]
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
+        self.index.put(key.borrowed(), value.borrowed())?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.index.remove(key.borrowed())?.map(black_box).is_some())
+    }
+
+    fn scan(&mut self, _: &K, _: usize) -> Result<usize, Fault> {
+        Err("an index by hash has no order".into())
     }
 
     fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {

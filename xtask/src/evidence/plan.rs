@@ -23,7 +23,7 @@ const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,conge
 /// Stores that synchronise every write, and the loop that does nothing else.
 const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
 const BZTREE: &str = "bztree,bztree-volatile,fptree,btreemap";
-const HART: &str = "hart,fptree";
+const HART: &str = "hart,fptree,woart,artcow";
 
 /// The phases that run without a mix, to be named where there are mixes too.
 const PHASES: &str = "get,get_miss,scan,insert,update,delete,get_many,insert_many";

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
-use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmIndex, Value};
-use pmindex_pibench::{Counts, Indexed, KeySpace, Measurable, Subject, Yardstick};
+use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmHashIndex, PmIndex, Value};
+use pmindex_pibench::{
+    Counts, Hashed, Indexed, KeySpace, Measurable, Session, Store, Subject, Yardstick,
+};
 
 use crate::bench::target::Target;
 use crate::bench::{opener, victim};
@@ -125,44 +127,71 @@ impl Generated for Vec<u8> {
 
 /// How an index comes to be in a pool.
 pub(crate) trait Maker<K, V>: 'static {
-    /// Its type.
-    type Index: Index<K, V> + 'static
-    where
-        K: Key,
-        V: Value;
+    /// The index as what it is measured.
+    type Store: Store<K, V> + 'static;
     /// Creates the one of this name.
-    fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Index, CliError>
-    where
-        K: Key,
-        V: Value;
+    fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Store, CliError>;
     /// Opens it.
-    fn open(pool: &Arc<Pool>) -> Result<Self::Index, IndexError>
-    where
-        K: Key,
-        V: Value;
+    fn open(pool: &Arc<Pool>) -> Result<Self::Store, IndexError>;
+    /// How many records it has.
+    fn len(store: &Self::Store) -> Result<u64, IndexError>;
+    /// Verifies it; how many records it has.
+    fn check(store: &Self::Store) -> Result<u64, IndexError>;
     /// Closes it.
-    fn close(index: Self::Index) -> Result<(), IndexError>
-    where
-        K: Key,
-        V: Value;
+    fn close(store: Self::Store) -> Result<(), IndexError>;
 }
 
 /// An index whose type is known, so that every call of it can be inlined.
 pub(crate) struct Typed<I>(PhantomData<I>);
 
 impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed<I> {
-    type Index = I;
+    type Store = Indexed<I>;
 
-    fn create(_: &str, pool: &Arc<Pool>) -> Result<I, CliError> {
-        Ok(I::create(pool, INDEX)?)
+    fn create(_: &str, pool: &Arc<Pool>) -> Result<Indexed<I>, CliError> {
+        Ok(Indexed(I::create(pool, INDEX)?))
     }
 
-    fn open(pool: &Arc<Pool>) -> Result<I, IndexError> {
-        I::open(pool, INDEX)
+    fn open(pool: &Arc<Pool>) -> Result<Indexed<I>, IndexError> {
+        I::open(pool, INDEX).map(Indexed)
     }
 
-    fn close(index: I) -> Result<(), IndexError> {
-        index.close()
+    fn len(store: &Indexed<I>) -> Result<u64, IndexError> {
+        store.0.len()
+    }
+
+    fn check(store: &Indexed<I>) -> Result<u64, IndexError> {
+        store.0.check()
+    }
+
+    fn close(store: Indexed<I>) -> Result<(), IndexError> {
+        store.0.close()
+    }
+}
+
+/// An index by hash whose type is known.
+pub(crate) struct ByHash<I>(PhantomData<I>);
+
+impl<K: Key, V: Value, I: PmHashIndex<K, V, Mapped> + 'static> Maker<K, V> for ByHash<I> {
+    type Store = Hashed<I>;
+
+    fn create(_: &str, pool: &Arc<Pool>) -> Result<Hashed<I>, CliError> {
+        Ok(Hashed(I::create(pool, INDEX)?))
+    }
+
+    fn open(pool: &Arc<Pool>) -> Result<Hashed<I>, IndexError> {
+        I::open(pool, INDEX).map(Hashed)
+    }
+
+    fn len(store: &Hashed<I>) -> Result<u64, IndexError> {
+        store.0.len()
+    }
+
+    fn check(store: &Hashed<I>) -> Result<u64, IndexError> {
+        store.0.check()
+    }
+
+    fn close(store: Hashed<I>) -> Result<(), IndexError> {
+        store.0.close()
     }
 }
 
@@ -170,20 +199,28 @@ impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed
 pub(crate) struct AnyKind;
 
 impl<K: Key, V: Value> Maker<K, V> for AnyKind {
-    type Index = AnyIndex<K, V>;
+    type Store = Indexed<AnyIndex<K, V>>;
 
-    fn create(kind: &str, pool: &Arc<Pool>) -> Result<AnyIndex<K, V>, CliError> {
+    fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Store, CliError> {
         let kind: Kind =
             kind.parse().map_err(|_| CliError::UnknownIndex { name: kind.to_owned() })?;
-        Ok(AnyIndex::create(pool, INDEX, kind)?)
+        Ok(Indexed(AnyIndex::create(pool, INDEX, kind)?))
     }
 
-    fn open(pool: &Arc<Pool>) -> Result<AnyIndex<K, V>, IndexError> {
-        AnyIndex::open(pool, INDEX)
+    fn open(pool: &Arc<Pool>) -> Result<Self::Store, IndexError> {
+        AnyIndex::open(pool, INDEX).map(Indexed)
     }
 
-    fn close(index: AnyIndex<K, V>) -> Result<(), IndexError> {
-        index.close()
+    fn len(store: &Self::Store) -> Result<u64, IndexError> {
+        store.0.len()
+    }
+
+    fn check(store: &Self::Store) -> Result<u64, IndexError> {
+        store.0.check()
+    }
+
+    fn close(store: Self::Store) -> Result<(), IndexError> {
+        store.0.close()
     }
 }
 
@@ -206,7 +243,7 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Make
             // Addresses, not memory: an index that copies its nodes holds old ones for a while.
             let options = PoolOptions::new().max_size(setup.room.saturating_mul(4));
             let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?);
-            let index = Measurable::new(setup.name, Indexed(T::create(setup.name, &pool)?));
+            let index = Measurable::new(setup.name, T::create(setup.name, &pool)?);
             Ok(Box::new(InMemory(index)))
         },
         counting: None,
@@ -240,7 +277,7 @@ fn counting<K: Key, V: Value, T: Maker<K, V>>(
         }
     };
     Ok(Counted {
-        subject: Box::new(Measurable::new(name, Indexed(index))),
+        subject: Box::new(Measurable::new(name, index)),
         meter: Box::new(meter),
         drain: Box::new(move || {
             if let Some(counter) = drained.pm().counter() {
@@ -259,12 +296,13 @@ fn write_for_ever<K: Generated, V: Generated, T: Maker<K, V>>(
 ) -> Result<(), CliError> {
     let options = setup.medium.apply_at(PoolOptions::new(), setup.path);
     let pool = Arc::new(Pool::open(setup.path, &options)?);
-    let index = T::open(&pool)?;
+    let store = T::open(&pool)?;
+    let mut session = store.session();
     let mut keys = KeySpace::new(0);
     for round in 0u64.. {
         let (key, value) = (K::foreign(keys.miss()), V::foreign(round));
-        if index.try_insert(key.borrowed(), value.borrowed())?.is_ok() {
-            index.remove(key.borrowed())?;
+        if session.insert(&key, &value)? {
+            session.remove(&key)?;
         }
         if round == 0 {
             begun()?;
@@ -281,13 +319,13 @@ fn open<K: Generated, V: Generated, T: Maker<K, V>>(
     let options = medium.apply_at(PoolOptions::new(), path);
     let started = Instant::now();
     let pool = Arc::new(Pool::open_with(path, &options, |mapped| slowed(mapped, write_latency))?);
-    let index = T::open(&pool)?;
+    let store = T::open(&pool)?;
     let took = started.elapsed();
     if !verify {
-        return Ok(Opened { took, records: index.len()? });
+        return Ok(Opened { took, records: T::len(&store)? });
     }
-    let records = index.check()?;
-    T::close(index)?;
+    let records = T::check(&store)?;
+    T::close(store)?;
     sole(pool, path)?.close()?;
     Ok(Opened { took, records })
 }
@@ -300,7 +338,7 @@ fn slowed(mapped: Mapped, latency: Duration) -> Mapped {
 /// An index in a pool of its own.
 struct InPool<K: Key, V: Value, T: Maker<K, V>> {
     pool: Arc<Pool>,
-    index: Measurable<Indexed<T::Index>>,
+    index: Measurable<T::Store>,
     name: &'static str,
     path: PathBuf,
     medium: MediumArgs,
@@ -314,7 +352,7 @@ impl<K: Key, V: Value, T: Maker<K, V>> InPool<K, V, T> {
         let options = medium.apply_at(PoolOptions::new(), path);
         let pool = Pool::create_with(path, &options, |mapped| slowed(mapped, write_latency))?;
         let pool = Arc::new(pool);
-        let index = Measurable::new(name, Indexed(T::create(name, &pool)?));
+        let index = Measurable::new(name, T::create(name, &pool)?);
         let path = pool.path().to_path_buf();
         Ok(Self { pool, index, name, path, medium, write_latency, maker: PhantomData })
     }

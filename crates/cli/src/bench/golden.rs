@@ -5,7 +5,8 @@ use pmindex_pibench::Phase;
 
 /// Lines flushed and fences of an insert, an update, a removal; what is read is not written.
 ///
-/// FAST&FAIR's insert shifts as many lines as it must, so that one has none. BzTree's new values become
+/// FAST&FAIR's insert shifts as many lines as it must, so that one has none; WOART's and ART+CoW's writes depend
+/// on what kind of node they meet. BzTree's new values become
 /// durable in their words in batches, at other operations' fences: these are the lines of an operation
 /// that has no batch to flush. Buffered SPTree's are those of a log entry; what absorbing its buffers
 /// costs is in the means printed.
@@ -18,6 +19,9 @@ const COSTS: &[(&str, [Option<Cost>; 3])] = &[
     ("bztree", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("nvtree", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("wbtree", [Some((3, 1)), Some((1, 1)), Some((1, 1))]),
+    ("woart", [None, Some((1, 1)), None]),
+    ("artcow", [None, None, None]),
+    ("cceh", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
 ];
 
 /// Lines and fences.
@@ -69,7 +73,7 @@ mod tests {
     #[test]
     fn golden_files_say_what_bench_checks() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
-        for index in ["fptree", "fastfair", "sptree"] {
+        for index in ["fptree", "fastfair", "sptree", "woart", "artcow", "cceh"] {
             let file = std::fs::read_to_string(folder.join(format!("{index}.txt")));
             let (mut want, mut checked) = (of_file(&file.expect("a golden file")), of(index));
             want.sort_unstable_by_key(|golden| golden.0 as usize);
