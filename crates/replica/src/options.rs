@@ -27,7 +27,7 @@ impl Options {
         self
     }
 
-    /// Ticks between two heartbeats of a leader [2], and the fewest without one before an election [10];
+    /// Ticks between two heartbeats of a leader (2), and the fewest without one before an election (10);
     /// at most twice as many.
     #[must_use]
     pub fn ticks(mut self, heartbeat: usize, election: usize) -> Self {
@@ -35,8 +35,8 @@ impl Options {
         self
     }
 
-    /// Bytes of entries that are kept, in DRAM and in the pool each [64 MiB]. A follower that lacks more
-    /// gets a snapshot.
+    /// Bytes of entries that are kept, in DRAM and in the pool each (64 MiB, or an eighth of a smaller pool).
+    /// A follower that lacks more gets a snapshot.
     #[must_use]
     pub fn log_bytes(mut self, bytes: usize) -> Self {
         self.log_bytes = bytes;
